@@ -1,0 +1,127 @@
+"""Generalized Pooling Operator: a learned weighting of the sorted values of each dimension.
+
+Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
+for Visual Semantic Embedding, CVPR 2021 (VSE-infinity), sections 3.2 and 3.3.
+
+Where the paper and its release differ, the paper is the default and `GPO.released()` the release:
+
+    ==================  ==============================  ==============================
+    part                paper                           release
+    ==================  ==============================  ==============================
+    first position      1                               0
+    Eq. (5)'s MLP       linear, ReLU, linear            one linear map without bias
+    softmax             plain                           scores divided by 0.1
+    ==================  ==============================  ==============================
+
+Both average the BiGRU's two directions, which Eq. (5) leaves open.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class GPO(nn.Module):
+    """Pools a set of any size into one vector.
+
+    Args:
+        position_dim: width of the positional encoding, Eq. (4).
+        hidden_dim: width of each direction of the BiGRU, Eq. (5).
+        temperature: divides the scores before the softmax.
+        first_position: the index given to the largest value.
+        mlp: whether Eq. (5)'s MLP has a hidden layer.
+    """
+
+    def __init__(
+        self,
+        position_dim: int = 32,
+        hidden_dim: int = 32,
+        temperature: float = 1.0,
+        first_position: int = 1,
+        mlp: bool = True,
+    ) -> None:
+        super().__init__()
+        if position_dim < 2 or position_dim % 2:
+            raise ValueError(f"GPO's position_dim must be even and at least 2, not {position_dim}")
+        if temperature <= 0:
+            raise ValueError(f"GPO's temperature must be positive, not {temperature}")
+        self.position_dim = position_dim
+        self.temperature = temperature
+        self.first_position = first_position
+        self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
+        self.score: nn.Module = nn.Linear(hidden_dim, 1, bias=False)
+        if mlp:
+            hidden = nn.Linear(hidden_dim, hidden_dim)
+            self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
+
+    @classmethod
+    def released(cls) -> GPO:
+        """The operator as the authors published it."""
+        return cls(temperature=0.1, first_position=0, mlp=False)
+
+    def coefficients(self, sizes: Tensor) -> Tensor:
+        """The pooling coefficients theta of Eq. (3) for sets of the given sizes.
+
+        The generator runs once for each distinct size, whatever the batch.
+
+        Args:
+            sizes: (B,) integers, each at least 1.
+
+        Returns:
+            (B, max(sizes)); row b sums to 1 over its first sizes[b] entries and is 0 after them.
+        """
+        distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
+        longest = int(distinct[-1])
+        positions = self._encode_positions(longest, sizes.device)  # (longest, p)
+        inputs = positions.expand(len(distinct), -1, -1)  # (S, longest, p)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            inputs, distinct.cpu(), batch_first=True, enforce_sorted=False
+        )
+        states, _ = nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)
+        forward, backward = states.chunk(2, dim=-1)  # (S, longest, h) each
+        scores = self.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (S, longest)
+        index = torch.arange(longest, device=sizes.device)
+        scores = scores.masked_fill(index >= distinct[:, None], -torch.inf)
+        return (scores / self.temperature).softmax(dim=-1)[rows]  # (B, longest)
+
+    def forward(
+        self, features: Tensor, mask: Tensor, *, shares: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Pools each set, Eq. (2).
+
+        Args:
+            features: (B, N, D).
+            mask: (B, N) bool, at least one True in each row, anywhere.
+            shares: also compute how much each element contributes.
+
+        Returns:
+            (B, D) pooled vectors, and (B, N) shares or None. An element's share is its part of the
+            pooled vector's squared length, sum_i theta(rank of n in i) phi_n^i v^i; what pulls the
+            other way counts 0, and the shares of a set sum to 1.
+        """
+        sizes = mask.sum(dim=1)
+        theta = self.coefficients(sizes)  # (B, longest)
+        columns = features.masked_fill(~mask[..., None], -torch.inf).transpose(1, 2)  # (B, D, N)
+        ranked, order = columns.contiguous().sort(dim=-1, descending=True)  # max_k of Eq. (2)
+        longest = theta.shape[1]
+        valid = torch.arange(longest, device=mask.device) < sizes[:, None]  # (B, longest)
+        ranked = ranked[..., :longest].masked_fill(~valid[:, None], 0.0)  # (B, D, longest)
+        pooled = torch.einsum("bdk,bk->bd", ranked, theta)  # Eq. (2)
+        if not shares:
+            return pooled, None
+        parts = ranked * theta[:, None] * pooled[..., None]  # (B, D, longest)
+        whole = torch.zeros_like(columns).masked_fill(~mask[:, None], 0.0)
+        whole = whole.scatter(-1, order[..., :longest], parts)  # (B, D, N), back in the set's order
+        gained = whole.sum(dim=1).clamp_min(0.0).masked_fill(~mask, 0.0)  # (B, N)
+        return pooled, gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
+
+    def _encode_positions(self, count: int, device: torch.device) -> Tensor:
+        """Trigonometric encoding of `count` positions, Eq. (4): (count, position_dim)."""
+        k = torch.arange(count, device=device, dtype=torch.float32) + self.first_position
+        j = torch.arange(0, self.position_dim, 2, device=device, dtype=torch.float32)
+        w = torch.exp(-math.log(10000.0) * j / self.position_dim)  # w_j
+        angles = k[:, None] * w  # (count, p / 2)
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)

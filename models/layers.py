@@ -1,0 +1,114 @@
+"""Layers and pure functions that two or more methods share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.views import Views
+
+
+def l2_normalize(x: Tensor, eps: float = 1e-8) -> Tensor:
+    """Divides by (Euclidean length + eps) along the last axis, as the authors' releases do.
+
+    >>> l2_normalize(torch.tensor([3.0, 4.0])).tolist()
+    [0.6000000238418579, 0.800000011920929]
+    """
+    return x / (x.norm(dim=-1, keepdim=True) + eps)
+
+
+def cosine_scores(images: Tensor, texts: Tensor) -> Tensor:
+    """Inner products of all image views with all text views.
+
+    Args:
+        images: (B_img, V, D) unit-length view embeddings.
+        texts: (B_txt, W, D) unit-length view embeddings.
+
+    Returns:
+        (V, W, B_img, B_txt).
+    """
+    return torch.einsum("ivd,twd->vwit", images, texts)
+
+
+def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
+    """Average over the real elements of each set.
+
+    Args:
+        features: (B, N, D).
+        mask: (B, N) bool.
+
+    Returns:
+        (B, D).
+    """
+    weights = mask.to(features.dtype)[..., None]  # (B, N, 1)
+    return (features.masked_fill(~mask[..., None], 0.0)).sum(1) / weights.sum(1)
+
+
+class FeatureProjection(nn.Module):
+    """The linear map to the joint space, with the residual MLP of VSE-infinity.
+
+    The release adds, for region features, `linear -> batch-norm -> ReLU -> linear` to the linear
+    map; its batch statistics include zero-padded positions. Here only real elements enter them.
+
+    Args:
+        in_dim: d of the encoder.
+        out_dim: D of the joint space.
+        hidden_dim: width of the residual MLP; 0 leaves the plain linear map.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, hidden_dim: int = 0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_dim, out_dim)
+        self.mlp: nn.Sequential | None = None
+        if hidden_dim:
+            self.mlp = nn.Sequential(
+                nn.Linear(in_dim, hidden_dim),
+                nn.BatchNorm1d(hidden_dim),
+                nn.ReLU(),
+                nn.Linear(hidden_dim, out_dim),
+            )
+
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+        """(B, N, d), (B, N) -> (B, N, D); padded rows hold 0."""
+        projected = self.linear(features)
+        if self.mlp is not None:
+            residual = self.mlp(features[mask])  # (R, D), only the real elements of all sets
+            projected = projected.index_put((mask,), residual, accumulate=True)
+        return projected.masked_fill(~mask[..., None], 0.0)  # (B, N, D)
+
+
+def text_projection(text_dim: int, embed_dim: int) -> nn.Module:
+    """The map from text features to the joint space.
+
+    None for a recurrent encoder whose states already have the joint width, one linear map
+    otherwise, as in VSE-infinity's two text branches.
+    """
+    return nn.Identity() if text_dim == embed_dim else nn.Linear(text_dim, embed_dim)
+
+
+def single_view(embedding: Tensor, attention: Tensor | None) -> Views:
+    """Wraps one vector per item, (B, D) and (B, N), as Views with V = 1."""
+    return Views(embedding[:, None], None if attention is None else attention[:, None])
+
+
+def drop_elements(mask: Tensor, rate: float, generator: torch.Generator | None = None) -> Tensor:
+    """Size augmentation (VSE-infinity, section 3.3): drops elements of each set at random.
+
+    Args:
+        mask: (B, N) bool.
+        rate: probability of dropping each element, 0 <= rate < 1 (the paper's value: 0.2).
+        generator: source of randomness.
+
+    Returns:
+        (B, N) bool; every set keeps at least one element.
+    """
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"size augmentation rate must be in [0, 1), not {rate}")
+    if rate == 0.0:
+        return mask
+    draw = torch.rand(mask.shape, generator=generator, device=mask.device)
+    kept = mask & (draw >= rate)
+    survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element hardest to drop
+    return kept.index_put(
+        (torch.arange(len(mask), device=mask.device), survivor), mask.new_tensor(True)
+    )

@@ -1,0 +1,123 @@
+"""The one preprocessing of pictures, used by training, export and the app.
+
+Its values live in the pack (`pack.json`, key `preprocess`), so that a model always sees pixels
+the way it was trained on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How a picture becomes the pixels an image encoder reads.
+
+    Attributes:
+        size: side of the square the encoder sees, in pixels.
+        mean: per-channel mean of pixels in 0..1 (RGB).
+        std: per-channel standard deviation of pixels in 0..1 (RGB).
+        fit: "stretch" shows the whole picture, its aspect ratio lost; "crop" scales the shorter
+            side to `size` and keeps the centre.
+    """
+
+    size: int = 224
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    fit: Literal["stretch", "crop"] = "stretch"
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot describe a preprocessing."""
+        if not 16 <= self.size <= 4096:
+            raise ValueError(f"preprocess size must be 16 to 4096 pixels, not {self.size}")
+        if len(self.mean) != 3 or len(self.std) != 3:
+            raise ValueError("preprocess mean and std need three values each (red, green, blue)")
+        if not all(np.isfinite(self.mean)) or not all(s > 0 and np.isfinite(s) for s in self.std):
+            raise ValueError(
+                f"preprocess mean {self.mean} and std {self.std} must be finite, std > 0"
+            )
+        if self.fit not in ("stretch", "crop"):
+            raise ValueError(f'preprocess fit must be "stretch" or "crop", not "{self.fit}"')
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Preprocess:
+        """Reads the value `to_json` wrote; unknown keys are refused."""
+        unknown = set(values) - {"size", "mean", "std", "fit"}
+        if unknown:
+            raise ValueError(f"unknown preprocess keys: {', '.join(sorted(unknown))}")
+        lists: dict[str, Any] = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
+        return cls(**{**values, **lists})
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready dictionary."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    def visible_box(self, width: int, height: int) -> Box:
+        """Which part of a width x height picture the encoder sees, as relative xyxy."""
+        if self.fit == "stretch":
+            return (0.0, 0.0, 1.0, 1.0)
+        side = min(width, height)
+        x, y = (1 - side / width) / 2, (1 - side / height) / 2
+        return (x, y, 1 - x, 1 - y)
+
+    def square(self, image: Image.Image) -> Image.Image:
+        """The square RGB picture the encoder sees, before normalisation.
+
+        Args:
+            image: any PIL image; see `to_rgb` for what happens to its mode and orientation.
+
+        Returns:
+            RGB, size x size.
+        """
+        rgb = to_rgb(image)
+        width, height = rgb.size
+        x0, y0, x1, y1 = self.visible_box(width, height)
+        if rgb.size == (self.size, self.size):
+            return rgb
+        box = (x0 * width, y0 * height, x1 * width, y1 * height)
+        return rgb.resize((self.size, self.size), Image.Resampling.BICUBIC, box, reducing_gap=3.0)
+
+    def normalize(self, pixels: np.ndarray) -> np.ndarray:
+        """Bytes to what the encoder reads.
+
+        Args:
+            pixels: (B, size, size, 3) uint8.
+
+        Returns:
+            (B, 3, size, size) float32; a view whose memory keeps the channels last.
+        """
+        scaled = pixels.astype(np.float32)
+        scaled -= np.asarray(self.mean, np.float32) * 255.0
+        scaled /= np.asarray(self.std, np.float32) * 255.0
+        return scaled.transpose(0, 3, 1, 2)
+
+    def __call__(self, images: list[Image.Image]) -> np.ndarray:
+        """PIL images to (B, 3, size, size) float32, contiguous."""
+        squares = [np.asarray(self.square(image), np.uint8) for image in images]
+        return np.ascontiguousarray(self.normalize(np.stack(squares)))
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any PIL image as upright 8-bit RGB.
+
+    EXIF orientation is applied, transparency is laid over white, 16-bit and float greyscale are
+    scaled to 8 bits, CMYK and palettes are converted, and of an animation the first frame is used.
+    """
+    image.seek(0)
+    image = ImageOps.exif_transpose(image)
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        values = np.asarray(image, np.float64)
+        # 16-bit files hold 0..65535; what already fits into a byte is left as it is
+        top = 65535.0 if values.max(initial=0.0) > 255.0 else 255.0
+        image = Image.fromarray(np.clip(values / top * 255.0, 0, 255).astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, image).convert("RGB")
+    return image.convert("RGB")

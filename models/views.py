@@ -1,0 +1,88 @@
+"""What every part passes to every other: a set of features, and the views a head makes of it.
+
+Legend of shape letters, used in every docstring and trailing comment of this code base:
+
+    B   items in a batch (B_img images, B_txt texts)
+    V   views of one item (1 for single-vector methods)
+    N   elements of an image's set: grid cells, patches or detector regions
+    M   elements of a text's set: words or word pieces
+    d   width of the encoder's features
+    D   width of one view's embedding
+    K   a paper's own name for its number of views
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Views:
+    """The views of a batch of images or texts.
+
+    Attributes:
+        embeddings: (B, V, D) view embeddings; unit length along D unless a method says otherwise.
+        attention: (B, V, N) how much of each view every element of the set accounts for, or None
+            when it was not asked for. Padding holds 0.
+    """
+
+    embeddings: Tensor
+    attention: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses anything that is not (B, V, D)."""
+        if self.embeddings.dim() != 3:
+            raise ValueError(
+                f"view embeddings must be (B, V, D), not {tuple(self.embeddings.shape)}; "
+                "add the view axis with .unsqueeze(1)"
+            )
+
+    def __len__(self) -> int:
+        return self.embeddings.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor | list[int]) -> Views:
+        """Selects items of the batch; a single integer is not accepted, so that B stays."""
+        attention = None if self.attention is None else self.attention[rows]
+        return Views(self.embeddings[rows], attention)
+
+    def to(self, device: torch.device | str) -> Views:
+        """The same views on another device."""
+        attention = None if self.attention is None else self.attention.to(device)
+        return replace(self, embeddings=self.embeddings.to(device), attention=attention)
+
+
+def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
+    """Turns set sizes into a mask.
+
+    Args:
+        lengths: (B,) integers in 1..size.
+        size: the padded number of elements N.
+
+    Returns:
+        (B, N) bool, True where there is a real element.
+
+    >>> lengths_to_mask(torch.tensor([1, 3]), 3).int().tolist()
+    [[1, 0, 0], [1, 1, 1]]
+    """
+    return torch.arange(size, device=lengths.device)[None, :] < lengths[:, None]  # (B, N)
+
+
+def grid_boxes(rows: int, columns: int) -> Tensor:
+    """Boxes of a feature grid's cells, row-major.
+
+    Args:
+        rows: cells from top to bottom.
+        columns: cells from left to right.
+
+    Returns:
+        (rows * columns, 4) float boxes, relative xyxy in 0..1.
+
+    >>> grid_boxes(1, 2).tolist()
+    [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
+    """
+    y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    size = torch.tensor([columns, rows, columns, rows])
+    return torch.stack([x, y, x + 1, y + 1], dim=-1).reshape(-1, 4) / size  # (N, 4)

@@ -1,0 +1,59 @@
+"""VSE-infinity: a linear map (with a residual MLP) and GPO on both sides.
+
+Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
+for Visual Semantic Embedding, CVPR 2021.
+
+It adds to VSE++ a pooling that learns itself (`models/gpo.py`) and size augmentation (the training
+configuration's `size_augmentation`, 0.2 in section 3.3). The residual MLP is the release's choice
+for region features; the paper does not mention it, so `mlp_dim` is 0 unless a recipe asks for it.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from models.gpo import GPO
+from models.layers import FeatureProjection, l2_normalize, single_view, text_projection
+from models.method import Method
+from models.views import Views
+
+
+class VSEInfinity(Method):
+    """VSE-infinity; V = 1.
+
+    Args:
+        image_dim: d of the image encoder.
+        text_dim: d of the text encoder.
+        embed_dim: D of the joint space (paper: 1024).
+        mlp_dim: hidden width of the residual MLP; 0 for none.
+        released_gpo: build the poolings as the release does, see `models/gpo.py`.
+    """
+
+    title = "VSE∞"
+    paper = "Chen et al., CVPR 2021"
+    attention_is = "each cell's share of the pooled vector, through GPO's coefficients"
+
+    def __init__(
+        self,
+        image_dim: int,
+        text_dim: int,
+        embed_dim: int = 1024,
+        mlp_dim: int = 0,
+        released_gpo: bool = False,
+    ) -> None:
+        super().__init__()
+        self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
+        self.project_text: nn.Module = text_projection(text_dim, embed_dim)
+        self.pool_image = GPO.released() if released_gpo else GPO()
+        self.pool_text = GPO.released() if released_gpo else GPO()
+
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """See `Method.encode_image`."""
+        projected = self.project_image(features, mask)  # (B, N, D)
+        pooled, shares = self.pool_image(projected, mask, shares=attention)
+        return single_view(l2_normalize(pooled), shares)
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """See `Method.encode_text`."""
+        pooled, shares = self.pool_text(self.project_text(features), mask, shares=attention)
+        return single_view(l2_normalize(pooled), shares)

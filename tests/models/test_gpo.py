@@ -1,0 +1,101 @@
+"""GPO against the naive loops, and as the poolings it generalises."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from models.gpo import GPO
+from tests import reference
+
+
+@pytest.fixture(params=["paper", "release"])
+def gpo(request: pytest.FixtureRequest) -> GPO:
+    torch.manual_seed(0)
+    return GPO() if request.param == "paper" else GPO.released()
+
+
+def test_equals_the_naive_loops(gpo: GPO) -> None:
+    features = torch.randn(4, 7, 5)
+    sizes = [7, 1, 3, 3]
+    mask = torch.arange(7) < torch.tensor(sizes)[:, None]
+    pooled, _ = gpo(features, mask)
+    for b, size in enumerate(sizes):
+        expected = reference.gpo_pool(gpo, features[b, :size])
+        torch.testing.assert_close(pooled[b], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_real_elements_may_stand_anywhere(gpo: GPO) -> None:
+    features = torch.randn(1, 5, 3)
+    mask = torch.tensor([[False, True, False, True, True]])
+    pooled, shares = gpo(features, mask, shares=True)
+    expected, front = gpo(features[:, [1, 3, 4]], torch.ones(1, 3, dtype=torch.bool), shares=True)
+    torch.testing.assert_close(pooled, expected)
+    torch.testing.assert_close(shares[:, [1, 3, 4]], front)
+
+
+def test_coefficients_sum_to_one_and_depend_on_the_size(gpo: GPO) -> None:
+    theta = gpo.coefficients(torch.tensor([2, 5, 2]))
+    torch.testing.assert_close(theta.sum(1), torch.ones(3))
+    assert theta[0, 2:].abs().max() == 0
+    assert torch.equal(theta[0], theta[2])
+    assert not torch.allclose(theta[0, :2], theta[1, :2])
+
+
+def test_generator_runs_once_for_each_distinct_size(gpo: GPO) -> None:
+    rows: list[int] = []
+    gpo.gru.register_forward_hook(lambda _m, _i, out: rows.append(int(out[0].batch_sizes[0])))
+    gpo.coefficients(torch.tensor([4] * 50 + [7] * 50))
+    assert rows == [2]
+
+
+def _constant_scores(gpo: GPO, values: list[float]) -> None:
+    """Replaces the generator's scores by fixed ones."""
+
+    class Fixed(nn.Module):
+        def forward(self, states: torch.Tensor) -> torch.Tensor:
+            return torch.tensor(values)[None, :, None].expand(states.shape[0], -1, 1)
+
+    gpo.score = Fixed()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 0.0, 0.0, 0.0], lambda x: x.mean(1)),  # AvgPool
+        ([99.0, 0.0, 0.0, 0.0], lambda x: x.amax(1)),  # MaxPool
+        ([99.0, 99.0, 0.0, 0.0], lambda x: x.topk(2, dim=1).values.mean(1)),  # K-MaxPool
+    ],
+)
+def test_generalises_the_fixed_poolings(gpo: GPO, values: list[float], expected: object) -> None:
+    _constant_scores(gpo, values)
+    features = torch.randn(2, 4, 6)
+    pooled, _ = gpo(features, torch.ones(2, 4, dtype=torch.bool))
+    torch.testing.assert_close(pooled, expected(features))  # type: ignore[operator]
+
+
+def test_shares_add_up_to_the_squared_length() -> None:
+    gpo = GPO.released()
+    features = torch.rand(1, 6, 4)  # positive, so that nothing pulls the other way
+    with torch.no_grad():
+        pooled, shares = gpo(features, torch.ones(1, 6, dtype=torch.bool), shares=True)
+        theta = gpo.coefficients(torch.tensor([6]))[0]
+    order = features[0].argsort(dim=0, descending=True)
+    for n in range(6):
+        part = sum(
+            float(theta[k] * features[0, n, i] * pooled[0, i])
+            for i in range(4)
+            for k in range(6)
+            if order[k, i] == n
+        )
+        assert float(shares[0, n]) == pytest.approx(part / float(pooled.square().sum()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"position_dim": 3}, "must be even"), ({"temperature": 0.0}, "must be positive")],
+)
+def test_nonsense_is_refused(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GPO(**arguments)  # type: ignore[arg-type]

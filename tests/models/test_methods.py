@@ -1,0 +1,101 @@
+"""What every method must keep to, whatever its paper."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import models
+from models import METHODS, Method
+
+IMAGE_DIM, TEXT_DIM = 24, 16
+SIZES = torch.tensor([9, 1, 4])
+
+
+@pytest.fixture(params=sorted(METHODS))
+def method(request: pytest.FixtureRequest) -> Method:
+    torch.manual_seed(3)
+    built = models.build(request.param, IMAGE_DIM, TEXT_DIM, {"embed_dim": 16})
+    return built.eval()
+
+
+def _set(dim: int, size: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(5)
+    return torch.randn(3, size, dim), torch.arange(size) < SIZES[:, None]
+
+
+@pytest.mark.parametrize("side", ["encode_image", "encode_text"])
+def test_padding_changes_nothing(method: Method, side: str) -> None:
+    features, mask = _set(IMAGE_DIM if side == "encode_image" else TEXT_DIM)
+    encode = getattr(method, side)
+    views = encode(features, mask, attention=True)
+    junk = torch.where(mask[..., None], features, torch.tensor(1e3))
+    longer = torch.cat([junk, torch.full_like(junk[:, :2], -1e3)], dim=1)
+    longer_mask = torch.cat([mask, torch.zeros(3, 2, dtype=torch.bool)], dim=1)
+    padded = encode(longer, longer_mask, attention=True)
+    torch.testing.assert_close(padded.embeddings, views.embeddings, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(padded.attention[..., :9], views.attention, rtol=1e-4, atol=1e-5)
+    assert padded.attention[..., 9:].abs().max() == 0
+    assert (views.attention * ~mask[:, None]).abs().max() == 0
+
+
+@pytest.mark.parametrize("side", ["encode_image", "encode_text"])
+def test_batch_independence(method: Method, side: str) -> None:
+    features, mask = _set(IMAGE_DIM if side == "encode_image" else TEXT_DIM)
+    encode = getattr(method, side)
+    together = encode(features, mask).embeddings
+    for b in range(3):
+        alone = encode(features[b : b + 1], mask[b : b + 1]).embeddings
+        torch.testing.assert_close(alone[0], together[b], rtol=1e-5, atol=1e-6)
+
+
+def test_order_of_an_image_set_does_not_matter(method: Method) -> None:
+    features, mask = _set(IMAGE_DIM)
+    order = torch.tensor([4, 8, 0, 2, 6, 1, 3, 7, 5])
+    views = method.encode_image(features, mask, attention=True)
+    shuffled = method.encode_image(features[:, order], mask[:, order], attention=True)
+    assert views.attention is not None
+    torch.testing.assert_close(shuffled.embeddings, views.embeddings, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        shuffled.attention, views.attention[..., order], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_gradient_reaches_every_parameter(method: Method) -> None:
+    method.train()
+    images = method.encode_image(*_set(IMAGE_DIM))
+    texts = method.encode_text(*_set(TEXT_DIM))
+    weights = torch.randn(3, 3)
+    (method.score(images, texts) * weights).sum().backward()
+    silent = [n for n, p in method.named_parameters() if p.grad is None or not p.grad.any()]
+    # a bias in front of a batch norm cannot change anything, and neither can one before a softmax
+    allowed = ("mlp.0.bias", "score.2.bias")
+    assert [name for name in silent if not name.endswith(allowed)] == []
+
+
+def test_scores_are_the_largest_cosine(method: Method) -> None:
+    images = method.encode_image(*_set(IMAGE_DIM))
+    texts = method.encode_text(*_set(TEXT_DIM))
+    scores = method.score(images, texts)
+    for i in range(3):
+        for t in range(3):
+            cosines = images.embeddings[i] @ texts.embeddings[t].T
+            torch.testing.assert_close(scores[i, t], cosines.max(), rtol=1e-5, atol=1e-6)
+    assert method.view_scores(images, texts).shape == (images.embeddings.shape[1], 3, 3)
+
+
+def test_attention_is_a_share_of_the_set(method: Method) -> None:
+    features, mask = _set(IMAGE_DIM)
+    with torch.no_grad():
+        shares = method.encode_image(features, mask, attention=True).attention
+    assert shares is not None
+    assert shares.min() >= 0
+    torch.testing.assert_close(shares.sum(-1), torch.ones(3, shares.shape[1]), rtol=1e-4, atol=1e-5)
+    assert float(shares[1, :, 0].min()) == pytest.approx(1.0, abs=1e-4)  # the set of one element
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ValueError, match='no method "vse"; choose one of'):
+        models.build("vse", 8, 8, {})
+    with pytest.raises(ValueError, match='no argument "depth"; it takes'):
+        models.build("vsepp", 8, 8, {"depth": 3})

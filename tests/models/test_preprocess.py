@@ -1,0 +1,90 @@
+"""Pictures of every kind become the same upright RGB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from models.preprocess import Preprocess, to_rgb
+
+
+def test_normalisation_is_what_it_says() -> None:
+    preprocess = Preprocess(size=16, mean=(0.5, 0.25, 0.0), std=(0.5, 1.0, 0.25))
+    pixels = preprocess([Image.new("RGB", (16, 16), (255, 0, 51))])
+    assert pixels.shape == (1, 3, 16, 16)
+    assert pixels.dtype == np.float32
+    np.testing.assert_allclose(pixels[0, :, 0, 0], [1.0, -0.25, 0.8], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "color"),
+    [("L", 200), ("RGBA", (200, 200, 200, 255)), ("P", 7), ("CMYK", (9, 9, 9, 0))],
+)
+def test_modes_become_rgb(mode: str, color: object) -> None:
+    image = Image.new(mode, (8, 8), color)  # type: ignore[arg-type]
+    if mode == "P":
+        image.putpalette([200] * 768)
+    rgb = to_rgb(image)
+    assert rgb.mode == "RGB"
+    assert np.ptp(np.asarray(rgb)) == 0
+
+
+def test_sixteen_bits_are_scaled_not_clipped() -> None:
+    values = np.array([[0, 65535], [32768, 16384]], np.uint16)
+    rgb = np.asarray(to_rgb(Image.fromarray(values)))[..., 0]
+    np.testing.assert_allclose(rgb, [[0, 255], [127, 63]], atol=1)
+
+
+def test_transparency_lies_over_white() -> None:
+    rgb = to_rgb(Image.new("RGBA", (4, 4), (0, 0, 0, 0)))
+    assert rgb.getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_exif_orientation_is_applied(tmp_path: Path) -> None:
+    image = Image.new("RGB", (20, 10))
+    image.paste((255, 0, 0), (0, 0, 5, 10))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # shown rotated by 90 degrees clockwise
+    image.save(tmp_path / "turned.png", exif=exif)
+    rgb = to_rgb(Image.open(tmp_path / "turned.png"))
+    assert rgb.size == (10, 20)
+    assert rgb.getpixel((5, 1)) == (255, 0, 0)
+
+
+def test_first_frame_of_an_animation(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (6, 6), c) for c in ("red", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    image = Image.open(tmp_path / "a.gif")
+    image.seek(1)
+    assert to_rgb(image).getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_crop_keeps_the_centre() -> None:
+    wide = Image.new("RGB", (40, 20))
+    wide.paste((0, 255, 0), (10, 0, 30, 20))
+    square = np.asarray(Preprocess(size=20, fit="crop").square(wide))
+    assert (square[..., 1] == 255).all()
+    assert Preprocess(fit="crop").visible_box(40, 20) == (0.25, 0.0, 0.75, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"size": 4}, "size must be 16 to 4096"),
+        ({"std": [0, 1, 1]}, "std > 0"),
+        ({"mean": [1.0]}, "three values"),
+        ({"fit": "pad"}, 'must be "stretch" or "crop"'),
+        ({"colour": 1}, "unknown preprocess keys: colour"),
+    ],
+)
+def test_nonsense_is_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Preprocess.from_json(values)
+
+
+def test_json_round_trip() -> None:
+    preprocess = Preprocess(size=64, mean=(0.1, 0.2, 0.3), fit="crop")
+    assert Preprocess.from_json(preprocess.to_json()) == preprocess
