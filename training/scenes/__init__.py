@@ -1,0 +1,1 @@
+"""The scenes world: rendered pictures with captions and exact truth."""

@@ -1,0 +1,86 @@
+"""Turns a rendered split into the gallery of a pack.
+
+`python -m training.scenes.gallery --data data/scenes/test --out build/gallery`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from training.scenes.relevance import relevant_images
+from training.scenes.store import SceneData, load_scenes
+from training.scenes.world import Scene
+
+QUALITY = 82  # of the WebP files
+
+
+def write_gallery(data: SceneData, split: str, out: Path) -> None:
+    """Writes images (WebP), masks (PNG) and `gallery.json`, whole or not at all.
+
+    Args:
+        data: a split with full-size instance maps.
+        split: its name.
+        out: the folder to write; one that is there is refused.
+
+    Raises:
+        FileExistsError: `out` is there.
+    """
+    if out.exists():
+        raise FileExistsError(f"{out} is there already; remove it or choose another folder")
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for folder in ("images", "masks"):
+        (partial / folder).mkdir(parents=True)
+    relevant = iter(relevant_images(data.scenes))
+    records = []
+    for row, scene in enumerate(tqdm(data.scenes, desc="gallery")):
+        image, mask = f"images/{scene.id}.webp", f"masks/{scene.id}.png"
+        Image.fromarray(data.images[row]).save(partial / image, quality=QUALITY, method=6)
+        levels = np.asarray(data.instances[row], np.uint8)
+        Image.fromarray(levels).save(partial / mask, optimize=True)
+        captions = [
+            {
+                "text": caption.text,
+                "view": caption.view,
+                "mentions": list(caption.mentions),
+                "relevant": next(relevant).tolist(),
+            }
+            for caption in scene.captions
+        ]
+        records.append({"file": image, "mask": mask, **_truth(scene), "captions": captions})
+    index = {"split": split, "world": "scenes", "images": records}
+    (partial / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
+    partial.rename(out)
+
+
+def _truth(scene: Scene) -> dict[str, Any]:
+    objects = [
+        {"name": item.name, "color": item.color, "box": list(item.box)} for item in scene.objects
+    ]
+    around = {"setting": scene.setting, "time": scene.time, "weather": scene.weather}
+    return {**around, "objects": objects}
+
+
+def main() -> None:
+    """Reads the command line and writes the gallery."""
+    parser = argparse.ArgumentParser(description="Turn a rendered split into a pack's gallery.")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the split")
+    parser.add_argument("--out", type=Path, required=True, help="gallery folder to write")
+    options = parser.parse_args()
+    try:
+        data = load_scenes(options.data)
+        write_gallery(data, str(data.meta["split"]), options.out)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"{error}") from error
+
+
+if __name__ == "__main__":
+    main()

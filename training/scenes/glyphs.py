@@ -1,0 +1,134 @@
+"""Finds the emoji font and turns its glyphs into sprites.
+
+The font is Noto Color Emoji (Debian package ``fonts-noto-color-emoji``, OFL 1.1). It is needed to
+render scenes, never to read them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+FONT_ENV = "POLYVIEW_EMOJI_FONT"
+FONT_FILE = "NotoColorEmoji.ttf"
+STRIKE = 109
+"""The one pixel size at which the font holds its bitmaps."""
+
+_FONT_FOLDERS = (
+    "share/fonts/truetype/noto",
+    "share/fonts/noto",
+    "share/fonts/google-noto-emoji",
+    "share/fonts/google-noto-color-emoji-fonts",
+    "share/fonts",
+)
+
+
+class FontMissingError(RuntimeError):
+    """No usable colour emoji font was found."""
+
+
+def find_font() -> Path:
+    """Returns the path of the emoji font.
+
+    Looks at the environment variable `FONT_ENV`, then at the usual font folders beneath the
+    system prefixes and the user's data folder, then asks ``fc-match``.
+
+    Raises:
+        FontMissingError: with a sentence that names the package and the variable.
+    """
+    named = os.environ.get(FONT_ENV)
+    if named is not None:
+        if Path(named).is_file():
+            return Path(named)
+        raise FontMissingError(_missing(f"{FONT_ENV} names {named!r}, which is no file"))
+    prefixes = [Path(sys.prefix), Path(os.sep, "usr"), Path(os.sep, "usr", "local")]
+    folders = [prefix / folder for prefix in prefixes for folder in _FONT_FOLDERS]
+    folders += [Path.home() / ".local/share/fonts", Path.home() / ".fonts"]
+    for folder in folders:
+        if (folder / FONT_FILE).is_file():
+            return folder / FONT_FILE
+    found = _ask_fontconfig()
+    if found is None:
+        raise FontMissingError(_missing(f"{FONT_FILE} was not found"))
+    return found
+
+
+def _missing(reason: str) -> str:
+    return (
+        f"{reason}: install the Debian package fonts-noto-color-emoji, "
+        f"or set {FONT_ENV} to the path of {FONT_FILE}."
+    )
+
+
+def _ask_fontconfig() -> Path | None:
+    program = shutil.which("fc-match")
+    if program is None:
+        return None
+    command = [program, "--format=%{file}", "Noto Color Emoji"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    path = Path(answer.stdout.strip())
+    return path if path.name == FONT_FILE and path.is_file() else None
+
+
+def font_sha256() -> str:
+    """Returns the checksum of the font file, which is part of what makes pixels reproducible."""
+    return hashlib.sha256(find_font().read_bytes()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _font() -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(str(find_font()), STRIKE, layout_engine=ImageFont.Layout.BASIC)
+
+
+@lru_cache(maxsize=1024)
+def sprite(glyph: str, hue: float | None = None) -> Image.Image:
+    """Returns a glyph as a square RGBA image, cropped to what is visible and centred.
+
+    Args:
+        glyph: one emoji.
+        hue: degrees; the glyph's dominant hue is turned to it if given.
+
+    Raises:
+        ValueError: if the font has no picture for the glyph.
+    """
+    canvas = Image.new("RGBA", (STRIKE * 2, STRIKE * 2), (0, 0, 0, 0))
+    ImageDraw.Draw(canvas).text((20, 20), glyph, font=_font(), embedded_color=True)
+    box = canvas.getchannel("A").point(lambda alpha: 255 * (alpha > 8)).getbbox()
+    if box is None or not np.asarray(canvas.crop(box))[..., :3].any():
+        message = f"the emoji font has no picture for {glyph!r} (U+{ord(glyph[0]):X})"
+        raise ValueError(message)
+    left, top, right, bottom = box
+    side = max(right - left, bottom - top)
+    square = Image.new("RGBA", (side, side), (0, 0, 0, 0))
+    corner = ((side - right + left) // 2, (side - bottom + top) // 2)
+    square.paste(canvas.crop(box), corner)
+    return square if hue is None else _repaint(square, hue)
+
+
+def _repaint(image: Image.Image, hue: float) -> Image.Image:
+    """Turns the dominant hue of an image to another one, keeping greys and other hues."""
+    hsv = np.asarray(image.convert("RGB").convert("HSV")).astype(np.int32)
+    alpha = np.asarray(image.getchannel("A"))
+    weight = hsv[..., 1] * hsv[..., 2] * (alpha > 128)
+    histogram = np.bincount(hsv[..., 0].ravel(), weights=weight.ravel(), minlength=256)
+    wrapped = np.concatenate([histogram[-8:], histogram, histogram[:8]])
+    dominant = int(np.convolve(wrapped, np.ones(17), mode="valid").argmax())
+    target = round(hue / 360 * 256)
+    distance = (hsv[..., 0] - dominant + 128) % 256 - 128
+    chosen = (np.abs(distance) < 26) & (hsv[..., 1] > 40)
+    turned: NDArray[np.int32] = hsv.copy()
+    turned[..., 0] = np.where(chosen, (target + distance // 2) % 256, hsv[..., 0])
+    if 90 <= hue <= 150:  # greens look brighter than the reds and blues they stand for
+        turned[..., 2] = np.where(chosen, hsv[..., 2] * 3 // 4, hsv[..., 2])
+    rgb = Image.fromarray(turned.astype(np.uint8), "HSV").convert("RGB")
+    rgb.putalpha(image.getchannel("A"))
+    return rgb

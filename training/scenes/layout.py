@@ -1,0 +1,204 @@
+"""Draws a scene by lot: its place, its things, and where they stand.
+
+Nothing here needs the font or a pixel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.scenes.classes import CLASSES, Look, ObjectClass
+from training.scenes.world import FLOATING, INDOORS, SETTINGS, SIZE, TIMELESS, TIMES, WEATHERS
+
+_NO_WEATHER: dict[str, tuple[str, ...]] = {
+    "desert": ("rain", "snow"),
+    "snowfield": ("rain",),
+    "beach": ("snow",),
+}
+_TIME_ODDS = (0.42, 0.33, 0.25)
+_WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one sprite goes: centre and nominal side length in pixels."""
+
+    kind: ObjectClass
+    look: Look
+    x: float
+    y: float
+    size: float
+    mirrored: bool
+    tilt: float
+    aloft: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All that chance decided about a scene; `seed` is for the painter's own dice."""
+
+    setting: str
+    time: str | None
+    weather: str | None
+    horizon: int
+    placements: tuple[Placement, ...]
+    seed: int
+
+
+@dataclass
+class _Board:
+    """Rectangles already taken, as (x0, y0, x1, y1) in pixels."""
+
+    taken: list[tuple[float, float, float, float]] = field(default_factory=list)
+
+    def fits(self, x: float, y: float, width: float, height: float) -> bool:
+        """Whether a rectangle centred at (x, y) hides little of any other, and is hidden little."""
+        for x0, y0, x1, y1 in self.taken:
+            wide = min(x + width / 2, x1) - max(x - width / 2, x0)
+            high = min(y + height / 2, y1) - max(y - height / 2, y0)
+            smaller = min(width * height, (x1 - x0) * (y1 - y0))
+            if wide > 0 and high > 0 and wide * high > 0.08 * smaller:
+                return False
+        return True
+
+    def take(self, x: float, y: float, width: float, height: float) -> None:
+        """Marks a rectangle as taken."""
+        self.taken.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+
+
+def sample_layout(rng: np.random.Generator) -> Layout | None:
+    """Draws a scene by lot.
+
+    Every scene has 4-8 things of different classes, a thing being one object or a counted group
+    of 2-5 of the same look; at least one is an animal, two are not, and one is a group.
+
+    Returns:
+        The layout, or None if the things drawn found no room (draw again with other dice).
+    """
+    setting = str(rng.choice(SETTINGS))
+    time, weather = _sample_conditions(setting, rng)
+    horizon = int(rng.integers(74, 108))
+    if setting in INDOORS or setting == "stage":
+        horizon = int(rng.integers(104, 132))
+    things = _sample_things(rng)
+    lowest, highest = 38 + 2 * (8 - len(things)), 98 - 8 * (len(things) - 4)
+    planned = []
+    for kind, count in things:
+        size = rng.uniform(lowest, highest) if count == 1 else rng.uniform(32, 45)
+        planned.append((kind, count, float(size)))
+    planned.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)
+    board, placements = _Board(), []
+    for kind, count, size in planned:
+        placed = _place(kind, count, size, setting, horizon, board, rng)
+        if placed is None:
+            return None
+        placements.extend(placed)
+    placements.sort(key=lambda item: (not item.aloft, item.y + item.size / 2))
+    return Layout(setting, time, weather, horizon, tuple(placements), int(rng.integers(2**31)))
+
+
+def _sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | None, str | None]:
+    if setting in TIMELESS:
+        return None, None
+    time = str(rng.choice(TIMES, p=_TIME_ODDS))
+    if setting in INDOORS:
+        return time, None
+    barred = _NO_WEATHER.get(setting, ())
+    odds = np.array(_WEATHER_ODDS) * [name not in barred for name in WEATHERS]
+    return time, str(rng.choice(WEATHERS, p=odds / odds.sum()))
+
+
+_ANIMAL_KINDS = tuple(kind for kind in CLASSES if kind.group == "animals")
+_OTHER_KINDS = tuple(kind for kind in CLASSES if kind.group != "animals")
+
+
+def _sample_things(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
+    """Draws the classes of a scene and how many of each."""
+    total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
+    animals = int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18]))
+    animals = min(animals, total - 2)
+    kinds = [_ANIMAL_KINDS[i] for i in rng.choice(len(_ANIMAL_KINDS), animals, replace=False)]
+    kinds += [
+        _OTHER_KINDS[i] for i in rng.choice(len(_OTHER_KINDS), total - animals, replace=False)
+    ]
+    counted = 2 if rng.random() < 0.3 else 1
+    grouped = set(rng.choice(total, counted, replace=False).tolist())
+    counts = rng.choice([2, 3, 4, 5], size=total, p=[0.30, 0.30, 0.22, 0.18])
+    return [(kind, int(counts[i]) if i in grouped else 1) for i, kind in enumerate(kinds)]
+
+
+def _place(
+    kind: ObjectClass,
+    count: int,
+    size: float,
+    setting: str,
+    horizon: int,
+    board: _Board,
+    rng: np.random.Generator,
+) -> list[Placement] | None:
+    """Finds room for a thing, smaller each time it fails; None if there is none."""
+    aloft = kind.aloft and rng.random() < 0.7
+    look = kind.looks[int(rng.integers(len(kind.looks)))]
+    for trial in range(90):
+        if trial % 10 == 0:
+            if trial % 20 == 10:
+                size = max(size * 0.86, 32.0 if count > 1 else 40.0)
+                aloft = aloft and trial < 45
+            offsets = _formation(count, size, rng)
+            width, height = (2 * offsets.max(0) + size).tolist()
+        if width > SIZE - 4 or height > SIZE - 4:
+            continue
+        low, high = height / 2 + 2, SIZE - height / 2 - 2
+        if aloft:
+            high = max(horizon - height / 3, low + 1)
+        elif setting not in FLOATING:
+            low = max(low, horizon + 8 - size / 2 + (height - size) / 2)
+        if low > high:
+            continue
+        x = rng.uniform(width / 2 + 2, SIZE - width / 2 - 2)
+        y = rng.uniform(low, high)
+        if board.fits(x, y, width, height):
+            board.take(x, y, width, height)
+            return [
+                Placement(
+                    kind=kind,
+                    look=look,
+                    x=float(x + dx),
+                    y=float(y + dy),
+                    size=size * float(rng.uniform(0.94, 1.0)),
+                    mirrored=bool(rng.random() < 0.5),
+                    tilt=round(float(rng.uniform(-15, 15)), 1),
+                    aloft=aloft,
+                )
+                for dx, dy in offsets
+            ]
+    return None
+
+
+_FORMATIONS: dict[int, tuple[tuple[tuple[float, float], ...], ...]] = {
+    1: (((0, 0),),),
+    2: (((-0.5, 0), (0.5, 0)), ((-0.5, -0.15), (0.5, 0.15)), ((-0.45, -0.45), (0.45, 0.45))),
+    3: (((-1, 0), (0, 0), (1, 0)), ((-0.5, 0.48), (0.5, 0.48), (0, -0.48))),
+    4: (
+        ((-0.5, -0.5), (0.5, -0.5), (-0.5, 0.5), (0.5, 0.5)),
+        ((-1.5, 0), (-0.5, 0), (0.5, 0), (1.5, 0)),
+        ((-1, 0), (0, -0.5), (0, 0.5), (1, 0)),
+    ),
+    5: (
+        ((-1, -0.5), (0, -0.5), (1, -0.5), (-0.5, 0.5), (0.5, 0.5)),
+        ((-0.5, -0.5), (0.5, -0.5), (-1, 0.5), (0, 0.5), (1, 0.5)),
+    ),
+}
+
+
+def _formation(count: int, size: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Returns the offsets of a group's members from its centre in pixels, (count, 2)."""
+    shapes = _FORMATIONS[count]
+    offsets = np.array(shapes[int(rng.integers(len(shapes)))], dtype=np.float64) * size * 1.02
+    if count > 1:
+        offsets += rng.uniform(-0.05, 0.05, offsets.shape) * size
+    centered: NDArray[np.float64] = offsets - (offsets.max(0) + offsets.min(0)) / 2
+    return centered

@@ -1,0 +1,299 @@
+"""Paints the open-air places by daylight, and those that know no time of day.
+
+A painter is given the row of the horizon, dice, and the time of day, and returns an RGBA picture
+that is transparent where the sky shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from training.scenes.brushes import GLOW, floor, jitter, ridge, shade
+from training.scenes.world import SIZE
+
+
+def _meadow(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    green = jitter((112, 190, 72), rng)
+    picture = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
+    draw = ImageDraw.Draw(picture)
+    for _ in range(3):  # rolling hills
+        x, wide = rng.uniform(-20, SIZE + 20), rng.uniform(70, 130)
+        high = rng.uniform(10, 24)
+        box = (x - wide, horizon - high, x + wide, horizon + high * 2)
+        draw.chord(box, 180, 360, fill=shade(green, float(rng.uniform(0.78, 0.95))))
+    for x, y in rng.uniform((0, horizon + 6), (SIZE, SIZE), (130, 2)).tolist():
+        draw.line((x, y, x + 1, y - 5), fill=shade(green, 0.68))
+    petals = [(255, 255, 255), (255, 235, 90), (250, 150, 190)]
+    for x, y in rng.uniform((0, horizon + 8), (SIZE, SIZE), (34, 2)).tolist():
+        draw.ellipse((x - 1.4, y - 1.4, x + 1.4, y + 1.4), fill=petals[int(rng.integers(3))])
+    return picture
+
+
+def _waves(draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.Generator) -> None:
+    """Draws the bright crests of waves, wider as they come near."""
+    for x, t in rng.uniform((0, 0), (SIZE, 1), (int(bottom - top) // 2 + 8, 2)).tolist():
+        y, reach = top + t * (bottom - top), 4 + 16 * t
+        draw.arc((x - reach, y, x + reach, y + 2 + 5 * t), 190, 350, fill=(215, 238, 250), width=1)
+
+
+def _beach(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    water, sand = jitter((38, 140, 200), rng), jitter((240, 214, 150), rng)
+    picture = floor(horizon, shade(water, 1.2), water, rng, 5)
+    draw = ImageDraw.Draw(picture)
+    shore = horizon + float(rng.uniform(26, 46))
+    _waves(draw, horizon + 2, shore, rng)
+    slope, phase = float(rng.uniform(-18, 18)), float(rng.uniform(0, 6))
+    xs = np.linspace(0, SIZE, 40)
+    ys = shore + slope * (xs / SIZE - 0.5) + 3 * np.sin(xs / 14 + phase)
+    line = list(zip(xs.tolist(), ys.tolist(), strict=True))
+    draw.line([(x, y - 2) for x, y in line], fill=(255, 255, 255, 255), width=5)
+    draw.polygon([*line, (SIZE, SIZE), (0, SIZE)], fill=sand)
+    for x, y in rng.uniform((0, shore + 14), (SIZE, SIZE), (150, 2)).tolist():
+        draw.point((x, y), fill=shade(sand, float(rng.choice([0.8, 1.08]))))
+    for _ in range(5):
+        x, y = rng.uniform(0, SIZE), rng.uniform(shore + 16, SIZE)
+        draw.arc((x - 22, y - 3, x + 22, y + 4), 200, 340, fill=shade(sand, 0.86), width=2)
+    return picture
+
+
+def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    asphalt = jitter((104, 106, 112), rng, 5)
+    picture = floor(horizon, asphalt, shade(asphalt, 1.1), rng, 6)
+    draw = ImageDraw.Draw(picture)
+    facades = [(176, 110, 92), (150, 150, 160), (196, 168, 128), (120, 134, 152), (168, 142, 150)]
+    x = float(rng.uniform(-20, 0))
+    while x < SIZE:  # a row of houses
+        wide, top = float(rng.uniform(28, 52)), horizon - float(rng.uniform(34, 92))
+        wall = jitter(facades[int(rng.integers(len(facades)))], rng)
+        draw.rectangle((x, top, x + wide - 1, horizon + 4), fill=wall)
+        draw.rectangle((x, top, x + wide - 1, top + 3), fill=shade(wall, 0.7))
+        columns = int(wide // 11)
+        for row in range(int((horizon - top - 10) // 13)):
+            for column in range(columns):
+                wx, wy = x + 4 + column * (wide - 4) / columns, top + 8 + row * 13
+                lit = time != "day" and rng.random() < (0.6 if time == "night" else 0.3)
+                pane = (255, 222, 120, GLOW) if lit else (58, 72, 96, 255)
+                draw.rectangle((wx, wy, wx + 5, wy + 7), fill=pane)
+        x += wide
+    pavement = horizon + 16
+    draw.rectangle((0, horizon + 4, SIZE, pavement), fill=jitter((178, 174, 168), rng, 5))
+    draw.line((0, pavement, SIZE, pavement), fill=(220, 218, 210), width=2)
+    lane, shift = horizon + float(rng.uniform(52, 76)), float(rng.uniform(0, 40))
+    for step in range(-1, 6):
+        left = step * 46 + shift
+        corners = [(left, lane), (left + 26, lane), (left + 22, lane + 6), (left - 5, lane + 6)]
+        draw.polygon(corners, fill=(238, 232, 205))
+    return picture
+
+
+def _snowfield(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    snow = jitter((238, 244, 252), rng, 4)
+    picture = floor(horizon, snow, shade(snow, 0.93), rng, 3)
+    draw = ImageDraw.Draw(picture)
+    for tone in (0.86, 0.92):
+        skyline = ridge(horizon + 5, 26 * (1.9 - tone), 8, rng)
+        draw.polygon([(x, min(y, horizon + 8)) for x, y in skyline], fill=shade(snow, tone))
+    for _ in range(9):  # drifts
+        x, y, wide = rng.uniform(0, SIZE), rng.uniform(horizon + 8, SIZE), rng.uniform(30, 80)
+        box = (x - wide, y, x + wide, y + wide * 0.35)
+        draw.arc(box, 195, 345, fill=(196, 212, 234), width=3)
+    return picture
+
+
+def _sea(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    water = jitter((22, 98, 168), rng)
+    picture = floor(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
+    draw = ImageDraw.Draw(picture)
+    _waves(draw, horizon + 3, SIZE, rng)
+    for _ in range(9):  # breakers
+        x, y = rng.uniform(0, SIZE), rng.uniform(horizon + 20, SIZE)
+        reach = 10 + 18 * (y - horizon) / SIZE
+        for step in (-1, 0, 1):
+            left = x + step * reach * 1.6
+            box = (left - reach, y, left + reach, y + reach * 0.7)
+            draw.arc(box, 200, 340, fill=(190, 226, 246), width=2)
+    return picture
+
+
+def _desert(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    sand = jitter((226, 154, 78), rng)
+    picture = floor(horizon, sand, shade(sand, 1.08), rng, 5)
+    draw = ImageDraw.Draw(picture)
+    for _ in range(2):  # mesas far away
+        x, wide, high = rng.uniform(0, SIZE), rng.uniform(16, 40), rng.uniform(14, 32)
+        rock, top = jitter((176, 92, 60), rng), horizon - high
+        feet = [(x - wide - 9, horizon + 3), (x + wide + 9, horizon + 3)]
+        draw.polygon([feet[0], (x - wide, top), (x + wide, top), feet[1]], fill=rock)
+    for depth in (0.0, 0.22, 0.48, 0.75):  # dunes with a lit and a shaded flank
+        y = horizon + depth * (SIZE - horizon)
+        x, wide = float(rng.uniform(20, SIZE - 20)), float(rng.uniform(90, 150))
+        crest = y - float(rng.uniform(8, 22))
+        draw.polygon([(x - wide, y + 16), (x, crest), (x + wide, y + 16)], fill=shade(sand, 1.06))
+        corners = [(x, crest), (x + wide, y + 16), (x + wide * 0.25, y + 16)]
+        draw.polygon(corners, fill=shade(sand, 0.82))
+    return picture
+
+
+def _forest(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    leaf = jitter((62, 124, 60), rng)
+    earth = shade(jitter((96, 92, 48), rng), 0.9)
+    picture = floor(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
+    draw = ImageDraw.Draw(picture)
+    draw.rectangle((0, horizon * 0.8, SIZE, horizon), fill=shade(leaf, 0.72))
+    for layer, thick in ((0.55, 5.0), (0.8, 8.0), (1.0, 12.0)):
+        bark = shade(jitter((116, 82, 54), rng), 0.5 + 0.5 * layer)
+        for x in rng.uniform(-4, SIZE + 4, 7 if layer < 1 else 4).tolist():
+            root, wide = horizon + 14 * layer - 4, thick * float(rng.uniform(0.8, 1.2)) / 2
+            corners = [(x - wide * 0.8, 0), (x + wide * 0.8, 0), (x + wide * 1.3, root)]
+            draw.polygon([*corners, (x - wide * 1.3, root)], fill=bark)
+    for x, y in rng.uniform((-8, -10), (SIZE + 8, horizon * 0.52), (46, 2)).tolist():
+        reach = float(rng.uniform(9, 19))
+        green = shade(leaf, float(rng.uniform(0.7, 1.35)))
+        draw.ellipse((x - reach, y - reach * 0.8, x + reach, y + reach * 0.8), fill=green)
+    for x, y in rng.uniform((0, horizon + 6), (SIZE, SIZE), (60, 2)).tolist():
+        fill = shade(leaf, float(rng.uniform(0.8, 1.4)))
+        draw.line((x - 3, y, x, y - 6, x + 3, y), fill=fill, width=1)
+    return picture
+
+
+def _mountains(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    rock = jitter((112, 118, 136), rng)
+    grass = jitter((120, 138, 104), rng)
+    picture = floor(horizon, shade(grass, 0.86), grass, rng, 8)
+    draw = ImageDraw.Draw(picture)
+    for tone in (1.25, 1.0, 0.85):
+        peak = float(rng.uniform(10, SIZE - 10))
+        for x in (peak, peak + float(rng.uniform(70, 130)), peak - float(rng.uniform(70, 130))):
+            top = horizon - float(rng.uniform(38, 84)) * (1.5 - 0.5 * tone)
+            wide, base = (horizon - top) * float(rng.uniform(0.75, 1.0)), horizon + 6
+            draw.polygon([(x - wide, base), (x, top), (x + wide, base)], fill=shade(rock, tone))
+            dark = [(x, top), (x + wide, base), (x + wide * 0.2, base)]
+            draw.polygon(dark, fill=shade(rock, tone * 0.8))
+            cap = (horizon - top) * 0.32
+            side = wide * cap / (base - top)
+            teeth = [(x + side * 0.4, top + cap * 0.75), (x, top + cap * 1.1)]
+            teeth += [(x - side * 0.5, top + cap * 0.8), (x - side, top + cap)]
+            draw.polygon([(x, top), (x + side, top + cap), *teeth], fill=(244, 248, 252))
+    for x, y in rng.uniform((0, horizon + 10), (SIZE, SIZE), (26, 2)).tolist():
+        reach = 2 + 5 * (y - horizon) / SIZE
+        box = (x - reach, y - reach * 0.7, x + reach, y + reach * 0.7)
+        draw.ellipse(box, fill=shade(rock, float(rng.uniform(0.8, 1.2))))
+    return picture
+
+
+def _farm(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    soil, crop = jitter((134, 92, 58), rng), jitter((214, 184, 74), rng)
+    picture = floor(horizon, soil, shade(soil, 1.1), rng, 7)
+    draw = ImageDraw.Draw(picture)
+    vanish, step = float(rng.uniform(60, 164)), float(rng.uniform(38, 54))
+    for row in range(-9, 15):  # crops in rows that meet at the horizon
+        foot = row * step
+        corners = [(vanish + (foot - vanish) * 0.12, horizon), (foot, SIZE)]
+        corners += [
+            (foot + step * 0.52, SIZE),
+            (vanish + (foot + step * 0.5 - vanish) * 0.12, horizon),
+        ]
+        draw.polygon(corners, fill=shade(crop, 1.0 if row % 2 else 0.92))
+    draw.rectangle((0, horizon - 6, SIZE, horizon), fill=jitter((96, 140, 66), rng))
+    wood, top = jitter((160, 118, 78), rng), horizon - 14
+    for rail in (top + 4, top + 12):
+        draw.rectangle((0, rail, SIZE, rail + 3), fill=wood)
+    for x in np.arange(float(rng.uniform(0, 20)), SIZE, 24).tolist():
+        draw.rectangle((x, top - 3, x + 5, horizon + 5), fill=shade(wood, 0.86))
+    return picture
+
+
+def _stage(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    velvet, wood = jitter((158, 24, 38), rng), jitter((170, 112, 62), rng)
+    picture = floor(horizon, wood, shade(wood, 0.7), rng, 4).convert("RGB")
+    draw = ImageDraw.Draw(picture, "RGBA")
+    draw.rectangle((0, 0, SIZE, horizon), fill=shade(velvet, 0.35))
+    for y in np.linspace(horizon, SIZE, 8).tolist():
+        draw.line((0, y, SIZE, y), fill=shade(wood, 0.6))
+    for x in rng.uniform(50, SIZE - 50, 2).tolist():  # spotlights
+        foot = float(rng.uniform(40, SIZE - 40))
+        cone = [(x - 3, 0), (x + 3, 0), (foot + 36, horizon + 34), (foot - 36, horizon + 34)]
+        draw.polygon(cone, fill=(255, 240, 190, 46))
+        draw.ellipse((foot - 36, horizon + 22, foot + 36, horizon + 46), fill=(255, 240, 190, 70))
+    fold = float(rng.uniform(30, 44))
+    for left in (0.0, SIZE - fold):
+        for strip in range(6):
+            x, tone = left + strip * fold / 6, (1.0, 0.72)[strip % 2]
+            draw.rectangle((x, 0, x + fold / 6, horizon + 12), fill=shade(velvet, tone))
+    for x in np.arange(-10, SIZE, 26).tolist():
+        draw.chord((x, -18, x + 30, 22), 0, 180, fill=shade(velvet, 0.9))
+        draw.arc((x, -18, x + 30, 22), 0, 180, fill=(226, 180, 70), width=2)
+    return picture.convert("RGBA")
+
+
+def _moon(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del time
+    dust = jitter((168, 168, 172), rng)
+    picture = floor(horizon, shade(dust, 0.9), shade(dust, 1.1), rng, 7)
+    draw = ImageDraw.Draw(picture)
+    draw.rectangle((0, 0, SIZE, horizon), fill=(6, 6, 14))
+    for x, y in rng.uniform((0, 0), (SIZE, horizon), (80, 2)).tolist():
+        draw.point((x, y), fill=(255, 255, 255))
+    x, y, r = float(rng.uniform(30, 194)), float(rng.uniform(22, 44)), float(rng.uniform(13, 19))
+    draw.ellipse((x - r, y - r, x + r, y + r), fill=(52, 120, 214))  # the earth
+    draw.ellipse((x - r * 0.6, y - r * 0.7, x + r * 0.2, y), fill=(84, 168, 92))
+    draw.ellipse((x - r * 0.1, y + r * 0.1, x + r * 0.6, y + r * 0.7), fill=(84, 168, 92))
+    draw.chord((-60, horizon - 14, SIZE + 60, horizon + 40), 180, 360, fill=shade(dust, 1.12))
+    for _ in range(15):  # craters
+        x, y = rng.uniform(0, SIZE), rng.uniform(horizon + 8, SIZE)
+        wide = float(rng.uniform(5, 12)) * (0.5 + 1.6 * (y - horizon) / SIZE)
+        draw.ellipse((x - wide, y - wide / 3, x + wide, y + wide / 3), fill=shade(dust, 0.68))
+        box = (x - wide, y - wide / 3 + 1.5, x + wide, y + wide / 3 + 2)
+        draw.arc(box, 0, 180, fill=shade(dust, 1.25), width=2)
+    return picture
+
+
+def _underwater(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+    del horizon, time
+    water = jitter((30, 140, 170), rng)
+    picture = floor(0, shade(water, 0.5), shade(water, 1.35), rng, 3).convert("RGB")
+    draw = ImageDraw.Draw(picture, "RGBA")
+    for x in rng.uniform(-20, SIZE, 5).tolist():  # light from above
+        wide, lean = float(rng.uniform(8, 22)), float(rng.uniform(20, 70))
+        corners = [(x, 0), (x + wide, 0), (x + wide * 2 + lean, SIZE), (x + lean, SIZE)]
+        draw.polygon(corners, fill=(220, 255, 255, 28))
+    bed = SIZE - int(rng.integers(26, 44))
+    skyline = ridge(bed + 6, 12, 9, rng)
+    draw.polygon(skyline, fill=jitter((150, 152, 112), rng))
+    for x in rng.uniform(0, SIZE, 11).tolist():  # weed
+        high, lean = float(rng.uniform(20, 62)), float(rng.uniform(2, 6))
+        steps = np.linspace(0, high, 12)
+        sway = x + lean * np.sin(steps / 8)
+        line = list(zip(sway.tolist(), (SIZE - 8 - steps).tolist(), strict=True))
+        draw.line(line, fill=jitter((34, 120, 74), rng), width=4)
+    for x, y, r in rng.uniform((0, 0, 1.2), (SIZE, bed, 4.5), (34, 3)).tolist():
+        draw.ellipse((x - r, y - r, x + r, y + r), outline=(225, 248, 255, 200), width=1)
+    return picture.convert("RGBA")
+
+
+GROUND_PAINTERS: dict[str, Callable[[int, np.random.Generator, str], Image.Image]] = {
+    "meadow": _meadow,
+    "beach": _beach,
+    "street": _street,
+    "snowfield": _snowfield,
+    "sea": _sea,
+    "desert": _desert,
+    "forest": _forest,
+    "mountains": _mountains,
+    "farm": _farm,
+    "stage": _stage,
+    "moon": _moon,
+    "underwater": _underwater,
+}

@@ -1,0 +1,176 @@
+"""Paints the backgrounds of the scenes: sky, and the air of rain, snow and fog.
+
+All colours are RGB in 0..255. `backdrop` gives the picture behind the objects; `weather_front`
+adds what falls before them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from training.scenes.brushes import GLOW
+from training.scenes.indoors import INDOOR_PAINTERS
+from training.scenes.layout import Layout
+from training.scenes.outdoors import GROUND_PAINTERS
+from training.scenes.world import SIZE
+
+Array = NDArray[np.float32]
+Rgb = tuple[float, float, float]
+
+_SKIES: dict[str, tuple[Rgb, Rgb]] = {
+    "day": ((70, 145, 235), (185, 222, 250)),
+    "night": ((8, 10, 40), (34, 44, 96)),
+    "sunset": ((98, 62, 140), (255, 150, 70)),
+}
+_OVERCAST: dict[str, tuple[Rgb, Rgb]] = {
+    "day": ((140, 150, 164), (186, 194, 202)),
+    "night": ((24, 27, 42), (46, 50, 70)),
+    "sunset": ((150, 92, 104), (232, 150, 98)),
+}
+_GROUND_LIGHT: dict[str, Rgb] = {
+    "day": (1.0, 1.0, 1.0),
+    "night": (0.38, 0.44, 0.66),
+    "sunset": (1.0, 0.74, 0.60),
+}
+_SPRITE_LIGHT: dict[str, Rgb] = {
+    "day": (1.0, 1.0, 1.0),
+    "night": (0.85, 0.88, 1.0),
+    "sunset": (1.0, 0.90, 0.80),
+}
+_FOG: dict[str, Rgb] = {
+    "day": (222, 227, 230),
+    "night": (104, 111, 134),
+    "sunset": (240, 190, 160),
+}
+
+
+def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
+    """Returns how the air changes an object: a factor (3,), a fog colour (3,), and its share."""
+    light = np.array(_SPRITE_LIGHT[layout.time or "day"], dtype=np.float32)
+    if layout.weather in {"rain", "snow"}:
+        light = light * 0.93
+    veil = np.array(_FOG[layout.time or "day"], dtype=np.float32)
+    share = 0.0
+    if layout.weather == "fog":
+        share = 0.14 if layout.time == "night" else 0.22
+    return light, veil, share
+
+
+def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
+    """Paints all that lies behind the objects, (SIZE, SIZE) RGB."""
+    if layout.setting in INDOOR_PAINTERS:
+        view = _sky(layout.time or "day", "clear", SIZE // 2, rng)
+        picture = INDOOR_PAINTERS[layout.setting](layout.horizon, rng, view)
+        light = {"night": (0.62, 0.58, 0.62), "sunset": (1.0, 0.84, 0.70)}.get(layout.time or "")
+        if light is None:
+            return picture.convert("RGB")
+        lit = np.asarray(picture.convert("RGB")).astype(np.float32) * np.array(light, np.float32)
+        window = np.asarray(picture.getchannel("A"))[..., None] == GLOW  # glass keeps its own light
+        kept = np.where(window, np.asarray(picture.convert("RGB")), lit)
+        return Image.fromarray(kept.astype(np.uint8))
+    weather, time = layout.weather or "clear", layout.time or "day"
+    ground = GROUND_PAINTERS[layout.setting](layout.horizon, rng, time)
+    pixels = np.asarray(ground)
+    light_on = np.array(_GROUND_LIGHT[time], dtype=np.float32)
+    if weather in {"rain", "snow"} and time == "day":
+        light_on = light_on * np.float32(0.84)
+    scene = pixels[..., :3] * light_on
+    above = slice(0, layout.horizon + 12)  # all that lies lower is ground
+    alpha = pixels[above, :, 3:]
+    shining = np.where(alpha == GLOW, pixels[above, :, :3], scene[above])
+    sky = np.asarray(_sky(time, weather, layout.horizon, rng))[above]
+    scene[above] = np.where(alpha > 0, shining, sky)
+    if weather == "fog":
+        scene = _veil(scene, np.array(_FOG[time], np.float32), layout.horizon, rng)
+    return Image.fromarray(scene.clip(0, 255).astype(np.uint8))
+
+
+def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Image.Image:
+    top, bottom = (_SKIES if weather == "clear" else _OVERCAST)[time]
+    rows = min(SIZE, horizon + 12)
+    ramp = (np.arange(rows, dtype=np.float32) / max(horizon, 60)).clip(0, 1) ** 1.2
+    colors = np.array((top, bottom), dtype=np.float32) + rng.normal(0, 7, 3).astype(np.float32)
+    canvas = (colors[0] + ramp[:, None] * (colors[1] - colors[0]))[:, None, :]
+    cloudiness = rng.uniform(0.0, 0.5) if weather == "clear" else rng.uniform(0.5, 0.9)
+    if time == "night" and weather == "clear":
+        cloudiness *= 0.3
+    puff = {"day": 255.0, "night": 70.0, "sunset": 236.0}[time]
+    if weather in {"rain", "snow"}:
+        puff *= 0.62
+    mass = _clouds(rng)[:rows, :, None]
+    cover = ((mass - np.float32(0.92 - 0.5 * cloudiness)) * 3.2).clip(0, 0.8)
+    tint = (1.0, 0.82, 0.72) if time == "sunset" else (1.0, 1.0, 1.0)
+    tone = np.array(tint, dtype=np.float32) * np.float32(puff)
+    canvas = canvas + cover * (tone - canvas)
+    picture = Image.new("RGB", (SIZE, SIZE))
+    picture.paste(Image.fromarray(canvas.clip(0, 255).astype(np.uint8)))
+    if weather == "clear":
+        _lights(picture, time, horizon, rng)
+    return picture
+
+
+def _clouds(rng: np.random.Generator) -> Array:
+    coarse = Image.fromarray(rng.random((7, 4)).astype(np.float32))
+    fine = Image.fromarray(rng.random((22, 12)).astype(np.float32))
+    size, bicubic = (SIZE, SIZE), Image.Resampling.BICUBIC
+    blend = 0.7 * np.asarray(coarse.resize(size, bicubic)) + 0.3 * np.asarray(
+        fine.resize(size, bicubic)
+    )
+    return np.asarray(blend, dtype=np.float32)
+
+
+def _lights(picture: Image.Image, time: str, horizon: int, rng: np.random.Generator) -> None:
+    """Draws the sun, or the moon and the stars."""
+    draw = ImageDraw.Draw(picture, "RGBA")
+    x = float(rng.uniform(20, SIZE - 20))
+    rings: tuple[tuple[float, int], ...]
+    if time == "sunset":
+        y, radius = horizon - float(rng.uniform(2, 12)), float(rng.uniform(15, 22))
+        rings = ((2.4, 40), (1.7, 60), (1.0, 255))
+        color = (255, 214, 110)
+    elif time == "day":
+        y, radius = float(rng.uniform(14, max(16, horizon * 0.5))), float(rng.uniform(9, 14))
+        rings, color = ((1.8, 60), (1.0, 255)), (255, 240, 150)
+    else:
+        for _ in range(int(rng.integers(40, 90))):
+            sx, sy = rng.uniform(0, SIZE), rng.uniform(0, max(horizon, 40))
+            draw.point((sx, sy), fill=(255, 255, 255, int(rng.integers(120, 256))))
+            if rng.random() < 0.15:
+                draw.ellipse((sx - 1, sy - 1, sx + 1, sy + 1), fill=(255, 255, 235, 220))
+        y, radius = float(rng.uniform(14, max(16, horizon * 0.5))), float(rng.uniform(8, 13))
+        rings, color = ((1.6, 36), (1.0, 255)), (240, 240, 220)
+    for scale, alpha in rings:
+        reach = radius * scale
+        draw.ellipse((x - reach, y - reach, x + reach, y + reach), fill=(*color, alpha))
+    if time == "night" and rng.random() < 0.6:  # a crescent
+        shade = picture.getpixel((0, int(max(y, 0))))
+        assert isinstance(shade, tuple)
+        dx = radius * float(rng.choice([-0.5, 0.5]))
+        reach = radius * 0.9
+        draw.ellipse((x + dx - reach, y - reach, x + dx + reach, y + reach), fill=shade)
+
+
+def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) -> Array:
+    rows = np.abs(np.arange(SIZE, dtype=np.float32) - horizon) / SIZE
+    share = (0.82 - 0.75 * rows).clip(0.38, 0.82)[:, None, None]
+    wisps = (_clouds(rng)[..., None] - 0.5) * 0.24
+    return np.asarray(scene + (share + wisps).clip(0, 0.95) * (color - scene), dtype=np.float32)
+
+
+def weather_front(picture: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
+    """Lets rain or snow fall before the objects, thin enough that they stay visible."""
+    if layout.weather not in {"rain", "snow"}:
+        return picture
+    draw = ImageDraw.Draw(picture, "RGBA")
+    if layout.weather == "rain":
+        slant = float(rng.uniform(-5, 5))
+        for x, y, length in rng.uniform((-5, -10, 9), (SIZE + 5, SIZE, 18), (150, 3)).tolist():
+            fill = (205, 222, 245, 135)
+            draw.line((x, y, x + slant * length / 14, y + length), fill=fill, width=1)
+    else:
+        for x, y, radius in rng.uniform((0, 0, 0.7), (SIZE, SIZE, 2.3), (130, 3)).tolist():
+            box = (x - radius, y - radius, x + radius, y + radius)
+            draw.ellipse(box, fill=(255, 255, 255, 225))
+    return picture

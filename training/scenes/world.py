@@ -1,0 +1,167 @@
+"""What a scene is: the record that is stored, and that all truth is computed from.
+
+`layout.py` draws a scene by lot, `render.py` turns that into pixels and measures boxes and
+visibility, and `captions.py` describes the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.scenes.classes import CLASS_INDEX, CLASSES
+
+WORLD_VERSION = 1
+"""Raised whenever the same seed would give other pixels, truth or captions."""
+
+SIZE = 224
+"""Width and height of a scene in pixels."""
+
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
+
+TIMES = ("day", "night", "sunset")
+WEATHERS = ("clear", "rain", "snow", "fog")
+SETTINGS = (
+    "meadow",
+    "beach",
+    "street",
+    "snowfield",
+    "sea",
+    "desert",
+    "room",
+    "forest",
+    "mountains",
+    "farm",
+    "kitchen",
+    "stage",
+    "moon",
+    "underwater",
+)
+INDOORS = frozenset({"room", "kitchen"})
+TIMELESS = frozenset({"stage", "moon", "underwater"})
+FLOATING = frozenset({"moon", "underwater"})
+"""Settings in which anything may hang in mid-air."""
+
+
+@dataclass(frozen=True)
+class SceneObject:
+    """One visible object.
+
+    Attributes:
+        name: name of its class.
+        group: group of its class.
+        color: its colour if the class comes in several, else None.
+        box: relative xyxy of its visible outline before anything covers it, in 0..1.
+        visible: the share of it that nothing covers, in 0..1.
+        glyph: the emoji it was drawn with.
+        mirrored: whether it was flipped left to right.
+        tilt: counter-clockwise rotation in degrees.
+    """
+
+    name: str
+    group: str
+    color: str | None
+    box: tuple[float, float, float, float]
+    visible: float
+    glyph: str
+    mirrored: bool
+    tilt: float
+
+
+@dataclass(frozen=True)
+class Caption:
+    """One caption and its exact meaning.
+
+    Attributes:
+        text: lower-case English.
+        view: what it looks at: animal, things, relation, setting or counting.
+        mentions: indices of the scene's objects that it speaks of.
+        fact: what it asserts; `training.scenes.relevance` defines the form and the meaning.
+    """
+
+    text: str
+    view: str
+    mentions: tuple[int, ...]
+    fact: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The ground truth of one scene: objects from back to front, and five captions."""
+
+    id: str
+    setting: str
+    time: str | None
+    weather: str | None
+    objects: tuple[SceneObject, ...]
+    captions: tuple[Caption, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the scene as plain JSON values."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> Scene:
+        """Builds a scene from what `to_json` returned."""
+        objects = (
+            SceneObject(**{**values, "box": tuple(values["box"])}) for values in record["objects"]
+        )
+        captions = (
+            Caption(**{**values, "mentions": tuple(values["mentions"])})
+            for values in record["captions"]
+        )
+        return Scene(**{**record, "objects": tuple(objects), "captions": tuple(captions)})
+
+
+def scene_generator(seed: int, split: Split, index: int, attempt: int = 0) -> np.random.Generator:
+    """Returns the dice of one scene; no two (seed, split, index, attempt) share them."""
+    return np.random.default_rng([seed, SPLITS.index(split), index, attempt])
+
+
+_COLOR_LABELS = tuple((kind.name, color) for kind in CLASSES for color in kind.colors)
+LABEL_GROUPS: dict[str, tuple[str, ...]] = {
+    "objects": tuple(kind.name for kind in CLASSES),
+    "setting": tuple(f"setting:{name}" for name in SETTINGS),
+    "time": tuple(f"time:{name}" for name in TIMES),
+    "weather": tuple(f"weather:{name}" for name in WEATHERS),
+    "color": tuple(f"color:{color} {name}" for name, color in _COLOR_LABELS),
+}
+"""The labels of `label_matrix` by group, in column order."""
+
+LABELS: tuple[str, ...] = tuple(name for names in LABEL_GROUPS.values() for name in names)
+
+
+def label_slices() -> dict[str, slice]:
+    """Returns the columns of `label_matrix` that each label group takes."""
+    slices, start = {}, 0
+    for group, names in LABEL_GROUPS.items():
+        slices[group] = slice(start, start + len(names))
+        start += len(names)
+    return slices
+
+
+def label_matrix(scenes: Sequence[Scene]) -> tuple[NDArray[np.float32], list[str]]:
+    """Returns the multi-hot truth of scenes.
+
+    Args:
+        scenes: S scenes.
+
+    Returns:
+        A (S, C) matrix of zeros and ones, and its C column names, `LABELS`. A scene without a time
+        of day or weather has zeros in all columns of that group.
+    """
+    column = {name: index for index, name in enumerate(LABELS)}
+    labels = np.zeros((len(scenes), len(LABELS)), dtype=np.float32)
+    for row, scene in enumerate(scenes):
+        names = [f"setting:{scene.setting}", f"time:{scene.time}", f"weather:{scene.weather}"]
+        labels[row, [column[name] for name in names if not name.endswith(":None")]] = 1
+        for item in scene.objects:
+            labels[row, CLASS_INDEX[item.name]] = 1
+            if item.color is not None:
+                labels[row, column[f"color:{item.color} {item.name}"]] = 1
+    return labels, list(LABELS)
