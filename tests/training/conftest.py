@@ -1,0 +1,51 @@
+"""A small world of vectors in which methods can learn something within seconds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.datasets import CaptionedFeatures
+
+ROOT = Path(__file__).parents[2]
+WORDS = [f"thing{i}" for i in range(12)]
+
+
+def make_features(images: int, seed: int) -> CaptionedFeatures:
+    """Each image shows three of twelve things, one a cell; each caption names two of them."""
+    random = np.random.default_rng(seed)
+    directions = np.random.default_rng(99).normal(size=(12, 16))
+    features = random.normal(scale=0.1, size=(images, 5, 16))
+    captions, rows = [], []
+    for i in range(images):
+        things = random.choice(12, 3, replace=False)
+        features[i, :3] += directions[things]
+        for _ in range(2):
+            a, b = random.choice(things, 2, replace=False)
+            captions.append(f"a {WORDS[a]} and a {WORDS[b]}")
+            rows.append(i)
+    return CaptionedFeatures(features.astype(np.float16), captions, np.array(rows))
+
+
+@pytest.fixture
+def train_set() -> CaptionedFeatures:
+    return make_features(120, 0)
+
+
+@pytest.fixture
+def val_set() -> CaptionedFeatures:
+    return make_features(40, 1)
+
+
+@pytest.fixture(scope="session")
+def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rendered handful: 24 training and 8 validation scenes."""
+    out = tmp_path_factory.mktemp("scenes")
+    for split, count in (("train", 24), ("val", 8)):
+        command = [sys.executable, "-m", "training.scenes", "--out", str(out), "--split", split]
+        subprocess.run([*command, "--count", str(count)], check=True, cwd=ROOT, capture_output=True)
+    return out

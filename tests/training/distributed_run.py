@@ -1,0 +1,24 @@
+"""Started by torchrun from a test: a short run without chance in it, to be compared."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.training.conftest import make_features
+from training.config import TrainConfig, from_values
+from training.trainer import Trainer
+
+VALUES = {
+    "method": "vse_infty",
+    "arguments": {"embed_dim": 16},
+    "text": {"word_dim": 8, "hidden_dim": 16},
+    "optimizer": {"learning_rate": 1e-3, "schedule": "cosine"},
+    "epochs": 1,
+    "batch_size": 24,
+    "size_augmentation": 0.0,
+}
+
+if __name__ == "__main__":
+    config = from_values(TrainConfig, VALUES)
+    Trainer(config, make_features(60, 0), make_features(20, 1), Path(sys.argv[1])).fit()

@@ -1,0 +1,148 @@
+"""Captioned features and the batches made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from training.features import cached_features
+from training.scenes.store import load_scenes
+from training.tokenizer import PAD_ID, UNKNOWN_ID
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B image-text pairs.
+
+    Attributes:
+        features: (B, N, d) float32 image features.
+        mask: (B, N) bool.
+        ids: (B, L) int64 word ids, 0 beyond the text.
+        lengths: (B,) int64.
+        image_ids: (B,) int64, equal where the batch holds an image twice.
+    """
+
+    features: Tensor
+    mask: Tensor
+    ids: Tensor
+    lengths: Tensor
+    image_ids: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+
+    def part(self, rank: int, world: int) -> Batch:
+        """The consecutive share of one of `world` processes; B must divide evenly."""
+        size = len(self.image_ids) // world
+        rows = slice(rank * size, (rank + 1) * size)
+        return Batch(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class CaptionedFeatures:
+    """A split ready for training: features, captions, and which image each caption describes.
+
+    Attributes:
+        features: (N_img, n, d) float16.
+        captions: N_txt texts.
+        image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
+    """
+
+    features: np.ndarray
+    captions: list[str]
+    image_of: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Refuses features that disagree with the captions."""
+        if len(self.captions) != len(self.image_of):
+            raise ValueError(f"{len(self.captions)} captions, but {len(self.image_of)} image rows")
+        if len(self.image_of) == 0 or self.image_of.max() >= len(self.features):
+            raise ValueError(
+                f"captions name image {self.image_of.max(initial=-1)}, "
+                f"but there are features of {len(self.features)} images"
+            )
+
+
+def load_split(data: Path, split: str, backbone: Path, limit: int = 0) -> CaptionedFeatures:
+    """Captions of a scenes split with the features of a frozen image encoder.
+
+    Args:
+        data: folder that holds the split.
+        split: "train", "val" or "test".
+        backbone: run folder of the image encoder.
+        limit: use only the first so many images; 0 for all.
+    """
+    scenes = load_scenes(data / split).scenes
+    features = cached_features(data / split, backbone)
+    if limit:
+        scenes, features = scenes[:limit], features[:limit]
+    captions = [caption.text for scene in scenes for caption in scene.captions]
+    counts = [len(scene.captions) for scene in scenes]
+    return CaptionedFeatures(features, captions, np.repeat(np.arange(len(scenes)), counts))
+
+
+class TokenTable:
+    """All captions of a split as word ids, padded once.
+
+    Args:
+        tokenizer: without padding or truncation of its own.
+        captions: texts; each must hold at least one word.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, captions: list[str]) -> None:
+        encoded = [e.ids for e in tokenizer.encode_batch(captions)]
+        self.lengths = np.array([len(ids) for ids in encoded])
+        if not self.lengths.all():
+            empty = captions[int(np.argmin(self.lengths))]
+            raise ValueError(f'the caption "{empty}" holds no word')
+        self.ids = np.full((len(encoded), self.lengths.max()), PAD_ID, np.int64)
+        for row, ids in zip(self.ids, encoded, strict=True):
+            row[: len(ids)] = ids
+
+    def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (B, longest) and lengths (B,) of some captions."""
+        lengths = self.lengths[index]
+        return self.ids[index, : lengths.max()], lengths
+
+
+def batches(
+    data: CaptionedFeatures,
+    table: TokenTable,
+    batch_size: int,
+    seed: tuple[int, int],
+    unknown_rate: float = 0.0,
+) -> Iterator[Batch]:
+    """Shuffled batches over all captions, the incomplete last one left out.
+
+    Args:
+        data: the split.
+        table: its tokenized captions.
+        batch_size: B.
+        seed: (run seed, epoch); the order depends on nothing else, so that a resumed run sees it
+            again.
+        unknown_rate: share of words replaced by [UNK].
+    """
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(data.captions))
+    for start in range(0, len(order) - batch_size + 1, batch_size):
+        index = order[start : start + batch_size]
+        ids, lengths = table.rows(index)
+        if unknown_rate:
+            lost = (random.random(ids.shape) < unknown_rate) & (ids != PAD_ID)
+            ids = np.where(lost, UNKNOWN_ID, ids)
+        images = data.image_of[index]
+        features = torch.from_numpy(data.features[images].astype(np.float32))  # (B, n, d)
+        yield Batch(
+            features,
+            torch.ones(features.shape[:2], dtype=torch.bool),
+            torch.from_numpy(ids),
+            torch.from_numpy(lengths.astype(np.int64)),
+            torch.from_numpy(images),
+        )

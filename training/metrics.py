@@ -1,0 +1,115 @@
+"""Retrieval metrics over a full score matrix.
+
+Ties count against the method: an item that ties with a wrong one stands behind it, so that a model
+that says nothing scores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+RECALLS = (1, 5, 10)
+
+
+def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarray:
+    """Zero-based rank of each query's best positive.
+
+    Args:
+        scores: (Q, G) score of each gallery item for each query.
+        positives: for each query the gallery indices that are right, at least one.
+
+    Returns:
+        (Q,) int64: how many wrong items score at least as much as the best right one.
+    """
+    ranks = np.empty(len(scores), np.int64)
+    for q, (row, right) in enumerate(zip(scores, positives, strict=True)):
+        best = row[right].max()
+        ranks[q] = np.count_nonzero(row >= best) - np.count_nonzero(row[right] >= best)
+    return ranks
+
+
+def recall_summary(ranks: np.ndarray, prefix: str) -> dict[str, float]:
+    """R@1, R@5 and R@10 in percent, median and mean rank counted from 1."""
+    summary = {f"{prefix}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
+    summary[f"{prefix}_medr"] = float(np.floor(np.median(ranks)) + 1)
+    summary[f"{prefix}_meanr"] = float(ranks.mean() + 1)
+    return summary
+
+
+def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
+    """The field's table: recalls both ways and their sum.
+
+    Args:
+        scores: (N_img, N_txt).
+        text_images: (N_txt,) row of the image that each text describes.
+
+    Returns:
+        i2t_* (image to text, best of the image's captions) and t2i_* (text to image) as in
+        `recall_summary`, and `rsum`, the sum of the six recalls (0 to 600).
+    """
+    order = np.argsort(text_images, kind="stable")
+    starts = np.searchsorted(text_images[order], np.arange(len(scores) + 1))
+    captions = [order[a:b] for a, b in pairwise(starts)]
+    if any(len(c) == 0 for c in captions):
+        empty = next(i for i, c in enumerate(captions) if len(c) == 0)
+        raise ValueError(f"image {empty} has no caption; leave it out of the evaluation")
+    i2t = recall_summary(best_ranks(scores, captions), "i2t")
+    own = [np.array([i]) for i in text_images]
+    t2i = recall_summary(best_ranks(scores.T, own), "t2i")
+    recalls = [table[f"{way}_r{k}"] for way, table in (("i2t", i2t), ("t2i", t2i)) for k in RECALLS]
+    return {**i2t, **t2i, "rsum": float(np.sum(recalls))}
+
+
+def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:
+    """Averages `retrieval_metrics` over equal, consecutive folds of the images.
+
+    Args:
+        scores: (N_img, N_txt).
+        text_images: (N_txt,) row of each text's image.
+        folds: number of folds; must divide N_img.
+    """
+    if folds < 1 or len(scores) % folds:
+        raise ValueError(f"{folds} folds do not divide {len(scores)} images evenly")
+    size = len(scores) // folds
+    tables = []
+    for start in range(0, len(scores), size):
+        inside = (text_images >= start) & (text_images < start + size)
+        part = scores[start : start + size][:, inside]
+        tables.append(retrieval_metrics(part, text_images[inside] - start))
+    return {key: float(np.mean([table[key] for table in tables])) for key in tables[0]}
+
+
+def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dict[str, float]:
+    """R-precision and mAP@R over *all* true positives (ECCV Caption, Chun et al., ECCV 2022).
+
+    With R the number of relevant items of a query: R-precision is the share of relevant items among
+    the first R; AP@R averages, over the first R ranks, the precision at each rank that holds a
+    relevant item.
+
+    Args:
+        scores: (N_img, N_txt).
+        relevant: for each text all images that satisfy it.
+
+    Returns:
+        `{t2i,i2t}_rprecision` and `{t2i,i2t}_map_at_r` in percent.
+    """
+    truth = np.zeros(scores.shape, bool)
+    for text, images in enumerate(relevant):
+        truth[images, text] = True
+    out: dict[str, float] = {}
+    for way, table, right in (("i2t", scores, truth), ("t2i", scores.T, truth.T)):
+        values = np.array([_at_r(row, r) for row, r in zip(table, right, strict=True) if r.any()])
+        out[f"{way}_rprecision"], out[f"{way}_map_at_r"] = (100.0 * values.mean(axis=0)).tolist()
+    return out
+
+
+def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+    count = int(right.sum())
+    # wrong items first among equals: ties count against the method
+    first = np.lexsort((right, -row))[:count]
+    hits = right[first]
+    precision = np.cumsum(hits) / np.arange(1, count + 1)
+    return float(hits.mean()), float((precision * hits).sum() / count)

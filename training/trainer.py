@@ -1,0 +1,289 @@
+"""One loop trains every method on cached features, on one process or, under torchrun, on many."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+import models
+from models import Method, Views
+from models.backbones import TEXT_ENCODERS
+from models.layers import drop_elements
+from models.views import lengths_to_mask
+from training.config import TrainConfig, to_values
+from training.datasets import Batch, CaptionedFeatures, TokenTable, batches
+from training.features import file_sha256
+from training.metrics import retrieval_metrics
+from training.objectives import build_objective
+from training.runs import RunFolder, hardware, write_text
+from training.scoring import score_matrix
+from training.tokenizer import build_tokenizer
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Pair(nn.Module):
+    """A method with its text encoder: what one run trains, as one module for DDP."""
+
+    def __init__(self, method: Method, text_encoder: nn.Module, config: TrainConfig) -> None:
+        super().__init__()
+        self.method = method
+        self.text_encoder = text_encoder
+        self.size_augmentation = config.size_augmentation
+        self.feature_dropout = config.feature_dropout
+
+    def forward(
+        self, features: Tensor, mask: Tensor, ids: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Pairs to embeddings: (B, V, D) of the images and (B, W, D) of the texts."""
+        words = self.text_encoder(ids, lengths)  # (B, L, d)
+        spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        if self.training:
+            features = F.dropout(features, self.feature_dropout)
+            mask = drop_elements(mask, self.size_augmentation)
+            spoken = drop_elements(spoken, self.size_augmentation)
+        images = self.method.encode_image(features, mask)
+        texts = self.method.encode_text(words, spoken)
+        return images.embeddings, texts.embeddings
+
+
+class Trainer:
+    """Trains one method.
+
+    Args:
+        config: what to train.
+        train: features and captions to learn from.
+        val: features and captions that choose the best epoch.
+        out: run folder.
+        backbone_sha256: of the image encoder that made the features.
+        resume: go on with the run in `out`; on CPU its weights come out bit for bit the same as
+            those of a run that was never interrupted.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        train: CaptionedFeatures,
+        val: CaptionedFeatures,
+        out: Path,
+        *,
+        backbone_sha256: str = "",
+        resume: bool = False,
+    ) -> None:
+        self.config, self.train, self.val = config, train, val
+        self.backbone_sha256 = backbone_sha256
+        self.rank, self.world = _join_processes()
+        if config.batch_size % self.world:
+            raise ValueError(
+                f"batch_size {config.batch_size} does not divide by {self.world} processes"
+            )
+        self.device = _device(config.precision)
+        torch.manual_seed(config.seed)
+        self.tokenizer = build_tokenizer(train.captions, config.text.min_count)
+        self.train_table = TokenTable(self.tokenizer, train.captions)
+        self.val_table = TokenTable(self.tokenizer, val.captions)
+        self.objective = build_objective(config.method, config.objective)
+        self.pair = self._build().to(self.device)
+        self.optimizer = torch.optim.AdamW(
+            self.pair.parameters(),
+            lr=config.optimizer.learning_rate,
+            weight_decay=config.optimizer.weight_decay,
+        )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
+        self.run = RunFolder(out, to_values(config), resume=resume or self.rank > 0)
+        loaded = self.run.load_last(self.pair, self.optimizer)
+        self.progress: dict[str, Any] = loaded or {
+            "epoch": 0,
+            "step": 0,
+            "best": -1.0,
+            "best_epoch": 0,
+        }
+        if self.rank:
+            torch.manual_seed(config.seed + 7919 * self.rank)  # its own draw of dropped elements
+        self.terms: tuple[str, ...] = ()
+        self.parallel = (
+            nn.parallel.DistributedDataParallel(self.pair) if self.world > 1 else self.pair
+        )
+
+    def _build(self) -> Pair:
+        config, vocabulary = self.config, self.tokenizer.get_vocab_size()
+        self.text_arguments = {
+            "vocab_size": vocabulary,
+            "word_dim": config.text.word_dim,
+            "hidden_dim": config.text.hidden_dim,
+        }
+        encoder = TEXT_ENCODERS["bigru"](**self.text_arguments, dropout=config.text.dropout)
+        width = self.train.features.shape[2]
+        method = models.build(config.method, width, encoder.dim, config.arguments)
+        return Pair(method, encoder, config)
+
+    def fit(self) -> dict[str, float]:
+        """Trains until the last epoch or until patience runs out.
+
+        Returns:
+            The best validation metrics.
+        """
+        for epoch in range(self.progress["epoch"], self.config.epochs):
+            if epoch - self.progress["best_epoch"] > self.config.patience:
+                break
+            began = time.perf_counter()
+            terms = self._epoch(epoch)
+            metrics = self.validate()
+            self._finish_epoch(epoch, terms, metrics, time.perf_counter() - began)
+        best: dict[str, float] = self.progress["metrics"]
+        return best
+
+    def _epoch(self, epoch: int) -> dict[str, float]:
+        config = self.config
+        steps = len(self.train.captions) // config.batch_size
+        totals: dict[str, float] = {}
+        self.pair.train()
+        stream = batches(
+            self.train,
+            self.train_table,
+            config.batch_size,
+            (config.seed, epoch),
+            config.text.unknown_rate,
+        )
+        quiet = self.rank > 0
+        title = f"{config.method} epoch {epoch + 1}/{config.epochs}"
+        with tqdm(stream, desc=title, total=steps, mininterval=2, disable=quiet) as bar:
+            for batch in bar:
+                rate = self._set_rate(epoch, steps)
+                terms = self._step(batch.part(self.rank, self.world).to(self.device), epoch)
+                for name, value in terms.items():
+                    totals[name] = totals.get(name, 0.0) + value / steps
+        return {"rate": rate, **{name: round(value, 5) for name, value in totals.items()}}
+
+    def _step(self, batch: Batch, epoch: int) -> dict[str, float]:
+        precision = PRECISIONS[self.config.precision]
+        with torch.autocast(self.device.type, precision, enabled=precision != torch.float32):
+            images, texts = self.parallel(batch.features, batch.mask, batch.ids, batch.lengths)
+        # every process sees the whole batch, so that negatives do not depend on how many there are
+        images, texts = self._gather(images.float()), self._gather(texts.float())
+        image_ids = self._gather(batch.image_ids)
+        terms = self.objective(self.pair.method, Views(images), Views(texts), image_ids, epoch)
+        loss = torch.stack(list(terms.values())).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        # DDP averages over processes, but each holds the gradient of its own part only
+        self.scaler.scale(loss * self.world).backward()
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.pair.parameters(), self.config.optimizer.clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.progress["step"] += 1
+        self.terms = tuple(terms)
+        values = {name: value.item() for name, value in terms.items()}
+        return {"loss": loss.item(), **values, "grad_norm": norm.item()}
+
+    def _gather(self, tensor: Tensor) -> Tensor:
+        if self.world == 1:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        dist.all_gather(parts, tensor.detach().contiguous())
+        parts[self.rank] = tensor  # gradients flow through each process's own part
+        return torch.cat(parts)
+
+    def _set_rate(self, epoch: int, steps: int) -> float:
+        o = self.config.optimizer
+        rate = o.learning_rate * min(1.0, (self.progress["step"] + 1) / max(1, o.warmup_steps))
+        if o.schedule == "cosine":
+            share = self.progress["step"] / (steps * self.config.epochs)
+            rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+        else:
+            rate *= o.decay ** sum(epoch >= e for e in o.decay_epochs)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        return rate
+
+    @torch.inference_mode()
+    def validate(self) -> dict[str, float]:
+        """Retrieval metrics on the validation split."""
+        self.pair.eval()
+        method = self.pair.method
+        images, texts = [], []
+        for start in range(0, len(self.val.features), 256):
+            part = np.asarray(self.val.features[start : start + 256], np.float32)
+            features = torch.from_numpy(part).to(self.device)
+            mask = torch.ones(features.shape[:2], dtype=torch.bool, device=self.device)
+            images.append(method.encode_image(features, mask).embeddings)
+        for start in range(0, len(self.val.captions), 512):
+            stop = min(start + 512, len(self.val.captions))
+            ids, lengths = map(torch.from_numpy, self.val_table.rows(np.arange(start, stop)))
+            words = self.pair.text_encoder(ids.to(self.device), lengths.to(self.device))
+            spoken = lengths_to_mask(lengths, ids.shape[1]).to(self.device)
+            texts.append(method.encode_text(words, spoken).embeddings)
+        scores = score_matrix(method, Views(torch.cat(images)), Views(torch.cat(texts)))
+        return retrieval_metrics(scores, self.val.image_of)
+
+    def _finish_epoch(
+        self, epoch: int, terms: dict[str, float], metrics: dict[str, float], seconds: float
+    ) -> None:
+        if not math.isfinite(terms["loss"]):
+            raise ValueError("the loss is not finite; lower optimizer.learning_rate")
+        better = metrics["rsum"] > self.progress["best"]
+        self.progress["epoch"] = epoch + 1
+        if better:
+            self.progress |= {"best": metrics["rsum"], "best_epoch": epoch, "metrics": metrics}
+        if self.rank:
+            return
+        shown = {name: round(value, 2) for name, value in metrics.items()}
+        self.run.log({"epoch": epoch, **terms, **shown, "seconds": round(seconds, 1)})
+        print(
+            f"epoch {epoch + 1}: loss {terms['loss']:.3f}, val rsum {shown['rsum']}",
+            file=sys.stderr,
+        )
+        if better:
+            self._save_best(epoch, metrics)
+        self.run.save_last(self.pair, self.optimizer, self.progress)
+
+    def _save_best(self, epoch: int, metrics: dict[str, float]) -> None:
+        tokenizer = self.run.path / "tokenizer.json"
+        write_text(tokenizer, self.tokenizer.to_str(pretty=True))
+        about = {
+            "kind": "run",
+            "method": self.config.method,
+            "arguments": self.config.arguments,
+            "image_dim": self.train.features.shape[2],
+            "text_dim": self.pair.text_encoder.dim,
+            "text_encoder": {"arch": "bigru", "arguments": self.text_arguments},
+            "config": to_values(self.config),
+            "backbone_sha256": self.backbone_sha256,
+            "tokenizer_sha256": file_sha256(tokenizer),
+            "metrics": {"val": metrics},
+            "epoch": epoch,
+            "seed": self.config.seed,
+            "hardware": hardware(),
+        }
+        self.run.save_best(self.pair.state_dict(), about)
+
+
+def _join_processes() -> tuple[int, int]:
+    """Joins the group that torchrun announces; returns (rank, number of processes)."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return (dist.get_rank(), world) if world > 1 else (0, 1)
+
+
+def _device(precision: str) -> torch.device:
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        return device
+    if precision != "fp32":
+        raise ValueError(
+            f'precision "{precision}" needs a CUDA GPU; set precision=fp32 on this machine'
+        )
+    return torch.device("cpu")
