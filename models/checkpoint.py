@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 
@@ -26,7 +26,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     try:
-        save_file(plain, partial, metadata={"about": json.dumps(about)})
+        partial.write_bytes(save(plain, metadata={"about": json.dumps(about)}))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

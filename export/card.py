@@ -1,0 +1,154 @@
+"""The model card of a pack: its README.md, rendered from pack.json and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from models import METHODS
+
+if TYPE_CHECKING:
+    from export.manifest import MethodInfo, PackInfo
+
+# Licences the Hub has an identifier for, which is the SPDX identifier in lower case.
+HUB_LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
+LABELS = {
+    "i2t_r1": "image to text R@1",
+    "i2t_r5": "R@5",
+    "i2t_r10": "R@10",
+    "t2i_r1": "text to image R@1",
+    "t2i_r5": "R@5",
+    "t2i_r10": "R@10",
+    "rsum": "rsum",
+}
+
+
+def render(info: PackInfo) -> str:
+    """Renders the card.
+
+    Args:
+        info: the pack; a method without metrics is said to be not measured yet.
+
+    Returns:
+        Markdown with the Hub's front matter.
+    """
+    sections = [
+        _front_matter(info),
+        f"# {info.title}\n\n{info.description}",
+        _methods(info),
+        _results(info),
+        _export(info),
+        _use(info),
+        _loading(info),
+        f"## Licence and credits\n\nLicence: {info.licence}. Credits: {info.credits}.",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _front_matter(info: PackInfo) -> str:
+    known = info.licence.lower() in HUB_LICENCES
+    lines = [f"license: {info.licence.lower() if known else 'other'}"]
+    if not known:
+        lines.append(f"license_name: {json.dumps(info.licence)}")
+    lines += ["library_name: polyview", "pipeline_tag: feature-extraction", "tags:"]
+    tags = ["polyview", "image-text-retrieval", "visual-semantic-embedding", "onnx", *info.methods]
+    return "\n".join(["---", *lines, *(f"- {tag}" for tag in tags), "---"])
+
+
+def _methods(info: PackInfo) -> str:
+    rows = []
+    for name in info.methods:
+        known = METHODS.get(name)
+        rows.append((f"`{name}`", known.title if known else "", known.paper if known else ""))
+    intro = (
+        "A Polyview pack: one image encoder, and for each method a text encoder (both ONNX) and "
+        "the heads that turn their features into views (safetensors, read by torch)."
+    )
+    return f"## Methods\n\n{intro}\n\n{_table(('key', 'method', 'paper'), rows)}"
+
+
+def _results(info: PackInfo) -> str:
+    measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
+    parts = ["## Results"]
+    if measured:
+        named = {key for metrics in measured.values() for key in metrics.values}
+        keys = [key for key in LABELS if key in named] + sorted(named - LABELS.keys())
+        rows = []
+        for name, metrics in measured.items():
+            numbers = [f"{metrics.values[k]:.1f}" if k in metrics.values else "" for k in keys]
+            rows.append((f"`{name}`", metrics.split, *numbers))
+        parts.append(_table(("method", "split", *(LABELS.get(key, key) for key in keys)), rows))
+        parts += [
+            f"- `{name}`: `{m.command}`; {m.hardware}; training seed {m.seed}"
+            for name, m in measured.items()
+        ]
+    missing = [f"`{name}`" for name in info.methods if name not in measured]
+    if missing:
+        parts.append(f"Not measured yet: {', '.join(missing)}.")
+    return "\n\n".join(parts)
+
+
+def _export(info: PackInfo) -> str:
+    intro = (
+        "Weights were rounded to half precision once; all is computed in single precision. At "
+        "export the pack was compared with the torch modules it was made from:"
+    )
+    rows = [(f"`{name}`", *_parity_cells(method)) for name, method in info.methods.items()]
+    heads = ("method", "largest difference", "ranking", "effect of rounding on scores")
+    return f"## Export\n\n{intro}\n\n{_table(heads, rows)}"
+
+
+def _parity_cells(method: MethodInfo) -> tuple[str, str, str]:
+    said = method.parity
+    if not said:
+        return ("not measured yet", "", "")
+    ranking = "identical" if said["ranking"] else "differs"
+    return (f"{said['numbers']:.1e}", ranking, f"{said['fp16_numbers']:.1e}")
+
+
+def _use(info: PackInfo) -> str:
+    size, fit = info.preprocess.size, info.preprocess.fit
+    shown = "the whole picture, stretched" if fit == "stretch" else "the picture's centre, scaled"
+    return f"""## Intended use and limits
+
+For searching pictures by sentences and sentences by pictures, for comparing retrieval methods side
+by side, and for looking at what each view of a method attends to.
+
+- It knows what its training data showed: see the description and the recipes in `training/`.
+- Words outside the vocabulary are read as unknown.
+- Texts are cut after {info.tokenizer.max_length} tokens.
+- The image encoder sees {shown} to {size} x {size} pixels.
+- A score orders results within one method. It is no probability, and scores of different methods
+  cannot be compared.
+- It is not made for decisions about people."""
+
+
+def _loading(info: PackInfo) -> str:
+    method = next(iter(info.methods))
+    return f"""## How to load it
+
+In the app, from a folder or from the Hub:
+
+    python app/main.py --pack PATH_OR_HUB_ID
+
+In Python, from a checkout of Polyview:
+
+```python
+from PIL import Image
+
+from export.pack import resolve
+from export.runtime import Runtime
+
+runtime = Runtime.load(resolve("PATH_OR_HUB_ID"))
+images = runtime.image_views(runtime.image_features([Image.open("picture.jpg")]), "{method}")
+texts = runtime.text_views(["a sentence"], "{method}")
+print(runtime.methods["{method}"].score(images, texts))
+```"""
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )

@@ -1,0 +1,268 @@
+"""The runtime: from pictures and sentences to features (ONNX) and views (torch), as a pack says.
+
+Four calls from a picture and a sentence to their score:
+
+    runtime = Runtime.load(Path("app/bundled/scenes"))
+    images = runtime.image_views(runtime.image_features([picture]), "vse_infty")  # (1, V, D)
+    texts = runtime.text_views(["a dog on the beach"], "vse_infty")  # (1, V, D)
+    score = runtime.methods["vse_infty"].score(images, texts)  # (1, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from tokenizers import Tokenizer
+from torch import Tensor
+
+import models
+from export.pack import PackError, PackInfo, load_info
+from export.sessions import Device, Sessions
+from models import Method, Views
+from models.checkpoint import load_strict, load_tensors
+from models.views import grid_boxes, lengths_to_mask
+
+IMAGE_BATCH = 32
+TEXT_BATCH = 128
+HEAD_BATCH = 128
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A text as the text encoders read it.
+
+    Attributes:
+        ids: token ids, at least one, at most the pack's `max_length`.
+        words: the same tokens as text; words the vocabulary lacks appear as its unknown token.
+        truncated: whether tokens beyond `max_length` were cut off.
+    """
+
+    ids: list[int]
+    words: list[str]
+    truncated: bool
+
+
+class Runtime:
+    """A loaded pack. Safe to use from several threads.
+
+    Build it with `Runtime.load`. A text encoder's ONNX session starts at its first use.
+
+    Attributes:
+        info: what pack.json says.
+        methods: name -> heads and score, in eval mode, float32, on `device`.
+        device: where heads compute and where all tensors returned here are.
+        preprocess: how a picture becomes pixels.
+        grid: rows and columns of the image features.
+        boxes: (N, 4) the features' boxes in the square picture the encoder sees, relative xyxy.
+        providers: onnxruntime's providers really in use, best first.
+    """
+
+    def __init__(self, info: PackInfo, sessions: Sessions) -> None:
+        self.info = info
+        self.device: torch.device = sessions.device
+        self.methods = {name: _load_method(info, name).to(self.device) for name in info.methods}
+        self.preprocess = info.preprocess
+        self.grid = info.image_encoder.grid
+        self.boxes = grid_boxes(*self.grid)  # (N, 4)
+        self._sessions = sessions
+        self._image_session = sessions.get(info.image_encoder.file, ["pixels"])
+        self.providers: list[str] = self._image_session.get_providers()
+        self._tokenizer = _load_tokenizer(info.folder / info.tokenizer.file)
+
+    @classmethod
+    def load(cls, pack: Path, device: Device = "auto", threads: int | None = None) -> Runtime:
+        """Loads a pack, checking all of it first.
+
+        Args:
+            pack: the pack's folder.
+            device: "cuda" insists on CUDA; "auto" falls back to the CPU.
+            threads: processor threads for each ONNX session; None chooses.
+
+        Raises:
+            FileNotFoundError: the pack or a file of it is missing.
+            PackError: the pack is damaged, or holds a method this version does not know.
+            DeviceError: the device cannot be used.
+        """
+        sessions = Sessions(Path(pack), device, threads)
+        return cls(load_info(pack), sessions)
+
+    def image_features(self, images: Sequence[Image.Image]) -> Tensor:
+        """Encodes pictures of any size and mode.
+
+        Returns:
+            (B, N, d) features.
+
+        Raises:
+            ValueError: there is no picture.
+        """
+        if not images:
+            raise ValueError("there is no image to encode; give at least one")
+        parts = []
+        for start in range(0, len(images), IMAGE_BATCH):
+            # one by one, because a sequence may open its pictures only when asked for them
+            rows = range(start, min(start + IMAGE_BATCH, len(images)))
+            parts.append(self.pixel_features(self.preprocess([images[i] for i in rows])))
+        return torch.cat(parts)  # (B, N, d)
+
+    def pixel_features(self, pixels: np.ndarray) -> Tensor:
+        """Encodes preprocessed pictures.
+
+        Args:
+            pixels: (B, 3, S, S) float32, as `preprocess` makes them.
+
+        Returns:
+            (B, N, d) features.
+
+        Raises:
+            ValueError: pixels of another shape or type.
+            PackError: the encoder does not give what pack.json says.
+        """
+        size, encoder = self.preprocess.size, self.info.image_encoder
+        wanted = len(pixels) > 0 and pixels.shape[1:] == (3, size, size)
+        if not wanted or pixels.dtype != np.float32:
+            raise ValueError(
+                f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
+            )
+        run, starts = self._image_session.run, range(0, len(pixels), IMAGE_BATCH)
+        parts = [run(None, {"pixels": pixels[i : i + IMAGE_BATCH]})[0] for i in starts]
+        features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, N, d)
+        if features.shape[1:] != (len(self.boxes), encoder.dim):
+            raise PackError(
+                f"{encoder.file} gives {tuple(features.shape[1:])} features for an image, "
+                f"but pack.json says {(len(self.boxes), encoder.dim)}; export the pack again"
+            )
+        return features
+
+    @torch.no_grad()
+    def image_views(self, features: Tensor, method: str, attention: bool = False) -> Views:
+        """Turns image features (B, N, d) into views (B, V, D); attention is (B, V, N)."""
+        head = self._method(method)
+        mask = torch.ones(features.shape[:2], dtype=torch.bool)  # (B, N)
+        return self._in_batches(head.encode_image, features, mask, attention)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of token ids, those of padding and of unknown words included."""
+        return int(self._tokenizer.get_vocab_size())
+
+    def tokenize(self, text: str) -> Tokens:
+        """Splits a text into the tokens that its encoders read.
+
+        Raises:
+            ValueError: the text holds no word, or is not valid Unicode.
+        """
+        try:
+            encoding = self._tokenizer.encode(text.strip())
+        except (TypeError, UnicodeError) as error:
+            raise ValueError("the text is not valid Unicode; type it again") from error
+        if not encoding.ids:
+            raise ValueError("the text is empty; type at least one word")
+        longest = self.info.tokenizer.max_length
+        ids, words = encoding.ids[:longest], encoding.tokens[:longest]
+        return Tokens(ids, words, truncated=len(encoding.ids) > longest)
+
+    def tokens(self, text: str) -> list[str]:
+        """The words of a text as its encoders see them, see `tokenize`."""
+        return self.tokenize(text).words
+
+    def text_features(self, texts: Sequence[str], method: str) -> tuple[Tensor, Tensor]:
+        """Encodes texts with a method's text encoder.
+
+        Args:
+            texts: at least one; each is stripped, must hold a word, and is cut at the pack's
+                `max_length` tokens.
+            method: a method of the pack.
+
+        Returns:
+            (B, M, d) features, 0 on padding, and their (B, M) mask; M is the longest text's length.
+
+        Raises:
+            ValueError: no texts, an empty text, or an unknown method.
+        """
+        self._method(method)
+        return self.token_features(*self.pad_tokens(texts), method)
+
+    def pad_tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64."""
+        if not texts:
+            raise ValueError("there is no text to encode; give at least one")
+        ids = [self.tokenize(text).ids for text in texts]
+        lengths = np.array([len(row) for row in ids], np.int64)  # (B,)
+        padded = np.zeros((len(ids), int(lengths.max())), np.int64)  # (B, M)
+        for row, tokens in zip(padded, ids, strict=True):
+            row[: len(tokens)] = tokens
+        return padded, lengths
+
+    def token_features(
+        self, ids: np.ndarray, lengths: np.ndarray, method: str
+    ) -> tuple[Tensor, Tensor]:
+        """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
+        self._method(method)
+        session = self._sessions.get(self.info.methods[method].text_encoder, ["ids", "lengths"])
+        parts = []
+        for i in range(0, len(ids), TEXT_BATCH):
+            rows = slice(i, i + TEXT_BATCH)
+            parts.append(session.run(None, {"ids": ids[rows], "lengths": lengths[rows]})[0])
+        features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, M, d)
+        return features, lengths_to_mask(torch.from_numpy(lengths), ids.shape[1]).to(self.device)
+
+    @torch.no_grad()
+    def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
+        """Turns texts into views (B, V, D), see `text_features`; attention is (B, V, M)."""
+        head = self._method(method)
+        features, mask = self.text_features(texts, method)
+        return self._in_batches(head.encode_text, features, mask, attention)
+
+    def _in_batches(
+        self, encode: _Encode, features: Tensor, mask: Tensor, attention: bool
+    ) -> Views:
+        """Runs a head over (B, N, d) and (B, N), a part of the batch at a time to save memory."""
+        parts = []
+        for i in range(0, len(features), HEAD_BATCH):
+            rows = slice(i, i + HEAD_BATCH)
+            part = features[rows].to(self.device), mask[rows].to(self.device)
+            parts.append(encode(*part, attention=attention))
+        embeddings = torch.cat([part.embeddings for part in parts])  # (B, V, D)
+        maps = [part.attention for part in parts if part.attention is not None]
+        return Views(embeddings, torch.cat(maps) if maps else None)
+
+    def _method(self, name: str) -> Method:
+        if name not in self.methods:
+            known = ", ".join(self.methods)
+            raise ValueError(f'the pack {self.info.name} has no method "{name}"; it has {known}')
+        return self.methods[name]
+
+
+class _Encode(Protocol):
+    """`Method.encode_image` or `Method.encode_text`."""
+
+    def __call__(self, features: Tensor, mask: Tensor, *, attention: bool) -> Views: ...
+
+
+def _load_tokenizer(path: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:
+        # tokenizers raises the bare Exception for whatever it cannot read.
+        raise PackError(f"{path} is not a readable tokenizer: {error}") from error
+    # The pack's own max_length cuts texts, so that the cut can be reported.
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _load_method(info: PackInfo, name: str) -> Method:
+    entry = info.methods[name]
+    try:
+        method = models.build(name, entry.image_dim, entry.text_dim, entry.arguments)
+        tensors, _ = load_tensors(info.folder / entry.head)
+        load_strict(method, tensors, entry.head)
+    except (TypeError, ValueError) as error:
+        raise PackError(f"the pack {info.folder} does not load: {error}") from error
+    return method.eval().requires_grad_(False)

@@ -1,0 +1,156 @@
+"""Tiny random run folders, and the pack that the export makes of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from export.pack import describe_file
+from export.to_onnx import Labels, build_pack
+from models import METHODS, build
+from models.backbones import BiGRUTextEncoder, SceneNet
+from models.checkpoint import save_tensors
+from training.tokenizer import build_tokenizer
+
+SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
+BACKBONE = {"widths": [6, 8, IMAGE_DIM], "blocks": [1, 1]}
+CAPTIONS = ["a red dog on the beach", "two apples left of a car", "the cat sleeps at night"]
+LABELS = Labels("tiny", "Tiny", "Apache-2.0", "nobody (CC0)", "Random weights for tests.")
+
+
+def head_arguments(name: str) -> dict[str, Any]:
+    """Small sizes for whichever of the usual arguments a method has."""
+    known = inspect.signature(METHODS[name].__init__).parameters
+    return {key: value for key, value in {"embed_dim": 16, "mlp_dim": 8}.items() if key in known}
+
+
+def settle(module: nn.Module) -> nn.Module:
+    """Gives batch-norms statistics as training would leave them, and switches to evaluation."""
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            part.running_mean = torch.randn(part.num_features) * 0.1
+            part.running_var = torch.rand(part.num_features) + 0.5
+    return module.eval()
+
+
+def write_backbone(folder: Path) -> Path:
+    """An image encoder's run folder with random weights."""
+    about = {
+        "kind": "image_backbone",
+        "arch": "scene_net",
+        "arguments": BACKBONE,
+        "preprocess": {"size": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"},
+    }
+    encoder = settle(SceneNet(tuple(BACKBONE["widths"]), tuple(BACKBONE["blocks"])))
+    save_tensors(folder / "best.safetensors", encoder.state_dict(), about)
+    (folder / "log.csv").write_text("epoch,loss\n0,1.0\n")
+    return folder
+
+
+def write_run(folder: Path, name: str, backbone: Path, captions: list[str] = CAPTIONS) -> Path:
+    """A method's run folder with random weights."""
+    folder.mkdir(parents=True)
+    tokenizer = build_tokenizer(captions)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    text_arguments = {
+        "vocab_size": tokenizer.get_vocab_size(),
+        "word_dim": 10,
+        "hidden_dim": TEXT_DIM,
+    }
+    modules = nn.ModuleDict(
+        {
+            "method": settle(build(name, IMAGE_DIM, TEXT_DIM, head_arguments(name))),
+            "text_encoder": BiGRUTextEncoder(**text_arguments),
+        }
+    )
+    about = {
+        "kind": "run",
+        "method": name,
+        "arguments": head_arguments(name),
+        "image_dim": IMAGE_DIM,
+        "text_dim": TEXT_DIM,
+        "text_encoder": {"arch": "bigru", "arguments": text_arguments},
+        "config": {"seed": 7, "epochs": 1},
+        "backbone_sha256": describe_file(backbone / "best.safetensors").sha256,
+        "tokenizer_sha256": describe_file(folder / "tokenizer.json").sha256,
+    }
+    save_tensors(folder / "best.safetensors", modules.state_dict(), about)
+    (folder / "config.toml").write_text("seed = 7\n")
+    (folder / "log.csv").write_text("epoch,loss\n0,1.0\n")
+    return folder
+
+
+def write_gallery(folder: Path, count: int = 6) -> Path:
+    """A gallery of noise pictures, the first with a mask and the truth."""
+    rng = np.random.default_rng(3)
+    (folder / "images").mkdir(parents=True)
+    (folder / "masks").mkdir()
+    entries: list[dict[str, Any]] = []
+    for i in range(count):
+        pixels = rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"images/test-{i:06}.webp", lossless=True)
+        caption = {"text": CAPTIONS[i % len(CAPTIONS)], "relevant": [i]}
+        entries.append({"file": f"images/test-{i:06}.webp", "captions": [caption]})
+    Image.fromarray(np.zeros((SIZE, SIZE), np.uint8)).save(folder / "masks/test-000000.png")
+    entries[0] |= {
+        "mask": "masks/test-000000.png",
+        "setting": "beach",
+        "time": "day",
+        "weather": None,
+        "objects": [{"name": "dog", "box": [0.1, 0.2, 0.5, 0.6], "color": "red"}],
+    }
+    entries[0]["captions"][0] |= {"view": "animal", "mentions": [0], "relevant": [0, 3]}
+    content = {"split": "test", "world": "tiny", "images": entries}
+    (folder / "gallery.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`backbone/`, one folder for each method, and `gallery/`; nobody may change them."""
+    torch.manual_seed(0)
+    root = tmp_path_factory.mktemp("runs")
+    backbone = write_backbone(root / "backbone")
+    for name in METHODS:
+        write_run(root / name, name, backbone)
+    write_gallery(root / "gallery")
+    return root
+
+
+@pytest.fixture(scope="session")
+def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack of every method, with a gallery; nobody may change it."""
+    out = tmp_path_factory.mktemp("packs") / "tiny"
+    methods = [runs / name for name in METHODS]
+    build_pack(out, runs / "backbone", methods, LABELS, runs / "gallery")
+    return out
+
+
+@pytest.fixture
+def copied(pack: Path, tmp_path: Path) -> Path:
+    """A copy of the pack that the test may break."""
+    return Path(shutil.copytree(pack, tmp_path / "copied"))
+
+
+@pytest.fixture
+def edit(copied: Path) -> Callable[[Callable[[dict[str, Any]], object]], Path]:
+    """Changes the copied pack's pack.json in place and returns the pack."""
+
+    def apply(change: Callable[[dict[str, Any]], object]) -> Path:
+        path = copied / "pack.json"
+        values = json.loads(path.read_text())
+        change(values)
+        path.write_text(json.dumps(values))
+        return copied
+
+    return apply

@@ -1,0 +1,265 @@
+"""A small server that speaks enough of the Hub's protocol for the real client to push and pull.
+
+It knows model repositories with branches and commits, regular files inside commits, LFS uploads
+for binaries, tokens that may read or write, and faults that a test asks for. Nothing of Xet: the
+client then takes the plain HTTP way.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+READER, WRITER = "token-that-reads", "token-that-writes"
+BINARY = (".onnx", ".safetensors", ".webp", ".png")
+ID = r"(?P<id>[\w.-]+/[\w.-]+)"
+
+
+@dataclass
+class Repo:
+    """One repository: commits are {path: content}, branches are names of commits."""
+
+    private: bool = False
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+
+    def add_commit(self, branch: str, files: dict[str, bytes]) -> str:
+        """Puts files on top of a branch; returns the commit's name."""
+        tree = {**self.commits.get(self.branches.get(branch, ""), {}), **files}
+        parts = [f"{len(self.commits)}", *(f"{k} {sha256(v)}" for k, v in sorted(tree.items()))]
+        commit = hashlib.sha1("\n".join(parts).encode()).hexdigest()
+        self.commits[commit] = tree
+        self.branches[branch] = commit
+        return commit
+
+
+@dataclass
+class HubState:
+    """What the server holds, what it was asked, and which faults it plays.
+
+    Attributes:
+        repos: by `owner/name`.
+        blobs: LFS contents by SHA-256.
+        refused: path in a repository -> status to answer instead of its content.
+        damaged: paths whose content is served with its last byte changed.
+        down: whether every request is answered with status 503.
+        requests: method and path of every request, in order.
+    """
+
+    repos: dict[str, Repo] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    damaged: set[str] = field(default_factory=set)
+    down: bool = False
+    requests: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def running_hub() -> Iterator[HubState]:
+    """Runs the server on a free local port until the block ends."""
+    state = HubState()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": state}))
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def sha256(content: bytes) -> str:
+    """Hexadecimal SHA-256."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class _RefusedError(Exception):
+    """Ends a request with a status and the Hub's error code."""
+
+    def __init__(self, status: int, code: str = "", message: str = "", **more: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.more = status, code, message, more
+
+
+class _Handler(BaseHTTPRequestHandler):
+    state: HubState
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._route({rf"/{ID}/resolve/(?P<rev>[^/]+)/(?P<path>.+)": self._resolve})
+
+    def do_GET(self) -> None:
+        self._route(
+            {
+                rf"/api/models/{ID}(/revision/(?P<rev>[^/]+))?": self._repo_info,
+                rf"/api/models/{ID}/tree/(?P<rev>[^/]+)": self._tree,
+                rf"/{ID}/resolve/(?P<rev>[^/]+)/(?P<path>.+)": self._resolve,
+            }
+        )
+
+    def do_PUT(self) -> None:
+        self._route({r"/lfs/(?P<oid>[0-9a-f]{64})": self._lfs_upload})
+
+    def do_POST(self) -> None:
+        self._route(
+            {
+                r"/api/repos/create": self._create_repo,
+                r"/api/validate-yaml": self._validate_card,
+                rf"/api/models/{ID}/branch/(?P<rev>[^/]+)": self._create_branch,
+                rf"/api/models/{ID}/preupload/(?P<rev>[^/]+)": self._preupload,
+                rf"/{ID}\.git/info/lfs/objects/batch": self._lfs_batch,
+                rf"/api/models/{ID}/commit/(?P<rev>[^/]+)": self._commit,
+            }
+        )
+
+    def log_message(self, *_: Any) -> None:
+        """Keeps quiet."""
+
+    def _route(self, routes: dict[str, Any]) -> None:
+        path = urlsplit(self.path).path
+        self.state.requests.append(f"{self.command} {path}")
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        try:
+            if self.state.down:
+                raise _RefusedError(503, message="down for maintenance")
+            for pattern, handler in routes.items():
+                if match := re.fullmatch(pattern, path):
+                    handler(**{k: unquote(v) for k, v in match.groupdict("main").items()})
+                    return
+            raise _RefusedError(404, message=f"no such address {path}")
+        except _RefusedError as refusal:
+            headers = {"X-Error-Code": refusal.code, "X-Error-Message": refusal.message}
+            self._answer({"error": refusal.message, **refusal.more}, refusal.status, headers)
+
+    def _answer(
+        self, content: Any, status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _token(self) -> str:
+        return self.headers.get("Authorization", "").removeprefix("Bearer ")
+
+    def _must_write(self) -> None:
+        if self._token() == READER:
+            raise _RefusedError(403, message="this token may not write")
+        if self._token() != WRITER:
+            raise _RefusedError(401, message="Invalid credentials in Authorization header")
+
+    def _repo(self, repo_id: str) -> Repo:
+        repo = self.state.repos.get(repo_id)
+        if repo is None or (repo.private and self._token() not in (READER, WRITER)):
+            raise _RefusedError(401, "RepoNotFound", "Repository not found")
+        return repo
+
+    def _commit_of(self, repo: Repo, rev: str) -> str:
+        commit = repo.branches.get(rev, rev)
+        if commit not in repo.commits:
+            raise _RefusedError(404, "RevisionNotFound", f"Invalid rev id: {rev}")
+        return commit
+
+    def _create_repo(self) -> None:
+        self._must_write()
+        said = json.loads(self.body)
+        repo_id = f"{said['organization']}/{said['name']}"
+        if repo_id in self.state.repos:
+            url = f"{self.state.url}/{repo_id}"
+            raise _RefusedError(409, message="You already created this model repo", url=url)
+        self.state.repos[repo_id] = Repo(private=said.get("visibility") == "private")
+        self.state.repos[repo_id].add_commit("main", {".gitattributes": b""})
+        self._answer({"url": f"{self.state.url}/{repo_id}"})
+
+    def _create_branch(self, id: str, rev: str) -> None:
+        self._must_write()
+        repo = self._repo(id)
+        if rev in repo.branches:
+            raise _RefusedError(409, message="Reference already exists")
+        repo.branches[rev] = repo.branches["main"]
+        self._answer({})
+
+    def _validate_card(self) -> None:
+        card = json.loads(self.body)["content"]
+        if not card.startswith("---\n") or "\n---\n" not in card:
+            self._answer({"errors": [{"message": "no metadata"}], "warnings": []}, 400)
+        else:
+            self._answer({"errors": [], "warnings": []})
+
+    def _preupload(self, id: str, rev: str) -> None:
+        self._must_write()
+        self._commit_of(self._repo(id), rev)
+        modes = []
+        for file in json.loads(self.body)["files"]:
+            mode = "lfs" if file["path"].endswith(BINARY) else "regular"
+            modes.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False})
+        self._answer({"files": modes})
+
+    def _lfs_batch(self, id: str) -> None:
+        self._must_write()
+        self._repo(id)
+        objects = json.loads(self.body)["objects"]
+        for wanted in objects:
+            if wanted["oid"] not in self.state.blobs:
+                href = f"{self.state.url}/lfs/{wanted['oid']}"
+                wanted["actions"] = {"upload": {"href": href, "header": {}}}
+        self._answer({"transfer": "basic", "objects": objects})
+
+    def _lfs_upload(self, oid: str) -> None:
+        if sha256(self.body) != oid:
+            raise _RefusedError(400, message="the content does not have this checksum")
+        self.state.blobs[oid] = self.body
+        self._answer({})
+
+    def _commit(self, id: str, rev: str) -> None:
+        self._must_write()
+        repo = self._repo(id)
+        self._commit_of(repo, rev)
+        files = {}
+        for line in self.body.splitlines():
+            entry = json.loads(line)
+            said = entry["value"]
+            if entry["key"] == "file":
+                files[said["path"]] = base64.b64decode(said["content"])
+            elif entry["key"] == "lfsFile":
+                files[said["path"]] = self.state.blobs[said["oid"]]
+        commit = repo.add_commit(rev, files)
+        self._answer({"commitUrl": f"{self.state.url}/{id}/commit/{commit}", "commitOid": commit})
+
+    def _repo_info(self, id: str, rev: str) -> None:
+        self._answer({"id": id, "sha": self._commit_of(self._repo(id), rev)})
+
+    def _tree(self, id: str, rev: str) -> None:
+        repo = self._repo(id)
+        listing = []
+        for path, content in repo.commits[self._commit_of(repo, rev)].items():
+            oid = hashlib.sha1(content).hexdigest()
+            listing.append({"type": "file", "path": path, "size": len(content), "oid": oid})
+        self._answer(listing)
+
+    def _resolve(self, id: str, rev: str, path: str) -> None:
+        repo = self._repo(id)
+        commit = self._commit_of(repo, rev)
+        content = repo.commits[commit].get(path)
+        if content is None:
+            raise _RefusedError(404, "EntryNotFound", "Entry not found")
+        if path in self.state.refused:
+            raise _RefusedError(self.state.refused[path], message="refused by the test")
+        if path in self.state.damaged:
+            content = content[:-1] + bytes([content[-1] ^ 255])
+        self._answer(content, headers={"X-Repo-Commit": commit, "ETag": f'"{sha256(content)}"'})

@@ -1,0 +1,297 @@
+"""The runtime computes what torch computes, for every method, and explains bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from export.pack import PackError, describe_file
+from export.runtime import Runtime
+from export.sessions import DeviceError, Sessions, default_threads
+from models import METHODS, build
+from models.backbones import BiGRUTextEncoder, SceneNet
+from models.checkpoint import load_tensors, save_tensors
+from models.views import lengths_to_mask
+from tests.export.conftest import BACKBONE, IMAGE_DIM, SIZE, TEXT_DIM, head_arguments
+
+NAME = next(iter(METHODS))
+TEXTS = ["a dog", "two apples left of a red car at night on the beach", "zebra", "the cat"]
+
+
+@pytest.fixture(scope="module")
+def runtime(pack: Path) -> Runtime:
+    return Runtime.load(pack, "cpu", threads=1)
+
+
+def pictures(count: int) -> list[Image.Image]:
+    """Noise pictures of the encoder's size."""
+    rng = np.random.default_rng(count)
+    return [Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)) for _ in range(count)]
+
+
+def halved(tensors: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+    """Weights under a prefix as the pack must hold them."""
+    return {
+        name.removeprefix(prefix): t.half().float() if t.is_floating_point() else t
+        for name, t in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("images", "texts"), [(1, TEXTS[:1]), (5, TEXTS)])
+def test_onnx_and_torch_equal_torch(
+    runtime: Runtime, runs: Path, name: str, images: int, texts: list[str]
+) -> None:
+    encoder = SceneNet(tuple(BACKBONE["widths"]), tuple(BACKBONE["blocks"])).eval()
+    encoder.load_state_dict(halved(load_tensors(runs / "backbone" / "best.safetensors")[0]))
+    tensors, about = load_tensors(runs / name / "best.safetensors")
+    text_encoder = BiGRUTextEncoder(**about["text_encoder"]["arguments"]).eval()
+    text_encoder.load_state_dict(halved(tensors, "text_encoder."))
+    method = build(name, IMAGE_DIM, TEXT_DIM, head_arguments(name)).eval()
+    method.load_state_dict(halved(tensors, "method."))
+
+    ids = [runtime.tokenize(text).ids for text in texts]
+    lengths = torch.tensor([len(row) for row in ids])
+    longest = int(lengths.max())
+    padded = torch.tensor([row + [0] * (longest - len(row)) for row in ids])
+    photos = pictures(images)
+    with torch.no_grad():
+        features = encoder(torch.from_numpy(runtime.preprocess(photos)))
+        mask = torch.ones(features.shape[:2], dtype=torch.bool)
+        expected_images = method.encode_image(features, mask, attention=True)
+        expected_texts = method.encode_text(
+            text_encoder(padded, lengths), lengths_to_mask(lengths, longest), attention=True
+        )
+        expected = method.score(expected_images, expected_texts)
+
+    found_images = runtime.image_views(runtime.image_features(photos), name, attention=True)
+    found_texts = runtime.text_views(texts, name, attention=True)
+    scores = runtime.methods[name].score(found_images, found_texts)
+    for found, wanted in (
+        (found_images.embeddings, expected_images.embeddings),
+        (found_texts.embeddings, expected_texts.embeddings),
+        (found_images.attention, expected_images.attention),
+        (found_texts.attention, expected_texts.attention),
+        (scores, expected),
+    ):
+        assert found is not None
+        torch.testing.assert_close(found, wanted, atol=2e-5, rtol=1e-4)
+
+
+def test_what_a_loaded_pack_says(runtime: Runtime) -> None:
+    assert runtime.device == torch.device("cpu")
+    assert runtime.providers == ["CPUExecutionProvider"]
+    assert runtime.grid == (4, 4)
+    assert runtime.boxes.shape == (16, 4)
+    assert runtime.boxes[5].tolist() == [0.25, 0.25, 0.5, 0.5]
+    assert list(runtime.methods) == list(METHODS)
+    assert not any(method.training for method in runtime.methods.values())
+    assert all(p.dtype == torch.float32 for p in runtime.methods[NAME].parameters())
+
+
+def test_batches_do_not_change_features(runtime: Runtime) -> None:
+    photos = pictures(35)
+    together = runtime.image_features(photos)
+    assert together.shape == (35, 16, IMAGE_DIM)
+    alone = torch.cat([runtime.image_features([photo]) for photo in photos[30:]])
+    torch.testing.assert_close(together[30:], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_many_texts_equal_single_ones(runtime: Runtime) -> None:
+    texts = [f"a dog left of {'a red ' * (i % 4)}car" for i in range(150)]
+    together = runtime.text_views(texts, NAME).embeddings
+    alone = runtime.text_views([texts[149]], NAME).embeddings
+    torch.testing.assert_close(together[149:], alone, atol=1e-5, rtol=1e-4)
+
+
+def test_pictures_of_any_size_and_mode(runtime: Runtime) -> None:
+    odd = [Image.new("L", (31, 200)), Image.new("RGBA", (500, 20)), Image.new("1", (1, 1))]
+    assert torch.isfinite(runtime.image_features(odd)).all()
+
+
+def test_unknown_words_are_allowed_and_alike(runtime: Runtime) -> None:
+    assert runtime.tokens("Zebra unicorns") == ["[UNK]", "[UNK]"]
+    first, second = runtime.text_views(["zebra unicorns", "xylophone mango"], NAME).embeddings
+    torch.testing.assert_close(first, second)
+
+
+def test_spaces_and_case_do_not_matter(runtime: Runtime) -> None:
+    assert runtime.tokenize("  A  RED\tdog\n").ids == runtime.tokenize("a red dog").ids
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\t", "..."])
+def test_empty_texts_are_refused(runtime: Runtime, text: str) -> None:
+    with pytest.raises(ValueError, match="the text is empty; type at least one word"):
+        runtime.text_views(["a dog", text], NAME)
+
+
+def test_broken_unicode_is_refused(runtime: Runtime) -> None:
+    with pytest.raises(ValueError, match="not valid Unicode"):
+        runtime.tokens("a dog \ud800")
+
+
+def test_long_texts_are_cut_and_it_is_said(runtime: Runtime) -> None:
+    longest = runtime.info.tokenizer.max_length
+    exact, longer = " ".join(["dog"] * longest), "dog " * 10_000
+    assert not runtime.tokenize(exact).truncated
+    tokens = runtime.tokenize(longer)
+    assert tokens.truncated
+    assert len(tokens.ids) == len(tokens.words) == longest
+    assert runtime.text_features([longer], NAME)[0].shape == (1, longest, TEXT_DIM)
+    torch.testing.assert_close(
+        runtime.text_views([longer], NAME).embeddings, runtime.text_views([exact], NAME).embeddings
+    )
+
+
+def test_padding_holds_zero_and_is_masked(runtime: Runtime) -> None:
+    features, mask = runtime.text_features(["dog", "a red dog"], NAME)
+    assert mask.tolist() == [[True, False, False], [True, True, True]]
+    assert features[0, 1:].abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda r: r.image_features([]), "there is no image"),
+        (lambda r: r.text_views([], NAME), "there is no text"),
+        (lambda r: r.text_views(["a"], "nothing"), 'has no method "nothing"; it has vsepp'),
+        (lambda r: r.image_views(torch.zeros(1, 16, 12), "nothing"), 'no method "nothing"'),
+        (lambda r: r.pixel_features(np.zeros((1, 3, 8, 8), np.float32)), r"must be \(B, 3, 64"),
+        (lambda r: r.pixel_features(np.zeros((1, 3, 64, 64))), "float32, not .* float64"),
+        (lambda r: r.pixel_features(np.zeros((0, 3, 64, 64), np.float32)), "pixels must be"),
+    ],
+)
+def test_bad_input_is_a_sentence(
+    runtime: Runtime, call: Callable[[Runtime], Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call(runtime)
+
+
+def test_threads_share_one_session_and_agree(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    start = Sessions._start
+
+    def count(self: Sessions, path: Path, inputs: list[str]) -> Any:
+        started.append(path.name)
+        return start(self, path, inputs)
+
+    monkeypatch.setattr(Sessions, "_start", count)
+    runtime = Runtime.load(pack, "cpu", threads=1)
+    assert started == ["image_encoder.onnx"]
+    gate = threading.Barrier(4)
+
+    def work(_: int) -> Tensor:
+        gate.wait()
+        return runtime.text_views(TEXTS, NAME).embeddings
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, range(4)))
+    assert started == ["image_encoder.onnx", "text_encoder.onnx"]
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_cuda_is_refused_where_there_is_none(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match='"cuda" cannot be used: torch finds no CUDA device'):
+        Runtime.load(pack, "cuda")
+    assert Runtime.load(pack, "auto").device.type == "cpu"
+
+
+def test_cuda_that_onnxruntime_cannot_start_is_refused_or_shown(
+    pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(Sessions, "_providers", lambda _: ["CPUExecutionProvider"])
+    with pytest.raises(DeviceError, match="onnxruntime could not start its CUDA provider"):
+        Sessions(pack, "cuda").get("image_encoder.onnx", ["pixels"])
+    session = Sessions(pack, "auto").get("image_encoder.onnx", ["pixels"])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_unknown_device_and_threads_are_refused(pack: Path) -> None:
+    with pytest.raises(DeviceError, match='must be "auto", "cpu" or "cuda", not "tpu"'):
+        Runtime.load(pack, "tpu")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="threads must be at least 1, not 0"):
+        Runtime.load(pack, "cpu", threads=0)
+    assert 1 <= default_threads() <= 4
+
+
+def change_file(pack: Path, name: str, content: bytes) -> None:
+    """Replaces a file and lists its new checksum, as somebody hostile would."""
+    (pack / name).write_bytes(content)
+    values = json.loads((pack / "pack.json").read_text())
+    file = describe_file(pack / name)
+    values["files"][name] = {"sha256": file.sha256, "bytes": file.bytes}
+    (pack / "pack.json").write_text(json.dumps(values))
+
+
+def test_heads_that_do_not_fit_are_refused(copied: Path) -> None:
+    head = copied / NAME / "head.safetensors"
+    tensors, about = load_tensors(head)
+    first = next(iter(tensors))
+    save_tensors(head, {**tensors, first: torch.zeros(3, 3)}, about)
+    change_file(copied, f"{NAME}/head.safetensors", head.read_bytes())
+    with pytest.raises(PackError, match=r"has shape \(3, 3\)"):
+        Runtime.load(copied, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda p: p["methods"].update(later=p["methods"].pop(NAME)), 'no method "later"'),
+        (lambda p: p["methods"][NAME].update(arguments={"depth": 3}), 'no argument "depth"'),
+        (lambda p: p["methods"][NAME].update(arguments={"embed_dim": "x"}), "does not load"),
+    ],
+)
+def test_methods_this_version_cannot_build_are_refused(
+    edit: Callable[[Callable[[dict[str, Any]], object]], Path],
+    change: Callable[[dict[str, Any]], object],
+    sentence: str,
+) -> None:
+    with pytest.raises(PackError, match=sentence):
+        Runtime.load(edit(change), "cpu")
+
+
+def test_tokenizers_that_are_none_are_refused(copied: Path) -> None:
+    change_file(copied, "tokenizer.json", b'{"version": "1.0"}')
+    with pytest.raises(PackError, match=r"tokenizer\.json is not a readable tokenizer"):
+        Runtime.load(copied, "cpu")
+
+
+def test_onnx_with_other_inputs_is_refused(copied: Path) -> None:
+    shutil.copy(copied / NAME / "text_encoder.onnx", copied / "image_encoder.onnx")
+    change_file(copied, "image_encoder.onnx", (copied / "image_encoder.onnx").read_bytes())
+    with pytest.raises(PackError, match=r"has the inputs \['ids', 'lengths'\] instead of"):
+        Runtime.load(copied, "cpu")
+
+
+def test_onnx_that_onnxruntime_refuses_is_a_sentence(copied: Path) -> None:
+    model = onnx.load(copied / "image_encoder.onnx")
+    model.graph.node[-1].op_type = "NoSuchOperator"
+    change_file(copied, "image_encoder.onnx", model.SerializeToString())
+    with pytest.raises(PackError, match="onnxruntime cannot load"):
+        Runtime.load(copied, "cpu")
+
+
+def test_encoder_that_contradicts_pack_json_is_refused(
+    edit: Callable[[Callable[[dict[str, Any]], object]], Path],
+) -> None:
+    pack = edit(lambda values: values["image_encoder"].update(grid=[2, 8]))
+    assert Runtime.load(pack, "cpu").image_features(pictures(1)).shape == (1, 16, IMAGE_DIM)
+    pack = edit(lambda values: values["image_encoder"].update(grid=[4, 5]))
+    with pytest.raises(PackError, match=r"gives \(16, 12\) features .* says \(20, 12\)"):
+        Runtime.load(pack, "cpu").image_features(pictures(1))
