@@ -1,0 +1,71 @@
+"""What the app says about itself: the pack, the methods, the device really in use, the gallery."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from app.retriever import Retriever
+
+_MOST_REFUSALS = 1000
+
+
+def describe(retriever: Retriever) -> dict[str, Any]:
+    """Everything `/info` returns and the Models tab shows, as plain JSON values."""
+    info = retriever.runtime.info
+    return {
+        "pack": {
+            "name": info.name,
+            "title": info.title,
+            "licence": info.licence,
+            "credits": info.credits,
+            "description": info.description,
+            "checksum": info.checksum,
+            "bytes": sum(file.bytes for file in info.files.values()),
+        },
+        "device": str(retriever.runtime.device),
+        "providers": retriever.runtime.providers,
+        "image_encoder": {
+            "dim": info.image_encoder.dim,
+            "grid": list(info.image_encoder.grid),
+            "size": info.preprocess.size,
+            "bytes": info.files[info.image_encoder.file].bytes,
+        },
+        "methods": {name: describe_method(retriever, name) for name in info.methods},
+        "gallery": describe_gallery(retriever),
+    }
+
+
+def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
+    """One method: where it is from, its sizes, what it reached, how exact its export is."""
+    info = retriever.runtime.info
+    entry, method = info.methods[name], retriever.runtime.methods[name]
+    views, dim = retriever.index.images[name].shape or (None, None)
+    return {
+        "title": method.title,
+        "paper": method.paper,
+        "attention_is": method.attention_is,
+        "views": views,
+        "dim": dim,
+        "head_parameters": sum(tensor.numel() for tensor in method.parameters()),
+        "head_bytes": info.files[entry.head].bytes,
+        "text_encoder_bytes": info.files[entry.text_encoder].bytes,
+        "metrics": None if entry.metrics is None else asdict(entry.metrics),
+        "parity": entry.parity,
+    }
+
+
+def describe_gallery(retriever: Retriever) -> dict[str, Any]:
+    """The pictures: how many there are, how many are searchable, which were refused and why."""
+    index = retriever.index
+    refused = index.refused[:_MOST_REFUSALS]
+    return {
+        "title": retriever.collection.title,
+        "pictures": len(retriever.collection.pictures),
+        "searchable": len(index),
+        "captions": len(retriever.collection.captions),
+        "state": index.progress.stage,
+        "progress": str(index.progress),
+        "refused_count": len(index.refused),
+        "refused": [asdict(refusal) for refusal in refused],
+    }

@@ -1,0 +1,160 @@
+"""One pack's galleries over one collection, filled in the background."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from app.collection import Collection, Picture
+from app.encoder import Encoder, Refusal
+from app.gallery import Gallery
+from export.runtime import Runtime
+
+_PICTURES_AT_ONCE = 64
+_CAPTIONS_AT_ONCE = 512
+
+_log = logging.getLogger(__name__)
+Stage = Literal["pictures", "captions", "ready", "failed"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a gallery is: `done` of `total` items of a stage."""
+
+    stage: Stage
+    done: int = 0
+    total: int = 0
+    problem: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will be added."""
+        return self.stage in ("ready", "failed")
+
+    def __str__(self) -> str:
+        if self.stage == "ready":
+            return f"{self.total:,} pictures ready"
+        if self.stage == "failed":
+            return self.problem
+        return f"reading {self.stage}: {self.done:,} of {self.total:,}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of adding pictures: how many are searchable now, and which files are not."""
+
+    added: int
+    refused: list[Refusal]
+
+
+class Index:
+    """The galleries of every method of a pack. Nothing is encoded before `start` or `add`.
+
+    Args:
+        runtime: the loaded pack.
+        collection: the pictures, and their captions where there are any.
+        cache: the user's cache folder.
+
+    Attributes:
+        images: the pictures' gallery of each method.
+        captions: the captions' gallery of each method; ids count `collection.captions`.
+        images_done: set once no more pictures will come.
+        captions_done: set once no more captions will come.
+        encoder: the runtime with its cache.
+        refused: the files that were skipped so far, and why.
+        progress: how far the galleries are.
+    """
+
+    def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
+        self.images = {name: Gallery("images", runtime.device) for name in runtime.methods}
+        self.captions = {name: Gallery("texts", runtime.device) for name in runtime.methods}
+        self.images_done, self.captions_done = threading.Event(), threading.Event()
+        self.encoder = Encoder(runtime, collection, cache)
+        self.refused: list[Refusal] = []
+        self.progress = Progress("pictures", 0, len(collection.pictures))
+        self._collection = collection
+        self._stopped = threading.Event()
+
+    def __len__(self) -> int:
+        """How many pictures every method can find."""
+        return min(len(gallery) for gallery in self.images.values())
+
+    def start(self, watch: Callable[[Progress], None] | None = None) -> None:
+        """Begins to fill the galleries; `watch` is told of every step."""
+        threading.Thread(target=self._fill, args=(watch,), name="index", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the filling after its present step."""
+        self._stopped.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits until pictures and captions are ready; False where that took too long."""
+        return self.images_done.wait(seconds) and self.captions_done.wait(seconds)
+
+    def add(
+        self,
+        pictures: Sequence[Picture],
+        progress: Callable[[int, int], None],
+        cancel: threading.Event,
+    ) -> Report:
+        """Encodes pictures and makes them searchable; files that cannot be used are skipped.
+
+        Args:
+            pictures: of the collection.
+            progress: called with how many are done, and of how many.
+            cancel: when set, ends the work after the present step.
+        """
+        report = Report(0, [])
+        for start in range(0, len(pictures), _PICTURES_AT_ONCE):
+            if cancel.is_set():
+                break
+            chunk = pictures[start : start + _PICTURES_AT_ONCE]
+            encoded = self.encoder.encode_pictures(chunk)
+            ids = [picture.image_id for picture in encoded.pictures]
+            for name, views in encoded.views.items():
+                self.images[name].add(ids, views)
+            self.refused.extend(encoded.refused)
+            report = Report(report.added + len(ids), report.refused + encoded.refused)
+            progress(start + len(chunk), len(pictures))
+        return report
+
+    def _fill(self, watch: Callable[[Progress], None] | None) -> None:
+        """Encodes everything; runs in its own thread, and a failure becomes part of `progress`."""
+
+        def tell(progress: Progress) -> None:
+            self.progress = progress
+            if watch is not None:
+                watch(progress)
+
+        pictures = self._collection.pictures
+        try:
+            self.add(
+                pictures, lambda done, total: tell(Progress("pictures", done, total)), self._stopped
+            )
+            self.images_done.set()
+            self._fill_captions(lambda done, total: tell(Progress("captions", done, total)))
+            self.encoder.prune(pictures)
+            tell(Progress("ready", len(self), len(self)))
+        except Exception as error:  # whatever it was, the app goes on and says so
+            _log.exception("the gallery could not be filled")
+            tell(Progress("failed", problem=f"the gallery could not be read: {error}"))
+        finally:
+            self.images_done.set()
+            self.captions_done.set()
+
+    def _fill_captions(self, progress: Callable[[int, int], None]) -> None:
+        texts = [text for text, _ in self._collection.captions]
+        done = 0
+        for name, gallery in self.captions.items():
+            for start in range(0, len(texts), _CAPTIONS_AT_ONCE):
+                if self._stopped.is_set():
+                    return
+                chunk = texts[start : start + _CAPTIONS_AT_ONCE]
+                views = self.encoder.encode_captions(chunk, name)
+                gallery.add(range(start, start + len(chunk)), views)
+                done += len(chunk)
+                progress(done, len(texts) * len(self.captions))

@@ -1,0 +1,115 @@
+"""The page: a header, the tabs, and the endpoints, around one shelf of packs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.themes import Base
+from gradio.themes.utils import colors, sizes
+
+from app import panels
+from app.api import add_endpoints
+from app.description import describe
+from app.retriever import thumbnail_folder
+from app.session import Session
+from app.settings import Settings
+from app.shelf import Shelf
+from app.tabs import models, search
+
+TABS: tuple[tuple[str, Callable[[Session, gr.Tab], None]], ...] = (
+    ("Search", search.build),
+    ("Models", models.build),
+)
+_AT_ONCE = max(2, os.cpu_count() or 1)  # events that may run a model at the same time
+STYLE = Path(__file__).parent / "style.css"
+FAVICON = Path(__file__).parent / "favicon.png"
+
+
+def build(shelf: Shelf) -> gr.Blocks:
+    """Builds the page; `launch` shows it."""
+    with gr.Blocks(
+        title="Polyview", analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True
+    ) as blocks:
+        session = Session(shelf, blocks, gr.State(""))
+        _add_header(session)
+        with gr.Tabs():
+            for title, build_tab in TABS:
+                with gr.Tab(title, id=title.lower(), render_children=True) as tab:
+                    build_tab(session, tab)
+        add_endpoints(shelf)
+    return blocks
+
+
+def theme() -> Base:
+    """Colours and sizes; every font is one that the visitor's system already has."""
+    base = gr.themes.Default(
+        primary_hue=colors.teal,
+        secondary_hue=colors.amber,
+        neutral_hue=colors.slate,
+        radius_size=sizes.radius_lg,
+        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
+        font_mono=["ui-monospace", "Menlo", "Consolas", "monospace"],
+    )
+    # Dark enough for white letters on it (WCAG AA).
+    return base.set(
+        button_primary_background_fill="*primary_700",
+        button_primary_background_fill_hover="*primary_800",
+        button_primary_background_fill_dark="*primary_700",
+        button_primary_background_fill_hover_dark="*primary_600",
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_400",
+    )
+
+
+def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
+    """Begins to serve the page, in a thread of its own.
+
+    Args:
+        blocks: what `build` made.
+        settings: where to listen.
+        cache: the user's cache folder; of it, only the thumbnails can be fetched.
+    """
+    blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE).launch(
+        server_name=settings.host,
+        server_port=settings.port,
+        theme=theme(),
+        css_paths=STYLE,
+        favicon_path=FAVICON,
+        footer_links=["api", "settings"],
+        run_history=False,
+        allowed_paths=[str(thumbnail_folder(cache))],
+        max_file_size="50mb",
+        show_error=True,
+        ssr_mode=False,
+        prevent_thread_lock=True,
+    )
+
+
+def _add_header(session: Session) -> None:
+    """The top line, which follows the gallery until it is complete."""
+    top = gr.HTML(panels.header(describe(session.shelf.first)), elem_id="pv-top")
+    clock = gr.Timer(1.0)
+
+    def follow(key: str) -> tuple[str, dict[str, Any]]:
+        retriever = session.retriever(key)
+        finished = retriever.index.progress.finished
+        return panels.header(describe(retriever)), gr.update(active=not finished)
+
+    for trigger, name in (
+        (clock.tick, "tick"),
+        (session.blocks.load, "open"),
+        (session.pack.change, "swap"),
+    ):
+        trigger(
+            follow,
+            session.pack,
+            [top, clock],
+            api_name=f"header_{name}",
+            api_visibility="undocumented",
+            show_progress="hidden",
+            queue=False,
+        )

@@ -1,0 +1,29 @@
+"""What the tabs of one visitor share, and how they reach the packs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gradio as gr
+
+from app.retriever import Retriever
+from app.shelf import Shelf
+
+
+@dataclass(frozen=True)
+class Session:
+    """Handed to every tab's `build`.
+
+    Attributes:
+        shelf: the open packs, shared by all visitors; it is never changed by one for another.
+        blocks: the page, for its load event.
+        pack: holds the key of the pack that this visitor uses.
+    """
+
+    shelf: Shelf
+    blocks: gr.Blocks
+    pack: gr.State
+
+    def retriever(self, key: str) -> Retriever:
+        """The pack behind the value of `pack`."""
+        return self.shelf.get(key)

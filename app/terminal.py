@@ -1,0 +1,26 @@
+"""What the terminal shows while a gallery is read."""
+
+from __future__ import annotations
+
+from tqdm import tqdm
+
+from app.index import Progress
+
+
+class ProgressBar:
+    """Follows an index; call it with each step. One bar for pictures, one for captions."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Draws one step."""
+        if self._bar is not None and (progress.finished or self._bar.desc != progress.stage):
+            self._bar.close()
+            self._bar = None
+        if progress.finished:
+            print(f"polyview: {progress}", flush=True)
+            return
+        if self._bar is None:
+            self._bar = tqdm(total=progress.total, desc=progress.stage, mininterval=0.5)
+        self._bar.update(progress.done - self._bar.n)

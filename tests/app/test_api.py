@@ -1,0 +1,172 @@
+"""The endpoints of a running server: plain JSON for questions, sentences for nonsense."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app import hostile
+from tests.app.conftest import MAIN, PICTURES, Serve, Server, draw
+
+
+def test_search_text_answers_with_hits(server: Server) -> None:
+    answer = server.ask("search_text", "a red circle", "vsepp", 2)
+    assert answer.keys() == {"query", "method", "k", "hits", "remark", "ms"}
+    assert (answer["query"], answer["method"], answer["k"]) == ("a red circle", "vsepp", 2)
+    first, second = answer["hits"]
+    assert (first["rank"], second["rank"]) == (1, 2)
+    assert first["score"] >= second["score"]
+    names = draw(first["image_id"])[1]
+    assert first["objects"] == names
+    assert first["captions"][0] == f"a {names[0]} beside a {names[1]}"
+    assert first["file"] == f"images/test-{first['image_id']:06}.webp"
+    assert first["view"] == 0
+
+
+def test_search_image_answers_with_captions_and_pictures(server: Server, tiny_pack: Path) -> None:
+    answer = server.ask_picture(tiny_pack / "gallery/images/test-000007.webp", "vse_infty", 3)
+    assert answer["images"][0]["image_id"] == 7
+    assert [caption["rank"] for caption in answer["captions"]] == [1, 2, 3]
+    assert {"text", "score", "image_id"} <= answer["captions"][0].keys()
+
+
+def test_info_says_what_is_in_use(server: Server) -> None:
+    info = server.ask("info")
+    assert info["device"] == "cpu"
+    assert info["providers"] == ["CPUExecutionProvider"]
+    assert list(info["methods"]) == ["vsepp", "vse_infty"]
+    assert info["methods"]["vse_infty"]["views"] == 1
+    assert info["gallery"]["searchable"] == PICTURES
+    assert info["gallery"]["refused"] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (["", "vsepp", 5], "the query is empty"),
+        (["x" * 10_001, "vsepp", 5], "use at most 10,000"),
+        ([["a"], "vsepp", 5], "must be a text, not list"),
+        (["a", "clip", 5], "choose one of vsepp, vse_infty"),
+        (["a", {"x": 1}, 5], "choose one of vsepp, vse_infty"),
+        (["a", "vsepp", 0], "k must be a whole number of at least 1, not 0"),
+        (["a", "vsepp", None], "k must be a whole number of at least 1, not None"),
+    ],
+)
+def test_nonsense_gets_a_sentence(server: Server, values: list[Any], sentence: str) -> None:
+    answer = server.ask("search_text", *values)
+    assert answer.keys() == {"error"}
+    assert sentence in answer["error"]
+
+
+def test_long_queries_and_large_k_work(server: Server) -> None:
+    answer = server.ask("search_text", "red " * 2500, "vsepp", 1_000_000)
+    assert len(answer["hits"]) == PICTURES
+    assert answer["remark"].startswith("Only the first ")
+
+
+@pytest.mark.parametrize("name", hostile.USABLE)
+def test_what_people_have_can_be_a_query(server: Server, tmp_path: Path, name: str) -> None:
+    answer = server.ask_picture(hostile.write(tmp_path, name))
+    assert len(answer["images"]) == 3
+
+
+@pytest.mark.parametrize(("name", "why"), hostile.REFUSED.items())
+def test_what_cannot_be_used_gets_a_sentence(
+    server: Server, tmp_path: Path, name: str, why: str
+) -> None:
+    answer = server.ask_picture(hostile.write(tmp_path, name))
+    assert answer.keys() == {"error"}
+    assert why in answer["error"]
+    assert answer["error"].startswith(name)
+
+
+def post(server: Server, endpoint: str, *values: Any) -> str:
+    """What a caller without gradio_client gets: the event stream's text."""
+    body = json.dumps({"data": values}).encode()
+    url = f"{server.url}/gradio_api/call/{endpoint}"
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        event = json.load(reply)["event_id"]
+    with urllib.request.urlopen(f"{url}/{event}", timeout=30) as stream:
+        return str(stream.read().decode())
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"path": "/etc/hostname"},
+        {"path": "/etc/hostname", "meta": {"_type": "gradio.FileData"}},
+        {"path": str(MAIN), "orig_name": "x.png"},
+        {"path": 5},
+        "/etc/hostname",
+        None,
+    ],
+)
+def test_only_uploaded_files_are_opened(server: Server, image: Any) -> None:
+    reply = post(server, "search_image", image, "vsepp", 1)
+    assert "error" in reply
+    assert "images" not in reply
+    assert "format that can be read" not in reply  # it was not even opened
+
+
+def test_pictures_of_the_gallery_are_not_served_from_their_folder(
+    server: Server, tiny_pack: Path
+) -> None:
+    inside = (tiny_pack / "pack.json", tiny_pack / "gallery/images/test-000000.webp", MAIN)
+    for path in inside:
+        with pytest.raises(urllib.error.HTTPError) as refusal:
+            urllib.request.urlopen(f"{server.url}/gradio_api/file={path}", timeout=10)
+        assert refusal.value.code == 403
+
+
+def test_a_folder_is_indexed_and_its_bad_files_are_listed(
+    serve: Serve, tiny_pack: Path, tmp_path: Path
+) -> None:
+    photos = tmp_path / "photos"
+    (photos / "sub").mkdir(parents=True)
+    draw(3)[0].save(photos / "sub/mine.png")
+    hostile.write(photos, "rotated.jpg")
+    hostile.write(photos, "text.jpg")
+    hostile.write(photos, "bomb.png")
+    server = serve("--pack", tiny_pack, "--gallery", photos)
+    gallery = server.ready()["gallery"]
+    assert gallery["searchable"] == 2
+    assert {bad["file"] for bad in gallery["refused"]} == {"text.jpg", "bomb.png"}
+    hits = server.ask("search_text", "a red bar", "vse_infty", 10)["hits"]
+    assert {hit["file"] for hit in hits} == {"sub/mine.png", "rotated.jpg"}
+    answer = server.ask_picture(photos / "sub/mine.png")
+    assert answer["captions"] == []
+    assert answer["images"][0]["file"] == "sub/mine.png"
+    assert "2 pictures ready" in server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--pack", "no/such@pack@x"], "no/such@pack@x"),
+        (["--pack", "TINY", "--device", "cuda"], 'device "cuda" cannot be used'),
+    ],
+)
+def test_what_cannot_start_ends_with_a_sentence(
+    tiny_pack: Path, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    given = [str(tiny_pack) if part == "TINY" else part for part in arguments]
+    ended = subprocess.run(
+        [sys.executable, str(MAIN), *given],
+        cwd=tmp_path,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr

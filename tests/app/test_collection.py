@@ -1,0 +1,53 @@
+"""Finding pictures: in a pack, and in somebody's folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app.collection import from_folder, from_pack
+from tests.app.conftest import HOSTILE, PICTURES, draw
+
+
+def test_a_pack_brings_pictures_captions_and_objects(tiny_pack: Path) -> None:
+    collection = from_pack(tiny_pack)
+    assert len(collection.pictures) == PICTURES
+    third = collection.pictures[3]
+    assert third.image_id == 3
+    assert third.path.is_file()
+    assert third.objects == tuple(draw(3)[1])
+    assert collection.captions[2] == (HOSTILE, 0)
+    assert collection.captions[3][1] == 1
+
+
+def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
+    for name in ("b.JPG", "deep/er/a.png", "deep/c.webp", ".hidden/d.png", ".e.png", "notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "folder.png").mkdir()
+    collection = from_folder(tmp_path)
+    assert [p.file for p in collection.pictures] == ["b.JPG", "deep/c.webp", "deep/er/a.png"]
+    assert [p.image_id for p in collection.pictures] == [0, 1, 2]
+
+
+def test_a_folder_without_pictures_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(FileNotFoundError, match="holds no pictures"):
+        from_folder(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        from_folder(tmp_path / "missing")
+
+
+def test_a_key_changes_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"1234")
+    [picture] = from_folder(tmp_path).pictures
+    before = picture.key()
+    os.utime(path, ns=(1, 1))
+    later = picture.key()
+    path.write_bytes(b"12345")
+    os.utime(path, ns=(1, 1))
+    assert len({before, later, picture.key()}) == 3
+    assert "a.png" not in picture.thumbnail_name()

@@ -1,0 +1,47 @@
+"""Heatmaps: the brightest place is where the attention is, whatever the picture's shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.heatmaps import colour, label, overlay
+
+
+def test_the_colours_grow_lighter_steadily() -> None:
+    luminance = colour(np.linspace(0, 1, 64)) @ np.array([0.2126, 0.7152, 0.0722])
+    assert (np.diff(luminance) > -0.5).all()
+    assert luminance[-1] - luminance[0] > 150
+
+
+@pytest.mark.parametrize("size", [(70, 70), (140, 70), (50, 200)])
+@pytest.mark.parametrize("cell", [(0, 0), (3, 5), (6, 6)])
+def test_the_brightest_pixel_lies_in_the_strongest_cell(
+    size: tuple[int, int], cell: tuple[int, int]
+) -> None:
+    attention = np.full((7, 7), 0.001, np.float32)
+    attention[cell] = 0.5
+    drawn = np.asarray(overlay(Image.new("RGB", size, "grey"), attention), np.float32)
+    assert drawn.shape == (size[1], size[0], 3)
+    y, x = np.unravel_index(drawn.sum(axis=-1).argmax(), drawn.shape[:2])
+    assert (y * 7 // size[1], x * 7 // size[0]) == cell
+
+
+def test_what_the_encoder_does_not_see_is_grey() -> None:
+    picture = Image.new("RGB", (200, 100), (200, 30, 30))
+    drawn = np.asarray(overlay(picture, np.ones((4, 4), np.float32), (0.25, 0.0, 0.75, 1.0)))
+    outside, inside = drawn[50, 10].astype(int), drawn[50, 100].astype(int)
+    assert outside.max() == outside.min()
+    assert inside.max() - inside.min() > 40
+
+
+def test_no_attention_is_drawn_as_none() -> None:
+    picture = Image.new("RGB", (8, 8), "white")
+    nothing = np.asarray(overlay(picture, np.zeros((2, 2), np.float32)))
+    assert len(np.unique(nothing.reshape(-1, 3), axis=0)) == 1
+
+
+def test_a_label_never_speaks_of_localisation() -> None:
+    sentence = label("M", "what it is made of", np.zeros((2, 3), np.float32))
+    assert sentence == "M: what it is made of. The brightest of 2 x 3 cells holds 0.0 %."

@@ -1,0 +1,164 @@
+"""Filling the galleries: what is refused, what is remembered, and how far it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from app.collection import from_folder, from_pack
+from app.index import Index, Progress
+from export.runtime import Runtime
+from models import Views
+from tests.app import hostile
+from tests.app.conftest import PICTURES, draw, ignore_progress
+
+
+class Counting:
+    """A runtime that counts what it encodes."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.pictures = 0
+        self.heads = 0
+        self.texts = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    def image_features(self, images: Sequence[Image.Image]) -> Tensor:
+        """Counts pictures."""
+        self.pictures += len(images)
+        return self._runtime.image_features(images)
+
+    def image_views(self, features: Tensor, method: str) -> Views:
+        """Counts pictures times methods."""
+        self.heads += len(features)
+        return self._runtime.image_views(features, method)
+
+    def text_views(self, texts: Sequence[str], method: str) -> Views:
+        """Counts texts times methods."""
+        self.texts += len(texts)
+        return self._runtime.text_views(texts, method)
+
+
+@pytest.fixture
+def counting(runtime: Runtime) -> Counting:
+    return Counting(runtime)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Six pictures, two of them in a folder below."""
+    folder = tmp_path / "photos"
+    (folder / "trip").mkdir(parents=True)
+    for i in range(6):
+        draw(i)[0].save(folder / ("trip" if i > 3 else "") / f"{i}.png")
+    return folder
+
+
+def fill(runtime: Counting, folder: Path, cache: Path) -> Index:
+    index = Index(runtime, from_folder(folder), cache)  # type: ignore[arg-type]
+    index.start()
+    assert index.wait(60)
+    return index
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_every_file_works_or_is_named_with_a_reason(counting: Counting, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in (*hostile.USABLE, *hostile.REFUSED):
+        hostile.write(folder, name)
+    index = fill(counting, folder, tmp_path / "cache")
+    assert len(index) == len(hostile.USABLE)
+    assert {refusal.file for refusal in index.refused} == set(hostile.REFUSED)
+    for refusal in index.refused:
+        assert hostile.REFUSED[refusal.file] in refusal.reason
+    assert str(index.progress) == f"{len(hostile.USABLE)} pictures ready"
+
+
+def test_the_second_start_encodes_nothing(counting: Counting, photos: Path, tmp_path: Path) -> None:
+    first = fill(counting, photos, tmp_path / "cache")
+    assert counting.pictures == 6
+    assert counting.heads == 6 * len(counting._runtime.methods)
+    again = fill(counting, photos, tmp_path / "cache")
+    assert counting.pictures == 6
+    query = counting._runtime.text_views(["a red circle"], "vsepp")
+    method = counting._runtime.methods["vsepp"]
+    assert again.images["vsepp"].search(query, 6, method) == first.images["vsepp"].search(
+        query, 6, method
+    )
+
+
+def test_only_what_changed_is_encoded_again(
+    counting: Counting, photos: Path, tmp_path: Path
+) -> None:
+    fill(counting, photos, tmp_path / "cache")
+    draw(9)[0].save(photos / "new.png")
+    draw(10)[0].resize((50, 50)).save(photos / "1.png")
+    (photos / "2.png").unlink()
+    index = fill(counting, photos, tmp_path / "cache")
+    assert counting.pictures == 6 + 2
+    assert len(index) == 6
+
+
+def test_captions_are_encoded_once_for_each_method(
+    counting: Counting, tiny_pack: Path, tmp_path: Path
+) -> None:
+    collection = from_pack(tiny_pack)
+    distinct = len({text for text, _ in collection.captions})
+    for _ in range(2):
+        index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
+        index.start()
+        assert index.wait(60)
+        assert counting.texts == distinct * len(index.captions)
+        assert {len(g) for g in index.captions.values()} == {len(collection.captions)}
+
+
+def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
+    steps: list[Progress] = []
+    index = Index(runtime, from_pack(tiny_pack), tmp_path)
+    assert str(index.progress) == f"reading pictures: 0 of {PICTURES}"
+    index.start(steps.append)
+    assert index.wait(60)
+    assert [step.stage for step in steps] == ["pictures", "captions", "captions", "ready"]
+    assert all(step.done <= step.total for step in steps)
+
+
+def test_adding_can_be_cancelled(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
+    index = Index(runtime, from_pack(tiny_pack), tmp_path)
+    cancel = threading.Event()
+    cancel.set()
+    report = index.add(from_pack(tiny_pack).pictures, ignore_progress, cancel)
+    assert report.added == len(index) == 0
+
+
+def test_a_failure_is_told_and_ends_the_waiting(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index(runtime, from_pack(tiny_pack), tmp_path)
+    failing = Mock(side_effect=RuntimeError("out of something"))
+    monkeypatch.setattr(runtime, "image_views", failing)
+    index.start()
+    assert index.wait(60)
+    assert index.progress.stage == "failed"
+    assert "out of something" in str(index.progress)
+
+
+def test_the_cache_holds_exactly_what_was_computed(
+    runtime: Runtime, photos: Path, tmp_path: Path
+) -> None:
+    index = Index(runtime, from_folder(photos), tmp_path / "cache")
+    pictures = from_folder(photos).pictures
+    fresh, _ = index.encoder.features(pictures)
+    cached, _ = Index(runtime, from_folder(photos), tmp_path / "cache").encoder.features(pictures)
+    assert fresh.keys() == cached.keys()
+    for key, value in fresh.items():
+        assert torch.equal(value, cached[key])

@@ -1,0 +1,63 @@
+"""The page as a whole: its endpoints, its fonts, its terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from app import interface
+from app.index import Progress
+from app.settings import Settings
+from app.shelf import Shelf
+from app.terminal import ProgressBar
+
+
+@pytest.fixture(scope="module")
+def blocks(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> gr.Blocks:
+    cache = tmp_path_factory.mktemp("cache")
+    return interface.build(Shelf(Settings(str(tiny_pack), device="cpu"), cache))
+
+
+def test_every_event_has_a_name_of_its_own(blocks: gr.Blocks) -> None:
+    events = [event for event in blocks.config["dependencies"] if event["backend_fn"]]
+    names = [event["api_name"] for event in events]
+    assert all(isinstance(name, str) for name in names)
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if name.endswith("_1") and name != "show_example_1"]
+
+
+def test_three_endpoints_are_public(blocks: gr.Blocks) -> None:
+    public = blocks.get_api_info()["named_endpoints"]
+    assert public.keys() == {"/search_text", "/search_image", "/info"}
+    for endpoint in public.values():
+        assert endpoint["description"]
+
+
+def test_fonts_come_from_the_visitors_system() -> None:
+    theme = interface.theme()
+    assert "http" not in "".join(theme._stylesheets)
+    assert theme._font_css == []
+    assert "url(" not in interface.STYLE.read_text()
+
+
+def test_white_letters_are_readable_on_the_main_button() -> None:
+    """WCAG 2.2, contrast of normal text: at least 4.5."""
+    fill = interface.theme().primary_700.lstrip("#")
+    channels = [int(fill[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    assert 1.05 / (luminance + 0.05) >= 4.5
+
+
+def test_the_terminal_shows_bars_and_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = ProgressBar()
+    bar(Progress("pictures", 0, 4))
+    bar(Progress("pictures", 4, 4))
+    bar(Progress("captions", 2, 2))
+    bar(Progress("ready", 4, 4))
+    written = capsys.readouterr()
+    assert "4/4" in written.err
+    assert "captions: 100%" in written.err
+    assert written.out == "polyview: 4 pictures ready\n"

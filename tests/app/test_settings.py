@@ -1,0 +1,57 @@
+"""The command line: defaults, and nonsense refused with exit status 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings, bundled_pack
+
+
+def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
+    settings = Settings.from_argv([])
+    assert settings == Settings("scenes", None, "auto", "127.0.0.1", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--port", "0"], "--port must be 1 to 65535, not 0"),
+        (["--port", "70000"], "--port must be 1 to 65535, not 70000"),
+        (["--port", "x"], "invalid int value: 'x'"),
+        (["--device", "tpu"], '--device "tpu" is unknown; choose one of auto, cpu, cuda'),
+        (["--gallery", "/no/such/folder"], "--gallery /no/such/folder is not a folder"),
+        (["--pack", " "], "--pack is empty"),
+        (["--galery", "x"], "unrecognized arguments"),
+    ],
+)
+def test_nonsense_is_refused(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        Settings.from_argv(arguments)
+    assert end.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_only_the_own_machine_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    assert Settings(host="localhost").private
+    assert not Settings(host="0.0.0.0").private
+    monkeypatch.setenv("SPACE_ID", "owner/space")
+    assert not Settings(host="127.0.0.1").private
+
+
+@pytest.mark.parametrize("name", ["..", "../bundled", "/etc", "no_such_pack", "", "a/b"])
+def test_only_bundled_names_name_bundled_packs(name: str) -> None:
+    assert bundled_pack(name) is None
+
+
+def test_a_bundled_pack_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("app.settings.BUNDLED", tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert bundled_pack("mine") is None
+    (tmp_path / "mine" / "pack.json").write_text("{}")
+    assert bundled_pack("mine") == tmp_path / "mine"

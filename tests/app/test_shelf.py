@@ -1,0 +1,109 @@
+"""Several packs at once: each session keeps its own, failures change nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app import shelf as module
+from app.settings import Settings
+from app.shelf import Shelf
+from tests.app.conftest import PICTURES, draw
+
+
+@pytest.fixture
+def shelf(tiny_pack: Path, tmp_path: Path) -> Shelf:
+    shelf = Shelf(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    shelf.first.index.start()
+    assert shelf.first.index.wait(60)
+    return shelf
+
+
+def variant(tiny_pack: Path, folder: Path, max_length: int, title: str = "Variant") -> Path:
+    """A copy of the tiny pack with another checksum and title."""
+    shutil.copytree(tiny_pack, folder)
+    manifest = json.loads((folder / "pack.json").read_text())
+    manifest["tokenizer"]["max_length"] = max_length
+    manifest["title"] = title
+    (folder / "pack.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_another_pack_is_opened_beside_the_first(
+    shelf: Shelf, tiny_pack: Path, tmp_path: Path
+) -> None:
+    key = shelf.load(str(variant(tiny_pack, tmp_path / "other", 9)))
+    assert shelf.get(key).runtime.info.tokenizer.max_length == 9
+    assert shelf.get("") is shelf.first
+    assert shelf.get(key).index.wait(60)
+    assert len(shelf.get(key).search_text("a bar", "vsepp", 99)) == PICTURES
+
+
+def test_the_same_pack_is_not_opened_twice(shelf: Shelf, tiny_pack: Path, tmp_path: Path) -> None:
+    assert shelf.load(str(tiny_pack)) == ""
+    other = variant(tiny_pack, tmp_path / "other", 9)
+    key = shelf.load(str(other))
+    before = shelf.get(key)
+    assert shelf.load(str(other)) == key
+    assert shelf.get(key) is before
+
+
+def test_old_guests_make_room(
+    shelf: Shelf, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GUESTS", 2)
+    keys = [shelf.load(str(variant(tiny_pack, tmp_path / f"v{i}", i))) for i in (5, 6)]
+    shelf.get(keys[0])
+    newest = shelf.load(str(variant(tiny_pack, tmp_path / "v7", 7)))
+    assert shelf.get(keys[0]) is not shelf.get(newest)
+    with pytest.raises(ValueError, match="closed to make room; load it again"):
+        shelf.get(keys[1])
+
+
+@pytest.mark.parametrize("address", ["", "  ", "no such thing", "/etc/passwd", "a/b/c"])
+def test_what_names_no_pack_is_refused(shelf: Shelf, address: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        shelf.load(address)
+
+
+def test_visitors_of_a_public_app_may_not_name_folders(tiny_pack: Path, tmp_path: Path) -> None:
+    settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
+    shelf = Shelf(settings, tmp_path / "cache")
+    with pytest.raises(ValueError, match=r"is no pack; name a Hub id such as owner/name$"):
+        shelf.load(str(tiny_pack))
+
+
+def test_a_damaged_pack_is_refused_and_the_first_goes_on(
+    shelf: Shelf, tiny_pack: Path, tmp_path: Path
+) -> None:
+    damaged = variant(tiny_pack, tmp_path / "damaged", 9)
+    head = damaged / "vsepp" / "head.safetensors"
+    head.write_bytes(head.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(ValueError, match=r"head\.safetensors"):
+        shelf.load(str(damaged))
+    assert shelf.get("").search_text("a bar", "vsepp", 1)
+
+
+def test_a_folder_of_pictures_replaces_the_packs_own(tiny_pack: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    draw(2)[0].save(photos / "mine.png")
+    shelf = Shelf(Settings(str(tiny_pack), photos, "cpu"), tmp_path / "cache")
+    shelf.first.index.start()
+    assert [hit.file for hit in shelf.first.search_text("a bar", "vsepp", 9)] == ["mine.png"]
+    assert shelf.first.search_image(draw(2)[0], "vsepp", 9) == []
+
+
+def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path) -> None:
+    bare = variant(tiny_pack, tmp_path / "bare", 9)
+    manifest = json.loads((bare / "pack.json").read_text())
+    manifest["gallery"] = None
+    (bare / "pack.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="comes without pictures; give your own with --gallery"):
+        Shelf(Settings(str(bare), device="cpu"), tmp_path / "cache")
+    shelf = Shelf(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    borrowed = shelf.get(shelf.load(str(bare)))
+    assert len(borrowed.collection.pictures) == PICTURES

@@ -1,0 +1,27 @@
+"""The benchmark runs and measures every method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import query_latency
+from tests.app.conftest import PICTURES
+
+
+def test_every_method_gets_a_row(tiny_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert query_latency.main(["--pack", str(tiny_pack), "--queries", "5", "--fresh"]) == 0
+    conditions, _, _, head, *rows = capsys.readouterr().out.splitlines()
+    assert f"{PICTURES} pictures" in conditions
+    assert head.split()[:3] == ["method", "p50", "ms"]
+    for row, method in zip(rows, ("vsepp", "vse_infty"), strict=True):
+        name, p50, p95, encoder, _ = row.split()
+        assert name == method
+        assert 0 < float(encoder) <= float(p50) <= float(p95)
+
+
+def test_no_queries_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        query_latency.main(["--queries", "0"])
+    assert "--queries must be at least 1, not 0" in capsys.readouterr().err
