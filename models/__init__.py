@@ -5,8 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from models.avse import AVSE
 from models.baselines import VSEPP
 from models.method import Method
+from models.mv_vse import MVVSE
+from models.mvam import MVAM, BaseAttention, BaseSummary
+from models.pvse import PVSE
 from models.views import Views
 from models.vse_infty import VSEInfinity
 
@@ -15,6 +19,12 @@ __all__ = ["METHODS", "Method", "Views", "build"]
 METHODS: dict[str, type[Method]] = {
     "vsepp": VSEPP,
     "vse_infty": VSEInfinity,
+    "mv_vse": MVVSE,
+    "pvse": PVSE,
+    "avse": AVSE,
+    "mvam": MVAM,
+    "base_attn": BaseAttention,
+    "base_cls": BaseSummary,
 }
 
 

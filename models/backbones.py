@@ -81,17 +81,30 @@ class BiGRUTextEncoder(nn.Module):
         word_dim: width of a word's embedding.
         hidden_dim: width d of the features.
         dropout: applied to word embeddings while training.
+        directions: 2, 1 for a forward GRU (MV-VSE's release), or 0 for the word embeddings as they
+            are, d = word_dim (PVSE, whose heads read them with a GRU of their own).
     """
 
     def __init__(
-        self, vocab_size: int, word_dim: int = 300, hidden_dim: int = 1024, dropout: float = 0.0
+        self,
+        vocab_size: int,
+        word_dim: int = 300,
+        hidden_dim: int = 1024,
+        dropout: float = 0.0,
+        directions: int = 2,
     ) -> None:
         super().__init__()
-        self.dim = hidden_dim
+        if directions not in (0, 1, 2):
+            raise ValueError(f"a text encoder has 0, 1 or 2 directions, not {directions}")
+        self.dim = hidden_dim if directions else word_dim
         self.embed = nn.Embedding(vocab_size, word_dim, padding_idx=0)
         self.dropout = nn.Dropout(dropout)
-        self.forward_gru = nn.GRU(word_dim, hidden_dim, batch_first=True)
-        self.backward_gru = nn.GRU(word_dim, hidden_dim, batch_first=True)
+        self.forward_gru: nn.GRU | None = None
+        self.backward_gru: nn.GRU | None = None
+        if directions:
+            self.forward_gru = nn.GRU(word_dim, hidden_dim, batch_first=True)
+        if directions == 2:
+            self.backward_gru = nn.GRU(word_dim, hidden_dim, batch_first=True)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         with torch.no_grad():
             self.embed.weight[0].zero_()
@@ -109,10 +122,14 @@ class BiGRUTextEncoder(nn.Module):
         words = self.dropout(self.embed(ids))  # (B, L, w)
         position = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, L)
         real = position < lengths[:, None]  # (B, L)
+        if self.forward_gru is None:
+            return words * real[..., None]
+        ahead, _ = self.forward_gru(words)  # (B, L, d)
+        if self.backward_gru is None:
+            return ahead * real[..., None]
         mirror = torch.where(real, lengths[:, None] - 1 - position, position)[
             ..., None
         ]  # (B, L, 1)
-        ahead, _ = self.forward_gru(words)  # (B, L, d)
         back, _ = self.backward_gru(words.gather(1, mirror.expand(-1, -1, words.shape[2])))
         back = back.gather(1, mirror.expand(-1, -1, back.shape[2]))  # (B, L, d)
         return (ahead + back) / 2 * real[..., None]

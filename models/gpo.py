@@ -23,6 +23,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from models.ranking import pool_ranked, rank_descending
+
 
 class GPO(nn.Module):
     """Pools a set of any size into one vector.
@@ -61,6 +63,11 @@ class GPO(nn.Module):
     def released(cls) -> GPO:
         """The operator as the authors published it."""
         return cls(temperature=0.1, first_position=0, mlp=False)
+
+    @classmethod
+    def build(cls, released: bool) -> GPO:
+        """The operator as published by the authors, or as in the paper."""
+        return cls.released() if released else cls()
 
     def coefficients(self, sizes: Tensor) -> Tensor:
         """The pooling coefficients theta of Eq. (3) for sets of the given sizes.
@@ -102,21 +109,18 @@ class GPO(nn.Module):
             pooled vector's squared length, sum_i theta(rank of n in i) phi_n^i v^i; what pulls the
             other way counts 0, and the shares of a set sum to 1.
         """
-        sizes = mask.sum(dim=1)
-        theta = self.coefficients(sizes)  # (B, longest)
-        columns = features.masked_fill(~mask[..., None], -torch.inf).transpose(1, 2)  # (B, D, N)
-        ranked, order = columns.contiguous().sort(dim=-1, descending=True)  # max_k of Eq. (2)
+        theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
+        pooled = pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
+        return pooled, self._shares(features, mask, theta, pooled) if shares else None
+
+    def _shares(self, features: Tensor, mask: Tensor, theta: Tensor, pooled: Tensor) -> Tensor:
+        ranked, places = rank_descending(features, mask)  # (B, D, N)
         longest = theta.shape[1]
-        valid = torch.arange(longest, device=mask.device) < sizes[:, None]  # (B, longest)
-        ranked = ranked[..., :longest].masked_fill(~valid[:, None], 0.0)  # (B, D, longest)
-        pooled = torch.einsum("bdk,bk->bd", ranked, theta)  # Eq. (2)
-        if not shares:
-            return pooled, None
-        parts = ranked * theta[:, None] * pooled[..., None]  # (B, D, longest)
-        whole = torch.zeros_like(columns).masked_fill(~mask[:, None], 0.0)
-        whole = whole.scatter(-1, order[..., :longest], parts)  # (B, D, N), back in the set's order
+        parts = torch.zeros_like(ranked)
+        parts[..., :longest] = ranked[..., :longest] * theta[:, None] * pooled[..., None]
+        whole = torch.empty_like(parts).scatter(-1, places.long(), parts)  # back in the set's order
         gained = whole.sum(dim=1).clamp_min(0.0).masked_fill(~mask, 0.0)  # (B, N)
-        return pooled, gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
+        return gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
 
     def _encode_positions(self, count: int, device: torch.device) -> Tensor:
         """Trigonometric encoding of `count` positions, Eq. (4): (count, position_dim)."""

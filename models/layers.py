@@ -44,20 +44,50 @@ def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
     return (features.masked_fill(~mask[..., None], 0.0)).sum(1) / weights.sum(1)
 
 
+def last_element(features: Tensor, mask: Tensor) -> Tensor:
+    """The last real element of each set, (B, N, D) and (B, N) -> (B, D).
+
+    >>> last_element(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[True, True, False]]))
+    tensor([[2.]])
+    """
+    places = torch.arange(mask.shape[1], device=mask.device)
+    last = torch.where(mask, places, -1).amax(dim=1)  # (B,)
+    return features[torch.arange(len(mask), device=mask.device), last]
+
+
+def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
+    """How alike each element and each view are (MV-VSE, section 4.4).
+
+    Args:
+        features: (B, N, D) elements in the joint space.
+        embeddings: (B, V, D) unit-length views.
+        mask: (B, N) bool.
+
+    Returns:
+        (B, V, N) cosines, 0 on padding.
+    """
+    return (embeddings @ l2_normalize(features).mT).masked_fill(~mask[:, None], 0.0)
+
+
 class FeatureProjection(nn.Module):
     """The linear map to the joint space, with the residual MLP of VSE-infinity.
 
     The release adds, for region features, `linear -> batch-norm -> ReLU -> linear` to the linear
-    map; its batch statistics include zero-padded positions. Here only real elements enter them.
+    map.
 
     Args:
         in_dim: d of the encoder.
         out_dim: D of the joint space.
         hidden_dim: width of the residual MLP; 0 leaves the plain linear map.
+        pad_statistics: let zero-padded positions enter the batch statistics, as the release does;
+            otherwise only real elements do.
     """
 
-    def __init__(self, in_dim: int, out_dim: int, hidden_dim: int = 0) -> None:
+    def __init__(
+        self, in_dim: int, out_dim: int, hidden_dim: int = 0, *, pad_statistics: bool = False
+    ) -> None:
         super().__init__()
+        self.pad_statistics = pad_statistics
         self.linear = nn.Linear(in_dim, out_dim)
         self.mlp: nn.Sequential | None = None
         if hidden_dim:
@@ -71,7 +101,10 @@ class FeatureProjection(nn.Module):
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         """(B, N, d), (B, N) -> (B, N, D); padded rows hold 0."""
         projected = self.linear(features)
-        if self.mlp is not None:
+        if self.mlp is not None and (self.pad_statistics or bool(mask.all())):
+            zeroed = features.masked_fill(~mask[..., None], 0.0)
+            projected = projected + self.mlp(zeroed.flatten(0, 1)).view_as(projected)
+        elif self.mlp is not None:
             residual = self.mlp(features[mask])  # (R, D), only the real elements of all sets
             projected = projected.index_put((mask,), residual, accumulate=True)
         return projected.masked_fill(~mask[..., None], 0.0)  # (B, N, D)

@@ -21,15 +21,22 @@ class Method(nn.Module, ABC):
         title: the name people know the method by.
         paper: authors, venue and year.
         attention_is: what the maps of `attention` are, in words, for captions under heatmaps.
+        attention_sums_to_one: a map holds shares of the set, none negative, that sum to 1; where
+            False, it holds cosines in [-1, 1].
+        summary_token: the method reads the set's first element as the encoder's summary of all
+            ([CLS]), so that this element's place matters.
         row_search: the score is the largest inner product between a row of the image's views and a
             row of the text's views, so that a nearest-neighbour index over rows finds candidates
-            exactly. Methods that score otherwise say False and are scored against everything.
+            exactly. Methods that score otherwise say False and are scored against everything; an
+            instance may say other than its class when its arguments change the score.
     """
 
     title: ClassVar[str]
     paper: ClassVar[str]
     attention_is: ClassVar[str]
-    row_search: ClassVar[bool] = True
+    attention_sums_to_one: ClassVar[bool] = True
+    summary_token: ClassVar[bool] = False
+    row_search: bool = True
 
     @abstractmethod
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:

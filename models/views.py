@@ -13,7 +13,8 @@ Legend of shape letters, used in every docstring and trailing comment of this co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,10 +28,13 @@ class Views:
         embeddings: (B, V, D) view embeddings; unit length along D unless a method says otherwise.
         attention: (B, V, N) how much of each view every element of the set accounts for, or None
             when it was not asked for. Padding holds 0.
+        extras: what the method's own loss needs beside the embeddings, by name; each has B first.
+            Filled in training mode only.
     """
 
     embeddings: Tensor
     attention: Tensor | None = None
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuses anything that is not (B, V, D)."""
@@ -45,13 +49,19 @@ class Views:
 
     def __getitem__(self, rows: slice | Tensor | list[int]) -> Views:
         """Selects items of the batch; a single integer is not accepted, so that B stays."""
-        attention = None if self.attention is None else self.attention[rows]
-        return Views(self.embeddings[rows], attention)
+        return self.apply(lambda tensor: tensor[rows])
 
     def to(self, device: torch.device | str) -> Views:
         """The same views on another device."""
-        attention = None if self.attention is None else self.attention.to(device)
-        return replace(self, embeddings=self.embeddings.to(device), attention=attention)
+        return self.apply(lambda tensor: tensor.to(device))
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> Views:
+        """The views that come of changing every tensor in the same way."""
+        return Views(
+            change(self.embeddings),
+            None if self.attention is None else change(self.attention),
+            {name: change(tensor) for name, tensor in self.extras.items()},
+        )
 
 
 def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:

@@ -6,6 +6,7 @@ for Visual Semantic Embedding, CVPR 2021.
 It adds to VSE++ a pooling that learns itself (`models/gpo.py`) and size augmentation (the training
 configuration's `size_augmentation`, 0.2 in section 3.3). The residual MLP is the release's choice
 for region features; the paper does not mention it, so `mlp_dim` is 0 unless a recipe asks for it.
+The release's batch-norm counts zero-padded positions; `pad_statistics` does as well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class VSEInfinity(Method):
         embed_dim: D of the joint space (paper: 1024).
         mlp_dim: hidden width of the residual MLP; 0 for none.
         released_gpo: build the poolings as the release does, see `models/gpo.py`.
+        pad_statistics: see `FeatureProjection`.
     """
 
     title = "VSE∞"
@@ -40,12 +42,15 @@ class VSEInfinity(Method):
         embed_dim: int = 1024,
         mlp_dim: int = 0,
         released_gpo: bool = False,
+        pad_statistics: bool = False,
     ) -> None:
         super().__init__()
-        self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
+        self.project_image = FeatureProjection(
+            image_dim, embed_dim, mlp_dim, pad_statistics=pad_statistics
+        )
         self.project_text: nn.Module = text_projection(text_dim, embed_dim)
-        self.pool_image = GPO.released() if released_gpo else GPO()
-        self.pool_text = GPO.released() if released_gpo else GPO()
+        self.pool_image = GPO.build(released_gpo)
+        self.pool_text = GPO.build(released_gpo)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from models.backbones import BiGRUTextEncoder
 from models.gpo import GPO
+from models.pvse import PIENet
 
 
 def gpo_pool(gpo: GPO, features: Tensor) -> Tensor:
@@ -48,6 +49,8 @@ def hinge_triplet(scores: Tensor, image_ids: list[int], margin: float, hardest: 
 
 def bigru(encoder: BiGRUTextEncoder, ids: Tensor) -> Tensor:
     """One text through the two GRUs, (L,) -> (L, d), without any padding."""
+    assert encoder.forward_gru is not None
+    assert encoder.backward_gru is not None
     words = encoder.embed(ids)[None]
     ahead, _ = encoder.forward_gru(words)
     back, _ = encoder.backward_gru(words.flip(1))
@@ -58,3 +61,155 @@ def rank_of_best(row: list[float], positives: set[int]) -> int:
     """Zero-based rank of the best positive; wrong items win ties."""
     best = max(row[p] for p in positives)
     return sum(value >= best for i, value in enumerate(row) if i not in positives)
+
+
+def view_losses(view_scores: Tensor, image_ids: list[int], margin: float) -> dict[str, list[float]]:
+    """MV-VSE Eqs. (8)-(13) for each pair, from (K, B, B) scores, both directions added."""
+    views, batch = len(view_scores), len(image_ids)
+    losses = {name: [0.0] * batch for name in ("max", "avg", "up", "rough")}
+    for scores in (view_scores, view_scores.mT):  # an image's rivals, then a text's
+        s = scores.tolist()
+        best = [[max(s[k][b][n] for k in range(views)) for n in range(batch)] for b in range(batch)]
+        for b, own in enumerate(image_ids):
+            rivals = [n for n, other in enumerate(image_ids) if other != own]
+            if not rivals:
+                continue
+            hardest = max(best[b][n] for n in rivals)
+            losses["max"][b] += max(0.0, margin - best[b][b] + hardest)  # Eq. (9)
+            costs = [margin - s[k][b][b] + hardest for k in range(views)]
+            rough = sum(max(0.0, c) for c in costs) / views
+            losses["rough"][b] += rough  # Eq. (13)
+            losses["up"][b] += rough if all(c > 0 for c in costs) else 0.0  # Eqs. (10)-(12)
+            for k in range(views):  # Eq. (8)
+                hardest_here = max(s[k][b][n] for n in rivals)
+                losses["avg"][b] += max(0.0, margin - s[k][b][b] + hardest_here) / views
+    return losses
+
+
+def info_nce(scores: Tensor, image_ids: list[int], temperature: float) -> float:
+    """MVAM Eqs. (5)-(6), another caption of the same image left out."""
+    batch, total = len(image_ids), 0.0
+    for i, own in enumerate(image_ids):
+        kept = [j for j, other in enumerate(image_ids) if j == i or other != own]
+        for row in (scores[i], scores[:, i]):
+            below = sum(math.exp(float(row[j]) / temperature) for j in kept)
+            total -= math.log(math.exp(float(row[i]) / temperature) / below) / batch
+    return total / 2
+
+
+def multiple_instance(scores: Tensor, margin: float) -> float:
+    """PVSE's L_mil as printed: one direction, the pair itself included, divided by N^2."""
+    count = len(scores)
+    costs = [
+        max(0.0, margin + float(scores[i, j]) - float(scores[i, i]))
+        for i in range(count)
+        for j in range(count)
+    ]
+    return sum(costs) / count**2
+
+
+def gram_diversity(residuals: Tensor) -> float:
+    """One side of PVSE Eq. (7), the 2-norm by power iteration, averaged over the batch."""
+    total = 0.0
+    for item in residuals.double():
+        views = len(item)
+        redundancy = torch.tensor(
+            [
+                [float(a @ b / (a.norm() * b.norm())) - float(i == j) for j, b in enumerate(item)]
+                for i, a in enumerate(item)
+            ],
+            dtype=torch.float64,
+        )
+        direction = torch.ones(views, dtype=torch.float64) + 0.1 * torch.arange(views)
+        for _ in range(2000):
+            direction = redundancy @ (redundancy @ direction)
+            direction = direction / direction.norm().clamp_min(1e-30)
+        total += float((redundancy @ direction).norm()) / views**2
+    return total / len(residuals)
+
+
+def mean_discrepancy(images: Tensor, texts: Tensor, gamma: float) -> float:
+    """PVSE's L_mmd with the kernel exp(-gamma ||x - y||^2), over all pairs of rows."""
+    sides = [list(images.flatten(0, 1)), list(texts.flatten(0, 1))]
+    count = len(sides[0])
+
+    def between(a: int, b: int) -> float:
+        return sum(
+            math.exp(-gamma * float((x - y).square().sum())) for x in sides[a] for y in sides[b]
+        )
+
+    return (between(0, 0) - 2 * between(0, 1) + between(1, 1)) / count**2
+
+
+def dimension_wise(first: Tensor, second: Tensor, weight: float) -> float:
+    """AVSE Eqs. (3)-(4), one entry of C at a time."""
+    loss = 0.0
+    for i in range(first.shape[1]):
+        for j in range(second.shape[1]):
+            a, b = first[:, i], second[:, j]
+            c = float((a * b).sum() / (a.square().sum().sqrt() * b.square().sum().sqrt()))
+            loss += (1 - c) ** 2 if i == j else weight * c**2
+    return loss
+
+
+def attention_overlap(attention: Tensor, square_root: bool) -> float:
+    """One side of MVAM Eqs. (10)-(11), averaged over the batch."""
+    total = 0.0
+    for item in attention:
+        rows = [[math.sqrt(w) if square_root else w for w in row] for row in item.tolist()]
+        for i, a in enumerate(rows):
+            for j, b in enumerate(rows):
+                total += (sum(x * y for x, y in zip(a, b, strict=True)) - float(i == j)) ** 2
+    return total / len(attention)
+
+
+def sinkhorn(affinity: Tensor, z: float, iterations: int) -> list[list[float]]:
+    """AVSE section 3.2 for one pair: the (p + 1) x (q + 1) plan, rows scaled first."""
+    p, q = affinity.shape
+    plan = [[math.exp(v) for v in row] + [math.exp(z)] for row in affinity.tolist()]
+    plan.append([math.exp(z)] * (q + 1))
+    rows, columns = [1.0] * p + [float(q)], [1.0] * q + [float(p)]
+    for _ in range(iterations):
+        for i, wanted in enumerate(rows):
+            scale = wanted / sum(plan[i])
+            plan[i] = [v * scale for v in plan[i]]
+        for j, wanted in enumerate(columns):
+            scale = wanted / sum(row[j] for row in plan)
+            for row in plan:
+                row[j] *= scale
+    return plan
+
+
+def block_score(image: Tensor, text: Tensor, z: float | None, iterations: int) -> float:
+    """AVSE Eqs. (1)-(2) for blocks (p, d2) and (q, d2); without z, the affinities themselves."""
+    affinity = torch.tensor([[float(v @ t / (v.norm() * t.norm())) for t in text] for v in image])
+    table = affinity.tolist() if z is None else sinkhorn(affinity, z, iterations)
+    return sum(max(table[i][j] for i in range(len(image))) for j in range(len(text)))
+
+
+def attend(codes: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """MVAM Eqs. (7)-(8) for one set, (m, D) and (N, D) -> (m, D) and (m, N)."""
+    views, maps = [], []
+    for code in codes:
+        weights = [math.exp(float(code @ h)) for h in features]
+        maps.append([w / sum(weights) for w in weights])
+        views.append(
+            torch.stack([a * h for a, h in zip(maps[-1], features, strict=True)]).sum(dim=0)
+        )
+    return torch.stack(views), torch.tensor(maps)
+
+
+def pie_net(net: PIENet, local: Tensor, whole: Tensor) -> Tensor:
+    """PVSE Eqs. (2)-(4) for one set, (N, D) and (H,) -> (K, H)."""
+    w1, w2 = net.w1.weight, net.w2.weight
+    embeddings = []
+    for head in w2:
+        scores = [math.exp(float(head @ torch.tanh(w1 @ x))) for x in local]  # Eq. (2)
+        mixed = torch.stack([s / sum(scores) * x for s, x in zip(scores, local, strict=True)]).sum(
+            dim=0
+        )
+        residual = 1 / (1 + torch.exp(-(net.w3.weight @ mixed + net.w3.bias)))  # Eq. (3)
+        z = whole + residual
+        spread = ((z - z.mean()).square().mean() + net.norm.eps).sqrt()
+        embeddings.append((z - z.mean()) / spread * net.norm.weight + net.norm.bias)  # Eq. (4)
+    return torch.stack(embeddings)

@@ -65,6 +65,7 @@ class TextConfig:
         dropout: applied to word embeddings.
         min_count: words seen less often in the training captions become [UNK].
         unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
+        directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
     """
 
     word_dim: int = 300
@@ -72,13 +73,15 @@ class TextConfig:
     dropout: float = 0.0
     min_count: int = 1
     unknown_rate: float = 0.0
+    directions: int = 2
 
     def __post_init__(self) -> None:
-        """Refuses sizes below 1 and rates outside [0, 1)."""
+        """Refuses sizes below 1, rates outside [0, 1) and other numbers of directions."""
         for name in ("word_dim", "hidden_dim", "min_count"):
             _require(getattr(self, name) >= 1, f"text.{name}", getattr(self, name), "1 or more")
         for name in ("dropout", "unknown_rate"):
             _require(0 <= getattr(self, name) < 1, f"text.{name}", getattr(self, name), "0 to 1")
+        _require(self.directions in (0, 1, 2), "text.directions", self.directions, "0, 1 or 2")
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ class TrainConfig:
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
         patience: stop after so many epochs without a better validation rsum.
-        precision: "fp32", "bf16" or "fp16"; the latter two need a GPU.
+        precision: "fp32", "bf16" (a gain on GPUs, and on CPUs that compute in it) or "fp16", which
+            needs a GPU.
         seed: of weights, batches and augmentation.
         train_images: use only the first so many training images; 0 for all.
     """

@@ -139,11 +139,17 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     if options.write:
         for name, values in rows.items():
             command = (
-                f"python -m training.evaluate --pack PACK --method {name} --split {data.split}"
+                f"python -m training.evaluate --pack {_named(options.pack)} "
+                f"--method {name} --split {data.split}"
             )
             about = {"split": data.split, "command": command, "hardware": hardware()}
             update_metrics(pack, name, {**about, "values": values})
     return rows
+
+
+def _named(pack: str) -> str:
+    """The pack as typed, unless that tells where it lies on this machine."""
+    return Path(pack).name if Path(pack).is_absolute() else pack
 
 
 if __name__ == "__main__":

@@ -1,8 +1,63 @@
-"""Losses: pure functions of scores or embeddings."""
+"""Ranking losses: pure functions of a batch's scores.
+
+All are built from one piece, the cost of a pair's own score against its rivals' (`Hinge`,
+`Softmax`), so that a method's way of choosing scores (`training/multiview_losses.py`) goes with
+every cost. Another caption of the same image is never a rival.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor
+
+# own scores (..., B) and rivals' scores (..., B, B) to costs (..., B, M), one for each constraint
+Cost = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """[margin - own + rival]+, VSE-infinity Eq. (1).
+
+    Attributes:
+        margin: alpha.
+        hardest: only the hardest rival counts (M = 1), else each one (M = B).
+    """
+
+    margin: float = 0.2
+    hardest: bool = True
+
+    def __call__(self, own: Tensor, rivals: Tensor) -> Tensor:
+        """(..., B), (..., B, B) -> (..., B, M)."""
+        if self.hardest:
+            rivals = rivals.amax(dim=-1, keepdim=True)
+        return (self.margin - own[..., None] + rivals).clamp_min(0.0)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """t log(1 + sum exp((margin - own + rival) / t)): a smooth maximum of 0 and all hinges.
+
+    Divided by t, and without margin, it is the cross-entropy of InfoNCE. With a margin it is the
+    "unified loss" of MV-VSE's release (t 0.01 there).
+
+    Attributes:
+        temperature: t, a number or a learnable scalar.
+        margin: see `Hinge`.
+    """
+
+    temperature: float | Tensor = 0.05
+    margin: float = 0.0
+
+    def __call__(self, own: Tensor, rivals: Tensor) -> Tensor:
+        """(..., B), (..., B, B) -> (..., B, 1)."""
+        absent = rivals == -torch.inf  # kept out of the division, whose gradient would be NaN
+        gaps = (self.margin - own[..., None] + rivals.masked_fill(absent, 0.0)) / self.temperature
+        gaps = gaps.masked_fill(absent, -torch.inf)
+        gaps = torch.cat([torch.zeros_like(gaps[..., :1]), gaps], dim=-1)
+        return self.temperature * gaps.logsumexp(dim=-1, keepdim=True)
 
 
 def same_image(row_ids: Tensor, column_ids: Tensor) -> Tensor:
@@ -18,13 +73,33 @@ def same_image(row_ids: Tensor, column_ids: Tensor) -> Tensor:
     return row_ids[:, None] == column_ids[None, :]
 
 
+def own_scores(scores: Tensor) -> Tensor:
+    """The scores of the pairs themselves, (..., B, B) -> (..., B)."""
+    return scores.diagonal(dim1=-2, dim2=-1)
+
+
+def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores with -inf where image and text belong together, for both directions.
+
+    Args:
+        scores: (..., B, B).
+        positives: (B, B) bool, True where image and text belong together.
+
+    Returns:
+        (..., B, B) with a row for each image (its rivals are texts), and with a row for each text.
+    """
+    left = scores.masked_fill(positives, -torch.inf)
+    return left, left.mT
+
+
 def hinge_triplet(
     scores: Tensor, positives: Tensor, margin: float = 0.2, *, hardest: bool = True
 ) -> Tensor:
     """Hinge triplet loss over a batch of pairs, summed over the batch and both directions.
 
     VSE-infinity Eq. (1), MV-VSE Eq. (7), AVSE Eq. (5): [margin - s(x, t) + s(x, t^)]+ with t^ the
-    hardest negative text, plus the same with the hardest negative image.
+    hardest negative text, plus the same with the hardest negative image. The releases exclude only
+    the pair itself; that is `positives = torch.eye(B)`.
 
     Args:
         scores: (B, B); pair b stands on the diagonal.
@@ -35,14 +110,60 @@ def hinge_triplet(
     Returns:
         The loss, a scalar.
 
-    >>> import torch
     >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.5]])
     >>> round(hinge_triplet(scores, torch.eye(2).bool()).item(), 4)
     0.6
     """
-    own = scores.diagonal()
-    texts = (margin - own[:, None] + scores).clamp_min(0.0).masked_fill(positives, 0.0)
-    images = (margin - own[None, :] + scores).clamp_min(0.0).masked_fill(positives, 0.0)
-    if hardest:
-        return texts.amax(dim=1).sum() + images.amax(dim=0).sum()
-    return texts.sum() + images.sum()
+    cost, own = Hinge(margin, hardest), own_scores(scores)
+    texts, images = rivals(scores, positives)
+    return cost(own, texts).sum() + cost(own, images).sum()
+
+
+def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
+    """In-batch contrastive loss, MVAM Eqs. (5)-(6): the mean over the batch and both directions.
+
+    Args:
+        scores: (B, B) cosines; pair b stands on the diagonal.
+        positives: (B, B) bool; only the pair itself is the positive, its image's other captions are
+            left out of the sum.
+        temperature: divides the scores; the paper has none, which is 1. May be learnable.
+
+    Returns:
+        The loss, a scalar.
+    """
+    cost, own = Softmax(temperature), own_scores(scores)
+    texts, images = rivals(scores, positives)
+    return (cost(own, texts) + cost(own, images)).mean() / (2 * temperature)  # Eq. (6)
+
+
+def multiple_instance(
+    scores: Tensor,
+    positives: Tensor,
+    margin: float = 0.1,
+    *,
+    released: bool = False,
+    hardest: bool = False,
+) -> Tensor:
+    """PVSE's loss L_mil over the best scores of K x K views, section 3.4.
+
+    The paper's form has one direction (an image and its wrong texts) and divides the sum over all
+    N x N pairs by N^2, the pair itself included, which adds margin / N.
+
+    Args:
+        scores: (N, N), the maximum over the pairs of views.
+        positives: (N, N) bool, never negatives.
+        margin: rho.
+        released: the release's form: both directions, and nothing for the pair itself.
+        hardest: an option of the release: only the hardest negatives, divided by N.
+
+    Returns:
+        The loss, a scalar.
+    """
+    cost, own = Hinge(margin, hardest), own_scores(scores)
+    texts, images = rivals(scores, positives)
+    loss = cost(own, texts).sum()
+    if released:
+        loss = loss + cost(own, images).sum()
+    elif not hardest:
+        loss = loss + margin * len(scores)
+    return loss / (len(scores) if hardest else scores.numel())

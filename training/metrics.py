@@ -23,7 +23,12 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
 
     Returns:
         (Q,) int64: how many wrong items score at least as much as the best right one.
+
+    Raises:
+        ValueError: a score is NaN, which would stand before everything.
     """
+    if np.isnan(scores).any():
+        raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
     ranks = np.empty(len(scores), np.int64)
     for q, (row, right) in enumerate(zip(scores, positives, strict=True)):
         best = row[right].max()

@@ -57,7 +57,7 @@ class RunFolder:
         names = list(dict.fromkeys(name for r in self.rows for name in r))
         partial = self.path / f".{LOG}.partial"
         with partial.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, names)
+            writer = csv.DictWriter(file, names, lineterminator="\n")
             writer.writeheader()
             writer.writerows(self.rows)
         partial.replace(self.path / LOG)

@@ -45,17 +45,15 @@ class Pair(nn.Module):
 
     def forward(
         self, features: Tensor, mask: Tensor, ids: Tensor, lengths: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Pairs to embeddings: (B, V, D) of the images and (B, W, D) of the texts."""
+    ) -> tuple[Views, Views]:
+        """Pairs to views: B images and B texts."""
         words = self.text_encoder(ids, lengths)  # (B, L, d)
         spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         if self.training:
             features = F.dropout(features, self.feature_dropout)
             mask = drop_elements(mask, self.size_augmentation)
             spoken = drop_elements(spoken, self.size_augmentation)
-        images = self.method.encode_image(features, mask)
-        texts = self.method.encode_text(words, spoken)
-        return images.embeddings, texts.embeddings
+        return self.method.encode_image(features, mask), self.method.encode_text(words, spoken)
 
 
 class Trainer:
@@ -99,6 +97,7 @@ class Trainer:
             self.pair.parameters(),
             lr=config.optimizer.learning_rate,
             weight_decay=config.optimizer.weight_decay,
+            fused=True,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.run = RunFolder(out, to_values(config), resume=resume or self.rank > 0)
@@ -122,6 +121,7 @@ class Trainer:
             "vocab_size": vocabulary,
             "word_dim": config.text.word_dim,
             "hidden_dim": config.text.hidden_dim,
+            "directions": config.text.directions,
         }
         encoder = TEXT_ENCODERS["bigru"](**self.text_arguments, dropout=config.text.dropout)
         width = self.train.features.shape[2]
@@ -171,13 +171,12 @@ class Trainer:
         with torch.autocast(self.device.type, precision, enabled=precision != torch.float32):
             images, texts = self.parallel(batch.features, batch.mask, batch.ids, batch.lengths)
         # every process sees the whole batch, so that negatives do not depend on how many there are
-        images, texts = self._gather(images.float()), self._gather(texts.float())
+        images, texts = (v.apply(lambda part: self._gather(part.float())) for v in (images, texts))
         image_ids = self._gather(batch.image_ids)
-        terms = self.objective(self.pair.method, Views(images), Views(texts), image_ids, epoch)
+        terms = self.objective(self.pair.method, images, texts, image_ids, epoch)
         loss = torch.stack(list(terms.values())).sum()
         self.optimizer.zero_grad(set_to_none=True)
-        # DDP averages over processes, but each holds the gradient of its own part only
-        self.scaler.scale(loss * self.world).backward()
+        self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.pair.parameters(), self.config.optimizer.clip_norm)
         self.scaler.step(self.optimizer)
@@ -192,7 +191,11 @@ class Trainer:
             return tensor
         parts = [torch.empty_like(tensor) for _ in range(self.world)]
         dist.all_gather(parts, tensor.detach().contiguous())
-        parts[self.rank] = tensor  # gradients flow through each process's own part
+        parts[self.rank] = own = tensor.view_as(tensor)
+        if own.requires_grad:
+            # DDP averages over processes, but each holds the gradient of its own part only; the
+            # score's own parameters see the whole batch everywhere, so for them that is right
+            own.register_hook(lambda grad: grad * self.world)
         return torch.cat(parts)
 
     def _set_rate(self, epoch: int, steps: int) -> float:
@@ -282,8 +285,8 @@ def _device(precision: str) -> torch.device:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
         return device
-    if precision != "fp32":
+    if precision == "fp16":
         raise ValueError(
-            f'precision "{precision}" needs a CUDA GPU; set precision=fp32 on this machine'
+            'precision "fp16" needs a CUDA GPU; set precision=fp32 or bf16 on this machine'
         )
     return torch.device("cpu")

@@ -10,13 +10,28 @@ from models import METHODS, Method
 
 IMAGE_DIM, TEXT_DIM = 24, 16
 SIZES = torch.tensor([9, 1, 4])
+# what a method can be besides its default
+VARIANTS: list[tuple[str, dict[str, object]]] = [
+    ("vse_infty", {"released_gpo": True, "mlp_dim": 8, "pad_statistics": True}),
+    ("mv_vse", {"aggregator": "mean", "views": 2}),
+    ("mv_vse", {"aggregator": "released"}),
+    ("pvse", {"views": 3, "fusion": "concat"}),
+    ("pvse", {"fusion": "local", "legacy_text": True}),
+    ("pvse", {"match": "concat"}),
+    ("pvse", {"similarity": "order"}),
+    ("avse", {"match": "maxsim", "block_dim": 4}),
+    ("avse", {"views": 4, "released_text": True, "temperature": 0.1}),
+    ("avse", {"views": 1, "temperature": 0.01}),
+    ("mvam", {"views": 1, "mlp_dim": 8}),
+]
+CASES = [*((name, {}) for name in sorted(METHODS)), *VARIANTS]
 
 
-@pytest.fixture(params=sorted(METHODS))
+@pytest.fixture(params=CASES, ids=lambda case: " ".join([case[0], *map(str, case[1].values())]))
 def method(request: pytest.FixtureRequest) -> Method:
     torch.manual_seed(3)
-    built = models.build(request.param, IMAGE_DIM, TEXT_DIM, {"embed_dim": 16})
-    return built.eval()
+    name, arguments = request.param
+    return models.build(name, IMAGE_DIM, TEXT_DIM, {"embed_dim": 16, **arguments}).eval()
 
 
 def _set(dim: int, size: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,6 +67,8 @@ def test_batch_independence(method: Method, side: str) -> None:
 def test_order_of_an_image_set_does_not_matter(method: Method) -> None:
     features, mask = _set(IMAGE_DIM)
     order = torch.tensor([4, 8, 0, 2, 6, 1, 3, 7, 5])
+    if method.summary_token:
+        order = torch.tensor([0, 8, 4, 2, 6, 1, 3, 7, 5])
     views = method.encode_image(features, mask, attention=True)
     shuffled = method.encode_image(features[:, order], mask[:, order], attention=True)
     assert views.attention is not None
@@ -73,25 +90,50 @@ def test_gradient_reaches_every_parameter(method: Method) -> None:
     assert [name for name in silent if not name.endswith(allowed)] == []
 
 
-def test_scores_are_the_largest_cosine(method: Method) -> None:
+def test_scores_are_the_largest_cosine_where_rows_are_searched(method: Method) -> None:
     images = method.encode_image(*_set(IMAGE_DIM))
     texts = method.encode_text(*_set(TEXT_DIM))
     scores = method.score(images, texts)
+    assert method.view_scores(images, texts).shape == (images.embeddings.shape[1], 3, 3)
+    largest = torch.einsum("ivd,twd->itvw", images.embeddings, texts.embeddings).amax(dim=(2, 3))
+    same = torch.allclose(scores, largest, rtol=1e-5, atol=1e-6)
+    assert same or not method.row_search
+
+
+def test_a_score_depends_on_its_pair_alone(method: Method) -> None:
+    images = method.encode_image(*_set(IMAGE_DIM))
+    texts = method.encode_text(*_set(TEXT_DIM))
+    scores, views = method.score(images, texts), method.view_scores(images, texts)
     for i in range(3):
         for t in range(3):
-            cosines = images.embeddings[i] @ texts.embeddings[t].T
-            torch.testing.assert_close(scores[i, t], cosines.max(), rtol=1e-5, atol=1e-6)
-    assert method.view_scores(images, texts).shape == (images.embeddings.shape[1], 3, 3)
+            pair = images[i : i + 1], texts[t : t + 1]
+            torch.testing.assert_close(method.score(*pair)[0, 0], scores[i, t])
+            torch.testing.assert_close(method.view_scores(*pair)[:, 0, 0], views[:, i, t])
 
 
-def test_attention_is_a_share_of_the_set(method: Method) -> None:
+def test_encoding_is_the_same_each_time(method: Method) -> None:
+    first, again = (method.encode_image(*_set(IMAGE_DIM)).embeddings for _ in range(2))
+    assert torch.equal(first, again)
+
+
+def test_extras_are_for_training_only(method: Method) -> None:
+    assert not method.encode_image(*_set(IMAGE_DIM)).extras
+    method.train()
+    for encode, dim in ((method.encode_image, IMAGE_DIM), (method.encode_text, TEXT_DIM)):
+        assert all(len(tensor) == 3 for tensor in encode(*_set(dim)).extras.values())
+
+
+def test_attention_is_a_share_of_the_set_or_a_cosine(method: Method) -> None:
     features, mask = _set(IMAGE_DIM)
     with torch.no_grad():
-        shares = method.encode_image(features, mask, attention=True).attention
-    assert shares is not None
-    assert shares.min() >= 0
-    torch.testing.assert_close(shares.sum(-1), torch.ones(3, shares.shape[1]), rtol=1e-4, atol=1e-5)
-    assert float(shares[1, :, 0].min()) == pytest.approx(1.0, abs=1e-4)  # the set of one element
+        maps = method.encode_image(features, mask, attention=True).attention
+    assert maps is not None
+    if method.attention_sums_to_one:
+        assert maps.min() >= 0
+        sums = torch.ones(3, maps.shape[1])
+        torch.testing.assert_close(maps.sum(-1), sums, rtol=1e-4, atol=1e-5)
+    assert float(maps.abs().max()) <= 1 + 1e-5
+    assert float(maps[1, :, 0].min()) == pytest.approx(1.0, abs=1e-4)  # the set of one element
 
 
 def test_unknown_names_are_refused() -> None:

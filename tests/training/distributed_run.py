@@ -9,9 +9,11 @@ from tests.training.conftest import make_features
 from training.config import TrainConfig, from_values
 from training.trainer import Trainer
 
+ARGUMENTS = {
+    "vse_infty": {"embed_dim": 16},
+    "avse": {"embed_dim": 16, "train_share": 1.0},
+}
 VALUES = {
-    "method": "vse_infty",
-    "arguments": {"embed_dim": 16},
     "text": {"word_dim": 8, "hidden_dim": 16},
     "optimizer": {"learning_rate": 1e-3, "schedule": "cosine"},
     "epochs": 1,
@@ -20,5 +22,6 @@ VALUES = {
 }
 
 if __name__ == "__main__":
-    config = from_values(TrainConfig, VALUES)
+    method = sys.argv[2]
+    config = from_values(TrainConfig, {**VALUES, "method": method, "arguments": ARGUMENTS[method]})
     Trainer(config, make_features(60, 0), make_features(20, 1), Path(sys.argv[1])).fit()

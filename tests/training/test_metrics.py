@@ -54,6 +54,12 @@ def test_a_constant_model_scores_nothing() -> None:
     assert relevance["t2i_rprecision"] == 0
 
 
+def test_nan_is_refused(scores: np.ndarray) -> None:
+    scores[3, 7] = np.nan
+    with pytest.raises(ValueError, match="a score is NaN"):
+        retrieval_metrics(scores, IMAGE_OF)
+
+
 def test_folds_are_averaged(scores: np.ndarray) -> None:
     whole = folded_metrics(scores, IMAGE_OF, 2)
     parts = [retrieval_metrics(scores[a : a + 6, 5 * a : 5 * a + 30], np.repeat(np.arange(6), 5))

@@ -1,0 +1,194 @@
+"""AVSE: an image's embedding is larger than a text's, and blocks of both are matched.
+
+Yang Liu, Mengyuan Liu, Shudong Huang, Jiancheng Lv: Asymmetric Visual Semantic Embedding Framework
+for Efficient Vision-Language Alignment, AAAI 2025; equations and numbers here are those of its
+first version, "Learning Asymmetric Visual Semantic Embedding for Image-Text Retrieval".
+
+It adds to VSE-infinity: an image's elements are sampled into n groups, which one shared encoder
+turns into n views (section 3.1); views and text are cut into blocks of d2 dimensions, and the score
+is the sum, over text blocks, of the best visual block's place in a Sinkhorn plan (section 3.2).
+
+Choices of ours: at test time the paper samples at random; here the sample depends on the elements
+alone, so that scores neither change between calls nor with the order of the elements. Where the
+release differs, an argument offers it: `match="maxsim"` (its Sinkhorn call is commented out),
+`released_text`, and `block_dim` (256 there).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.gpo import GPO
+from models.layers import FeatureProjection, cosine_attention, l2_normalize, text_projection
+from models.method import Method
+from models.sinkhorn import match_blocks
+from models.views import Views
+
+MATCHES = ("sinkhorn", "maxsim")
+_PAIRS = 1 << 14  # scored at once on a CPU: what stays in a core's cache
+_IMAGES = 64  # of one matrix product
+_FEW_COLUMNS = 16
+
+
+class AVSE(Method):
+    """AVSE; V = n image views, one text view; each block of d2 dimensions has unit length.
+
+    Args:
+        image_dim: d of the image encoder.
+        text_dim: d of the text encoder.
+        embed_dim: d1, width of a view and of the text (paper: 1,024).
+        block_dim: d2, must divide d1 (paper: 512); None for half of d1.
+        views: n (paper: 2).
+        train_share: share of the elements in each group while training (paper: 0.75).
+        test_share: share of the elements in each group otherwise (paper: 0.9).
+        match: "sinkhorn", or "maxsim" for the best visual block of each text block as it is.
+        iterations: of Sinkhorn (paper: 20).
+        temperature: of Sinkhorn; the paper names none, which reads as 1.
+        mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
+        released_gpo: build the poolings as their release does, see `models/gpo.py`.
+        released_text: project the text with a residual MLP and put a layer-norm behind the pooling.
+    """
+
+    title = "AVSE"
+    paper = "Liu et al., AAAI 2025"
+    attention_is = "cosine between each cell's projected feature and the view's embedding"
+    attention_sums_to_one = False
+    row_search = False
+    direction: Tensor
+
+    def __init__(
+        self,
+        image_dim: int,
+        text_dim: int,
+        embed_dim: int = 1024,
+        block_dim: int | None = None,
+        views: int = 2,
+        train_share: float = 0.75,
+        test_share: float = 0.9,
+        match: str = "sinkhorn",
+        iterations: int = 20,
+        temperature: float = 1.0,
+        mlp_dim: int = 0,
+        released_gpo: bool = False,
+        released_text: bool = False,
+    ) -> None:
+        super().__init__()
+        self.block_dim = embed_dim // 2 if block_dim is None else block_dim
+        if self.block_dim < 1 or embed_dim % self.block_dim:
+            raise ValueError(f"block_dim {self.block_dim} does not divide embed_dim {embed_dim}")
+        for name, share in (("train_share", train_share), ("test_share", test_share)):
+            if not 0 < share <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, not {share}")
+        if match not in MATCHES:
+            raise ValueError(f'match must be one of {", ".join(MATCHES)}, not "{match}"')
+        if views < 1 or iterations < 1 or temperature <= 0:
+            raise ValueError(
+                f"views {views} and iterations {iterations} must be 1 or more, and temperature "
+                f"{temperature} above 0"
+            )
+        self.views, self.iterations, self.temperature = views, iterations, temperature
+        self.train_share, self.test_share = train_share, test_share
+        self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
+        self.pool_image = GPO.build(released_gpo)
+        self.project_text: nn.Module = text_projection(text_dim, embed_dim)
+        self.pool_text = GPO.build(released_gpo)
+        self.norm_text: nn.Module = nn.Identity()
+        if released_text:
+            self.project_text = FeatureProjection(text_dim, embed_dim, max(1, embed_dim // 2))
+            self.norm_text = nn.LayerNorm(embed_dim)
+        # the dustbin's z; the release starts it at 0
+        self.dustbin = nn.Parameter(torch.zeros(())) if match == "sinkhorn" else None
+        fixed = torch.randn(image_dim, generator=torch.Generator().manual_seed(0))
+        self.register_buffer("direction", fixed, persistent=False)
+
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """See `Method.encode_image`."""
+        projected = self.project_image(features, mask)  # (B, N, d1)
+        pooled = [self.pool_image(projected, group)[0] for group in self.groups(features, mask)]
+        groups = l2_normalize(torch.stack(pooled, dim=1))  # (B, n, d1)
+        return Views(
+            self._unit_blocks(groups),
+            cosine_attention(projected, groups, mask) if attention else None,
+            {"groups": groups} if self.training else {},
+        )
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """See `Method.encode_text`."""
+        plain = not isinstance(self.project_text, FeatureProjection)
+        projected = self.project_text(features) if plain else self.project_text(features, mask)
+        pooled = self.norm_text(self.pool_text(projected, mask)[0])[:, None]  # (B, 1, d1)
+        maps = cosine_attention(projected, l2_normalize(pooled), mask) if attention else None
+        return Views(self._unit_blocks(pooled), maps)
+
+    def groups(self, features: Tensor, mask: Tensor) -> Tensor:
+        """Samples each set into n groups, section 3.1.
+
+        While training, every group is a random sample of its own. Otherwise the elements are put
+        in order by a fixed random projection of their features, and each group leaves out another
+        stretch of that order.
+
+        Args:
+            features: (B, N, d).
+            mask: (B, N) bool.
+
+        Returns:
+            (n, B, N) bool, at least one True in each row.
+        """
+        sizes = mask.sum(dim=1)  # (B,)
+        if self.training:
+            keys = torch.rand(self.views, *mask.shape, device=mask.device)
+            starts = torch.zeros(self.views, len(sizes), dtype=torch.int64, device=mask.device)
+        else:
+            keys = (features.float() @ self.direction).expand(self.views, -1, -1)
+            view = torch.arange(self.views, device=mask.device)[:, None]  # (n, 1)
+            starts = view * sizes // self.views  # (n, B)
+        share = self.train_share if self.training else self.test_share
+        dropped = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
+        places = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
+        stretch = (places - starts[..., None]) % sizes[:, None]
+        return mask & (stretch >= dropped[:, None])
+
+    def view_scores(self, images: Views, texts: Views) -> Tensor:
+        """Each view's part in the matching: Eq. (2) with the maximum over its own blocks only.
+
+        Returns:
+            (V, B_img, B_txt); their maximum is at most the score, which chooses for each block.
+        """
+        return self._match(images, texts, images.embeddings.shape[1])
+
+    def score(self, images: Views, texts: Views) -> Tensor:
+        """Eq. (2): the best visual block of each text block in the plan, summed."""
+        return self._match(images, texts, 1)[0]
+
+    def plan(self, affinity: Tensor) -> Tensor:
+        """What Eq. (2) takes the maximum of: the Sinkhorn plan, or the affinities as they are."""
+        if self.dustbin is None:
+            return affinity
+        return match_blocks(affinity, self.dustbin, self.iterations, self.temperature)
+
+    def _match(self, images: Views, texts: Views, parts: int) -> Tensor:
+        """Scores with the maximum taken in `parts` parts of the visual blocks: (parts, B, B)."""
+        visual = images.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (B, p, d2)
+        textual = texts.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (B, q, d2)
+        textual = textual.transpose(0, 1).contiguous()  # (q, B_txt, d2)
+        step = max(1, _PAIRS // textual.shape[1]) if visual.device.type == "cpu" else _IMAGES
+        scores = []
+        for rows in visual.split(max(step, _IMAGES)):
+            for part in _affinities(rows, textual).split(step, dim=2):
+                best = self.plan(part.flatten(2)).unflatten(0, (parts, -1)).amax(dim=1)  # Eq. (2)
+                scores.append(best.sum(dim=1).unflatten(1, part.shape[2:]))
+        return torch.cat(scores, dim=1)  # (parts, B_img, B_txt)
+
+    def _unit_blocks(self, views: Tensor) -> Tensor:
+        return l2_normalize(views.unflatten(-1, (-1, self.block_dim))).flatten(-2)
+
+
+def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
+    """Eq. (1): (B_img, p, d2) and (q, B_txt, d2) to (p, q, B_img, B_txt)."""
+    columns = textual.flatten(0, 1).T  # (d2, q * B_txt)
+    if columns.shape[1] <= _FEW_COLUMNS:  # one product with so few columns would read rows twice
+        products = torch.bmm(visual, columns.expand(len(visual), -1, -1))
+    else:
+        products = visual @ columns  # (B_img, p, q * B_txt)
+    return products.unflatten(2, textual.shape[:2]).permute(1, 2, 0, 3)

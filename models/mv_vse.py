@@ -1,0 +1,118 @@
+"""MV-VSE: several views of an image from one set of features, one view of a text.
+
+Zheng Li, Caili Guo, Zerun Feng, Jenq-Neng Hwang, Xijun Xue: Multi-View Visual Semantic Embedding,
+IJCAI 2022.
+
+It adds to a single-view model K aggregators in place of one (Eq. 4), the maximum over views as the
+score (Eqs. 5-6), and losses that keep every view in use (`training/multiview_losses.py`). The
+framework takes any aggregator: `aggregator` chooses between the paper's GPO and the average pooling
+of VSE++. Averages of the same projected features would all be equal, so there each view has a
+linear map of its own; over GPO the views share one, which the paper leaves open ("only a few
+additional feature aggregators need to be trained").
+
+The release holds no GPO: its views are K linear maps with max pooling, its text is the last state
+of a forward GRU. `aggregator="released"` is that, over the text encoder "gru".
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from models.gpo import GPO
+from models.layers import (
+    FeatureProjection,
+    cosine_attention,
+    l2_normalize,
+    last_element,
+    masked_mean,
+    text_projection,
+)
+from models.method import Method
+from models.ranking import pool_ranked
+from models.views import Views
+
+AGGREGATORS = ("gpo", "mean", "released")
+
+
+class MVVSE(Method):
+    """MV-VSE; V = K image views, one text view.
+
+    Args:
+        image_dim: d of the image encoder.
+        text_dim: d of the text encoder.
+        embed_dim: D of the joint space (1,024 in the model that the paper extends).
+        views: K (paper: 3; the release's default: 2).
+        mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
+        aggregator: "gpo", "mean" or "released", see above.
+        released_gpo: build the poolings as their release does, see `models/gpo.py`.
+    """
+
+    title = "MV-VSE"
+    paper = "Li et al., IJCAI 2022"
+    attention_is = "cosine between each cell's projected feature and the view's embedding"
+    attention_sums_to_one = False
+
+    def __init__(
+        self,
+        image_dim: int,
+        text_dim: int,
+        embed_dim: int = 1024,
+        views: int = 3,
+        mlp_dim: int = 0,
+        aggregator: str = "gpo",
+        released_gpo: bool = False,
+    ) -> None:
+        super().__init__()
+        if views < 1:
+            raise ValueError(f"views must be 1 or more, not {views}")
+        if aggregator not in AGGREGATORS:
+            raise ValueError(
+                f'aggregator must be one of {", ".join(AGGREGATORS)}, not "{aggregator}"'
+            )
+        self.aggregator = aggregator
+        gpo = aggregator == "gpo"
+        self.project_image = nn.ModuleList(
+            FeatureProjection(image_dim, embed_dim, mlp_dim) for _ in range(1 if gpo else views)
+        )
+        self.project_text: nn.Module = text_projection(text_dim, embed_dim)
+        self.pool_image = nn.ModuleList(GPO.build(released_gpo) for _ in range(views if gpo else 0))
+        self.pool_text = GPO.build(released_gpo) if gpo else None
+
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """See `Method.encode_image`."""
+        projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
+        if self.aggregator == "gpo":
+            pooled = self._pool_by_rank(projected[0], mask)
+        elif self.aggregator == "mean":
+            pooled = torch.stack([masked_mean(each, mask) for each in projected], dim=1)
+        else:
+            lowest = [each.masked_fill(~mask[..., None], -torch.inf) for each in projected]
+            pooled = torch.stack([each.amax(dim=1) for each in lowest], dim=1)
+        embeddings = l2_normalize(pooled)  # (B, K, D)
+        if not attention:
+            return Views(embeddings)
+        # with one projection for all views it meets all of them, else each meets its own
+        groups = embeddings.chunk(len(projected), dim=1)
+        maps = [cosine_attention(p, e, mask) for p, e in zip(projected, groups, strict=True)]
+        return Views(embeddings, torch.cat(maps, dim=1))  # (B, K, N)
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """See `Method.encode_text`."""
+        projected = self.project_text(features)  # (B, M, D)
+        if self.pool_text is not None:
+            pooled, _ = self.pool_text(projected, mask)
+        elif self.aggregator == "mean":
+            pooled = masked_mean(projected, mask)
+        else:
+            pooled = last_element(projected, mask)
+        embedding = l2_normalize(pooled)[:, None]  # (B, 1, D)
+        return Views(embedding, cosine_attention(projected, embedding, mask) if attention else None)
+
+    def _pool_by_rank(self, projected: Tensor, mask: Tensor) -> Tensor:
+        """Eq. (4) with K GPOs, which share one sort: (B, K, D)."""
+        sizes = mask.sum(dim=1)
+        theta = [cast("GPO", pool).coefficients(sizes) for pool in self.pool_image]
+        return pool_ranked(projected, mask, torch.stack(theta, dim=2))

@@ -1,0 +1,219 @@
+"""PVSE: several views of an image and several of a text, from attention over local features.
+
+Yale Song, Mohammad Soleymani: Polysemous Visual-Semantic Embedding for Cross-Modal Retrieval,
+CVPR 2019.
+
+It adds a PIE-Net to each side: K attention maps over local features (Eq. 2), their non-linear
+projections (Eq. 3) as residuals of one global feature (Eq. 4); the score is the best of the K x K
+pairs. The paper calls the cosine similarity a distance and minimises over it; that can only mean
+the largest similarity, and so does the release.
+
+Local features of a text are its word vectors (text encoder "words"); the bi-GRU that reads them to
+a global feature belongs to the method. Over another text encoder, its features are the local ones.
+Where the release differs from the paper, an argument offers it: `legacy_text`, `similarity`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.layers import cosine_scores, l2_normalize, last_element, masked_mean
+from models.method import Method
+from models.views import Views
+
+FUSIONS = ("residual", "concat", "local")
+MATCHES = ("max", "concat")
+SIMILARITIES = ("cosine", "order")
+
+
+class PIENet(nn.Module):
+    """Polysemous Instance Embedding Network, sections 3.2 and 3.3.
+
+    Args:
+        local_dim: D of the paper, width of the local features.
+        global_dim: H, width of the global feature and of the views.
+        views: K.
+        fusion: "residual" is the paper's; of its ablations (Fig. 6), "concat" puts local beside
+            global features and "local" leaves the global ones out.
+    """
+
+    def __init__(
+        self, local_dim: int, global_dim: int, views: int, fusion: str = "residual"
+    ) -> None:
+        super().__init__()
+        self.fusion = fusion
+        hidden = max(1, local_dim // 2)  # A = D / 2
+        self.w1 = nn.Linear(local_dim, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, views, bias=False)
+        self.w3 = nn.Linear(local_dim, global_dim)
+        self.norm = nn.LayerNorm(global_dim * 2 if fusion == "concat" else global_dim)
+
+    def forward(
+        self, local: Tensor, whole: Tensor | None, mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeds instances.
+
+        Args:
+            local: (B, N, D) local features.
+            whole: (B, H) the global feature; None with "local".
+            mask: (B, N) bool.
+
+        Returns:
+            (B, K, H) embeddings, not yet of unit length ((B, K, 2H) with "concat"),
+            (B, K, H) locally-guided residuals, and (B, K, N) attention.
+        """
+        scores = self.w2(torch.tanh(self.w1(local))).mT  # (B, K, N)
+        attention = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)  # Eq. (2)
+        real = local.masked_fill(~mask[..., None], 0.0)
+        residual = torch.sigmoid(self.w3(attention @ real))  # Eq. (3): (B, K, H)
+        fused = residual
+        if whole is not None:
+            repeated = whole[:, None].expand_as(residual)
+            joined = self.fusion == "concat"
+            fused = torch.cat([repeated, residual], dim=2) if joined else repeated + residual
+        return self.norm(fused), residual, attention  # Eq. (4)
+
+
+class LastStates(nn.Module):
+    """The final states of a bi-GRU, H / 2 in each direction: a sequence's global feature.
+
+    Args:
+        in_dim: width of the sequence's elements.
+        out_dim: H, even.
+        legacy: read the output at the last element instead, as the released models need; its
+            backward half has seen that element only.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, legacy: bool = False) -> None:
+        super().__init__()
+        self.legacy = legacy
+        self.gru = nn.GRU(in_dim, out_dim // 2, batch_first=True, bidirectional=True)
+
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+        """(B, M, d), (B, M) -> (B, H); elements left out by the mask are skipped, wherever."""
+        order = (~mask).long().argsort(dim=1, stable=True)[..., None]  # real elements first
+        dense = features.gather(1, order.expand_as(features))
+        lengths = mask.sum(dim=1)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            dense, lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
+        outputs, last = self.gru(packed)
+        if self.legacy:
+            padded, _ = nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
+            longest = torch.arange(padded.shape[1], device=mask.device)
+            return last_element(padded, longest < lengths[:, None])
+        return torch.cat([last[0], last[1]], dim=1)
+
+
+class PVSE(Method):
+    """PVSE; V = K on both sides.
+
+    Args:
+        image_dim: d of the image encoder, the paper's D.
+        text_dim: d of the text encoder.
+        embed_dim: H (the paper tries 512, 1,024 and 2,048), even.
+        views: K; 1 is the paper's "PVSE (K=1)", 0 leaves the PIE-Nets out.
+        fusion: see `PIENet`.
+        match: "max" takes the best pair; "concat" compares the K views joined to one vector, the
+            paper's ablation "No MIL".
+        legacy_text: see `LastStates`.
+        similarity: "cosine", or "order" for the release's option: embeddings are made non-negative
+            and a pair scores minus the length of what the text has and the image lacks.
+    """
+
+    title = "PVSE"
+    paper = "Song and Soleymani, CVPR 2019"
+    attention_is = "the attention of each of the K heads"
+
+    def __init__(
+        self,
+        image_dim: int,
+        text_dim: int,
+        embed_dim: int = 1024,
+        views: int = 2,
+        fusion: str = "residual",
+        match: str = "max",
+        legacy_text: bool = False,
+        similarity: str = "cosine",
+    ) -> None:
+        super().__init__()
+        if views < 0:
+            raise ValueError(f"views must be 0 or more, not {views}")
+        if embed_dim % 2:
+            raise ValueError(f"embed_dim must be even, for two directions, not {embed_dim}")
+        _check("fusion", fusion, FUSIONS)
+        _check("match", match, MATCHES)
+        _check("similarity", similarity, SIMILARITIES)
+        self.match, self.similarity = match, similarity
+        self.row_search = match == "max" and similarity == "cosine"
+        whole = fusion != "local" or not views
+        self.image_global = nn.Linear(image_dim, embed_dim) if whole else None
+        self.text_global = LastStates(text_dim, embed_dim, legacy_text) if whole else None
+        self.image_net = PIENet(image_dim, embed_dim, views, fusion) if views else None
+        self.text_net = PIENet(text_dim, embed_dim, views, fusion) if views else None
+
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """See `Method.encode_image`; with K = 0 there is no attention."""
+        whole = None
+        if self.image_global is not None:
+            whole = self.image_global(masked_mean(features, mask))  # (B, H)
+        return self._embed(self.image_net, features, whole, mask, attention)
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """See `Method.encode_text`."""
+        whole = None if self.text_global is None else self.text_global(features, mask)  # (B, H)
+        return self._embed(self.text_net, features, whole, mask, attention)
+
+    def view_scores(self, images: Views, texts: Views) -> Tensor:
+        """See `Method.view_scores`; for "concat", each view's part of the sum."""
+        if self.match == "concat":
+            together = torch.einsum("ikd,tkd->kit", images.embeddings, texts.embeddings)
+            return together / images.embeddings.shape[1]
+        if self.similarity == "order":
+            return order_scores(images.embeddings, texts.embeddings).amax(dim=1)
+        return cosine_scores(images.embeddings, texts.embeddings).amax(dim=1)  # (K, B, B)
+
+    def score(self, images: Views, texts: Views) -> Tensor:
+        """See `Method.score`."""
+        scores = self.view_scores(images, texts)
+        return scores.sum(dim=0) if self.match == "concat" else scores.amax(dim=0)
+
+    def _embed(
+        self,
+        net: PIENet | None,
+        local: Tensor,
+        whole: Tensor | None,
+        mask: Tensor,
+        attention: bool,
+    ) -> Views:
+        if net is None:
+            assert whole is not None  # K = 0 has nothing else
+            return Views(self._unit(whole)[:, None])
+        embeddings, residuals, maps = net(local, whole, mask)
+        extras = {"residuals": residuals} if self.training else {}
+        return Views(self._unit(embeddings), maps if attention else None, extras)
+
+    def _unit(self, embeddings: Tensor) -> Tensor:
+        unit = l2_normalize(embeddings)
+        return unit.abs() if self.similarity == "order" else unit
+
+
+def order_scores(images: Tensor, texts: Tensor) -> Tensor:
+    """Order similarity (Vendrov et al., ICLR 2016): -||max(0, text - image)||.
+
+    Args:
+        images: (B_img, V, D) non-negative view embeddings.
+        texts: (B_txt, W, D) non-negative view embeddings.
+
+    Returns:
+        (V, W, B_img, B_txt), at most 0.
+    """
+    rows = [(texts - view).clamp_min(0.0).norm(dim=2).mT for view in images.flatten(0, 1)]
+    flat = -torch.stack(rows)  # (B_img * V, W, B_txt)
+    return flat.unflatten(0, images.shape[:2]).permute(1, 2, 0, 3)
+
+
+def _check(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f'{name} must be one of {", ".join(known)}, not "{value}"')

@@ -1,0 +1,94 @@
+"""Sinkhorn normalisation of block affinities with a dustbin (AVSE, section 3.2).
+
+Each pair of an image and a text has a small p x q matrix of block affinities, and there are many
+pairs, so pairs stand on the last, contiguous axis everywhere: (p, q, pairs).
+
+The paper prints the second marginal as (1_p, p); it must be (1_q, p), as in the release.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# exp of anything up to this stays far from float32's limits, also when two such factors multiply
+_LARGEST_EXPONENT = 30.0
+# a change that float32 can hardly tell; what would still follow is smaller by the contraction rate
+_CONVERGED = 1e-6
+
+
+def match_blocks(
+    affinity: Tensor, dustbin: Tensor, iterations: int = 20, temperature: float = 1.0
+) -> Tensor:
+    """The plan between visual and text blocks, without the dustbins: A* of Eq. (2).
+
+    Affinities are cosines, so scaling vectors are computed on their exponentials directly, and
+    `log_plan` is left for temperatures at which those would overflow. Iterations end early once
+    they change nothing that float32 can tell, at temperature 1 after about five.
+
+    Args:
+        affinity: (p, q, C) cosines of the blocks of C pairs, Eq. (1).
+        dustbin: the learnable z, a scalar.
+        iterations: c of section 3.2, at most so many (paper: 20); each scales rows, then columns.
+        temperature: divides affinities and z (1 in our reading of the paper).
+
+    Returns:
+        (p, q, C), non-negative.
+    """
+    if (1.0 + float(dustbin.detach().abs())) / temperature > _LARGEST_EXPONENT:
+        return log_plan(affinity, dustbin, iterations, temperature)[:-1, :-1].exp()
+    p, q, pairs = affinity.shape
+    kernel = (affinity / temperature).exp()  # (p, q, C)
+    bin_kernel = (dustbin / temperature).exp()
+    columns = affinity.new_ones(q, pairs)
+    column_bin = affinity.new_ones(pairs)
+    for _ in range(iterations):
+        rows = 1.0 / _weighted(kernel.unbind(1), columns, bin_kernel * column_bin)  # (p, C)
+        row_bin = q / (bin_kernel * (columns.sum(dim=0) + column_bin))  # (C,)
+        before = columns
+        columns = 1.0 / _weighted(kernel.unbind(0), rows, bin_kernel * row_bin)  # (q, C)
+        column_bin = p / (bin_kernel * (rows.sum(dim=0) + row_bin))
+        if float((columns.detach() / before.detach() - 1.0).abs().max()) < _CONVERGED:
+            break
+    return kernel * rows[:, None] * columns
+
+
+def _weighted(parts: tuple[Tensor, ...], weights: Tensor, rest: Tensor) -> Tensor:
+    """Rest + sum_k weights[k] * parts[k], over a short list of (n, C), without temporaries."""
+    total = rest
+    for part, weight in zip(parts, weights, strict=True):
+        total = torch.addcmul(total, part, weight)
+    return total
+
+
+def log_plan(
+    affinity: Tensor, dustbin: Tensor, iterations: int = 20, temperature: float = 1.0
+) -> Tensor:
+    """The logarithm of the whole plan, dustbins included, computed in the log domain.
+
+    Args:
+        affinity: as in `match_blocks`.
+        dustbin: as there.
+        iterations: exactly so many.
+        temperature: as there.
+
+    Returns:
+        (p + 1, q + 1, C); exp of it has the row sums (1, ..., 1, q) and the column sums
+        (1, ..., 1, p) once converged, the latter always.
+    """
+    p, q, pairs = affinity.shape
+    z = dustbin.to(affinity.dtype)
+    augmented = torch.cat([affinity, z.expand(p, 1, pairs)], dim=1)
+    augmented = torch.cat([augmented, z.expand(1, q + 1, pairs)]) / temperature
+    row_sums = _log_marginal(p, q, augmented)
+    column_sums = _log_marginal(q, p, augmented)
+    columns = augmented.new_zeros(q + 1, pairs)
+    for _ in range(iterations):
+        rows = row_sums - (augmented + columns).logsumexp(dim=1)  # (p + 1, C)
+        columns = column_sums - (augmented + rows[:, None]).logsumexp(dim=0)  # (q + 1, C)
+    return augmented + rows[:, None] + columns
+
+
+def _log_marginal(ones: int, last: int, like: Tensor) -> Tensor:
+    """Log (1, ..., 1, last) as a column."""
+    return like.new_tensor([1.0] * ones + [float(last)]).log()[:, None]

@@ -1,0 +1,101 @@
+"""Golden files: numbers made by the authors' code, or by float64 readings of their equations.
+
+Every size, margin, weight and K is read from the file, so that these tests hold for any file of the
+same name and keys. Keys with `official` are outputs of unmodified official modules, `paper` and
+`ref` ones follow the equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.gpo import GPO
+
+FOLDER = Path(__file__).parent
+TOLERANCE = 1e-5
+# names in the released GPO and here
+GPO_NAMES = {"linear.": "score."}
+
+
+def load(name: str) -> dict[str, Tensor]:
+    """All arrays of one file."""
+    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
+        return {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
+
+
+def double(data: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same arrays with floating-point ones as float64."""
+    return {k: v.double() if v.is_floating_point() else v for k, v in data.items()}
+
+
+def worst(got: Tensor, want: Tensor) -> float:
+    """The largest difference, relative to the larger of 1 and the largest expected magnitude."""
+    assert got.shape == want.shape, (got.shape, want.shape)
+    got, want = got.detach().double(), want.double()
+    return float((got - want).abs().max() / max(1.0, float(want.abs().max())))
+
+
+def check(got: Tensor, want: Tensor, tolerance: float = TOLERANCE) -> None:
+    """Fails where `worst` exceeds the tolerance."""
+    difference = worst(got, want)
+    assert difference <= tolerance, f"largest difference {difference:.2e} > {tolerance:.0e}"
+
+
+def renamed(
+    data: Mapping[str, Tensor], prefix: str, names: Mapping[str, str], to: str = ""
+) -> dict[str, Tensor]:
+    """The arrays below a prefix, under our names.
+
+    Args:
+        data: a golden file.
+        prefix: of the wanted keys; cut off.
+        names: beginnings of the rest and what to replace them with; others stay.
+        to: put in front of the new names.
+    """
+    out = {}
+    for key, value in data.items():
+        if not key.startswith(prefix):
+            continue
+        rest = key.removeprefix(prefix)
+        for theirs, ours in names.items():
+            if rest.startswith(theirs):
+                rest = ours + rest.removeprefix(theirs)
+                break
+        out[to + rest] = value
+    return out
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copies weights; a missing, unknown or misshapen one fails."""
+    module.load_state_dict(dict(weights), strict=True)
+
+
+def check_gradients(
+    module: nn.Module, expected: Mapping[str, Tensor], tolerance: float = TOLERANCE
+) -> None:
+    """Compares the gradients of a module's parameters; none may be left out."""
+    parameters = dict(module.named_parameters())
+    assert parameters.keys() == expected.keys()
+    for name, want in expected.items():
+        grad = parameters[name].grad
+        assert grad is not None, name
+        check(grad, want, tolerance)
+
+
+def released_gpo(data: Mapping[str, Tensor], prefix: str) -> GPO:
+    """The official operator with a file's sizes and weights."""
+    hidden, positions = (
+        data[f"{prefix}gru.weight_hh_l0"].shape[1],
+        data[f"{prefix}gru.weight_ih_l0"],
+    )
+    gpo = GPO.released()
+    temperature = float(data.get("temperature", torch.tensor(gpo.temperature)))
+    first = int(data.get("first_position", torch.tensor(gpo.first_position)))
+    built = GPO(positions.shape[1], hidden, temperature, first, mlp=False)
+    load_weights(built, renamed(data, prefix, GPO_NAMES))
+    return built

@@ -1,0 +1,208 @@
+"""PVSE's heads, losses and evaluation against the official ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models import Views
+from models.layers import l2_normalize
+from models.pvse import PVSE, PIENet, order_scores
+from models.views import lengths_to_mask
+from tests.golden.loading import check, check_gradients, load, load_weights, renamed
+from training.losses import multiple_instance
+from training.metrics import best_ranks, retrieval_metrics
+from training.regularizers import gram_diversity, maximum_mean_discrepancy
+
+PIE_NAMES = {
+    "attention.w_1.": "w1.",
+    "attention.w_2.": "w2.",
+    "fc.": "w3.",
+    "layer_norm.": "norm.",
+}
+LOSSES = ("multi_mean", "multi_hardest", "single_mean", "single_hardest", "multi_order")
+
+
+def pie_net(data: dict[str, Tensor], prefix: str) -> PIENet:
+    weights = renamed(data, prefix, PIE_NAMES)
+    hidden, local_dim = weights["w1.weight"].shape
+    net = PIENet(local_dim, len(weights["w3.bias"]), len(weights["w2.weight"]))
+    assert net.w1.out_features == hidden  # A = D / 2
+    load_weights(net, weights)
+    return net
+
+
+@pytest.mark.parametrize("kind", ["multi_masked", "multi_unmasked", "single_masked"])
+def test_golden_pie_net(kind: str) -> None:
+    data = load(f"pienet_{kind}")
+    net = pie_net(data, "pie_net.")
+    local = data["local_features"].requires_grad_()
+    whole = data["global_features"].requires_grad_()
+    mask = ~data.get("pad_mask", torch.zeros(local.shape[:2], dtype=torch.bool))
+    if "lengths" in data:
+        assert torch.equal(mask, lengths_to_mask(data["lengths"], local.shape[1]))
+    embedding, residual, attention = net(local, whole, mask)
+    check(attention.mT, data["attention"])
+    check(residual, data["residual"].view_as(residual))
+    check(embedding, data["embedding"].view_as(embedding))
+    check(l2_normalize(embedding), data["embedding_l2norm"].view_as(embedding))
+    loss = (embedding * data["upstream_embedding"].view_as(embedding)).sum()
+    (loss + (residual * data["upstream_residual"].view_as(residual)).sum()).backward()
+    assert local.grad is not None
+    assert whole.grad is not None
+    check(local.grad, data["grad_local_features"])
+    check(whole.grad, data["grad_global_features"])
+    check_gradients(net, renamed(data, "grad.pie_net.", PIE_NAMES))
+
+
+def test_golden_image_head() -> None:
+    data = load("pvse_image_head_7x7")
+    local = data["feature_map"].flatten(2).mT  # (B, 49, C), row-major
+    embed_dim, image_dim = data["img_enc.fc.weight"].shape
+    method = PVSE(image_dim, 4, embed_dim, data["embedding"].shape[1])
+    assert method.image_global is not None
+    load_weights(method.image_global, renamed(data, "img_enc.fc.", {}))
+    method.image_net = pie_net(data, "img_enc.pie_net.")
+    views = method.encode_image(local, torch.ones(local.shape[:2]).bool(), attention=True)
+    assert views.attention is not None
+    check(views.embeddings, data["embedding"])
+    check(views.attention.mT, data["attention"])
+    check(views.extras["residuals"], data["residual"])
+
+
+@pytest.mark.parametrize("mode", ["default", "legacy"])
+def test_golden_text_encoder(mode: str) -> None:
+    data = load("pvse_text_encoder")
+    words = nn.functional.embedding(data["tokens"], data["txt_enc.embed.weight"])  # (B, L, w)
+    mask = lengths_to_mask(data["lengths"], words.shape[1])
+    views, embed_dim = data[f"embedding_{mode}"].shape[1:]
+    method = PVSE(4, words.shape[2], embed_dim, views, legacy_text=mode == "legacy")
+    assert method.text_global is not None
+    load_weights(method.text_global, renamed(data, "txt_enc.rnn.", {}, to="gru."))
+    method.text_net = pie_net(data, "txt_enc.pie_net.")
+    encoded = method.encode_text(words, mask, attention=True)
+    assert encoded.attention is not None
+    check(encoded.embeddings, data[f"embedding_{mode}"])
+    check(encoded.attention.mT, data[f"attention_{mode}"])
+    check(encoded.extras["residuals"], data[f"residual_{mode}"])
+
+
+class LossCase:
+    """Inputs of a loss file with K on its own axis, and the paths from them to the scores."""
+
+    def __init__(self, kind: str) -> None:
+        self.data = data = load(f"pvse_loss_{kind}")
+        batch, views = len(data["img_emb"]), int(data["num_embeds"])
+        names = ("img_emb", "txt_emb", "img_residual", "txt_residual")
+        self.inputs = {n: data[n].view(batch, views, -1).requires_grad_() for n in names}
+        order = bool(data["order"])
+        similarity = "order" if order else "cosine"
+        self.method = PVSE(4, 4, data["img_emb"].shape[-1], views, similarity=similarity)
+        self.scores = self.method.score(
+            Views(self.inputs["img_emb"]), Views(self.inputs["txt_emb"])
+        )
+        self.own = torch.eye(batch, dtype=torch.bool)
+        self.hardest = bool(data["max_violation"])
+        # a maximum of order similarities: float32 tolerance as stated for that file
+        self.gradient_tolerance = 2e-4 if order else 1e-5
+
+    def ranking(self) -> Tensor:
+        """The loss over scores, as released."""
+        margin = float(self.data["margin"])
+        return multiple_instance(self.scores, self.own, margin, released=True, hardest=self.hardest)
+
+    def diversity(self, *, released: bool) -> Tensor:
+        """Both sides' diversity loss."""
+        sides = (self.inputs["img_residual"], self.inputs["txt_residual"])
+        return sum((gram_diversity(s, released=released) for s in sides), torch.zeros(()))
+
+    def discrepancy(self, gamma: float, *, released: bool) -> Tensor:
+        """The discrepancy of the two sides' embeddings."""
+        sides = (self.inputs["img_emb"], self.inputs["txt_emb"])
+        return maximum_mean_discrepancy(*sides, gamma, released=released)
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_golden_losses_as_released(kind: str) -> None:
+    case = LossCase(kind)
+    data, ranking = case.data, case.ranking()
+    if "max_scores" in data:
+        check(case.scores, data["max_scores"])
+    check(ranking, data["ranking_loss"])
+    total = ranking
+    if "div_loss" in data:  # with one view the release trains on the ranking loss alone
+        diversity = case.diversity(released=True)
+        discrepancy = case.discrepancy(float(data["mmd_gamma"]), released=True)
+        check(diversity, data["div_loss"])
+        check(diversity, data["ref_div_frobenius"])
+        check(discrepancy, data["mmd_loss"])
+        total = total + float(data["div_weight"]) * diversity
+        total = total + float(data["mmd_weight"]) * discrepancy
+    check(total, data["total_loss"])
+    total.backward()
+    for name, given in case.inputs.items():
+        if f"grad_{name}" in data:
+            assert given.grad is not None, name
+            expected = data[f"grad_{name}"].view_as(given)
+            check(given.grad, expected, case.gradient_tolerance)
+
+
+@pytest.mark.parametrize("kind", [k for k in LOSSES if k.startswith("multi")])
+def test_golden_losses_of_the_paper_and_of_other_options(kind: str) -> None:
+    case = LossCase(kind)
+    data, dim = case.data, case.inputs["img_emb"].shape[2]
+    check(case.diversity(released=False), data["ref_div_spectral_norm"])
+    check(case.discrepancy(0.5, released=False), data["ref_mmd_squared_distance_gamma0.5"])
+    by_width = case.discrepancy(1 / dim, released=True)
+    check(by_width, data["mmd_loss_gamma_default_1_over_H"])
+    # the release's sums are the means times what they are taken over
+    batch, rows = len(case.own), 2 * case.inputs["img_emb"].shape[1] * len(case.own)
+    items = batch if case.hardest else batch**2
+    check(case.ranking() * items, data["ranking_loss_sum_reduction"])
+    check(case.diversity(released=True) * batch, data["div_loss_sum_reduction"])
+    discrepancy = case.discrepancy(float(data["mmd_gamma"]), released=True)
+    check(discrepancy * rows**2 / 4, data["mmd_loss_sum_reduction"])
+
+
+@pytest.mark.parametrize("kind", [k for k in LOSSES if k != "multi_order"])
+def test_golden_paper_loss_has_one_direction(kind: str) -> None:
+    case = LossCase(kind)
+    data, margin = case.data, float(case.data["margin"])
+    scores = case.scores.double()
+    loss = multiple_instance(scores, case.own, margin)
+    check(loss, data["ref_mil_paper_one_direction_incl_diagonal"], 1e-6)
+    excluded = data["ref_mil_paper_one_direction_excl_diagonal"]
+    check(loss - margin / len(scores), excluded, 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["multi", "single"])
+def test_golden_evaluation(kind: str) -> None:
+    data = load(f"pvse_eval_{kind}")
+    images, texts = data["image_embeddings"].double(), data["caption_embeddings"].double()
+    if images.dim() == 2:
+        images, texts = images[:, None], texts[:, None]
+    method = PVSE(4, 4, images.shape[2], images.shape[1])
+    scores = method.score(Views(images), Views(texts)).numpy()
+    image_of = np.arange(len(texts)) // (len(texts) // len(images))
+    captions = [np.flatnonzero(image_of == i) for i in range(len(images))]
+    assert np.array_equal(best_ranks(scores, captions), data["i2t_ranks0"].numpy())
+    own = [np.array([i]) for i in image_of]
+    assert np.array_equal(best_ranks(scores.T, own), data["t2i_ranks0"].numpy())
+    assert np.array_equal(scores.argmax(axis=1), data["i2t_top1"].numpy())
+    assert np.array_equal(scores.argmax(axis=0), data["t2i_top1"].numpy())
+    table = retrieval_metrics(scores, image_of)
+    for way in ("i2t", "t2i"):
+        got = [table[f"{way}_{name}"] for name in ("r1", "r5", "r10", "medr", "meanr")]
+        assert got == pytest.approx(data[f"{way}_metrics"].tolist(), abs=1e-9)
+    assert table["rsum"] == pytest.approx(float(data["rsum"]), abs=1e-9)
+
+
+def test_golden_order_scores_are_per_pair() -> None:
+    data = load("pvse_loss_multi_order")
+    images, texts = data["img_emb"], data["txt_emb"]
+    scores = order_scores(images, texts)
+    assert scores.shape == (images.shape[1], texts.shape[1], len(images), len(texts))
+    lacking = (texts[0, 0] - images[1, 1]).clamp_min(0).norm()
+    check(scores[1, 0, 1, 0], -lacking)

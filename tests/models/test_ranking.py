@@ -1,0 +1,58 @@
+"""Pooling by rank against torch's own sort, values and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.ranking import pool_ranked, rank_descending
+from models.views import lengths_to_mask
+
+
+def sorted_pool(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
+    ranked = features.masked_fill(~mask[..., None], -torch.inf).sort(dim=1, descending=True).values
+    ranked = ranked[:, : theta.shape[1]].masked_fill(theta.sum(dim=2)[..., None] == 0, 0.0)
+    return torch.einsum("bnd,bnv->bvd", ranked, theta)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65])
+def test_pooling_and_its_gradients(size: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(size)
+    lengths = torch.tensor([size, 1, (size + 1) // 2])
+    mask = lengths_to_mask(lengths, size)
+    theta = torch.rand(3, size, 2, dtype=dtype) * mask[..., None]
+    features = torch.randn(3, size, 300, dtype=dtype)
+    upstream = torch.randn(3, 2, 300, dtype=dtype)
+    grads = []
+    for pool in (pool_ranked, sorted_pool):
+        given = [x.clone().requires_grad_() for x in (features, theta)]
+        pooled = pool(given[0], mask, given[1])
+        (pooled * upstream).sum().backward()
+        grads.append([pooled, *(x.grad for x in given)])
+    for got, want in zip(*grads, strict=True):
+        beyond = got.shape == theta.shape  # weights of absent ranks have a gradient in neither
+        shown = mask[..., None] if beyond else torch.ones(())
+        torch.testing.assert_close(got * shown, want * shown, rtol=1e-4, atol=1e-4)
+
+
+def test_order_says_where_each_value_stood() -> None:
+    torch.manual_seed(0)
+    features = torch.randn(2, 9, 5)
+    features[:, 3] = features[:, 7]  # equal values keep places of their own
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[1, 2] = False
+    ranked, places = rank_descending(features, mask)
+    order = places.long()
+    assert torch.equal(order.sort(dim=-1).values, torch.arange(9).expand(2, 5, 9))
+    assert torch.equal(features.mT.gather(2, order)[0], ranked[0])
+    assert (ranked[0].diff(dim=-1) <= 0).all()
+    assert (order[1, :, -1] == 2).all()
+    assert (ranked[1, :, -1] == 0).all()
+
+
+def test_extreme_values_keep_their_order() -> None:
+    values = torch.tensor([1e-38, -1e-38, 0.0, -0.0, 3e38, -3e38, 1.0, 1.0 + 2**-23])
+    ranked, _ = rank_descending(values[None, :, None], torch.ones(1, 8, dtype=torch.bool))
+    assert torch.equal(ranked[0, 0], values.sort(descending=True).values)
