@@ -50,7 +50,7 @@ def overlay(picture: Image.Image, attention: np.ndarray, seen: Box = (0, 0, 1, 1
 
     Args:
         picture: RGB, any size.
-        attention: (rows, columns) not negative; drawn relative to its maximum.
+        attention: (rows, columns), drawn relative to its maximum; what is negative counts 0.
         seen: the part of the picture that the cells cover, relative xyxy; the rest is greyed.
 
     Returns:
@@ -72,13 +72,14 @@ def overlay(picture: Image.Image, attention: np.ndarray, seen: Box = (0, 0, 1, 1
     return Image.fromarray(np.rint(np.clip(out, 0, 255)).astype(np.uint8))
 
 
-def label(title: str, attention_is: str, attention: np.ndarray) -> str:
+def label(title: str, attention_is: str, attention: np.ndarray, *, shares: bool = True) -> str:
     """What a map shows, in words.
 
     Args:
         title: the method's.
         attention_is: `Method.attention_is`.
         attention: (rows, columns) of the view shown.
+        shares: `Method.attention_sums_to_one`; otherwise the map holds cosines.
 
     Returns:
         One sentence for the map's caption.
@@ -87,6 +88,9 @@ def label(title: str, attention_is: str, attention: np.ndarray) -> str:
     "VSE++: each cell's share. The brightest of 1 x 2 cells holds 75.0 %."
     """
     rows, columns = attention.shape
+    if not shares:
+        highest = float(attention.max(initial=-1.0))
+        return f"{title}: {attention_is}. The brightest of {rows} x {columns} cells: {highest:.2f}."
     total = float(attention.sum())
     share = float(attention.max(initial=0.0)) / total if total > 0 else 0.0
     return (

@@ -20,6 +20,7 @@ _METRICS = {
     "r5": "R@5",
     "r10": "R@10",
     "medr": "median rank",
+    "nmr": "of the gallery",
     "meanr": "mean rank",
     "rprecision": "R-precision",
     "map_at_r": "mAP@R",
@@ -220,7 +221,7 @@ def _metric_table(values: dict[str, float]) -> str:
     head = "".join(f"<th>{text(_METRICS.get(key, key))}</th>" for key in columns)
     body = "".join(
         f"<tr><th>{title}</th>"
-        + "".join(f"<td>{_reached(row.get(k))}</td>" for k in columns)
+        + "".join(f"<td>{_reached(row.get(k), k)}</td>" for k in columns)
         + "</tr>"
         for title, row in rows.items()
     )
@@ -236,8 +237,10 @@ def _metric_table(values: dict[str, float]) -> str:
     )
 
 
-def _reached(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+def _reached(value: float | None, key: str = "") -> str:
+    if value is None:
+        return ""
+    return f"{value:.2%}".replace("%", " %") if key == "nmr" else f"{value:.1f}"
 
 
 def _short(value: Any) -> str:

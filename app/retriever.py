@@ -148,7 +148,8 @@ class Retriever:
             method: a method of the pack.
 
         Returns:
-            (V, rows, columns) float32, not negative, on the grid of the pack's encoder.
+            (V, rows, columns) float32 on the grid of the pack's encoder; shares of 1, or cosines
+            where `Method.attention_sums_to_one` is False.
         """
         self._check_method(method)
         if isinstance(image, int):

@@ -21,6 +21,16 @@ LABELS = {
     "t2i_r5": "R@5",
     "t2i_r10": "R@10",
     "rsum": "rsum",
+    "i2t_medr": "image to text median rank",
+    "i2t_nmr": "over gallery size",
+    "i2t_meanr": "mean rank",
+    "t2i_medr": "text to image median rank",
+    "t2i_nmr": "over gallery size",
+    "t2i_meanr": "mean rank",
+    "i2t_rprecision": "image to text R-precision",
+    "i2t_map_at_r": "mAP@R",
+    "t2i_rprecision": "text to image R-precision",
+    "t2i_map_at_r": "mAP@R",
 }
 
 
@@ -68,6 +78,10 @@ def _methods(info: PackInfo) -> str:
     return f"## Methods\n\n{intro}\n\n{_table(('key', 'method', 'paper'), rows)}"
 
 
+def _number(key: str, value: float) -> str:
+    return f"{value:.4f}" if key.endswith("nmr") else f"{value:.1f}"
+
+
 def _results(info: PackInfo) -> str:
     measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
     parts = ["## Results"]
@@ -76,7 +90,7 @@ def _results(info: PackInfo) -> str:
         keys = [key for key in LABELS if key in named] + sorted(named - LABELS.keys())
         rows = []
         for name, metrics in measured.items():
-            numbers = [f"{metrics.values[k]:.1f}" if k in metrics.values else "" for k in keys]
+            numbers = [_number(k, metrics.values[k]) if k in metrics.values else "" for k in keys]
             rows.append((f"`{name}`", metrics.split, *numbers))
         parts.append(_table(("method", "split", *(LABELS.get(key, key) for key in keys)), rows))
         parts += [

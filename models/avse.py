@@ -11,7 +11,8 @@ is the sum, over text blocks, of the best visual block's place in a Sinkhorn pla
 Choices of ours: at test time the paper samples at random; here the sample depends on the elements
 alone, so that scores neither change between calls nor with the order of the elements. Where the
 release differs, an argument offers it: `match="maxsim"` (its Sinkhorn call is commented out),
-`released_text`, and `block_dim` (256 there).
+`released_text`, `block_dim` (256 there) and `train_share` (0.8; it takes the patches nearest to a
+random centre, which needs their places and is not offered).
 """
 
 from __future__ import annotations

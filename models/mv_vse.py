@@ -7,8 +7,8 @@ It adds to a single-view model K aggregators in place of one (Eq. 4), the maximu
 score (Eqs. 5-6), and losses that keep every view in use (`training/multiview_losses.py`). The
 framework takes any aggregator: `aggregator` chooses between the paper's GPO and the average pooling
 of VSE++. Averages of the same projected features would all be equal, so there each view has a
-linear map of its own; over GPO the views share one, which the paper leaves open ("only a few
-additional feature aggregators need to be trained").
+linear map of its own. Over GPO the views share one, which fits the 0.1 M parameters that the paper
+counts for an aggregator; `own_projections` gives each view its own there, too.
 
 The release holds no GPO: its views are K linear maps with max pooling, its text is the last state
 of a forward GRU. `aggregator="released"` is that, over the text encoder "gru".
@@ -48,6 +48,7 @@ class MVVSE(Method):
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         aggregator: "gpo", "mean" or "released", see above.
         released_gpo: build the poolings as their release does, see `models/gpo.py`.
+        own_projections: give each view a projection of its own over "gpo", too.
     """
 
     title = "MV-VSE"
@@ -64,6 +65,7 @@ class MVVSE(Method):
         mlp_dim: int = 0,
         aggregator: str = "gpo",
         released_gpo: bool = False,
+        own_projections: bool = False,
     ) -> None:
         super().__init__()
         if views < 1:
@@ -74,8 +76,9 @@ class MVVSE(Method):
             )
         self.aggregator = aggregator
         gpo = aggregator == "gpo"
+        projections = 1 if gpo and not own_projections else views
         self.project_image = nn.ModuleList(
-            FeatureProjection(image_dim, embed_dim, mlp_dim) for _ in range(1 if gpo else views)
+            FeatureProjection(image_dim, embed_dim, mlp_dim) for _ in range(projections)
         )
         self.project_text: nn.Module = text_projection(text_dim, embed_dim)
         self.pool_image = nn.ModuleList(GPO.build(released_gpo) for _ in range(views if gpo else 0))
@@ -85,12 +88,12 @@ class MVVSE(Method):
         """See `Method.encode_image`."""
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
         if self.aggregator == "gpo":
-            pooled = self._pool_by_rank(projected[0], mask)
+            pooled = self._pool_by_rank(projected, mask)
         elif self.aggregator == "mean":
             pooled = torch.stack([masked_mean(each, mask) for each in projected], dim=1)
         else:
-            lowest = [each.masked_fill(~mask[..., None], -torch.inf) for each in projected]
-            pooled = torch.stack([each.amax(dim=1) for each in lowest], dim=1)
+            real = [each.masked_fill(~mask[..., None], -torch.inf) for each in projected]
+            pooled = torch.stack([each.amax(dim=1) for each in real], dim=1)
         embeddings = l2_normalize(pooled)  # (B, K, D)
         if not attention:
             return Views(embeddings)
@@ -111,8 +114,10 @@ class MVVSE(Method):
         embedding = l2_normalize(pooled)[:, None]  # (B, 1, D)
         return Views(embedding, cosine_attention(projected, embedding, mask) if attention else None)
 
-    def _pool_by_rank(self, projected: Tensor, mask: Tensor) -> Tensor:
-        """Eq. (4) with K GPOs, which share one sort: (B, K, D)."""
+    def _pool_by_rank(self, projected: list[Tensor], mask: Tensor) -> Tensor:
+        """Eq. (4) with K GPOs; views of the same projection share one sort: (B, K, D)."""
         sizes = mask.sum(dim=1)
         theta = [cast("GPO", pool).coefficients(sizes) for pool in self.pool_image]
-        return pool_ranked(projected, mask, torch.stack(theta, dim=2))
+        shares = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each
+        pooled = [pool_ranked(p, mask, t) for p, t in zip(projected, shares, strict=True)]
+        return torch.cat(pooled, dim=1)

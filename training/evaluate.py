@@ -1,6 +1,9 @@
 """Measures a pack as it ships.
 
 `python -m training.evaluate --pack app/bundled/scenes --method vse_infty --split test`
+
+`--ensemble a+b` adds the average of two methods' scores, `--compare a,b` says how sure a difference
+in rsum is, and `--views` what each view does and whether it looks at what a caption mentions.
 """
 
 from __future__ import annotations
@@ -8,35 +11,31 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from export.gallery import GalleryInfo
 from export.pack import load_gallery, resolve, update_metrics
 from export.runtime import Runtime
-from training.evaluator import CaptionedImages, evaluate_method, image_features
+from training.evaluator import (
+    CaptionedImages,
+    image_features,
+    mentioned_cells,
+    score_metrics,
+    split_views,
+    view_metrics,
+)
+from training.faithfulness import SeenObjects
+from training.report import print_difference, print_table, print_views
 from training.runs import hardware, write_text
 from training.scenes.relevance import relevant_images
 from training.scenes.store import load_scenes
-
-COLUMNS = {
-    "i2t_r1": "i2t R@1",
-    "i2t_r5": "R@5",
-    "i2t_r10": "R@10",
-    "t2i_r1": "t2i R@1",
-    "t2i_r5": "R@5",
-    "t2i_r10": "R@10",
-    "rsum": "rsum",
-    "i2t_medr": "i2t MedR",
-    "t2i_medr": "t2i MedR",
-    "i2t_meanr": "i2t MeanR",
-    "t2i_meanr": "t2i MeanR",
-    "t2i_rprecision": "t2i R-P",
-    "t2i_map_at_r": "t2i mAP@R",
-    "i2t_rprecision": "i2t R-P",
-    "i2t_map_at_r": "i2t mAP@R",
-}
+from training.scoring import ensemble_scores, score_matrix
+from training.statistics import bootstrap_difference
 
 
 class _Files(Sequence[Image.Image]):
@@ -65,6 +64,19 @@ class _Arrays(Sequence[Image.Image]):
         return Image.fromarray(self.pixels[index])
 
 
+class _Masks(Sequence[np.ndarray]):
+    """Masks of a gallery, opened when they are asked for."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> np.ndarray:  # type: ignore[override]
+        return np.asarray(Image.open(self.paths[index]).convert("L"))
+
+
 def from_pack(pack: Path, split: str) -> CaptionedImages:
     """The gallery that comes with a pack."""
     gallery = load_gallery(pack)
@@ -76,7 +88,18 @@ def from_pack(pack: Path, split: str) -> CaptionedImages:
     known = any(len(rows) > 1 for rows in relevant)
     files = _Files([gallery.folder / image.file for image in gallery.images])
     rows = np.repeat(np.arange(len(counts)), counts)
-    return CaptionedImages(files, captions, rows, relevant if known else None, split)
+    return CaptionedImages(
+        files, captions, rows, relevant if known else None, split, _seen_objects(gallery)
+    )
+
+
+def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:
+    """The truth about objects, None unless every image of the gallery has a mask."""
+    masks = [image.mask for image in gallery.images if image.mask is not None]
+    if len(masks) < len(gallery.images):
+        return None
+    mentions = [caption.mentions for caption in gallery.captions]
+    return SeenObjects(_Masks([gallery.folder / mask for mask in masks]), mentions)
 
 
 def from_scenes(data: Path, split: str) -> CaptionedImages:
@@ -85,66 +108,104 @@ def from_scenes(data: Path, split: str) -> CaptionedImages:
     captions = [caption.text for scene in scenes.scenes for caption in scene.captions]
     counts = [len(scene.captions) for scene in scenes.scenes]
     rows = np.repeat(np.arange(len(counts)), counts)
+    mentions = [caption.mentions for scene in scenes.scenes for caption in scene.captions]
     return CaptionedImages(
-        _Arrays(scenes.images), captions, rows, relevant_images(scenes.scenes), split
+        _Arrays(scenes.images),
+        captions,
+        rows,
+        relevant_images(scenes.scenes),
+        split,
+        SeenObjects(list(scenes.instances), mentions),
     )
-
-
-def print_table(rows: dict[str, dict[str, float]]) -> None:
-    """Prints one line a method, as wide as the metrics there are."""
-    columns = [key for key in COLUMNS if all(key in row for row in rows.values())]
-    print("| method | " + " | ".join(COLUMNS[key] for key in columns) + " |")
-    print("|---|" + "---:|" * len(columns))
-    for name, row in rows.items():
-        print(f"| {name} | " + " | ".join(f"{row[key]:.1f}" for key in columns) + " |")
 
 
 def main() -> None:
     """Reads the command line, measures, prints."""
+    options = _parser().parse_args()
+    try:
+        rows = _measure(options)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"{error}") from error
+    if options.json:
+        write_text(options.json, json.dumps(rows, indent=2) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure a pack: ONNX encoders and torch heads.")
     parser.add_argument("--pack", required=True, help="folder or Hub id of a pack")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--method", help="one of the pack's methods")
     which.add_argument("--all", action="store_true", help="every method of the pack")
+    again: dict[str, Any] = {"action": "append", "default": []}
+    said = "also the average of these methods' scores; may be repeated"
+    parser.add_argument("--ensemble", metavar="A+B", help=said, **again)
+    said = "95%% interval of the rsum difference, without folds; ensembles too; may be repeated"
+    parser.add_argument("--compare", metavar="A,B", help=said, **again)
+    said = "also how often each view wins and whether it looks at what captions mention"
+    parser.add_argument("--views", action="store_true", help=said)
     parser.add_argument("--split", default="test")
-    parser.add_argument(
-        "--data", type=Path, help="scenes folder; without it the pack's own gallery"
-    )
+    said = "scenes folder; without it the pack's own gallery"
+    parser.add_argument("--data", type=Path, help=said)
     parser.add_argument("--folds", type=int, default=1, help="average over so many folds")
     parser.add_argument("--json", type=Path, help="also write the metrics to this file")
-    parser.add_argument("--write", action="store_true", help="store the metrics in the pack")
+    said = "store the metrics in the pack, those of ensembles excepted"
+    parser.add_argument("--write", action="store_true", help=said)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    options = parser.parse_args()
-    try:
-        rows = _measure(options)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
-    print_table(rows)
-    if options.json:
-        write_text(options.json, json.dumps(rows, indent=2) + "\n")
+    return parser
 
 
 def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    pack = resolve(options.pack)
-    data = (
-        from_scenes(options.data, options.split) if options.data else from_pack(pack, options.split)
-    )
+    pack, split = resolve(options.pack), options.split
+    data = from_scenes(options.data, split) if options.data else from_pack(pack, split)
     runtime = Runtime.load(pack, options.device)
-    if options.method and options.method not in runtime.info.methods:
-        there = ", ".join(runtime.info.methods)
-        raise ValueError(f'{pack} has no method "{options.method}"; choose one of {there}')
-    names = list(runtime.info.methods) if options.all else [options.method]
+    names = [*(runtime.info.methods if options.all else [options.method]), *options.ensemble]
+    pairs = [_pair(text) for text in options.compare]
+    asked = [*names, *chain.from_iterable(pairs)]
+    parts = _parts(asked, pack, list(runtime.info.methods))
     features = image_features(runtime, data)
-    rows = {n: evaluate_method(runtime, n, data, features, options.folds) for n in names}
+    covered = mentioned_cells(runtime, data) if options.views else None
+    scores, seen = {}, {}
+    for part in parts:
+        views = split_views(runtime, part, data, features, attention=options.views)
+        scores[part] = score_matrix(runtime.methods[part], *views)
+        if options.views and part in names:
+            seen[part] = view_metrics(runtime, part, data, views, covered)
+    scores |= {name: ensemble_scores(scores, name) for name in asked if name not in scores}
+    rows = {n: score_metrics(scores[n], data, options.folds) | seen.get(n, {}) for n in names}
+    print_table(rows)
+    if options.views:
+        print_views(seen)
+    for a, b in pairs:
+        print_difference(a, b, bootstrap_difference(scores[a], scores[b], data.image_of))
     if options.write:
-        for name, values in rows.items():
-            command = (
-                f"python -m training.evaluate --pack {_named(options.pack)} "
-                f"--method {name} --split {data.split}"
-            )
-            about = {"split": data.split, "command": command, "hardware": hardware()}
-            update_metrics(pack, name, {**about, "values": values})
+        _write(pack, options, {name: rows[name] for name in names if name in parts})
     return rows
+
+
+def _parts(names: list[str], pack: Path, known: list[str]) -> list[str]:
+    """The methods that methods and ensembles (`a+b`) are made of, each once."""
+    parts = list(dict.fromkeys(part for name in names for part in name.split("+")))
+    for part in parts:
+        if part not in known:
+            raise ValueError(f'{pack} has no method "{part}"; choose one of {", ".join(known)}')
+    return parts
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, _, second = text.partition(",")
+    if not second or "," in second:
+        raise ValueError(f'--compare takes two names as in "a,b", not "{text}"')
+    return first, second
+
+
+def _write(pack: Path, options: argparse.Namespace, rows: dict[str, dict[str, float]]) -> None:
+    for name, values in rows.items():
+        command = (
+            f"python -m training.evaluate --pack {_named(options.pack)} "
+            f"--method {name} --split {options.split}{' --views' if options.views else ''}"
+        )
+        about = {"split": options.split, "command": command, "hardware": hardware()}
+        update_metrics(pack, name, {**about, "values": values})
 
 
 def _named(pack: str) -> str:

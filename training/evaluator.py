@@ -12,8 +12,10 @@ from tqdm import tqdm
 
 from export.runtime import Runtime
 from models import Views
+from training.faithfulness import SeenObjects, faithfulness, mentioned_shares
 from training.metrics import folded_metrics, relevance_metrics, retrieval_metrics
 from training.scoring import score_matrix
+from training.statistics import view_statistics, winning_views
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class CaptionedImages:
         relevant: for each caption every image that satisfies it, or None where only the caption's
             own image is known to.
         split: the name of the split.
+        objects: where the objects of each image are and which each caption mentions, where known.
     """
 
     images: Sequence[Image.Image]
@@ -34,6 +37,7 @@ class CaptionedImages:
     image_of: np.ndarray
     relevant: list[np.ndarray] | None
     split: str
+    objects: SeenObjects | None = None
 
 
 def image_features(runtime: Runtime, data: CaptionedImages) -> torch.Tensor:
@@ -46,10 +50,43 @@ def image_features(runtime: Runtime, data: CaptionedImages) -> torch.Tensor:
 
 
 @torch.inference_mode()
+def split_views(
+    runtime: Runtime,
+    method: str,
+    data: CaptionedImages,
+    features: torch.Tensor,
+    attention: bool = False,
+) -> tuple[Views, Views]:
+    """Views of all images and of all captions as the pack ships: ONNX encoders, torch heads.
+
+    Args:
+        runtime: a loaded pack.
+        method: one of its methods.
+        data: what to encode.
+        features: `image_features` of the same data.
+        attention: also compute the images' maps (N_img, V, N).
+    """
+    texts = [
+        runtime.text_views(data.captions[start : start + 256], method).embeddings
+        for start in range(0, len(data.captions), 256)
+    ]
+    return runtime.image_views(features, method, attention), Views(torch.cat(texts))
+
+
+def score_metrics(scores: np.ndarray, data: CaptionedImages, folds: int = 1) -> dict[str, float]:
+    """Metrics of a score matrix (N_img, N_txt), averaged over so many folds of the images."""
+    if folds > 1:
+        return folded_metrics(scores, data.image_of, folds)
+    metrics = retrieval_metrics(scores, data.image_of)
+    if data.relevant is not None:
+        metrics |= relevance_metrics(scores, data.relevant)
+    return metrics
+
+
 def evaluate_method(
     runtime: Runtime, method: str, data: CaptionedImages, features: torch.Tensor, folds: int = 1
 ) -> dict[str, float]:
-    """Metrics of one method as it ships: ONNX encoders, torch heads.
+    """Metrics of one method as it ships.
 
     Args:
         runtime: a loaded pack.
@@ -58,17 +95,47 @@ def evaluate_method(
         features: `image_features` of the same data.
         folds: average over so many folds (5 for the "1K" numbers of COCO).
     """
-    images = [runtime.image_views(part, method).embeddings for part in features.split(256)]
-    texts = [
-        runtime.text_views(data.captions[start : start + 256], method).embeddings
-        for start in range(0, len(data.captions), 256)
-    ]
-    scores = score_matrix(
-        runtime.methods[method], Views(torch.cat(images)), Views(torch.cat(texts))
-    )
-    if folds > 1:
-        return folded_metrics(scores, data.image_of, folds)
-    metrics = retrieval_metrics(scores, data.image_of)
-    if data.relevant is not None:
-        metrics |= relevance_metrics(scores, data.relevant)
-    return metrics
+    images, texts = split_views(runtime, method, data, features)
+    return score_metrics(score_matrix(runtime.methods[method], images, texts), data, folds)
+
+
+def mentioned_cells(runtime: Runtime, data: CaptionedImages) -> np.ndarray | None:
+    """What each caption mentions, on the pack's grid: `mentioned_shares`, or None if not known."""
+    if data.objects is None:
+        return None
+    masks = [_visible(mask, runtime) for mask in data.objects.masks]
+    seen = SeenObjects(masks, data.objects.mentions)
+    return mentioned_shares(seen, data.image_of, runtime.grid)  # (N_txt, N)
+
+
+def view_metrics(
+    runtime: Runtime,
+    method: str,
+    data: CaptionedImages,
+    views: tuple[Views, Views],
+    covered: np.ndarray | None,
+) -> dict[str, float]:
+    """What a method's views do: `view_statistics`, and `faithfulness` where it can be measured.
+
+    Args:
+        runtime: a loaded pack.
+        method: one of its methods.
+        data: what the views are of.
+        views: `split_views` of the same data; without attention there is no faithfulness.
+        covered: `mentioned_cells` of the same data.
+    """
+    head, (images, texts) = runtime.methods[method], views
+    values = view_statistics(head, images, texts, data.image_of)
+    if covered is None or images.attention is None:
+        return values
+    winners = winning_views(head, images, texts, data.image_of)
+    maps = images.attention.cpu().numpy()
+    return values | faithfulness(maps, covered, data.image_of, winners)
+
+
+def _visible(mask: np.ndarray, runtime: Runtime) -> np.ndarray:
+    """The part of a mask (H, W) that the encoder is shown."""
+    height, width = mask.shape
+    x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
+    rows = slice(round(y0 * height), round(y1 * height))
+    return mask[rows, round(x0 * width) : round(x1 * width)]

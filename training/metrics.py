@@ -36,12 +36,43 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
     return ranks
 
 
-def recall_summary(ranks: np.ndarray, prefix: str) -> dict[str, float]:
-    """R@1, R@5 and R@10 in percent, median and mean rank counted from 1."""
+def recall_summary(ranks: np.ndarray, prefix: str, gallery: int) -> dict[str, float]:
+    """R@1, R@5 and R@10 in percent, median and mean rank counted from 1, and nMR.
+
+    Args:
+        ranks: (Q,) as `best_ranks` gives them.
+        prefix: what the names start with, `i2t` or `t2i`.
+        gallery: number of items that were ranked; nMR is the median rank divided by it, in 0..1
+            (PVSE, Song and Soleymani, CVPR 2019, section 5).
+    """
     summary = {f"{prefix}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
     summary[f"{prefix}_medr"] = float(np.floor(np.median(ranks)) + 1)
     summary[f"{prefix}_meanr"] = float(ranks.mean() + 1)
+    summary[f"{prefix}_nmr"] = summary[f"{prefix}_medr"] / gallery
     return summary
+
+
+def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Zero-based ranks both ways, see `best_ranks`.
+
+    Args:
+        scores: (N_img, N_txt).
+        text_images: (N_txt,) row of the image that each text describes.
+
+    Returns:
+        (N_img,) rank of the best of each image's captions, and (N_txt,) of each text's image.
+
+    Raises:
+        ValueError: an image has no caption, or a score is NaN.
+    """
+    order = np.argsort(text_images, kind="stable")
+    starts = np.searchsorted(text_images[order], np.arange(len(scores) + 1))
+    captions = [order[a:b] for a, b in pairwise(starts)]
+    if any(len(c) == 0 for c in captions):
+        empty = next(i for i, c in enumerate(captions) if len(c) == 0)
+        raise ValueError(f"image {empty} has no caption; leave it out of the evaluation")
+    own = [np.array([i]) for i in text_images]
+    return best_ranks(scores, captions), best_ranks(scores.T, own)
 
 
 def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
@@ -55,15 +86,9 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
         i2t_* (image to text, best of the image's captions) and t2i_* (text to image) as in
         `recall_summary`, and `rsum`, the sum of the six recalls (0 to 600).
     """
-    order = np.argsort(text_images, kind="stable")
-    starts = np.searchsorted(text_images[order], np.arange(len(scores) + 1))
-    captions = [order[a:b] for a, b in pairwise(starts)]
-    if any(len(c) == 0 for c in captions):
-        empty = next(i for i, c in enumerate(captions) if len(c) == 0)
-        raise ValueError(f"image {empty} has no caption; leave it out of the evaluation")
-    i2t = recall_summary(best_ranks(scores, captions), "i2t")
-    own = [np.array([i]) for i in text_images]
-    t2i = recall_summary(best_ranks(scores.T, own), "t2i")
+    i2t_ranks, t2i_ranks = retrieval_ranks(scores, text_images)
+    i2t = recall_summary(i2t_ranks, "i2t", scores.shape[1])
+    t2i = recall_summary(t2i_ranks, "t2i", scores.shape[0])
     recalls = [table[f"{way}_r{k}"] for way, table in (("i2t", i2t), ("t2i", t2i)) for k in RECALLS]
     return {**i2t, **t2i, "rsum": float(np.sum(recalls))}
 

@@ -143,6 +143,7 @@ class Polysemous:
         discrepancy: lambda_2 (likewise).
         relative: weigh a term by lambda L_mil / L, as in the paper's Fig. 7.
         hardest: only hardest negatives, an option of the release.
+        summed_epochs: first epochs with all negatives although `hardest` is set.
         released: the release's forms of all three losses, see `training/losses.py` and
             `training/regularizers.py`.
         gamma: of the kernel of the discrepancy (the release's value).
@@ -153,6 +154,7 @@ class Polysemous:
     discrepancy: float = 0.01
     relative: bool = False
     hardest: bool = False
+    summed_epochs: int = 1
     released: bool = False
     gamma: float = 0.5
 
@@ -161,15 +163,16 @@ class Polysemous:
         _require(0 < self.margin <= 2, "margin", self.margin, "above 0 and at most 2")
         _require(self.diversity >= 0, "diversity", self.diversity, "0 or more")
         _require(self.discrepancy >= 0, "discrepancy", self.discrepancy, "0 or more")
+        _require(self.summed_epochs >= 0, "summed_epochs", self.summed_epochs, "0 or more")
         _require(self.gamma > 0, "gamma", self.gamma, "above 0")
 
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
         """See `Objective`."""
-        del epoch  # the objective stays the same
         scores, positives = method.score(images, texts), same_image(image_ids, image_ids)
-        form = {"released": self.released, "hardest": self.hardest}
+        hardest = self.hardest and epoch >= self.summed_epochs
+        form = {"released": self.released, "hardest": hardest}
         ranking = multiple_instance(scores, positives, self.margin, **form)
         terms = {"mil": ranking}
         if self.diversity and "residuals" in images.extras:  # K = 0 has none

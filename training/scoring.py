@@ -1,6 +1,8 @@
-"""The full score matrix of a split."""
+"""The full score matrix of a split, of a method or of several together."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -26,3 +28,19 @@ def score_matrix(method: Method, images: Views, texts: Views, chunk: int = 512) 
         for start in range(0, len(images), chunk)
     ]
     return torch.cat(blocks).numpy()
+
+
+def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """The average of several methods' scores, as the starred rows of the papers' tables.
+
+    Args:
+        scores: each method's (N_img, N_txt).
+        name: a method, or several joined by `+`.
+
+    Returns:
+        (N_img, N_txt).
+
+    >>> ensemble_scores({"a": np.array([[1.0, 0.0]]), "b": np.array([[0.5, 0.5]])}, "a+b").tolist()
+    [[0.75, 0.25]]
+    """
+    return np.mean([scores[part] for part in name.split("+")], axis=0)

@@ -124,7 +124,9 @@ def _legend(retriever: Retriever, subject: Subject, maps: np.ndarray, layer: str
     if layer == PLAIN:
         return gr.update(visible=False)
     method = retriever.runtime.methods[subject.method]
-    label = heatmaps.label(method.title, method.attention_is, maps[int(layer)])
+    label = heatmaps.label(
+        method.title, method.attention_is, maps[int(layer)], shares=method.attention_sums_to_one
+    )
     return gr.update(value=panels.legend(label), visible=True)
 
 

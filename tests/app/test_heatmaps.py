@@ -45,3 +45,12 @@ def test_no_attention_is_drawn_as_none() -> None:
 def test_a_label_never_speaks_of_localisation() -> None:
     sentence = label("M", "what it is made of", np.zeros((2, 3), np.float32))
     assert sentence == "M: what it is made of. The brightest of 2 x 3 cells holds 0.0 %."
+
+
+def test_cosines_are_not_called_shares() -> None:
+    cosines = np.array([[-0.5, 0.25], [0.1, 0.0]], np.float32)
+    sentence = label("M", "cosine of cell and view", cosines, shares=False)
+    assert sentence == "M: cosine of cell and view. The brightest of 2 x 2 cells: 0.25."
+    drawn = np.asarray(overlay(Image.new("RGB", (70, 70), "grey"), cosines), np.float32)
+    y, x = np.unravel_index(drawn.sum(axis=-1).argmax(), drawn.shape[:2])
+    assert (y // 35, x // 35) == (0, 1)

@@ -58,7 +58,7 @@ def test_without_metrics_it_says_so_and_shows_no_table(pack: Path) -> None:
 def test_metrics_appear_with_command_hardware_and_seed(pack: Path) -> None:
     results = card.render(with_metrics(load_info(pack))).split("## Results")[1].split("##")[0]
     heads, _, row = (line for line in results.splitlines() if line.startswith("|"))
-    assert heads == "| method | split | text to image R@1 | rsum | t2i_map_at_r |"
+    assert heads == "| method | split | text to image R@1 | rsum | mAP@R |"
     assert row == f"| `{NAME}` | test | 41.3 | 432.1 | 37.0 |"
     assert f"- `{NAME}`: `{METRICS.command}`; {METRICS.hardware}; training seed 11" in results
     assert "Not measured yet" in results

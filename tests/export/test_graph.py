@@ -22,10 +22,11 @@ def rounded(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-@pytest.fixture(scope="module")
-def text_encoder() -> torch.nn.Module:
+@pytest.fixture(scope="module", params=[2, 1, 0], ids=["bigru", "gru", "words"])
+def text_encoder(request: pytest.FixtureRequest) -> torch.nn.Module:
     torch.manual_seed(1)
-    return rounded(BiGRUTextEncoder(vocab_size=60, word_dim=20, hidden_dim=16))
+    sizes = {"vocab_size": 60, "word_dim": 20, "hidden_dim": 16}
+    return rounded(BiGRUTextEncoder(**sizes, directions=request.param))
 
 
 @pytest.fixture(scope="module")

@@ -63,8 +63,8 @@ def test_golden_paper_losses(name: str, kind: str) -> None:
         loss.sum().backward()
         assert views.grad is not None
         assert texts.grad is not None
-        check(views.grad, data[f"paper_{kind}_grad_views_of_sum{suffix}"], 1e-6)
-        check(texts.grad, data[f"paper_{kind}_grad_text_of_sum{suffix}"], 1e-6)
+        check(views.grad, data[f"paper_{kind}_grad_views_of_sum{suffix}"], 1e-9)
+        check(texts.grad, data[f"paper_{kind}_grad_text_of_sum{suffix}"], 1e-9)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -15,6 +15,7 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("vse_infty", {"released_gpo": True, "mlp_dim": 8, "pad_statistics": True}),
     ("mv_vse", {"aggregator": "mean", "views": 2}),
     ("mv_vse", {"aggregator": "released"}),
+    ("mv_vse", {"own_projections": True}),
     ("pvse", {"views": 3, "fusion": "concat"}),
     ("pvse", {"fusion": "local", "legacy_text": True}),
     ("pvse", {"match": "concat"}),
@@ -83,7 +84,8 @@ def test_gradient_reaches_every_parameter(method: Method) -> None:
     images = method.encode_image(*_set(IMAGE_DIM))
     texts = method.encode_text(*_set(TEXT_DIM))
     weights = torch.randn(3, 3)
-    (method.score(images, texts) * weights).sum().backward()
+    scores = method.score(images, texts) + method.view_scores(images, texts).sum(dim=0)
+    (scores * weights).sum().backward()  # some views may be the best of no pair
     silent = [n for n, p in method.named_parameters() if p.grad is None or not p.grad.any()]
     # a bias in front of a batch norm cannot change anything, and neither can one before a softmax
     allowed = ("mlp.0.bias", "score.2.bias")

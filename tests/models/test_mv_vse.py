@@ -23,20 +23,22 @@ def features() -> torch.Tensor:
 MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 
 
-def test_views_equal_the_loop(features: torch.Tensor) -> None:
-    method = MVVSE(10, 8, 8)
+@pytest.mark.parametrize("own", [False, True])
+def test_views_equal_the_loop(features: torch.Tensor, own: bool) -> None:
+    method = MVVSE(10, 8, 8, own_projections=own)
+    assert len(method.project_image) == (3 if own else 1)
     with torch.no_grad():
         views = method.encode_image(features, MASK).embeddings
-        projected = method.project_image[0](features, MASK)
         for b in range(2):
             for k, pool in enumerate(method.pool_image):
+                projected = method.project_image[k if own else 0](features, MASK)
                 pooled = reference.gpo_pool(cast("GPO", pool), projected[b, MASK[b]])
                 expected = l2_normalize(pooled)
                 torch.testing.assert_close(views[b, k], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_score_is_the_best_view(features: torch.Tensor) -> None:
-    method = MVVSE(10, 8, 8)
+    method = MVVSE(10, 8, 8).requires_grad_(False)
     images = method.encode_image(features, MASK)
     texts = Views(l2_normalize(torch.randn(3, 1, 8)))
     for i in range(2):

@@ -62,7 +62,7 @@ def test_temperature_is_learned_on_demand() -> None:
     assert MVAM(8, 8).log_temperature is None
     learned = MVAM(8, 8, learned_temperature=0.07).log_temperature
     assert learned is not None
-    assert float(learned.exp()) == pytest.approx(0.07)
+    assert learned.exp().item() == pytest.approx(0.07)
     with pytest.raises(ValueError, match="learned_temperature must be 0 or more"):
         MVAM(8, 8, learned_temperature=-1.0)
     with pytest.raises(ValueError, match="views must be 1 or more"):

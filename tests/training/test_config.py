@@ -49,6 +49,7 @@ def test_settings_are_replaced_by_dotted_name() -> None:
         ("optimizer.rate=3", 'unknown setting "optimizer.rate"'),
         ("optimizer.learning_rate=5", "optimizer.learning_rate must be 0 to 1, not 5"),
         ("text.unknown_rate=1.0", "text.unknown_rate must be 0 to 1"),
+        ("text.directions=3", "text.directions must be 0, 1 or 2, not 3"),
         ("precision=int4", "precision must be fp32, bf16, fp16"),
         ("epochs", "--set needs name=value"),
         ("epochs.x=1", '"epochs" is a single value'),

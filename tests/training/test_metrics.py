@@ -41,6 +41,12 @@ def test_recalls_add_up(scores: np.ndarray) -> None:
     assert table["t2i_meanr"] == pytest.approx(np.mean(ranks) + 1)
 
 
+def test_the_normalised_median_rank_is_a_share_of_what_is_ranked(scores: np.ndarray) -> None:
+    table = retrieval_metrics(scores, IMAGE_OF)
+    assert table["t2i_nmr"] == table["t2i_medr"] / 12
+    assert table["i2t_nmr"] == table["i2t_medr"] / 60
+
+
 def test_captions_may_come_in_any_order(scores: np.ndarray) -> None:
     order = np.random.default_rng(1).permutation(60)
     shuffled = retrieval_metrics(scores[:, order], IMAGE_OF[order])

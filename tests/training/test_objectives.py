@@ -77,6 +77,13 @@ def test_first_epochs_sum_over_all_negatives() -> None:
         assert warm > hard
 
 
+def test_pvse_takes_hardest_negatives_after_its_first_epochs() -> None:
+    losses = [terms_of("pvse", epoch, hardest=True, released=True)["mil"] for epoch in (0, 1)]
+    plain = terms_of("pvse", released=True)["mil"]
+    assert losses[0] == plain
+    assert losses[1] > plain
+
+
 def test_pvse_weighs_its_terms() -> None:
     _, images, texts = views_of("pvse")
     sides = [v.extras["residuals"] for v in (images, texts)]

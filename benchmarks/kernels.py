@@ -1,0 +1,281 @@
+"""Heavy operations beside straightforward formulations: `python -m benchmarks.kernels`.
+
+Ours and the baseline (`benchmarks/baselines.py`) take turns in one run, and the best time of each
+counts. On one thread the processor's time is measured, so that other programs do not count; on
+more, wall time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import models
+from benchmarks.baselines import (
+    PackedBiGRU,
+    PlainAVSE,
+    PlainGPO,
+    plain_method,
+    plain_pvse_loss,
+)
+from models import Method, Views
+from models.avse import AVSE
+from models.backbones import BiGRUTextEncoder
+from models.gpo import GPO
+from models.layers import l2_normalize
+from models.pvse import PVSE
+from training.objectives import Polysemous, build_objective
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large everything is; the defaults are the papers'.
+
+    Attributes:
+        batch: image-text pairs of a training step.
+        regions: elements of an image's set.
+        words: of a text.
+        image_dim: width of a region's feature.
+        embed_dim: of the joint space.
+        vocabulary: rows of the word table.
+        images: of the whole score matrix.
+        texts: of the whole score matrix.
+        gallery: images that one text is compared with.
+    """
+
+    batch: int = 128
+    regions: int = 36
+    words: int = 12
+    image_dim: int = 2048
+    embed_dim: int = 1024
+    vocabulary: int = 8000
+    images: int = 1000
+    texts: int = 5000
+    gallery: int = 10_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison, ready to be timed; `target` is what ours over the baseline should reach."""
+
+    title: str
+    baseline: Run
+    ours: Run
+    target: str
+
+
+def gpo_rows(sizes: Sizes) -> list[Row]:
+    """GPO forward and backward."""
+    gpo = GPO.released()
+    mask = torch.ones(sizes.batch, sizes.regions, dtype=torch.bool)
+    features = torch.randn(*mask.shape, sizes.embed_dim, requires_grad=True)
+    upstream = torch.randn(sizes.batch, sizes.embed_dim)
+
+    def run(module: nn.Module) -> Run:
+        def both() -> None:
+            features.grad = None
+            module(features, mask)[0].backward(upstream)
+
+        return both
+
+    title = f"GPO, {sizes.batch} x {sizes.regions} x {sizes.embed_dim}, forward and backward"
+    return [Row(title, run(PlainGPO(gpo)), run(gpo), ">= 4 x")]
+
+
+def sinkhorn_rows(sizes: Sizes) -> list[Row]:
+    """AVSE's whole score matrix, and one text against a gallery."""
+    rows = []
+    for parts in (2, 4):
+        block_dim = sizes.embed_dim // parts
+        ours = _avse(AVSE, sizes, block_dim)
+        plain = _avse(PlainAVSE, sizes, block_dim)
+        images = _block_views(ours, sizes.images, 2, sizes)
+        texts = _block_views(ours, sizes.texts, 1, sizes)
+        gallery = _block_views(ours, sizes.gallery, 2, sizes)
+        end = f"d2 = {block_dim}"
+        rows.append(
+            Row(
+                f"Sinkhorn, {sizes.images} x {sizes.texts}, {end}",
+                _score(plain, images, texts),
+                _score(ours, images, texts),
+                ">= 25 x",
+            )
+        )
+        slow, fast = (_score(method, gallery, texts[:1]) for method in (plain, ours))
+        rows.append(Row(f"Sinkhorn, 1 x {sizes.gallery}, {end}", slow, fast, "faster"))
+        cosine = _cosine(gallery.embeddings.flatten(1))
+        rows.append(Row(f"the same beside plain cosine, {end}", cosine, fast, ">= 1/4 x"))
+    return rows
+
+
+def pvse_rows(sizes: Sizes) -> list[Row]:
+    """PVSE's loss, forward and backward."""
+    method, objective = PVSE(4, 4, sizes.embed_dim), Polysemous(released=True)
+    shape = (2, sizes.batch, 2, sizes.embed_dim)
+    given, residuals = torch.randn(shape, requires_grad=True), torch.rand(shape, requires_grad=True)
+    ids = torch.arange(sizes.batch)
+
+    def views() -> tuple[Views, Views]:
+        given.grad = residuals.grad = None
+        unit = l2_normalize(given)
+        first, second = (Views(unit[i], extras={"residuals": residuals[i]}) for i in (0, 1))
+        return first, second
+
+    def plain() -> None:
+        images, texts = views()
+        own = torch.eye(sizes.batch, dtype=torch.bool)
+        plain_pvse_loss(method, images, texts, own, objective.diversity).backward()
+
+    def ours() -> None:
+        images, texts = views()
+        terms = objective(method, images, texts, ids, 0)
+        torch.stack(list(terms.values())).sum().backward()
+
+    title = f"PVSE's loss, batch {sizes.batch}, K = 2, {sizes.embed_dim}-d, forward and backward"
+    return [Row(title, plain, ours, ">= 10 x")]
+
+
+def step_rows(sizes: Sizes) -> list[Row]:
+    """A whole training step of each method, in float32 and with bfloat16 autocast."""
+    residual = {"mlp_dim": sizes.embed_dim // 2, "released_gpo": True}
+    arguments: dict[str, dict[str, Any]] = {
+        "vse_infty": residual,
+        "mv_vse": residual,
+        "pvse": {},
+        "avse": {"released_gpo": True},
+    }
+    rows = []
+    for name, own in arguments.items():
+        own = {"embed_dim": sizes.embed_dim, **own}
+        plain = _step(name, own, sizes, plain=True)
+        for precision in (torch.float32, torch.bfloat16):
+            ours = _step(name, own, sizes, precision)
+            title = f"training step of {name}, {str(precision).removeprefix('torch.')}"
+            rows.append(Row(title, plain, ours, ">= 2 x"))
+    return rows
+
+
+SECTIONS: dict[str, Callable[[Sizes], list[Row]]] = {
+    "gpo": gpo_rows,
+    "sinkhorn": sinkhorn_rows,
+    "pvse": pvse_rows,
+    "steps": step_rows,
+}
+
+
+def _step(
+    name: str,
+    arguments: dict[str, Any],
+    sizes: Sizes,
+    precision: torch.dtype = torch.float32,
+    *,
+    plain: bool = False,
+) -> Run:
+    torch.manual_seed(0)
+    words = 0 if name == "pvse" else 2
+    encoder = BiGRUTextEncoder(sizes.vocabulary, 300, sizes.embed_dim, directions=words)
+    method = models.build(name, sizes.image_dim, encoder.dim, arguments).train()
+    texts: nn.Module = PackedBiGRU(encoder) if plain and words else encoder
+    objective = build_objective(name, {"released": True} if name == "pvse" else {})
+    method = plain_method(method) if plain else method
+    pair = nn.ModuleList([method, texts])
+    optimizer = torch.optim.AdamW(pair.parameters(), lr=1e-4, fused=not plain)
+    features = torch.randn(sizes.batch, sizes.regions, sizes.image_dim)
+    mask = torch.ones(features.shape[:2], dtype=torch.bool)
+    ids = torch.randint(1, sizes.vocabulary, (sizes.batch, sizes.words))
+    lengths, spoken = torch.full((sizes.batch,), sizes.words), torch.ones_like(ids).bool()
+    image_ids, own = torch.arange(sizes.batch), torch.eye(sizes.batch, dtype=torch.bool)
+
+    def loss_of(images: Views, texts: Views) -> Tensor:
+        images, texts = (v.apply(lambda part: part.float()) for v in (images, texts))
+        if plain and isinstance(objective, Polysemous):
+            return plain_pvse_loss(method, images, texts, own, objective.diversity)
+        terms = objective(method, images, texts, image_ids, 1)
+        return torch.stack(list(terms.values())).sum()
+
+    def step() -> None:
+        with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+            images = method.encode_image(features, mask)
+            views = method.encode_text(texts(ids, lengths), spoken)
+        loss = loss_of(images, views)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(pair.parameters(), 2.0)
+        optimizer.step()
+
+    return step
+
+
+def _avse(kind: type[AVSE], sizes: Sizes, block_dim: int) -> AVSE:
+    return kind(4, sizes.embed_dim, sizes.embed_dim, block_dim).eval()
+
+
+def _block_views(method: AVSE, count: int, views: int, sizes: Sizes) -> Views:
+    return Views(method._unit_blocks(torch.randn(count, views, sizes.embed_dim)))
+
+
+def _score(method: Method, images: Views, texts: Views) -> Run:
+    def run() -> None:
+        with torch.inference_mode():
+            method.score(images, texts)
+
+    return run
+
+
+def _cosine(gallery: Tensor) -> Run:
+    """One query against the rows (n, D) of a gallery."""
+    query = torch.randn(1, gallery.shape[1])
+
+    def run() -> None:
+        with torch.inference_mode():
+            torch.mm(query, gallery.T)
+
+    return run
+
+
+def measure(row: Row, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
+    """The best times of the baseline and of ours, in seconds."""
+    best = [float("inf"), float("inf")]
+    for turn in range(repeats + 1):
+        for place, run in enumerate((row.baseline, row.ours)):
+            began = clock()
+            run()
+            spent = clock() - began
+            if turn or repeats == 0:  # the first turn warms up
+                best[place] = min(best[place], spent)
+    return best[0], best[1]
+
+
+def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
+    """Measures and prints a table; see the module."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3, help="turns after the first; 0 for one")
+    given = parser.parse_args(argv)
+    if given.threads < 1 or given.repeats < 0:
+        parser.error("--threads must be at least 1, and --repeats at least 0")
+    torch.set_num_threads(given.threads)
+    clock = time.thread_time if given.threads == 1 else time.perf_counter
+    print(f"torch {torch.__version__}, {given.threads} thread(s), best of {given.repeats or 1}")
+    print(f"{'':<62} {'baseline ms':>12} {'ours ms':>10} {'ratio':>7}   target")
+    for section in given.only:
+        torch.manual_seed(0)
+        for row in SECTIONS[section](sizes or Sizes()):
+            baseline, ours = measure(row, given.repeats, clock)
+            times = f"{baseline * 1e3:>12.1f} {ours * 1e3:>10.1f} {baseline / ours:>6.1f}x"
+            print(f"{row.title:<62} {times}   {row.target}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

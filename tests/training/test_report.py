@@ -1,0 +1,137 @@
+"""What the evaluation command says beyond the plain table, on the bundled pack."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from export.pack import load_info
+from export.runtime import Runtime
+from training.evaluate import from_pack
+from training.evaluator import (
+    CaptionedImages,
+    image_features,
+    mentioned_cells,
+    split_views,
+    view_metrics,
+)
+from training.faithfulness import SeenObjects
+from training.report import print_views
+
+ROOT = Path(__file__).parents[2]
+BUNDLED = ROOT / "app" / "bundled" / "scenes"
+
+
+def _run(pack: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "training.evaluate", "--pack", str(pack), *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run with everything asked for: the pack it wrote to, what it printed and stored."""
+
+    pack: Path
+    printed: str
+    rows: dict[str, dict[str, float]]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("report")
+    pack = Path(shutil.copytree(BUNDLED, folder / "scenes"))
+    ensembles = ["--ensemble", "vsepp+vse_infty", "--ensemble", "vsepp+vsepp"]
+    compare = ["--compare", "vse_infty,vsepp", "--compare", "vsepp,vsepp+vsepp"]
+    out = ["--write", "--json", str(folder / "rows.json")]
+    done = _run(pack, "--method", "vsepp", "--views", *ensembles, *compare, *out)
+    assert done.returncode == 0, done.stderr
+    return Report(pack, done.stdout, json.loads((folder / "rows.json").read_text()))
+
+
+def test_an_ensemble_is_a_row(report: Report) -> None:
+    assert list(report.rows) == ["vsepp", "vsepp+vse_infty", "vsepp+vsepp"]
+    assert report.rows["vsepp+vse_infty"]["rsum"] > report.rows["vsepp"]["rsum"]
+    alone = report.rows["vsepp"]
+    assert all(alone[key] == value for key, value in report.rows["vsepp+vsepp"].items())
+    assert "| vsepp+vse_infty |" in report.printed
+
+
+def test_differences_come_with_an_interval(report: Report) -> None:
+    number = r"([-+]\d+\.\d)"
+    pattern = rf"^vse_infty - vsepp: rsum {number}, 95 % interval \[{number}, {number}\]"
+    found = re.search(pattern, report.printed, re.MULTILINE)
+    assert found is not None
+    difference, low, high = map(float, found.groups())
+    metrics = load_info(BUNDLED).methods["vse_infty"].metrics
+    assert metrics is not None
+    expected = metrics.values["rsum"] - report.rows["vsepp"]["rsum"]
+    assert difference == pytest.approx(expected, abs=0.3)  # as the bundled numbers are
+    assert 0 < low < difference < high
+    assert "vsepp - vsepp+vsepp: rsum +0.0, 95 % interval [+0.0, +0.0]" in report.printed
+
+
+def test_views_are_measured_and_beat_chance(report: Report) -> None:
+    row = report.rows["vsepp"]
+    assert row["wins_1"] == 100
+    assert row["pointing"] == row["pointing_1"] > row["pointing_chance"] + 5
+    assert row["mass"] == row["mass_1"] > row["mass_chance"] + 2
+    assert f"| vsepp, the winning view |  | {row['pointing']:.1f} |" in report.printed
+    assert "pointing" not in report.rows["vsepp+vse_infty"]
+
+
+def test_numbers_of_methods_are_stored(report: Report) -> None:
+    before, after = load_info(BUNDLED).methods, load_info(report.pack).methods
+    metrics = after["vsepp"].metrics
+    assert metrics is not None
+    assert metrics.values == pytest.approx(report.rows["vsepp"])
+    assert metrics.command.endswith("--method vsepp --split test --views")
+    assert after["vse_infty"] == before["vse_infty"]
+    assert list(after) == list(before)
+
+
+def test_faithfulness_needs_to_know_where_objects_are() -> None:
+    whole, runtime = from_pack(BUNDLED, "test"), Runtime.load(BUNDLED, "cpu")
+    assert whole.objects is not None
+    images = [whole.images[i] for i in range(8)]
+    blind = CaptionedImages(images, whole.captions[:40], whole.image_of[:40], None, "test")
+    masks = [whole.objects.masks[i] for i in range(8)]
+    seeing = replace(blind, objects=SeenObjects(masks, whole.objects.mentions[:40]))
+    views = split_views(runtime, "vsepp", blind, image_features(runtime, blind), attention=True)
+    wins = {"wins_1": 100.0, "wins_entropy": 0.0}
+    covered = mentioned_cells(runtime, blind)
+    assert covered is None
+    assert view_metrics(runtime, "vsepp", blind, views, covered) == wins
+    covered = mentioned_cells(runtime, seeing)
+    assert covered is not None
+    assert covered.shape == (40, 49)
+    assert "pointing" in view_metrics(runtime, "vsepp", seeing, views, covered)
+
+
+def test_what_cannot_be_measured_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    print_views({"twins": {"wins_1": 75, "wins_2": 25, "wins_entropy": 0.81, "view_cosine": 0.5}})
+    printed = capsys.readouterr().out
+    assert "| twins 2 | 25.0 |  |  |" in printed
+    assert "twins: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
+    assert "twins: faithfulness was not measured; it needs a mask" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ensemble", "vsepp+nothing"], 'has no method "nothing"; choose one of'),
+        (["--compare", "vsepp"], '--compare takes two names as in "a,b", not "vsepp"'),
+        (["--compare", "vsepp,nothing"], 'has no method "nothing"; choose one of'),
+    ],
+)
+def test_bad_requests_get_a_sentence(arguments: list[str], message: str) -> None:
+    done = _run(BUNDLED, "--method", "vsepp", *arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,84 @@
+"""What an evaluation prints: the table of recalls, the views, and differences with intervals."""
+
+from __future__ import annotations
+
+import math
+
+COLUMNS = {
+    "i2t_r1": "i2t R@1",
+    "i2t_r5": "R@5",
+    "i2t_r10": "R@10",
+    "t2i_r1": "t2i R@1",
+    "t2i_r5": "R@5",
+    "t2i_r10": "R@10",
+    "rsum": "rsum",
+    "i2t_medr": "i2t MedR",
+    "t2i_medr": "t2i MedR",
+    "i2t_meanr": "i2t MeanR",
+    "t2i_meanr": "t2i MeanR",
+    "i2t_nmr": "i2t nMR",
+    "t2i_nmr": "t2i nMR",
+    "t2i_rprecision": "t2i R-P",
+    "t2i_map_at_r": "t2i mAP@R",
+    "i2t_rprecision": "i2t R-P",
+    "i2t_map_at_r": "i2t mAP@R",
+}
+
+UNMEASURED = (
+    "{}: faithfulness was not measured; it needs a mask for every image and attention maps."
+)
+
+
+def print_table(rows: dict[str, dict[str, float]]) -> None:
+    """Prints one line a method, as wide as the metrics there are."""
+    columns = [key for key in COLUMNS if all(key in row for row in rows.values())]
+    digits = {key: 4 if key.endswith("nmr") else 1 for key in columns}
+    print("| method | " + " | ".join(COLUMNS[key] for key in columns) + " |")
+    print("|---|" + "---:|" * len(columns))
+    for name, row in rows.items():
+        print(f"| {name} | " + " | ".join(f"{row[key]:.{digits[key]}f}" for key in columns) + " |")
+
+
+def print_views(rows: dict[str, dict[str, float]]) -> None:
+    """Prints one line a view, in percent, and for each method what its views have in common.
+
+    Args:
+        rows: for each method `view_statistics`, with `faithfulness` where it was measured.
+    """
+    print("\n| view | wins | points at a mentioned object | attention on mentioned objects |")
+    print("|---|---:|---:|---:|")
+    for name, row in rows.items():
+        for view in range(1, _count(row) + 1):
+            _print_view(f"{name} {view}", row, f"_{view}")
+        if "pointing" in row:
+            _print_view(f"{name}, the winning view", row, "")
+            _print_view(f"{name}, chance", row, "_chance")
+    print()
+    for name, row in rows.items():
+        most = math.log2(_count(row))
+        line = f"{name}: entropy of the wins {row['wins_entropy']:.2f} of {most:.2f} bits"
+        if "view_cosine" in row:
+            line += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
+        print(line)
+        if "pointing" not in row:
+            print(UNMEASURED.format(name))
+
+
+def _count(row: dict[str, float]) -> int:
+    """V, the number of views."""
+    return sum(key.startswith("wins_") for key in row) - 1  # without the entropy
+
+
+def _print_view(title: str, row: dict[str, float], suffix: str) -> None:
+    keys = [f"{name}{suffix}" for name in ("wins", "pointing", "mass")]
+    cells = [f"{row[key]:.1f}" if key in row else "" for key in keys]
+    print(f"| {title} | " + " | ".join(cells) + " |")
+
+
+def print_difference(a: str, b: str, found: dict[str, float]) -> None:
+    """Prints what `bootstrap_difference` found between two methods in one line."""
+    print(
+        f"{a} - {b}: rsum {found['difference']:+.1f}, 95 % interval "
+        f"[{found['low']:+.1f}, {found['high']:+.1f}], above 0 in "
+        f"{100 * found['share_above']:.1f} % of the samples"
+    )
