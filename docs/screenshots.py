@@ -18,8 +18,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 PORT = 7979
-QUERY = "a dog on the beach"
-SHOTS = (("search", "light"), ("search-dark", "dark"))
+QUERY = "a dog"
+METHOD = "MVAM"
+SHOTS = (("search-dark", "dark"), ("search", "light"))
 
 
 def main() -> None:
@@ -63,6 +64,9 @@ def _shoot(browser: Browser, name: str, scheme: str) -> None:
     words.fill(QUERY)
     words.press("Enter")
     page.locator("#pv-answer").get_by_text(QUERY).wait_for(timeout=60_000)
+    page.locator("#pv-method input").click()
+    page.get_by_role("option", name=METHOD).first.click()
+    page.locator("#pv-answer").get_by_text(METHOD).wait_for(timeout=60_000)
     page.locator("#pv-grid button").first.click()
     page.locator("#pv-map img").wait_for(timeout=30_000)
     page.wait_for_timeout(1500)  # pictures fade in

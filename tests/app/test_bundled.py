@@ -79,7 +79,7 @@ def test_a_visit(bundled: Server, gallery: GalleryInfo, browser: Browser, tmp_pa
         assert has(gallery, image, "dog")
         for caption in gallery.images[image].captions:
             expect(panel).to_contain_text(caption.text)
-        expect(panel).to_contain_text("cells holds")
+        expect(panel).to_contain_text("of 7 x 7 cells")
         upload = tmp_path / "mine.webp"
         upload.write_bytes((PACK / "gallery" / file).read_bytes())
         visitor.page.get_by_text("Search with a picture of yours").click()
