@@ -79,9 +79,14 @@ class Retriever:
 
     @property
     def default_method(self) -> str:
-        """The method with the highest measured rsum, or the pack's last where none was measured."""
+        """The method that measured best, or the pack's last where none was measured.
+
+        Best is what finds most of the pictures that satisfy a text (R-precision); where that is
+        not known, or equal, the higher rsum.
+        """
         methods = self.runtime.info.methods
-        reached = {n: m.metrics.values.get("rsum", 0.0) for n, m in methods.items() if m.metrics}
+        values = {name: m.metrics.values for name, m in methods.items() if m.metrics}
+        reached = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
         return max(reached, key=lambda name: reached[name]) if reached else list(methods)[-1]
 
     def search_text(self, text: str, method: str, k: int) -> list[Hit]:

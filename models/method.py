@@ -55,6 +55,10 @@ class Method(nn.Module, ABC):
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """Turns text features (B, M, d), mask (B, M), into views; see `encode_image`."""
 
+    def contrastive_temperature(self) -> Tensor | None:
+        """A contrastive loss's temperature where the method learns one, a positive scalar."""
+        return None
+
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """Scores of every image view: the best of the text's views for each.
 

@@ -82,6 +82,10 @@ class MVAM(Method):
         if learned_temperature:
             self.log_temperature = nn.Parameter(torch.tensor(math.log(learned_temperature)))
 
+    def contrastive_temperature(self) -> Tensor | None:
+        """See `Method.contrastive_temperature`."""
+        return None if self.log_temperature is None else self.log_temperature.exp()
+
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""
         return self._join(self.image_codes, self.project_image(features, mask), mask, attention)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from models import Method, Views
-from models.mvam import MVAM
 from training.losses import (
     Cost,
     Hinge,
@@ -245,9 +244,8 @@ class Contrastive:
     ) -> dict[str, Tensor]:
         """See `Objective`."""
         del epoch  # the objective stays the same
-        temperature: float | Tensor = self.temperature
-        if isinstance(method, MVAM) and method.log_temperature is not None:
-            temperature = method.log_temperature.exp()
+        learned = method.contrastive_temperature()
+        temperature = self.temperature if learned is None else learned
         positives = same_image(image_ids, image_ids)
         return {"contrastive": info_nce(method.score(images, texts), positives, temperature)}
 

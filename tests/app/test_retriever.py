@@ -145,6 +145,10 @@ def test_the_best_measured_method_is_the_default(
     methods = {**info.methods, "vsepp": replace(info.methods["vsepp"], metrics=measured)}
     monkeypatch.setattr(retriever.runtime, "info", replace(info, methods=methods))
     assert retriever.default_method == "vsepp"
+    values = {"rsum": 390.0, "t2i_rprecision": 50.0}
+    precise = replace(info.methods["vse_infty"], metrics=replace(measured, values=values))
+    methods["vse_infty"] = precise
+    assert retriever.default_method == "vse_infty"
 
 
 def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
