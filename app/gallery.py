@@ -126,6 +126,42 @@ class Gallery:
         triples = zip(items.tolist(), scores.tolist(), views.tolist(), strict=True)
         return [Match(ids[item], score, view) for item, score, view in triples]
 
+    def items(self) -> tuple[list[int], Views]:
+        """Everything added so far: ids, and views (N, V, D) that later additions do not change.
+
+        Raises:
+            ValueError: nothing was added yet.
+        """
+        with self._lock:
+            count, buffer = len(self._ids), self._buffer
+            ids = self._ids[:count]
+        if buffer is None:
+            raise ValueError("nothing is searchable yet; try again in a moment")
+        return ids, Views(buffer[:count])
+
+    @torch.inference_mode()
+    def scores(self, query: Views, method: Method) -> tuple[list[int], Tensor]:
+        """Exact scores of everything added so far.
+
+        Args:
+            query: (1, W, D) the views of one text or picture.
+            method: the one that made the embeddings.
+
+        Returns:
+            Ids in the order of adding, and their scores (N,) float32 on the CPU.
+        """
+        ids, views = self.items()
+        return ids, self._score(views.embeddings, query.to(self._device), method).float().cpu()
+
+    @torch.inference_mode()
+    def view_scores(self, query: Views, method: Method) -> tuple[list[int], Tensor]:
+        """As `scores`, for each image view by itself: (V, N)."""
+        ids, views = self.items()
+        query = query.to(self._device)
+        if self._side == "images":
+            return ids, method.view_scores(views, query)[..., 0].float().cpu()
+        return ids, method.view_scores(query, views)[:, 0].float().cpu()
+
     def _grown(self, rows: Tensor, before: int, after: int) -> Tensor:
         """A buffer of twice the size with the present items in it; old readers keep the old one."""
         buffer = rows.new_empty((max(after, 2 * before), *rows.shape[1:]))

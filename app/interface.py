@@ -25,7 +25,7 @@ TABS: tuple[tuple[str, Callable[[Session, gr.Tab], None]], ...] = (
     ("Models", models.build),
 )
 _AT_ONCE = max(2, os.cpu_count() or 1)  # events that may run a model at the same time
-STYLE = Path(__file__).parent / "style.css"
+STYLES = sorted(Path(__file__).parent.rglob("*.css"))
 FAVICON = Path(__file__).parent / "favicon.png"
 
 
@@ -77,7 +77,7 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
         server_name=settings.host,
         server_port=settings.port,
         theme=theme(),
-        css_paths=STYLE,
+        css_paths=list(STYLES),
         favicon_path=FAVICON,
         footer_links=["api", "settings"],
         run_history=False,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -14,6 +15,7 @@ from app.collection import Collection, Picture
 from app.gallery import Gallery, Match
 from app.index import Index
 from app.pictures import make_thumbnail, open_picture
+from app.query import Term
 from export.runtime import Runtime
 from models import Views
 
@@ -55,6 +57,13 @@ class CaptionHit:
     score: float
     view: int
     rank: int
+
+
+class Scores(NamedTuple):
+    """Scores (N,) float32 of pictures and their ids (N,), in the order of the gallery."""
+
+    ids: np.ndarray
+    values: np.ndarray
 
 
 class Retriever:
@@ -145,6 +154,57 @@ class Retriever:
             for rank, match in enumerate(found, start=1)
         ]
 
+    def scores(self, terms: Sequence[Term], spec: str) -> Scores:
+        """Scores of every searchable picture for a query of several terms.
+
+        Args:
+            terms: at least one; their scores are multiplied by their weights and added.
+            spec: a method of the pack, or several joined by "+", whose scores are averaged.
+
+        Returns:
+            Ids and scores (N,), in the order of the gallery.
+
+        Raises:
+            ValueError: no term, an unknown method, or nothing is searchable yet.
+        """
+        if not terms:
+            raise ValueError("the query is empty; type what the picture should show")
+        methods = self.methods_of(spec)
+        self.index.images_done.wait(_PATIENCE)
+        parts = []
+        for name in methods:
+            method, gallery = self.runtime.methods[name], self.index.images[name]
+            self._check_filled(gallery, self.index.images_done)
+            for term in terms:
+                ids, scores = gallery.scores(self.term_query(term, name), method)
+                parts.append((ids, term.weight / len(methods) * scores.numpy()))
+        count = min(len(ids) for ids, _ in parts)  # pictures may arrive meanwhile
+        total = np.sum([scores[:count] for _, scores in parts], axis=0, dtype=np.float32)
+        return Scores(np.asarray(parts[0][0][:count]), total)
+
+    def term_query(self, term: Term, method: str) -> Views:
+        """A term's views (1, W, D)."""
+        if term.image is not None:
+            return self.image_query(term.image, method)
+        return self.text_query(term.words, method)
+
+    def methods_of(self, spec: str) -> tuple[str, ...]:
+        """The methods of "a" or of the ensemble "a+b".
+
+        Raises:
+            ValueError: one is unknown or named twice.
+        """
+        names = tuple(part.strip() for part in str(spec).split("+"))
+        for name in names:
+            self._check_method(name)
+        if len(set(names)) < len(names):
+            raise ValueError(f'the ensemble "{spec}" names a method twice; name each once')
+        return names
+
+    def title_of(self, spec: str) -> str:
+        """What people call a method or an ensemble."""
+        return " + ".join(self.runtime.methods[name].title for name in self.methods_of(spec))
+
     def heatmap(self, image: int | Image.Image, method: str) -> np.ndarray:
         """What each view of a picture is made of; `Method.attention_is` says in what sense.
 
@@ -209,13 +269,16 @@ class Retriever:
         self, gallery: Gallery, done: threading.Event, query: Views, method: str, k: int
     ) -> list[Match]:
         done.wait(_PATIENCE)
+        self._check_filled(gallery, done)
+        return gallery.search(query, k, self.runtime.methods[method])
+
+    def _check_filled(self, gallery: Gallery, done: threading.Event) -> None:
         if not len(gallery) and done.is_set():
             raise NotReadyError(f"there is nothing to search ({self.index.progress})")
         if not len(gallery):
             raise NotReadyError(
                 f"nothing can be searched yet ({self.index.progress}); try again in a moment"
             )
-        return gallery.search(query, k, self.runtime.methods[method])
 
     def _check_method(self, method: str) -> None:
         if not isinstance(method, str) or method not in self.runtime.methods:

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from app import heatmaps, panels
-from app.api import MODEL_QUEUE
+from app.api.replies import MODEL_QUEUE
 from app.retriever import Retriever
 from app.session import Session
 

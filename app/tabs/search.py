@@ -10,7 +10,7 @@ import gradio as gr
 from PIL import Image
 
 from app import panels
-from app.api import MODEL_QUEUE
+from app.api.replies import MODEL_QUEUE
 from app.asking import Ask, answer, examples
 from app.pictures import PictureError, open_picture
 from app.retriever import Hit, Retriever

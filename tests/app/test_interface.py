@@ -39,7 +39,9 @@ def test_fonts_come_from_the_visitors_system() -> None:
     theme = interface.theme()
     assert "http" not in "".join(theme._stylesheets)
     assert theme._font_css == []
-    assert "url(" not in interface.STYLE.read_text()
+    assert interface.STYLES
+    for style in interface.STYLES:
+        assert "url(" not in style.read_text("utf-8")
 
 
 def test_white_letters_are_readable_on_the_main_button() -> None:
