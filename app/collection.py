@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from export.gallery import GalleryImage
 from export.pack import load_gallery
 
 # HEIC is listed so that it is reported as refused instead of silently missed.
@@ -25,6 +26,7 @@ class Picture:
         file: what visitors see of the path: relative to the collection's folder.
         captions: sentences that describe it.
         objects: names of the things in it.
+        truth: what a rendered picture is known to show, or None.
     """
 
     image_id: int
@@ -32,6 +34,17 @@ class Picture:
     file: str
     captions: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
+    truth: GalleryImage | None = None
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What pictures can be filtered by: name of a fact, and its value for this picture."""
+        if self.truth is None:
+            place, _, _ = self.file.rpartition("/")
+            return {"folder": place} if place else {}
+        known = {"setting": self.truth.setting, "time": self.truth.time}
+        known["weather"] = self.truth.weather
+        return {name: value for name, value in known.items() if value}
 
     def key(self) -> str:
         """Changes whenever the file does.
@@ -66,6 +79,16 @@ class Collection:
         """Every caption with the id of its picture, picture by picture."""
         return tuple((text, p.image_id) for p in self.pictures for text in p.captions)
 
+    @cached_property
+    def relevant(self) -> dict[str, frozenset[int]]:
+        """For each caption, the ids of all pictures that are known to satisfy it."""
+        found: dict[str, frozenset[int]] = {}
+        for picture in self.pictures:
+            for caption in picture.truth.captions if picture.truth else ():
+                known = found.get(caption.text, frozenset())
+                found[caption.text] = known | frozenset(caption.relevant)
+        return found
+
 
 def from_pack(pack: Path) -> Collection:
     """The gallery that comes with a pack.
@@ -82,6 +105,7 @@ def from_pack(pack: Path) -> Collection:
             file=image.file,
             captions=tuple(caption.text for caption in image.captions),
             objects=tuple(thing.name for thing in image.objects),
+            truth=image,
         )
         for i, image in enumerate(gallery.images)
     )

@@ -54,10 +54,7 @@ def parse(text: str) -> list[Term]:
     [(1.0, 'a dog on a beach')]
     """
     pieces = _SIGN.split(text)  # words, sign, words, sign, words ...
-    if pieces[0].strip():
-        pieces = ["+", *pieces]
-    else:
-        pieces = pieces[1:]
+    pieces = ["+", *pieces] if pieces[0].strip() else pieces[1:]
     if not pieces:
         return [Term(text)]
     if len(pieces) > 2 * MAX_TERMS:

@@ -179,7 +179,7 @@ class Retriever:
                 ids, scores = gallery.scores(self.term_query(term, name), method)
                 parts.append((ids, term.weight / len(methods) * scores.numpy()))
         count = min(len(ids) for ids, _ in parts)  # pictures may arrive meanwhile
-        total = np.sum([scores[:count] for _, scores in parts], axis=0, dtype=np.float32)
+        total = np.stack([scores[:count] for _, scores in parts]).sum(axis=0, dtype=np.float32)
         return Scores(np.asarray(parts[0][0][:count]), total)
 
     def term_query(self, term: Term, method: str) -> Views:

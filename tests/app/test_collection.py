@@ -51,3 +51,21 @@ def test_a_key_changes_with_its_file(tmp_path: Path) -> None:
     os.utime(path, ns=(1, 1))
     assert len({before, later, picture.key()}) == 3
     assert "a.png" not in picture.thumbnail_name()
+
+
+def test_a_pack_brings_the_truth(tiny_pack: Path) -> None:
+    collection = from_pack(tiny_pack)
+    assert collection.relevant[HOSTILE] == {0}
+    same = f"a picture of a {draw(3)[1][1]}"
+    assert 3 in collection.relevant[same]
+    assert len(collection.relevant[same]) > 1
+    truth = collection.pictures[3].truth
+    assert truth is not None
+    assert [thing.name for thing in truth.objects] == list(draw(3)[1])
+
+
+def test_pictures_of_a_folder_are_told_apart_by_their_place(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for name in ("a.png", "b/c.png"):
+        (tmp_path / name).write_bytes(b"x")
+    assert [p.facts for p in from_folder(tmp_path).pictures] == [{}, {"folder": "b"}]
