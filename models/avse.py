@@ -20,16 +20,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.gpo import GPO
+from models.gpo import GPO, pooling_panels
 from models.layers import FeatureProjection, cosine_attention, l2_normalize, text_projection
 from models.method import Method
-from models.sinkhorn import match_blocks
+from models.panel import Knob, Panel, Settings, view_names
+from models.sinkhorn import log_plan, match_blocks
 from models.views import Views
 
 MATCHES = ("sinkhorn", "maxsim")
 _PAIRS = 1 << 14  # scored at once on a CPU: what stays in a core's cache
 _IMAGES = 64  # of one matrix product
 _FEW_COLUMNS = 16
+_MOST_SHOWN = 100  # iterations that a reader may ask for
 
 
 class AVSE(Method):
@@ -56,6 +58,9 @@ class AVSE(Method):
     attention_is = "cosine between each cell's projected feature and the view's embedding"
     attention_sums_to_one = False
     row_search = False
+    view_scores_are = (
+        "each view's own part in the matching; the score may choose another view for each block"
+    )
     direction: Tensor
 
     def __init__(
@@ -162,6 +167,57 @@ class AVSE(Method):
         """Eq. (2): the best visual block of each text block in the plan, summed."""
         return self._match(images, texts, 1)[0]
 
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """See `Method.knobs`: how blocks are matched, where there is a dustbin to match with."""
+        if self.dustbin is None:
+            return ()
+        most = max(_MOST_SHOWN, self.iterations)
+        return (
+            Knob("match", "Blocks are matched by", "sinkhorn", MATCHES),
+            Knob("iterations", "Sinkhorn iterations", self.iterations, low=1, high=most),
+        )
+
+    def inside(
+        self, images: Views, texts: Views | None = None, settings: Settings | None = None
+    ) -> list[Panel]:
+        """See `Method.inside`: affinities, plan and both scores (section 3.2), and the poolings."""
+        chosen = {knob.name: knob.read(settings or {}) for knob in self.knobs}
+        curves = pooling_panels(
+            images, texts, {"picture": self.pool_image}, {"text": self.pool_text}, self.test_share
+        )
+        if texts is None:
+            return curves
+        visual = images.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, p, d2)
+        textual = texts.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, q, d2)
+        affinity = visual[0] @ textual[0].T  # (p, q), Eq. (1)
+        panels = [self._affinity_panel(affinity, images.embeddings.shape[1], chosen)]
+        if self.dustbin is not None:
+            count = int(chosen["iterations"])
+            plan = log_plan(affinity[..., None], self.dustbin, count, self.temperature)[..., 0]
+            if chosen["match"] == "sinkhorn":
+                panels.append(_plan_panel(plan.exp(), panels[0]))
+            title = f"Score by Sinkhorn, {count} iterations"
+            panels.append(_sum_panel(title, plan.exp()[:-1, :-1]))
+        panels.append(_sum_panel("Score by MaxSim", affinity))
+        return panels + curves
+
+    def _affinity_panel(self, affinity: Tensor, views: int, chosen: Settings) -> Panel:
+        each = len(affinity) // views
+        rows = [f"{view}, {b}" for view in view_names(views) for b in view_names(each, "block")]
+        marks = () if chosen.get("match") == "sinkhorn" else _best_of_columns(affinity)
+        return Panel(
+            "matrix",
+            "Affinity of blocks",
+            "The cosine of every block of the picture's views with every block of the text "
+            "(AVSE, section 3.2, Eq. 1). MaxSim would add the highest of each column.",
+            affinity,
+            tuple(rows),
+            view_names(affinity.shape[1], "text block"),
+            marks,
+            (-1.0, 1.0),
+        )
+
     def plan(self, affinity: Tensor) -> Tensor:
         """What Eq. (2) takes the maximum of: the Sinkhorn plan, or the affinities as they are."""
         if self.dustbin is None:
@@ -193,3 +249,29 @@ def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
     else:
         products = visual @ columns  # (B_img, p, q * B_txt)
     return products.unflatten(2, textual.shape[:2]).permute(1, 2, 0, 3)
+
+
+def _plan_panel(plan: Tensor, affinity: Panel) -> Panel:
+    """The plan (p + 1, q + 1) of one pair, whose blocks are named as in the affinities' panel."""
+    return Panel(
+        "matrix",
+        "Sinkhorn plan",
+        "How the blocks are matched (section 3.2): the rows and columns of blocks add up to 1, and "
+        "what finds no partner goes to a dustbin. The score adds the marked cells, the highest of "
+        "each text block (Eq. 2).",
+        plan,
+        (*affinity.rows, "dustbin"),
+        (*affinity.columns, "dustbin"),
+        _best_of_columns(plan[:-1, :-1]),
+        (0.0, max(1.0, float(plan.max()))),
+    )
+
+
+def _sum_panel(title: str, table: Tensor) -> Panel:
+    """Eq. (2) over one pair's table (p, q)."""
+    total = table.amax(dim=0).sum()
+    return Panel("number", title, "The sum of the highest of each text block (Eq. 2).", total)
+
+
+def _best_of_columns(table: Tensor) -> tuple[tuple[int, int], ...]:
+    return tuple((int(row), column) for column, row in enumerate(table.argmax(dim=0)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -36,7 +38,13 @@ class SceneNet(nn.Module):
         widths: channels of the stem and of each stage; every stage halves the map.
         blocks: residual blocks in each stage after the stem.
         stem_stride: 4 reads the picture in 4 x 4 steps at once, 2 in 2 x 2 steps.
+
+    Attributes:
+        summary_token: whether the set's first element sums up the picture, as a transformer's [CLS]
+            does; methods that read it (`Method.summary_token`) need an encoder with one.
     """
+
+    summary_token: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -83,7 +91,12 @@ class BiGRUTextEncoder(nn.Module):
         dropout: applied to word embeddings while training.
         directions: 2, 1 for a forward GRU (MV-VSE's release), or 0 for the word embeddings as they
             are, d = word_dim (PVSE, whose heads read them with a GRU of their own).
+
+    Attributes:
+        summary_token: whether the first element sums up the text, see `SceneNet`.
     """
+
+    summary_token: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -14,20 +14,94 @@ Where the paper and its release differ, the paper is the default and `GPO.releas
     ==================  ==============================  ==============================
 
 Both average the BiGRU's two directions, which Eq. (5) leaves open.
+
+`FixedPooling` holds the poolings that GPO generalises, in the same form: weights of sorted values.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
+from models.panel import Panel
 from models.ranking import pool_ranked, rank_descending
+from models.views import Views
+
+POOLINGS = ("gpo", "mean", "max", "kmax")
 
 
-class GPO(nn.Module):
-    """Pools a set of any size into one vector.
+class RankPooling(nn.Module, ABC):
+    """Pools a set of any size into one vector: Eq. (2), whatever the coefficients come from."""
+
+    @abstractmethod
+    def coefficients(self, sizes: Tensor) -> Tensor:
+        """The pooling coefficients theta of Eq. (3) for sets of the given sizes.
+
+        Args:
+            sizes: (B,) integers, each at least 1.
+
+        Returns:
+            (B, max(sizes)); row b sums to 1 over its first sizes[b] entries and is 0 after them.
+        """
+
+    def forward(
+        self, features: Tensor, mask: Tensor, *, shares: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Pools each set, Eq. (2).
+
+        Args:
+            features: (B, N, D).
+            mask: (B, N) bool, at least one True in each row, anywhere.
+            shares: also compute how much each element contributes.
+
+        Returns:
+            (B, D) pooled vectors, and (B, N) shares or None. An element's share is its part of the
+            pooled vector's squared length, sum_i theta(rank of n in i) phi_n^i v^i; what pulls the
+            other way counts 0, and the shares of a set sum to 1.
+        """
+        theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
+        pooled = pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
+        return pooled, self._shares(features, mask, theta, pooled) if shares else None
+
+    def _shares(self, features: Tensor, mask: Tensor, theta: Tensor, pooled: Tensor) -> Tensor:
+        ranked, places = rank_descending(features, mask)  # (B, D, N)
+        longest = theta.shape[1]
+        parts = torch.zeros_like(ranked)
+        parts[..., :longest] = ranked[..., :longest] * theta[:, None] * pooled[..., None]
+        whole = torch.empty_like(parts).scatter(-1, places.long(), parts)  # back in the set's order
+        gained = whole.sum(dim=1).clamp_min(0.0).masked_fill(~mask, 0.0)  # (B, N)
+        return gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
+
+
+class FixedPooling(RankPooling):
+    """AvgPool, MaxPool and K-MaxPool, section 3.2: nothing is learned.
+
+    Args:
+        kind: "mean", "max" or "kmax", the mean of the K largest values.
+        count: K of "kmax"; a smaller set is averaged whole.
+    """
+
+    def __init__(self, kind: str, count: int = 20) -> None:
+        super().__init__()
+        if kind not in POOLINGS[1:]:
+            raise ValueError(f'pooling must be one of {", ".join(POOLINGS)}, not "{kind}"')
+        if count < 1:
+            raise ValueError(f"pool_count must be 1 or more, not {count}")
+        self.kind, self.count = kind, 1 if kind == "max" else count
+
+    def coefficients(self, sizes: Tensor) -> Tensor:
+        """See `RankPooling.coefficients`."""
+        used = sizes if self.kind == "mean" else sizes.clamp_max(self.count)  # (B,)
+        places = torch.arange(int(sizes.max()), device=sizes.device)
+        return (places < used[:, None]) / used[:, None].float()  # (B, longest)
+
+
+class GPO(RankPooling):
+    """Pools by coefficients that a small recurrent network learns to generate.
 
     Args:
         position_dim: width of the positional encoding, Eq. (4).
@@ -70,16 +144,7 @@ class GPO(nn.Module):
         return cls.released() if released else cls()
 
     def coefficients(self, sizes: Tensor) -> Tensor:
-        """The pooling coefficients theta of Eq. (3) for sets of the given sizes.
-
-        The generator runs once for each distinct size, whatever the batch.
-
-        Args:
-            sizes: (B,) integers, each at least 1.
-
-        Returns:
-            (B, max(sizes)); row b sums to 1 over its first sizes[b] entries and is 0 after them.
-        """
+        """See `RankPooling.coefficients`; runs once for each distinct size, whatever the batch."""
         distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         longest = int(distinct[-1])
         positions = self._encode_positions(longest, sizes.device)  # (longest, p)
@@ -94,34 +159,6 @@ class GPO(nn.Module):
         scores = scores.masked_fill(index >= distinct[:, None], -torch.inf)
         return (scores / self.temperature).softmax(dim=-1)[rows]  # (B, longest)
 
-    def forward(
-        self, features: Tensor, mask: Tensor, *, shares: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Pools each set, Eq. (2).
-
-        Args:
-            features: (B, N, D).
-            mask: (B, N) bool, at least one True in each row, anywhere.
-            shares: also compute how much each element contributes.
-
-        Returns:
-            (B, D) pooled vectors, and (B, N) shares or None. An element's share is its part of the
-            pooled vector's squared length, sum_i theta(rank of n in i) phi_n^i v^i; what pulls the
-            other way counts 0, and the shares of a set sum to 1.
-        """
-        theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
-        pooled = pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
-        return pooled, self._shares(features, mask, theta, pooled) if shares else None
-
-    def _shares(self, features: Tensor, mask: Tensor, theta: Tensor, pooled: Tensor) -> Tensor:
-        ranked, places = rank_descending(features, mask)  # (B, D, N)
-        longest = theta.shape[1]
-        parts = torch.zeros_like(ranked)
-        parts[..., :longest] = ranked[..., :longest] * theta[:, None] * pooled[..., None]
-        whole = torch.empty_like(parts).scatter(-1, places.long(), parts)  # back in the set's order
-        gained = whole.sum(dim=1).clamp_min(0.0).masked_fill(~mask, 0.0)  # (B, N)
-        return gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
-
     def _encode_positions(self, count: int, device: torch.device) -> Tensor:
         """Trigonometric encoding of `count` positions, Eq. (4): (count, position_dim)."""
         k = torch.arange(count, device=device, dtype=torch.float32) + self.first_position
@@ -129,3 +166,58 @@ class GPO(nn.Module):
         w = torch.exp(-math.log(10000.0) * j / self.position_dim)  # w_j
         angles = k[:, None] * w  # (count, p / 2)
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
+def build_pooling(kind: str, count: int, *, released: bool) -> RankPooling:
+    """A pooling by name.
+
+    Args:
+        kind: one of `POOLINGS`.
+        count: K of "kmax".
+        released: build "gpo" as the release does.
+    """
+    return GPO.build(released) if kind == "gpo" else FixedPooling(kind, count)
+
+
+def pooling_panels(
+    images: Views,
+    texts: Views | None,
+    image_poolings: Mapping[str, RankPooling],
+    text_poolings: Mapping[str, RankPooling],
+    image_share: float = 1.0,
+) -> list[Panel]:
+    """The coefficients theta of Eq. (3) as curves; section 5.3 shows such ones.
+
+    Args:
+        images: one image with its attention, whose width is the size N of its set.
+        texts: one text with its attention, or None.
+        image_poolings: the curves of the image side by name.
+        text_poolings: those of the text side.
+        image_share: which share of the image's set is pooled at once.
+
+    Returns:
+        A panel for each side that has attention.
+    """
+    panels = []
+    for side, views, poolings, share in (
+        ("picture", images, image_poolings, image_share),
+        ("text", texts, text_poolings, 1.0),
+    ):
+        if views is None or views.attention is None:
+            continue
+        sizes = torch.tensor([max(1, round(share * views.attention.shape[-1]))])
+        sizes = sizes.to(views.embeddings.device)
+        theta = [pooling.coefficients(sizes)[0] for pooling in poolings.values()]  # (N,) each
+        panels.append(
+            Panel(
+                "curve",
+                f"How the {side} is pooled",
+                f"How much the largest, the second largest ... of {int(sizes)} values counts in "
+                "every dimension (the coefficients of VSE∞, sections 3.2 and 5.3). Average pooling "
+                "would be a flat line, max pooling would have all its weight at 1.",
+                torch.stack(theta),  # (L, N)
+                tuple(poolings),
+                tuple(str(place + 1) for place in range(int(sizes))),
+            )
+        )
+    return panels

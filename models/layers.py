@@ -124,13 +124,20 @@ def single_view(embedding: Tensor, attention: Tensor | None) -> Views:
     return Views(embedding[:, None], None if attention is None else attention[:, None])
 
 
-def drop_elements(mask: Tensor, rate: float, generator: torch.Generator | None = None) -> Tensor:
+def drop_elements(
+    mask: Tensor,
+    rate: float,
+    generator: torch.Generator | None = None,
+    *,
+    keep_first: bool = False,
+) -> Tensor:
     """Size augmentation (VSE-infinity, section 3.3): drops elements of each set at random.
 
     Args:
         mask: (B, N) bool.
         rate: probability of dropping each element, 0 <= rate < 1 (the paper's value: 0.2).
         generator: source of randomness.
+        keep_first: never drop the first element, for sets that begin with a summary ([CLS]).
 
     Returns:
         (B, N) bool; every set keeps at least one element.
@@ -140,6 +147,8 @@ def drop_elements(mask: Tensor, rate: float, generator: torch.Generator | None =
     if rate == 0.0:
         return mask
     draw = torch.rand(mask.shape, generator=generator, device=mask.device)
+    if keep_first:
+        draw[:, 0] = 1.0  # above every rate, and above every other draw
     kept = mask & (draw >= rate)
     survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element hardest to drop
     return kept.index_put(

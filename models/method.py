@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from models.layers import cosine_scores
+from models.panel import Knob, Panel, Settings
 from models.views import Views
 
 
@@ -29,6 +30,11 @@ class Method(nn.Module, ABC):
             row of the text's views, so that a nearest-neighbour index over rows finds candidates
             exactly. Methods that score otherwise say False and are scored against everything; an
             instance may say other than its class when its arguments change the score.
+        views_add_up: the score adds what view v of the image finds in view v of the text, for every
+            v, so that no view can be left out; otherwise views compete. An instance may say other
+            than its class.
+        view_scores_are: what `view_scores` are, in words, for people. An instance may say other
+            than its class.
     """
 
     title: ClassVar[str]
@@ -37,6 +43,8 @@ class Method(nn.Module, ABC):
     attention_sums_to_one: ClassVar[bool] = True
     summary_token: ClassVar[bool] = False
     row_search: bool = True
+    views_add_up: bool = False
+    view_scores_are: str = "each view's best cosine with the text; the highest is the score"
 
     @abstractmethod
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
@@ -74,3 +82,58 @@ class Method(nn.Module, ABC):
             (B_img, B_txt).
         """
         return self.view_scores(images, texts).amax(dim=0)  # (B_img, B_txt)
+
+    def weighted(self, images: Views, weights: Tensor) -> Views:
+        """Images as they would be if some of their views counted less: the view lens.
+
+        Embeddings are multiplied by their view's weight. A view of weight 0 is left out, so that it
+        cannot be the best; where `views_add_up` it stays in its place and adds nothing. Scored with
+        `score`, a view's cosines are thus multiplied by its weight.
+
+        Args:
+            images: (B, V, D).
+            weights: (V,) in 0..1, at least one above 0; all 1 changes nothing.
+
+        Returns:
+            Views of the V' views that stay, in their order: those of a weight above 0, or all.
+
+        Raises:
+            ValueError: weights of another number or range, or all views are off.
+        """
+        count = images.embeddings.shape[1]
+        if tuple(weights.shape) != (count,):
+            raise ValueError(f"{count} views need {count} weights, not {tuple(weights.shape)}")
+        if not bool(((weights >= 0) & (weights <= 1)).all()):  # NaN is neither
+            raise ValueError(f"a view's weight must be 0 to 1, not one of {weights.tolist()}")
+        if not bool(weights.any()):
+            raise ValueError("every view is switched off; leave at least one on")
+        weights = weights.to(images.embeddings)
+        stays = weights > 0
+        if self.views_add_up:
+            stays = weights.new_ones(count).bool()
+        scaled = weights[:, None] * images.embeddings  # (B, V, D)
+        maps = images.attention
+        return Views(scaled[:, stays], None if maps is None else maps[:, stays])  # (B, V', D)
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """What a reader may change about the panels of `inside`; none by default."""
+        return ()
+
+    def inside(
+        self,
+        images: Views,  # noqa: ARG002
+        texts: Views | None = None,  # noqa: ARG002
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> list[Panel]:
+        """What there is to see beside views, maps and scores; nothing by default.
+
+        Args:
+            images: the views (1, V, D) of one image, with attention (1, V, N).
+            texts: the views (1, W, D) of one text, with attention (1, W, M), or None.
+            settings: values of `knobs` by name; those not named keep their defaults.
+
+        Raises:
+            ValueError: a setting makes no sense.
+        """
+        return []

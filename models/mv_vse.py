@@ -21,7 +21,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from models.gpo import GPO
+from models.gpo import GPO, pooling_panels
 from models.layers import (
     FeatureProjection,
     cosine_attention,
@@ -31,6 +31,7 @@ from models.layers import (
     text_projection,
 )
 from models.method import Method
+from models.panel import Panel, Settings, view_names
 from models.ranking import pool_ranked
 from models.views import Views
 
@@ -113,6 +114,19 @@ class MVVSE(Method):
             pooled = last_element(projected, mask)
         embedding = l2_normalize(pooled)[:, None]  # (B, 1, D)
         return Views(embedding, cosine_attention(projected, embedding, mask) if attention else None)
+
+    def inside(
+        self,
+        images: Views,
+        texts: Views | None = None,
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> list[Panel]:
+        """See `Method.inside`: the coefficients of the K poolings of Eq. (4), and of the text's."""
+        if self.pool_text is None:
+            return []
+        views = [cast("GPO", pool) for pool in self.pool_image]
+        image_poolings = dict(zip(view_names(len(views)), views, strict=True))
+        return pooling_panels(images, texts, image_poolings, {"text": self.pool_text})
 
     def _pool_by_rank(self, projected: list[Tensor], mask: Tensor) -> Tensor:
         """Eq. (4) with K GPOs; views of the same projection share one sort: (B, K, D)."""

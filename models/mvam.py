@@ -20,7 +20,10 @@ from torch import Tensor, nn
 
 from models.layers import FeatureProjection, l2_normalize, single_view, text_projection
 from models.method import Method
+from models.panel import Panel, Settings, view_names
 from models.views import Views
+
+CODE_SPACES = ("view", "encoder")
 
 
 class ViewCodes(nn.Module):
@@ -28,18 +31,37 @@ class ViewCodes(nn.Module):
 
     Args:
         views: m.
-        dim: D, width of the features and of each view.
+        dim: width of a code, that of the features it is compared with.
     """
 
     def __init__(self, views: int, dim: int) -> None:
         super().__init__()
         self.codes = nn.Parameter(torch.randn(views, dim) / math.sqrt(dim))
 
-    def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, N, D), (B, N) -> (B, m, D) views and (B, m, N) attention."""
-        scores = (self.codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
-        attention = scores.softmax(dim=2)  # Eq. (7)
-        return attention @ features.masked_fill(~mask[..., None], 0.0), attention  # Eq. (8)
+    def forward(
+        self, features: Tensor, mask: Tensor, values: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Pools a set once for each code.
+
+        Args:
+            features: (B, N, dim) that the codes are compared with.
+            mask: (B, N) bool.
+            values: (B, N, D) that are pooled; the features themselves by default.
+
+        Returns:
+            (B, m, D) views and (B, m, N) attention.
+        """
+        return attend(self.codes, features, mask, values)
+
+
+def attend(
+    codes: Tensor, features: Tensor, mask: Tensor, values: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`ViewCodes.forward` with codes (m, dim)."""
+    values = features if values is None else values
+    scores = (codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
+    attention = scores.softmax(dim=2)  # Eq. (7)
+    return attention @ values.masked_fill(~mask[..., None], 0.0), attention  # Eq. (8)
 
 
 class MVAM(Method):
@@ -53,11 +75,16 @@ class MVAM(Method):
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         learned_temperature: where a learnable temperature of the contrastive loss starts; 0 for
             none, as in Eq. (5).
+        code_space: where codes meet features: "view" after the projection to D, "encoder" before
+            it, where a code has the width of the encoder's features (the paper's section 3.3) and
+            can tell them apart by all of it.
     """
 
     title = "MVAM"
     paper = "Cui et al., arXiv 2402.17237"
     attention_is = "the attention of each view code"
+    views_add_up = True
+    view_scores_are = "what each view adds to the score"
 
     def __init__(
         self,
@@ -67,8 +94,13 @@ class MVAM(Method):
         views: int = 16,
         mlp_dim: int = 0,
         learned_temperature: float = 0.0,
+        code_space: str = "view",
     ) -> None:
         super().__init__()
+        if code_space not in CODE_SPACES:
+            raise ValueError(
+                f'code_space must be one of {", ".join(CODE_SPACES)}, not "{code_space}"'
+            )
         if views < 1:
             raise ValueError(f"views must be 1 or more, not {views}")
         if learned_temperature < 0:
@@ -76,8 +108,10 @@ class MVAM(Method):
         self.row_search = views == 1
         self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
         self.project_text: nn.Module = text_projection(text_dim, embed_dim)
-        self.image_codes = ViewCodes(views, embed_dim)
-        self.text_codes = ViewCodes(views, embed_dim)
+        self.code_space = code_space
+        wide = code_space == "encoder"
+        self.image_codes = ViewCodes(views, image_dim if wide else embed_dim)
+        self.text_codes = ViewCodes(views, text_dim if wide else embed_dim)
         self.log_temperature: nn.Parameter | None = None
         if learned_temperature:
             self.log_temperature = nn.Parameter(torch.tensor(math.log(learned_temperature)))
@@ -88,11 +122,11 @@ class MVAM(Method):
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""
-        return self._join(self.image_codes, self.project_image(features, mask), mask, attention)
+        return self._join(self.image_codes, self.project_image, features, mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_text`."""
-        return self._join(self.text_codes, self.project_text(features), mask, attention)
+        return self._join(self.text_codes, self.project_text, features, mask, attention)
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """What each view adds to the score: (V, B_img, B_txt)."""
@@ -102,11 +136,88 @@ class MVAM(Method):
         """Cosine of the joined views, Eq. (9)."""
         return images.embeddings.flatten(1) @ texts.embeddings.flatten(1).T
 
-    def _join(self, codes: ViewCodes, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        views, maps = codes(features, mask)
+    def inside(
+        self,
+        images: Views,
+        texts: Views | None = None,
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> list[Panel]:
+        """See `Method.inside`: how alike the view codes are, and how widely each attends."""
+        names = view_names(images.embeddings.shape[1])
+        panels = []
+        for side, codes in (("picture", self.image_codes), ("text", self.text_codes)):
+            if len(names) > 1:
+                panels.append(_codes_panel(side, codes.codes, names))
+        spreads = {}
+        for side, views in (("picture", images), ("text", texts)):
+            if views is not None and views.attention is not None:
+                spreads[side] = _spread(views.attention[0])
+        if spreads:
+            panels.append(_spread_panel(spreads, names))
+        return panels
+
+    def _join(
+        self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor, attention: bool
+    ) -> Views:
+        views, maps = self._views(codes, project, features, mask)
         joined = l2_normalize(views.flatten(1)).view_as(views)  # (B, m, D), Eq. (9)
         extras = {"attention": maps} if self.training else {}
         return Views(joined, maps if attention else None, extras)
+
+    def _views(
+        self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Views (B, m, D) and attention (B, m, N).
+
+        A linear map W h + b is applied after pooling: as weights sum to 1, the views are the same,
+        and as b adds the same to every score of a code c, c (W h + b) attends like (W^T c) h. So
+        N x D numbers of each set are never made.
+        """
+        linear = project.linear if isinstance(project, FeatureProjection) else project
+        if isinstance(project, FeatureProjection) and project.mlp is not None:
+            projected = project(features, mask)  # (B, N, D)
+            keys = projected if self.code_space == "view" else features
+            return codes(keys, mask, projected)
+        if self.code_space == "encoder" or not isinstance(linear, nn.Linear):
+            pooled, maps = codes(features, mask)
+        else:
+            pooled, maps = attend(codes.codes @ linear.weight, features, mask)
+        return linear(pooled), maps
+
+
+def _codes_panel(side: str, codes: Tensor, names: tuple[str, ...]) -> Panel:
+    """Cosines of the codes (m, dim) of one side."""
+    unit = l2_normalize(codes)
+    return Panel(
+        "matrix",
+        f"The {side}'s view codes",
+        f"The cosine of every two of the learned codes that ask the {side} (section 3.3, Eq. 7). "
+        "They are the same whatever is asked; codes near 1 ask for the same.",
+        unit @ unit.T,  # (m, m)
+        names,
+        names,
+        limits=(-1.0, 1.0),
+    )
+
+
+def _spread(attention: Tensor) -> Tensor:
+    """Entropy of attention (m, N) in shares of the highest possible, log N: (m,) in 0..1."""
+    highest = math.log(max(2, attention.shape[-1]))
+    return torch.special.entr(attention).sum(dim=-1) / highest
+
+
+def _spread_panel(spreads: dict[str, Tensor], names: tuple[str, ...]) -> Panel:
+    meaning = (
+        "How widely each view looks: the entropy of its attention (Eq. 7), from 0, one element "
+        "alone, to 1, all alike. The diversity loss (section 3.4, Eq. 10) wants views that look at "
+        "few elements, each at others."
+    )
+    values, limits = torch.stack(list(spreads.values())), (0.0, 1.0)  # (S, m)
+    if len(names) > 1:
+        title = "Spread of each view's attention"
+        return Panel("curve", title, meaning, values, tuple(spreads), names, limits=limits)
+    title = "Spread of the attention"
+    return Panel("matrix", title, meaning, values, tuple(spreads), names, limits=limits)
 
 
 class BaseAttention(MVAM):

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from models.layers import cosine_scores, l2_normalize, last_element, masked_mean
 from models.method import Method
+from models.panel import Panel, Settings, view_names
 from models.views import Views
 
 FUSIONS = ("residual", "concat", "local")
@@ -147,6 +148,14 @@ class PVSE(Method):
         _check("similarity", similarity, SIMILARITIES)
         self.match, self.similarity = match, similarity
         self.row_search = match == "max" and similarity == "cosine"
+        self.views_add_up = match == "concat"
+        if match == "concat":
+            self.view_scores_are = "what each view adds to the score"
+        elif similarity == "order":
+            self.view_scores_are = (
+                "minus what the text has and the view lacks, for the text's best view; the highest "
+                "is the score"
+            )
         whole = fusion != "local" or not views
         self.image_global = nn.Linear(image_dim, embed_dim) if whole else None
         self.text_global = LastStates(text_dim, embed_dim, legacy_text) if whole else None
@@ -170,14 +179,47 @@ class PVSE(Method):
         if self.match == "concat":
             together = torch.einsum("ikd,tkd->kit", images.embeddings, texts.embeddings)
             return together / images.embeddings.shape[1]
-        if self.similarity == "order":
-            return order_scores(images.embeddings, texts.embeddings).amax(dim=1)
-        return cosine_scores(images.embeddings, texts.embeddings).amax(dim=1)  # (K, B, B)
+        return self._pairs(images, texts).amax(dim=1)  # (K, B, B)
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """See `Method.score`."""
         scores = self.view_scores(images, texts)
         return scores.sum(dim=0) if self.match == "concat" else scores.amax(dim=0)
+
+    def inside(
+        self,
+        images: Views,
+        texts: Views | None = None,
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> list[Panel]:
+        """See `Method.inside`: the K x K pairs that section 3.4 takes the best of."""
+        if texts is None or images.embeddings.shape[1] == 1:
+            return []
+        pairs = self._pairs(images, texts)[..., 0, 0]  # (K, K)
+        rows, columns = pairs.shape
+        if self.match == "concat":
+            marks = [(view, view) for view in range(rows)]
+            reading = "The score is the mean of the marked ones (section 5.3, No MIL)."
+        else:
+            marks = [divmod(int(pairs.argmax()), columns)]
+            reading = "The marked one, the highest, is the score (section 3.4, MIL)."
+        return [
+            Panel(
+                "matrix",
+                "Every picture view with every text view",
+                f"How well each pair fits. {reading}",
+                pairs,
+                view_names(rows),
+                view_names(columns, "text view"),
+                tuple(marks),
+                None if self.similarity == "order" else (-1.0, 1.0),
+            )
+        ]
+
+    def _pairs(self, images: Views, texts: Views) -> Tensor:
+        """Scores of all view pairs: (K, K, B_img, B_txt)."""
+        pairs = order_scores if self.similarity == "order" else cosine_scores
+        return pairs(images.embeddings, texts.embeddings)
 
     def _embed(
         self,

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from models.gpo import GPO
+from models.gpo import build_pooling, pooling_panels
 from models.layers import FeatureProjection, l2_normalize, single_view, text_projection
 from models.method import Method
+from models.panel import Panel, Settings
 from models.views import Views
 
 
@@ -29,11 +30,15 @@ class VSEInfinity(Method):
         mlp_dim: hidden width of the residual MLP; 0 for none.
         released_gpo: build the poolings as the release does, see `models/gpo.py`.
         pad_statistics: see `FeatureProjection`.
+        pooling: of images: "gpo", or one of the fixed poolings of the paper's Table 1, "mean",
+            "max" and "kmax".
+        text_pooling: of texts, likewise.
+        pool_count: K of "kmax" (20 is best over the paper's grid features).
     """
 
     title = "VSE∞"
     paper = "Chen et al., CVPR 2021"
-    attention_is = "each cell's share of the pooled vector, through GPO's coefficients"
+    attention_is = "each cell's share of the pooled vector, through its pooling's coefficients"
 
     def __init__(
         self,
@@ -43,14 +48,17 @@ class VSEInfinity(Method):
         mlp_dim: int = 0,
         released_gpo: bool = False,
         pad_statistics: bool = False,
+        pooling: str = "gpo",
+        text_pooling: str = "gpo",
+        pool_count: int = 20,
     ) -> None:
         super().__init__()
         self.project_image = FeatureProjection(
             image_dim, embed_dim, mlp_dim, pad_statistics=pad_statistics
         )
         self.project_text: nn.Module = text_projection(text_dim, embed_dim)
-        self.pool_image = GPO.build(released_gpo)
-        self.pool_text = GPO.build(released_gpo)
+        self.pool_image = build_pooling(pooling, pool_count, released=released_gpo)
+        self.pool_text = build_pooling(text_pooling, pool_count, released=released_gpo)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""
@@ -62,3 +70,12 @@ class VSEInfinity(Method):
         """See `Method.encode_text`."""
         pooled, shares = self.pool_text(self.project_text(features), mask, shares=attention)
         return single_view(l2_normalize(pooled), shares)
+
+    def inside(
+        self,
+        images: Views,
+        texts: Views | None = None,
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> list[Panel]:
+        """See `Method.inside`: the pooling coefficients of both sides, section 5.3."""
+        return pooling_panels(images, texts, {"picture": self.pool_image}, {"text": self.pool_text})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -50,7 +52,7 @@ class Stack(nn.Module):
 
     def __init__(self, data: dict[str, Tensor], *, images: bool, texts: bool) -> None:
         super().__init__()
-        dims = {"embed_dim": 4, "mlp_dim": 2, "image_dim": 2, "text_dim": 4}
+        dims: dict[str, Any] = {"embed_dim": 4, "mlp_dim": 2, "image_dim": 2, "text_dim": 4}
         if images:
             embed_dim, image_dim = data["img_enc.fc.weight"].shape
             mlp_dim = len(data["img_enc.mlp.layers.0.bias"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from models.gpo import GPO
+from models.gpo import GPO, build_pooling
 from tests import reference
 
 
@@ -90,6 +92,34 @@ def test_shares_add_up_to_the_squared_length() -> None:
             if order[k, i] == n
         )
         assert float(shares[0, n]) == pytest.approx(part / float(pooled.square().sum()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("mean", lambda x: x.mean(dim=0)),
+        ("max", lambda x: x.amax(dim=0)),
+        ("kmax", lambda x: x.topk(min(2, len(x)), dim=0).values.mean(dim=0)),
+    ],
+)
+def test_fixed_poolings_by_rank(kind: str, expected: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    features = torch.randn(3, 5, 4)
+    mask = torch.arange(5) < torch.tensor([5, 1, 3])[:, None]
+    pooling = build_pooling(kind, 2, released=False)
+    pooled, _ = pooling(features, mask)
+    for b in range(3):
+        torch.testing.assert_close(pooled[b], expected(features[b, mask[b]]))
+    assert not list(pooling.parameters())
+    assert not pooling.state_dict()
+
+
+def test_poolings_by_name() -> None:
+    assert isinstance(build_pooling("gpo", 20, released=True), GPO)
+    with pytest.raises(ValueError, match="pooling must be one of gpo, mean, max, kmax, not"):
+        build_pooling("median", 20, released=False)
+    with pytest.raises(ValueError, match="pool_count must be 1 or more, not 0"):
+        build_pooling("kmax", 0, released=False)
 
 
 @pytest.mark.parametrize(

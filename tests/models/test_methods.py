@@ -13,6 +13,8 @@ SIZES = torch.tensor([9, 1, 4])
 # what a method can be besides its default
 VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("vse_infty", {"released_gpo": True, "mlp_dim": 8, "pad_statistics": True}),
+    ("vse_infty", {"pooling": "kmax", "pool_count": 3, "text_pooling": "max"}),
+    ("vse_infty", {"pooling": "mean"}),
     ("mv_vse", {"aggregator": "mean", "views": 2}),
     ("mv_vse", {"aggregator": "released"}),
     ("mv_vse", {"own_projections": True}),

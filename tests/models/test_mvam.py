@@ -38,6 +38,21 @@ def test_score_is_the_cosine_of_the_joined_views(features: torch.Tensor) -> None
     torch.testing.assert_close(parts.sum(dim=0), method.score(images, texts))
 
 
+def test_codes_may_meet_the_features_before_the_projection(features: torch.Tensor) -> None:
+    method = MVAM(8, 8, 5, views=3, code_space="encoder")
+    views = method.encode_image(features, MASK, attention=True)
+    assert views.attention is not None
+    for b in range(2):
+        real = features[b, MASK[b]]
+        raw, weights = reference.attend(method.image_codes.codes, real)
+        torch.testing.assert_close(views.attention[b][:, MASK[b]], weights, rtol=1e-5, atol=1e-6)
+        pooled = method.project_image(raw[None], torch.ones(1, 3, dtype=torch.bool))[0]
+        expected = pooled / pooled.norm()
+        torch.testing.assert_close(views.embeddings[b], expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="code_space must be one of view, encoder"):
+        MVAM(8, 8, code_space="pixel")
+
+
 def test_the_default_makes_the_papers_vector(features: torch.Tensor) -> None:
     assert MVAM(8, 8).encode_image(features, MASK).embeddings.flatten(1).shape == (2, 1024)
     assert BaseAttention(8, 8).encode_image(features, MASK).embeddings.shape == (2, 1, 1024)

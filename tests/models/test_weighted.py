@@ -1,0 +1,125 @@
+"""The view lens: what a score becomes when views count less, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import models
+from models import Method, Views
+from models.avse import AVSE
+from models.mvam import MVAM
+from models.pvse import PVSE
+from tests import reference
+from tests.models.test_methods import CASES
+
+IMAGE_DIM, TEXT_DIM = 24, 16
+
+
+@pytest.fixture(params=CASES, ids=lambda case: " ".join([case[0], *map(str, case[1].values())]))
+def method(request: pytest.FixtureRequest) -> Method:
+    torch.manual_seed(3)
+    name, arguments = request.param
+    return models.build(name, IMAGE_DIM, TEXT_DIM, {"embed_dim": 16, **arguments}).eval()
+
+
+def encoded(method: Method) -> tuple[Views, Views]:
+    torch.manual_seed(5)
+    whole = torch.ones(4, 9, dtype=torch.bool)
+    with torch.no_grad():
+        images = method.encode_image(torch.randn(4, 9, IMAGE_DIM), whole, attention=True)
+        return images, method.encode_text(torch.randn(4, 9, TEXT_DIM), whole)
+
+
+@torch.no_grad()
+def test_all_weights_at_one_change_nothing(method: Method) -> None:
+    images, texts = encoded(method)
+    same = method.weighted(images, torch.ones(images.embeddings.shape[1]))
+    assert torch.equal(method.score(same, texts), method.score(images, texts))
+    assert same.attention is not None
+    assert images.attention is not None
+    assert torch.equal(same.attention, images.attention)
+
+
+@torch.no_grad()
+def test_views_switched_off_are_as_if_they_had_never_been(method: Method) -> None:
+    images, texts = encoded(method)
+    count = images.embeddings.shape[1]
+    weights = (torch.arange(count) % 2 == 0).float()  # every second view is off
+    scores = method.score(method.weighted(images, weights), texts)
+    stays = weights.bool()
+    if method.views_add_up:
+        expected = method.view_scores(images, texts)[stays].sum(dim=0)
+    else:
+        expected = method.score(Views(images.embeddings[:, stays]), texts)
+    torch.testing.assert_close(scores, expected)
+
+
+@torch.no_grad()
+def test_a_weight_multiplies_the_cosines_of_its_view(method: Method) -> None:
+    images, texts = encoded(method)
+    count = images.embeddings.shape[1]
+    weights = torch.linspace(0.2, 0.9, count)
+    scores = method.score(method.weighted(images, weights), texts)
+    for i in range(4):
+        for t in range(4):
+            pairs = images.embeddings[i] @ texts.embeddings[t].T  # (V, W)
+            if method.views_add_up:
+                parts = method.view_scores(images, texts)[:, i, t]
+                assert float(scores[i, t]) == pytest.approx(float(weights @ parts), abs=1e-5)
+            elif method.row_search:
+                best = max(float(w * pair.max()) for w, pair in zip(weights, pairs, strict=True))
+                assert float(scores[i, t]) == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 0.0, 1.0], [0.5, 1.0, 0.25]])
+@torch.no_grad()
+def test_blocks_are_matched_among_those_that_stay(weights: list[float]) -> None:
+    torch.manual_seed(1)
+    method = AVSE(10, 8, 8, block_dim=4, views=3)
+    assert method.dustbin is not None
+    method.dustbin.data.fill_(0.2)
+    images, texts = torch.randn(2, 3, 8), torch.randn(2, 1, 8)
+    views = Views(method._unit_blocks(images)), Views(method._unit_blocks(texts))
+    scores = method.score(method.weighted(views[0], torch.tensor(weights)), views[1])
+    for i in range(2):
+        for t in range(2):
+            rows = [
+                [w * float(torch.cosine_similarity(a, b, dim=0)) for b in texts[t].view(-1, 4)]
+                for view, w in zip(images[i], weights, strict=True)
+                if w
+                for a in view.view(-1, 4)
+            ]
+            plan = reference.sinkhorn(torch.tensor(rows), 0.2, 20)
+            expected = sum(max(plan[r][c] for r in range(len(rows))) for c in range(2))
+            assert float(scores[i, t]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_methods_that_add_views_keep_them_in_their_places() -> None:
+    for method in (
+        MVAM(IMAGE_DIM, TEXT_DIM, 4, views=3),
+        PVSE(IMAGE_DIM, TEXT_DIM, match="concat"),
+    ):
+        images, _ = encoded(method.eval())
+        weights = torch.zeros(images.embeddings.shape[1])
+        weights[1] = 0.5
+        thinned = method.weighted(images, weights)
+        assert thinned.embeddings.shape == images.embeddings.shape
+        torch.testing.assert_close(thinned.embeddings[:, 1], images.embeddings[:, 1] / 2)
+        assert not thinned.embeddings[:, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([0.0, 0.0], "every view is switched off; leave at least one on"),
+        ([1.0], "2 views need 2 weights"),
+        ([1.0, 1.5], "a view's weight must be 0 to 1"),
+        ([1.0, -0.5], "a view's weight must be 0 to 1"),
+        ([1.0, float("nan")], "a view's weight must be 0 to 1"),
+    ],
+)
+def test_nonsense_is_refused(weights: list[float], message: str) -> None:
+    for method in (PVSE(8, 8, 4), MVAM(8, 8, 4, views=2)):
+        with pytest.raises(ValueError, match=message):
+            method.weighted(Views(torch.randn(1, 2, 4)), torch.tensor(weights))
