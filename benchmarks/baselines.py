@@ -6,6 +6,8 @@ formulate it; tests hold the two to the same numbers.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -146,8 +148,8 @@ def plain_method(method: Method) -> Method:
     plain: dict[type[Method], type[Method]] = {MVVSE: PlainMVVSE, AVSE: PlainAVSE}
     method.__class__ = plain.get(type(method), type(method))
     if isinstance(method, VSEInfinity | AVSE):
-        method.pool_image = PlainGPO(method.pool_image)  # type: ignore[assignment]
-        method.pool_text = PlainGPO(method.pool_text)  # type: ignore[assignment]
+        method.pool_image = PlainGPO(cast(GPO, method.pool_image))  # type: ignore[assignment]
+        method.pool_text = PlainGPO(cast(GPO, method.pool_text))  # type: ignore[assignment]
     elif isinstance(method, MVVSE):
         pools = [PlainGPO(pool) for pool in method.pool_image if isinstance(pool, GPO)]
         method.pool_image = nn.ModuleList(pools)

@@ -21,17 +21,21 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW with steps or a cosine, as a share of the base learning rate.
+    """AdamW, and how its learning rate falls from the base rate.
 
     Attributes:
         learning_rate: base rate of AdamW.
         weight_decay: AdamW's decoupled weight decay.
         clip_norm: largest norm of the whole gradient (2.0 in the releases of the five papers).
         schedule: "step" multiplies the rate by `decay` at each epoch of `decay_epochs`; "cosine"
-            lets it fall to 0 over all steps.
+            lets it fall to 0 over all steps; "plateau" multiplies it by `decay` whenever the
+            validation rsum has not risen for `plateau_epochs`.
         decay_epochs: epochs (counted from 0) at which the rate drops.
         decay: the factor of each drop.
+        plateau_epochs: see `schedule`.
         warmup_steps: steps over which the rate rises linearly from 0.
+        amsgrad: keep the largest second moment (Reddi et al., ICLR 2018); with weight decay 0 this
+            is PVSE's optimizer.
     """
 
     learning_rate: float = 5e-4
@@ -40,7 +44,9 @@ class OptimizerConfig:
     schedule: str = "step"
     decay_epochs: tuple[int, ...] = (15,)
     decay: float = 0.1
+    plateau_epochs: int = 10
     warmup_steps: int = 0
+    amsgrad: bool = False
 
     def __post_init__(self) -> None:
         """Refuses rates, decays and schedules that make no sense."""
@@ -51,29 +57,37 @@ class OptimizerConfig:
         _require(self.clip_norm > 0, "optimizer.clip_norm", self.clip_norm, "above 0")
         _require(0 < self.decay <= 1, "optimizer.decay", self.decay, "0 to 1")
         _require(self.warmup_steps >= 0, "optimizer.warmup_steps", self.warmup_steps, "0 or more")
-        known = ("step", "cosine")
-        _require(self.schedule in known, "optimizer.schedule", self.schedule, " or ".join(known))
+        _require(
+            self.plateau_epochs >= 1, "optimizer.plateau_epochs", self.plateau_epochs, "1 or more"
+        )
+        known = ("step", "cosine", "plateau")
+        _require(self.schedule in known, "optimizer.schedule", self.schedule, ", ".join(known))
 
 
 @dataclass(frozen=True)
 class TextConfig:
-    """The word-level tokenizer and the BiGRU.
+    """The word-level tokenizer and the text encoder.
 
     Attributes:
+        arch: a key of `models.backbones.TEXT_ENCODERS`; what follows is the BiGRU's.
         word_dim: width of a word's embedding (300 in the papers).
         hidden_dim: width of a word's contextual feature (1,024 in the papers).
         dropout: applied to word embeddings.
         min_count: words seen less often in the training captions become [UNK].
         unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
         directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
+        vectors: text file of pre-trained word vectors, such as GloVe's, that word embeddings start
+            from (`training/vectors.py`); empty for random ones.
     """
 
+    arch: str = "bigru"
     word_dim: int = 300
     hidden_dim: int = 1024
     dropout: float = 0.0
     min_count: int = 1
     unknown_rate: float = 0.0
     directions: int = 2
+    vectors: str = ""
 
     def __post_init__(self) -> None:
         """Refuses sizes below 1, rates outside [0, 1) and other numbers of directions."""
@@ -92,8 +106,8 @@ class TrainConfig:
         method: a key of `models.METHODS`.
         arguments: the method's own arguments (see its class).
         objective: the objective's own arguments (see `training/objectives.py`).
-        data: folder with the splits `train` and `val`.
-        backbone: run folder of the frozen image encoder.
+        data: folder with the splits `train` and `val`, see `datasets.load_split`.
+        backbone: run folder of the frozen image encoder; not read where `data` holds features.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
@@ -101,6 +115,7 @@ class TrainConfig:
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
         patience: stop after so many epochs without a better validation rsum.
+        validate_every: epochs from one validation to the next; the last epoch always has one.
         precision: "fp32", "bf16" (a gain on GPUs, and on CPUs that compute in it) or "fp16", which
             needs a GPU.
         seed: of weights, batches and augmentation.
@@ -119,6 +134,7 @@ class TrainConfig:
     size_augmentation: float = 0.2
     feature_dropout: float = 0.0
     patience: int = 5
+    validate_every: int = 1
     precision: str = "fp32"
     seed: int = 0
     train_images: int = 0
@@ -128,6 +144,8 @@ class TrainConfig:
         _require(self.epochs >= 1, "epochs", self.epochs, "1 or more")
         _require(self.batch_size >= 2, "batch_size", self.batch_size, "2 or more")
         _require(self.patience >= 1, "patience", self.patience, "1 or more")
+        rare = 1 <= self.validate_every <= self.patience
+        _require(rare, "validate_every", self.validate_every, f"1 to patience ({self.patience})")
         _require(self.train_images >= 0, "train_images", self.train_images, "0 or more")
         for name in ("size_augmentation", "feature_dropout"):
             _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "0 to 1")
@@ -194,7 +212,7 @@ def load_recipe(kind: type[C], name: str, changes: list[str] | None = None) -> C
         raise FileNotFoundError(f'there is no recipe "{name}"; choose one of {", ".join(there)}')
     values = tomllib.loads(path.read_text("utf-8"))
     for change in changes or []:
-        _apply(values, change)
+        apply_change(values, change)
     return from_values(kind, values)
 
 
@@ -236,7 +254,16 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     return value
 
 
-def _apply(values: dict[str, Any], change: str) -> None:
+def apply_change(values: dict[str, Any], change: str) -> None:
+    """Replaces one value of nested dictionaries, in place.
+
+    Args:
+        values: what a recipe holds.
+        change: "dotted.name=value", see `load_recipe`.
+
+    Raises:
+        ValueError: it is not of that form, or goes into a single value.
+    """
     name, equals, text = change.partition("=")
     if not equals or not name.strip():
         raise ValueError(f'--set needs name=value, for example "epochs=3", not "{change}"')

@@ -11,7 +11,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training.features import cached_features
+from training.features import cached_features, has_summary
+from training.precomputed import is_precomputed, load_precomputed
 from training.scenes.store import load_scenes
 from training.tokenizer import PAD_ID, UNKNOWN_ID
 
@@ -53,11 +54,13 @@ class CaptionedFeatures:
         features: (N_img, n, d) float16.
         captions: N_txt texts.
         image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
+        summary_token: the first of an image's n features sums up the others ([CLS]).
     """
 
     features: np.ndarray
     captions: list[str]
     image_of: np.ndarray
+    summary_token: bool = False
 
     def __post_init__(self) -> None:
         """Refuses features that disagree with the captions."""
@@ -71,21 +74,30 @@ class CaptionedFeatures:
 
 
 def load_split(data: Path, split: str, backbone: Path, limit: int = 0) -> CaptionedFeatures:
-    """Captions of a scenes split with the features of a frozen image encoder.
+    """Captions of a split with the features of a frozen image encoder.
 
     Args:
-        data: folder that holds the split.
+        data: folder that holds the split: rendered scenes, or captions with ready-made features
+            (`training/precomputed.py`).
         split: "train", "val" or "test".
-        backbone: run folder of the image encoder.
+        backbone: run folder of the image encoder; not read where the features are ready-made.
         limit: use only the first so many images; 0 for all.
     """
+    if is_precomputed(data):
+        return CaptionedFeatures(*load_precomputed(data, split, limit))
+    if not (data / split).is_dir():
+        raise FileNotFoundError(
+            f'{data} holds neither a rendered split "{split}" (python -m training.scenes makes it) '
+            "nor ready-made features (train_ims.npy and so on, see training/precomputed.py)"
+        )
     scenes = load_scenes(data / split).scenes
     features = cached_features(data / split, backbone)
     if limit:
         scenes, features = scenes[:limit], features[:limit]
     captions = [caption.text for scene in scenes for caption in scene.captions]
     counts = [len(scene.captions) for scene in scenes]
-    return CaptionedFeatures(features, captions, np.repeat(np.arange(len(scenes)), counts))
+    rows = np.repeat(np.arange(len(scenes)), counts)
+    return CaptionedFeatures(features, captions, rows, has_summary(backbone))
 
 
 class TokenTable:

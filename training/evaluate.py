@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -22,6 +24,8 @@ from export.gallery import GalleryInfo
 from export.pack import load_gallery, resolve, update_metrics
 from export.runtime import Runtime
 from training.evaluator import (
+    CAPTIONS_AT_ONCE,
+    IMAGES_AT_ONCE,
     CaptionedImages,
     image_features,
     mentioned_cells,
@@ -75,6 +79,26 @@ class _Masks(Sequence[np.ndarray]):
 
     def __getitem__(self, index: int) -> np.ndarray:  # type: ignore[override]
         return np.asarray(Image.open(self.paths[index]).convert("L"))
+
+
+class _Steps:
+    """Tells how far the measurement is, on stderr, if it was asked to: one JSON object a line.
+
+    {"done": 33, "total": 53, "doing": "vsepp"}: steps done, of how many, and whose the last one was
+    ("pictures", or what a row of the table is called).
+    """
+
+    def __init__(self, asked: bool, data: CaptionedImages, methods: int, rows: int) -> None:
+        self.asked = asked
+        each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
+        self.total = math.ceil(len(data.images) / IMAGES_AT_ONCE) + methods * each + rows
+        self.done = 0
+
+    def __call__(self, doing: str) -> None:
+        self.done += 1
+        step = {"done": self.done, "total": self.total, "doing": doing}
+        if self.asked:
+            print(json.dumps(step), file=sys.stderr, flush=True)
 
 
 def from_pack(pack: Path, split: str) -> CaptionedImages:
@@ -150,6 +174,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="also write the metrics to this file")
     said = "store the metrics in the pack, those of ensembles excepted"
     parser.add_argument("--write", action="store_true", help=said)
+    said = "say on stderr, one JSON object a line, how far it is"
+    parser.add_argument("--progress", action="store_true", help=said)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     return parser
 
@@ -162,16 +188,21 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     pairs = [_pair(text) for text in options.compare]
     asked = [*names, *chain.from_iterable(pairs)]
     parts = _parts(asked, pack, list(runtime.info.methods))
-    features = image_features(runtime, data)
+    tell = _Steps(options.progress, data, len(parts), len(names))
+    features = image_features(runtime, data, tell if options.progress else None)
     covered = mentioned_cells(runtime, data) if options.views else None
     scores, seen = {}, {}
     for part in parts:
-        views = split_views(runtime, part, data, features, attention=options.views)
+        views = split_views(runtime, part, data, features, options.views, tell)
         scores[part] = score_matrix(runtime.methods[part], *views)
+        tell(part)
         if options.views and part in names:
             seen[part] = view_metrics(runtime, part, data, views, covered)
     scores |= {name: ensemble_scores(scores, name) for name in asked if name not in scores}
-    rows = {n: score_metrics(scores[n], data, options.folds) | seen.get(n, {}) for n in names}
+    rows = {}
+    for name in names:
+        rows[name] = score_metrics(scores[name], data, options.folds) | seen.get(name, {})
+        tell(name)
     print_table(rows)
     if options.views:
         print_views(seen)

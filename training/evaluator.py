@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,10 @@ from training.faithfulness import SeenObjects, faithfulness, mentioned_shares
 from training.metrics import folded_metrics, relevance_metrics, retrieval_metrics
 from training.scoring import score_matrix
 from training.statistics import view_statistics, winning_views
+
+IMAGES_AT_ONCE = 32
+CAPTIONS_AT_ONCE = 256
+Tell = Callable[[str], None]  # told what was just done, after every step
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,22 @@ class CaptionedImages:
     objects: SeenObjects | None = None
 
 
-def image_features(runtime: Runtime, data: CaptionedImages) -> torch.Tensor:
-    """Features (N_img, N, d) of all pictures, through the pack's ONNX encoder."""
-    parts = []
-    for start in tqdm(range(0, len(data.images), 32), desc="images", mininterval=1):
-        stop = min(start + 32, len(data.images))
+def image_features(
+    runtime: Runtime, data: CaptionedImages, tell: Tell | None = None
+) -> torch.Tensor:
+    """Features (N_img, N, d) of all pictures, through the pack's ONNX encoder.
+
+    Args:
+        runtime: a loaded pack.
+        data: whose pictures.
+        tell: told of every batch; without it, a bar is drawn.
+    """
+    parts, starts = [], range(0, len(data.images), IMAGES_AT_ONCE)
+    for start in tqdm(starts, desc="images", mininterval=1, disable=tell is not None):
+        stop = min(start + IMAGES_AT_ONCE, len(data.images))
         parts.append(runtime.image_features([data.images[i] for i in range(start, stop)]))
+        if tell is not None:
+            tell("pictures")
     return torch.cat(parts)
 
 
@@ -56,6 +70,7 @@ def split_views(
     data: CaptionedImages,
     features: torch.Tensor,
     attention: bool = False,
+    tell: Tell | None = None,
 ) -> tuple[Views, Views]:
     """Views of all images and of all captions as the pack ships: ONNX encoders, torch heads.
 
@@ -65,11 +80,14 @@ def split_views(
         data: what to encode.
         features: `image_features` of the same data.
         attention: also compute the images' maps (N_img, V, N).
+        tell: told of every batch of captions.
     """
-    texts = [
-        runtime.text_views(data.captions[start : start + 256], method).embeddings
-        for start in range(0, len(data.captions), 256)
-    ]
+    texts = []
+    for start in range(0, len(data.captions), CAPTIONS_AT_ONCE):
+        batch = data.captions[start : start + CAPTIONS_AT_ONCE]
+        texts.append(runtime.text_views(batch, method).embeddings)
+        if tell is not None:
+            tell(method)
     return runtime.image_views(features, method, attention), Views(torch.cat(texts))
 
 

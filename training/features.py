@@ -44,6 +44,12 @@ def load_backbone(folder: Path) -> tuple[torch.nn.Module, dict[str, Any]]:
     return encoder.eval(), about
 
 
+def has_summary(backbone: Path) -> bool:
+    """Whether the features of a run folder's image encoder begin with a summary ([CLS])."""
+    _, about = load_tensors(backbone / BEST)
+    return IMAGE_ENCODERS[about["arch"]].summary_token
+
+
 def cached_features(split: Path, backbone: Path) -> np.ndarray:
     """Features of a split's pictures, computed once for each image encoder and kept beside them.
 

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from training.config import TrainConfig, load_recipe
-from training.datasets import load_split
+from training.datasets import CaptionedFeatures, load_split
 from training.features import file_sha256
+from training.precomputed import is_precomputed
 from training.runs import BEST
 from training.trainer import Trainer
 
 
-def build_trainer(config: TrainConfig, out: Path, *, resume: bool) -> Trainer:
-    """Loads what a configuration names and puts it into a trainer."""
+def build_trainer(
+    config: TrainConfig,
+    out: Path,
+    *,
+    resume: bool,
+    load: Callable[[Path, str, Path, int], CaptionedFeatures] = load_split,
+) -> Trainer:
+    """Loads what a configuration names and puts it into a trainer.
+
+    Args:
+        config: what to train.
+        out: run folder.
+        resume: go on with the run in `out`.
+        load: loads a split, as `load_split` does; several trainers can share one that remembers.
+    """
     data, backbone = Path(config.data), Path(config.backbone)
-    train = load_split(data, "train", backbone, config.train_images)
-    val = load_split(data, "val", backbone)
-    sha = file_sha256(backbone / BEST)
+    train = load(data, "train", backbone, config.train_images)
+    val = load(data, "val", backbone, 0)
+    sha = "" if is_precomputed(data) else file_sha256(backbone / BEST)
     return Trainer(config, train, val, out, backbone_sha256=sha, resume=resume)
 
 

@@ -6,6 +6,8 @@ import math
 import os
 import sys
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from tqdm import tqdm
 
 import models
 from models import Method, Views
-from models.backbones import TEXT_ENCODERS
+from models.backbones import TEXT_ENCODERS, BiGRUTextEncoder
 from models.layers import drop_elements
 from models.views import lengths_to_mask
 from training.config import TrainConfig, to_values
@@ -29,19 +31,35 @@ from training.objectives import build_objective
 from training.runs import RunFolder, hardware, write_text
 from training.scoring import score_matrix
 from training.tokenizer import build_tokenizer
+from training.vectors import load_vectors
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Pair(nn.Module):
-    """A method with its text encoder: what one run trains, as one module for DDP."""
+    """A method with its text encoder: what one run trains, as one module for DDP.
 
-    def __init__(self, method: Method, text_encoder: nn.Module, config: TrainConfig) -> None:
+    Args:
+        method: the heads and the score.
+        text_encoder: gives their text features.
+        config: says how much is dropped in training.
+        image_summary: an image's first feature is a summary ([CLS]), which is never dropped.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        text_encoder: BiGRUTextEncoder,
+        config: TrainConfig,
+        *,
+        image_summary: bool = False,
+    ) -> None:
         super().__init__()
         self.method = method
         self.text_encoder = text_encoder
         self.size_augmentation = config.size_augmentation
         self.feature_dropout = config.feature_dropout
+        self.image_summary = image_summary
 
     def forward(
         self, features: Tensor, mask: Tensor, ids: Tensor, lengths: Tensor
@@ -51,8 +69,9 @@ class Pair(nn.Module):
         spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         if self.training:
             features = F.dropout(features, self.feature_dropout)
-            mask = drop_elements(mask, self.size_augmentation)
-            spoken = drop_elements(spoken, self.size_augmentation)
+            rate, text_summary = self.size_augmentation, self.text_encoder.summary_token
+            mask = drop_elements(mask, rate, keep_first=self.image_summary)
+            spoken = drop_elements(spoken, rate, keep_first=text_summary)
         return self.method.encode_image(features, mask), self.method.encode_text(words, spoken)
 
 
@@ -97,6 +116,7 @@ class Trainer:
             self.pair.parameters(),
             lr=config.optimizer.learning_rate,
             weight_decay=config.optimizer.weight_decay,
+            amsgrad=config.optimizer.amsgrad,
             fused=True,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
@@ -107,6 +127,7 @@ class Trainer:
             "step": 0,
             "best": -1.0,
             "best_epoch": 0,
+            "drops": [],
         }
         if self.rank:
             torch.manual_seed(config.seed + 7919 * self.rank)  # its own draw of dropped elements
@@ -123,10 +144,21 @@ class Trainer:
             "hidden_dim": config.text.hidden_dim,
             "directions": config.text.directions,
         }
-        encoder = TEXT_ENCODERS["bigru"](**self.text_arguments, dropout=config.text.dropout)
+        if config.text.arch not in TEXT_ENCODERS:
+            known = ", ".join(TEXT_ENCODERS)
+            raise ValueError(f'text.arch must be one of {known}, not "{config.text.arch}"')
+        encoder = TEXT_ENCODERS[config.text.arch](
+            **self.text_arguments, dropout=config.text.dropout
+        )
+        if config.text.vectors:
+            words = self.tokenizer.get_vocab()
+            rows, vectors = load_vectors(Path(config.text.vectors), words, config.text.word_dim)
+            with torch.no_grad():
+                encoder.embed.weight[rows] = vectors
         width = self.train.features.shape[2]
         method = models.build(config.method, width, encoder.dim, config.arguments)
-        return Pair(method, encoder, config)
+        _refuse_without_summary(config.method, method, self.train, encoder)
+        return Pair(method, encoder, config, image_summary=self.train.summary_token)
 
     def fit(self) -> dict[str, float]:
         """Trains until the last epoch or until patience runs out.
@@ -139,24 +171,37 @@ class Trainer:
                 break
             began = time.perf_counter()
             terms = self._epoch(epoch)
-            metrics = self.validate()
+            due = (epoch + 1) % self.config.validate_every == 0 or epoch + 1 == self.config.epochs
+            metrics = self.validate() if due else {}
             self._finish_epoch(epoch, terms, metrics, time.perf_counter() - began)
         best: dict[str, float] = self.progress["metrics"]
         return best
+
+    def step_milliseconds(self, steps: int = 15) -> float:
+        """What a training step takes: the median of some; they change the weights.
+
+        On a CPU it is the time that all threads computed, which a busy machine does not lengthen.
+        """
+        clock = time.perf_counter if self.device.type == "cuda" else time.process_time
+        self.pair.train()
+        spans = []
+        for batch in islice(self._batches(self.config.epochs), steps):
+            began = clock()
+            self._step(batch.to(self.device), self.config.epochs)
+            spans.append(clock() - began)
+        return 1000 * float(np.median(spans))
+
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        config = self.config
+        seed, rate = (config.seed, epoch), config.text.unknown_rate
+        return batches(self.train, self.train_table, config.batch_size, seed, rate)
 
     def _epoch(self, epoch: int) -> dict[str, float]:
         config = self.config
         steps = len(self.train.captions) // config.batch_size
         totals: dict[str, float] = {}
         self.pair.train()
-        stream = batches(
-            self.train,
-            self.train_table,
-            config.batch_size,
-            (config.seed, epoch),
-            config.text.unknown_rate,
-        )
-        quiet = self.rank > 0
+        stream, quiet = self._batches(epoch), self.rank > 0
         title = f"{config.method} epoch {epoch + 1}/{config.epochs}"
         with tqdm(stream, desc=title, total=steps, mininterval=2, disable=quiet) as bar:
             for batch in bar:
@@ -204,15 +249,22 @@ class Trainer:
         if o.schedule == "cosine":
             share = self.progress["step"] / (steps * self.config.epochs)
             rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+        elif o.schedule == "plateau":
+            rate *= o.decay ** len(self.progress["drops"])
         else:
             rate *= o.decay ** sum(epoch >= e for e in o.decay_epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         return rate
 
-    @torch.inference_mode()
     def validate(self) -> dict[str, float]:
         """Retrieval metrics on the validation split."""
+        scores = score_matrix(self.pair.method, *self.validation_views())
+        return retrieval_metrics(scores, self.val.image_of)
+
+    @torch.inference_mode()
+    def validation_views(self) -> tuple[Views, Views]:
+        """Views of all images and of all texts of the validation split, as the weights are now."""
         self.pair.eval()
         method = self.pair.method
         images, texts = [], []
@@ -227,26 +279,26 @@ class Trainer:
             words = self.pair.text_encoder(ids.to(self.device), lengths.to(self.device))
             spoken = lengths_to_mask(lengths, ids.shape[1]).to(self.device)
             texts.append(method.encode_text(words, spoken).embeddings)
-        scores = score_matrix(method, Views(torch.cat(images)), Views(torch.cat(texts)))
-        return retrieval_metrics(scores, self.val.image_of)
+        return Views(torch.cat(images)), Views(torch.cat(texts))
 
     def _finish_epoch(
         self, epoch: int, terms: dict[str, float], metrics: dict[str, float], seconds: float
     ) -> None:
         if not math.isfinite(terms["loss"]):
             raise ValueError("the loss is not finite; lower optimizer.learning_rate")
-        better = metrics["rsum"] > self.progress["best"]
+        better = metrics.get("rsum", -math.inf) > self.progress["best"]
         self.progress["epoch"] = epoch + 1
         if better:
             self.progress |= {"best": metrics["rsum"], "best_epoch": epoch, "metrics": metrics}
+        last = max([self.progress["best_epoch"], *self.progress["drops"]])
+        if epoch - last >= self.config.optimizer.plateau_epochs:
+            self.progress["drops"].append(epoch)  # which the schedule "plateau" goes by
         if self.rank:
             return
         shown = {name: round(value, 2) for name, value in metrics.items()}
         self.run.log({"epoch": epoch, **terms, **shown, "seconds": round(seconds, 1)})
-        print(
-            f"epoch {epoch + 1}: loss {terms['loss']:.3f}, val rsum {shown['rsum']}",
-            file=sys.stderr,
-        )
+        reached = f", val rsum {shown['rsum']}" if shown else ""
+        print(f"epoch {epoch + 1}: loss {terms['loss']:.3f}{reached}", file=sys.stderr)
         if better:
             self._save_best(epoch, metrics)
         self.run.save_last(self.pair, self.optimizer, self.progress)
@@ -260,7 +312,7 @@ class Trainer:
             "arguments": self.config.arguments,
             "image_dim": self.train.features.shape[2],
             "text_dim": self.pair.text_encoder.dim,
-            "text_encoder": {"arch": "bigru", "arguments": self.text_arguments},
+            "text_encoder": {"arch": self.config.text.arch, "arguments": self.text_arguments},
             "config": to_values(self.config),
             "backbone_sha256": self.backbone_sha256,
             "tokenizer_sha256": file_sha256(tokenizer),
@@ -270,6 +322,22 @@ class Trainer:
             "hardware": hardware(),
         }
         self.run.save_best(self.pair.state_dict(), about)
+
+
+def _refuse_without_summary(
+    name: str, method: Method, images: CaptionedFeatures, encoder: BiGRUTextEncoder
+) -> None:
+    """A method that reads a [CLS] element is no use where another element stands in its place."""
+    if not method.summary_token:
+        return
+    sides = {"image": images.summary_token, "text": encoder.summary_token}
+    lacking = [side for side, has in sides.items() if not has]
+    if lacking:
+        raise ValueError(
+            f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
+            f"{' and the '.join(lacking)} encoder puts none there; use encoders whose "
+            "summary_token is True, or choose a method that pools the whole set"
+        )
 
 
 def _join_processes() -> tuple[int, int]:
