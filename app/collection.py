@@ -80,6 +80,18 @@ class Collection:
         return tuple((text, p.image_id) for p in self.pictures for text in p.captions)
 
     @cached_property
+    def facts(self) -> dict[str, dict[str, frozenset[int]]]:
+        """Each fact with its values, in the alphabet's order, and the pictures that have each."""
+        found: dict[str, dict[str, set[int]]] = {}
+        for picture in self.pictures:
+            for fact, value in picture.facts.items():
+                found.setdefault(fact, {}).setdefault(value, set()).add(picture.image_id)
+        return {
+            fact: {value: frozenset(values[value]) for value in sorted(values)}
+            for fact, values in found.items()
+        }
+
+    @cached_property
     def relevant(self) -> dict[str, frozenset[int]]:
         """For each caption, the ids of all pictures that are known to satisfy it."""
         found: dict[str, frozenset[int]] = {}

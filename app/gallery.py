@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Literal, NamedTuple
 
 import faiss
@@ -100,13 +101,16 @@ class Gallery:
             self._buffer[before:after] = rows
             self._ids.extend(ids)
 
-    def search(self, query: Views, k: int, method: Method) -> list[Match]:
+    def search(
+        self, query: Views, k: int, method: Method, only: AbstractSet[int] | None = None
+    ) -> list[Match]:
         """The k best items, best first; ties in the order of adding.
 
         Args:
             query: (1, W, D) the views of one text or picture.
             k: at least 1; more than there are items returns them all.
             method: scores; the one that made the embeddings.
+            only: ids of the items to rank, each of which is then scored; None ranks all.
         """
         with self._lock:
             ids, buffer = self._ids, self._buffer
@@ -115,7 +119,12 @@ class Gallery:
             return []
         rows, query, k = buffer[:count], query.to(self._device), min(k, count)
         with torch.inference_mode():
-            if self._must_score_all(count, method):
+            if only is not None:
+                items = torch.tensor([i for i in range(count) if ids[i] in only], dtype=torch.long)
+                if not len(items):
+                    return []
+                scores = self._score(rows[items], query, method)
+            elif self._must_score_all(count, method):
                 items = torch.arange(count)
                 scores = self._score(rows, query, method)
             else:
@@ -161,6 +170,26 @@ class Gallery:
         if self._side == "images":
             return ids, method.view_scores(views, query)[..., 0].float().cpu()
         return ids, method.view_scores(query, views)[:, 0].float().cpu()
+
+    @torch.inference_mode()
+    def winners(self, query: Views, method: Method, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Which image view scores best, counted from 0.
+
+        Args:
+            query: (1, W, D) the views of one text or picture.
+            method: the one that made the embeddings.
+            ids: (n,) of items added before.
+
+        Returns:
+            (n,) int64, in the order of `ids`.
+        """
+        known, views = self.items()
+        place = {item: row for row, item in enumerate(known)}
+        rows = torch.tensor([place[int(item)] for item in ids], dtype=torch.long)
+        if not len(rows):
+            return np.empty(0, np.int64)
+        found = self._winning_views(views.embeddings[rows], query.to(self._device), method)
+        return found.cpu().numpy()
 
     def _grown(self, rows: Tensor, before: int, after: int) -> Tensor:
         """A buffer of twice the size with the present items in it; old readers keep the old one."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
+from typing import Literal
+
 import numpy as np
 from PIL import Image
 
+from app.contours import contours, path
 from models.preprocess import Box
 
 # Anchors of the cividis colour map (Nunez, Anderton & Renslow, PLOS ONE 2018), which looks nearly
@@ -25,6 +30,8 @@ _CIVIDIS = np.array(
     np.float32,
 )
 _DIMMED, _SHOWN = 0.74, 0.34  # opacity of the map where attention is least and most
+_CELL = 8  # pixels that a cell is enlarged to for the browser to scale further
+LEVELS = (0.25, 0.5, 0.75)  # of contours, relative to a map's highest cell
 
 
 def colour(values: np.ndarray) -> np.ndarray:
@@ -59,17 +66,58 @@ def overlay(picture: Image.Image, attention: np.ndarray, seen: Box = (0, 0, 1, 1
     width, height = picture.size
     left, top = round(seen[0] * width), round(seen[1] * height)
     right, bottom = max(round(seen[2] * width), left + 1), max(round(seen[3] * height), top + 1)
-    highest = float(attention.max(initial=0.0))
-    relative = attention / highest if highest > 0 else np.zeros_like(attention)
-    cells = Image.fromarray(relative.astype(np.float32))
-    smooth = cells.resize((right - left, bottom - top), Image.Resampling.BICUBIC)
-    strength = np.clip(np.asarray(smooth), 0.0, 1.0)  # (h, w)
+    strength = _enlarged(relative(attention), right - left, bottom - top)  # (h, w)
     grey = np.asarray(picture.convert("L").convert("RGB"), np.float32)
     out = grey * 0.5 + 64.0
     part = np.asarray(picture, np.float32)[top:bottom, left:right]
     opacity = (_DIMMED + (_SHOWN - _DIMMED) * strength)[..., None]
     out[top:bottom, left:right] = part * (1 - opacity) + colour(strength) * opacity
     return Image.fromarray(np.rint(np.clip(out, 0, 255)).astype(np.uint8))
+
+
+def relative(attention: np.ndarray) -> np.ndarray:
+    """A map (rows, columns) relative to its highest cell, in 0..1; what is negative becomes 0."""
+    highest = float(attention.max(initial=0.0))
+    if highest <= 0:
+        return np.zeros(attention.shape, np.float32)
+    return np.clip(attention / highest, 0.0, 1.0).astype(np.float32)
+
+
+def tile(attention: np.ndarray, *, smooth: bool) -> Image.Image:
+    """A map by itself, in colours.
+
+    Args:
+        attention: (rows, columns), drawn relative to its highest cell.
+        smooth: enlarged, between cells as `overlay` draws it; otherwise one pixel is one cell.
+
+    Returns:
+        RGB.
+    """
+    strength = relative(attention)
+    if smooth:
+        strength = _enlarged(strength, attention.shape[1] * _CELL, attention.shape[0] * _CELL)
+    return Image.fromarray(colour(strength))
+
+
+def isolines(attention: np.ndarray) -> list[str]:
+    """SVG paths in a box of 100 x 100 around what lies above each of `LEVELS`."""
+    size = attention.shape[1] * _CELL, attention.shape[0] * _CELL
+    strength = _enlarged(relative(attention), *size)
+    return [path(contours(strength, level)) for level in LEVELS]
+
+
+def data_uri(image: Image.Image, kind: Literal["PNG", "WEBP"] = "PNG") -> str:
+    """A picture as an address that holds the picture itself."""
+    held = io.BytesIO()
+    image.save(held, kind, **({"optimize": True} if kind == "PNG" else {"quality": 84}))
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(held.getvalue()).decode()}"
+
+
+def _enlarged(strength: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Values (rows, columns) in 0..1 over (height, width) pixels, smooth between cells."""
+    cells = Image.fromarray(strength)
+    smooth = cells.resize((width, height), Image.Resampling.BICUBIC)
+    return np.clip(np.asarray(smooth), 0.0, 1.0)
 
 
 def label(title: str, attention_is: str, attention: np.ndarray, *, shares: bool = True) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from app import prepared
 from app.collection import Collection, Picture
 from app.encoder import Encoder, Refusal
 from app.gallery import Gallery
@@ -77,6 +78,7 @@ class Index:
         self.refused: list[Refusal] = []
         self.progress = Progress("pictures", 0, len(collection.pictures))
         self._collection = collection
+        self._runtime = runtime
         self._stopped = threading.Event()
 
     def __len__(self) -> int:
@@ -132,9 +134,12 @@ class Index:
 
         pictures = self._collection.pictures
         try:
-            self.add(
-                pictures, lambda done, total: tell(Progress("pictures", done, total)), self._stopped
-            )
+            if not self._take_prepared():
+                self.add(
+                    pictures,
+                    lambda done, total: tell(Progress("pictures", done, total)),
+                    self._stopped,
+                )
             self.images_done.set()
             self._fill_captions(lambda done, total: tell(Progress("captions", done, total)))
             self.encoder.prune(pictures)
@@ -145,6 +150,15 @@ class Index:
         finally:
             self.images_done.set()
             self.captions_done.set()
+
+    def _take_prepared(self) -> bool:
+        """Fills the pictures' galleries at once with what comes with the app, where it does."""
+        views = prepared.load(self._runtime.info, self._collection)
+        if views is None:
+            return False
+        for name, rows in views.items():
+            self.images[name].add(range(len(rows)), rows)
+        return True
 
     def _fill_captions(self, progress: Callable[[int, int], None]) -> None:
         texts = [text for text, _ in self._collection.captions]

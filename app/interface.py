@@ -18,15 +18,27 @@ from app.retriever import thumbnail_folder
 from app.session import Session
 from app.settings import Settings
 from app.shelf import Shelf
-from app.tabs import models, search
+from app.tabs import benchmark, compare, models, search, views
 
 TABS: tuple[tuple[str, Callable[[Session, gr.Tab], None]], ...] = (
     ("Search", search.build),
+    ("Compare", compare.build),
+    ("Views", views.build),
+    ("Benchmark", benchmark.build),
     ("Models", models.build),
 )
 _AT_ONCE = max(2, os.cpu_count() or 1)  # events that may run a model at the same time
 STYLES = sorted(Path(__file__).parent.rglob("*.css"))
 FAVICON = Path(__file__).parent / "favicon.png"
+# The page's address names the tab, so that it can be opened again. The first tab says that it is
+# selected as soon as it is there, before the one that the address names could be opened.
+_TAB_RESTORED = "() => { window.pvTabRestored = true; }"
+_NOTE_TAB = """() => {
+    if (!window.pvTabRestored) return;
+    const address = new URL(location.href);
+    address.searchParams.set("tab", "%s");
+    history.replaceState(history.state, "", address);
+}"""
 
 
 def build(shelf: Shelf) -> gr.Blocks:
@@ -36,10 +48,12 @@ def build(shelf: Shelf) -> gr.Blocks:
     ) as blocks:
         session = Session(shelf, blocks, gr.State(""))
         _add_header(session)
-        with gr.Tabs():
+        with gr.Tabs() as tabs:
             for title, build_tab in TABS:
                 with gr.Tab(title, id=title.lower(), render_children=True) as tab:
                     build_tab(session, tab)
+                tab.select(None, js=_NOTE_TAB % title.lower(), api_visibility="private")
+        _restore_tab(session, tabs)
         add_endpoints(shelf)
     return blocks
 
@@ -85,8 +99,33 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
         max_file_size="50mb",
         show_error=True,
         ssr_mode=False,
+        mcp_server=settings.mcp,
         prevent_thread_lock=True,
     )
+
+
+def _restore_tab(session: Session, tabs: gr.Tabs) -> None:
+    """Opens the tab that the page's address names."""
+
+    def restore(request: gr.Request) -> dict[str, Any]:
+        wanted = request.query_params.get("tab", "")
+        titles = {title.lower(): title for title, _ in TABS}
+        if wanted in titles:
+            return gr.update(selected=wanted)
+        if wanted:
+            known = ", ".join(titles)
+            gr.Warning(panels.text(f'There is no tab "{wanted[:40]}"; there are {known}.'))
+        return gr.update()
+
+    opened = session.blocks.load(
+        restore,
+        None,
+        tabs,
+        api_name="open_tab",
+        api_visibility="undocumented",
+        show_progress="hidden",
+    )
+    opened.then(None, js=_TAB_RESTORED, api_visibility="private")
 
 
 def _add_header(session: Session) -> None:

@@ -1,16 +1,22 @@
-"""Starts the app: `python app/main.py [--pack ...] [--gallery DIR] [--device ...] [--host ...]`.
+"""Starts the app: `python app/main.py [--pack ...] [--gallery DIR] [--device ...] [--mcp] ...`.
 
 Also the `app_file` of a Hugging Face Space.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+
+NO_MCP = (
+    'the package mcp, which --mcp needs, is not installed; run pip install "gradio[mcp]", '
+    "or start without --mcp"
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,14 +28,24 @@ def main(argv: Sequence[str]) -> int:
     # Before gradio and huggingface_hub are imported, which read these once.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    # By default gradio sums up every event it remembers after each one; with many visitors that
+    # takes a tenth of the time.
+    os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100")
     # Found first, so that `models` is the folder beside `app` and never a file within it.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+    from app.settings import Settings
+
+    settings = Settings.from_argv(argv)
+    if settings.mcp and importlib.util.find_spec("mcp") is None:
+        print(f"polyview: {NO_MCP}", file=sys.stderr)
+        return 1
+
+    # Only now: these take seconds, and a mistake in the command line should not.
     from PIL import Image
 
     from app import interface
     from app.cache import cache_folder
-    from app.settings import Settings
     from app.shelf import Shelf
     from app.terminal import ProgressBar
 
@@ -37,7 +53,6 @@ def main(argv: Sequence[str]) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     # app/pictures.py has its own limit and says so in a sentence.
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-    settings = Settings.from_argv(argv)
     cache = cache_folder()
     try:
         shelf = Shelf(settings, cache)

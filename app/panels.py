@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,12 +83,6 @@ def caption_hits(hits: Sequence[CaptionHit]) -> str:
         f'<li><span class="pv-score">{hit.score:.3f}</span>{text(hit.text)}</li>' for hit in hits
     )
     return f'<section class="pv-captions"><h3>Captions that fit</h3><ol>{rows}</ol></section>'
-
-
-def subject(file: str, facts: Iterable[str]) -> str:
-    """The head of the panel that looks inside one picture."""
-    small = "".join(f"<span>{text(fact)}</span>" for fact in facts if fact)
-    return f'<div class="pv-subject"><h3>{text(file)}</h3><p>{small}</p></div>'
 
 
 def invitation() -> str:

@@ -12,13 +12,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from PIL import Image
 
+from models import Views
+
+MAX_QUERY = 10_000  # characters
 MAX_TERMS = 16
 MAX_WEIGHT = 100.0
+TIMES, MINUS = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
 _SIGN = re.compile(r"(?:^|(?<=\s))([+-])(?=\s|$)")  # a sign with space around it
 _WEIGHT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*:(?=\s|$)\s*(.*)", re.DOTALL)
 
@@ -36,6 +41,57 @@ class Term:
     words: str = ""
     image: Image.Image | None = None
     weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query as the methods that are asked see it.
+
+    Attributes:
+        terms: T terms, none alike and none of weight 0; none at all where they cancel out.
+        views: for each method, the views (1, W, D) of each term.
+    """
+
+    terms: tuple[Term, ...]
+    views: Mapping[str, tuple[Views, ...]]
+
+    @property
+    def plain(self) -> tuple[str, Views] | None:
+        """The method and the views of a query with one method and one term of weight 1."""
+        if len(self.views) == 1 and len(self.terms) == 1 and self.terms[0].weight == 1:
+            [(method, (query,))] = self.views.items()
+            return method, query
+        return None
+
+
+def checked(text: Any) -> str:
+    """The words of a query, refused where they are none.
+
+    Raises:
+        ValueError: it is no text, empty, or longer than 10,000 characters.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"the query must be a text, not {type(text).__name__}")
+    if not text.strip():
+        raise ValueError("the query is empty; type what the picture should show")
+    if len(text) > MAX_QUERY:
+        raise ValueError(
+            f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}, a sentence is best"
+        )
+    return text
+
+
+def checked_weight(weight: Any) -> float:
+    """A term's weight.
+
+    Raises:
+        ValueError: it is no number from -100 to 100.
+    """
+    number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not number or not math.isfinite(weight) or abs(weight) > MAX_WEIGHT:
+        shown = f"{weight:g}" if number else repr(weight)[:80]
+        raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {shown}")
+    return float(weight)
 
 
 def parse(text: str) -> list[Term]:
@@ -80,12 +136,42 @@ def write(terms: Sequence[Term]) -> str:
     return " ".join(parts)
 
 
+def describe(terms: Sequence[Term], picture: str = "picture") -> list[str]:
+    """How a query was read, term by term; `picture` is what a picture is called.
+
+    >>> describe(parse("dog + beach"))
+    ['dog', '+ beach']
+    """
+    said = []
+    for i, term in enumerate(terms):
+        sign = f"{MINUS} " if term.weight < 0 else "+ " if i else ""
+        size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g} {TIMES} "
+        said.append(f"{sign}{size}{' '.join(term.words.split()) or picture}")
+    return said
+
+
+def combined(terms: Sequence[Term]) -> list[Term]:
+    """The same query with equal terms added up, and without those that come to nothing.
+
+    >>> [(t.weight, t.words) for t in combined(parse("dog + beach + dog - beach"))]
+    [(2.0, 'dog')]
+    """
+    weights: dict[tuple[str, int | None], float] = {}
+    first: dict[tuple[str, int | None], Term] = {}
+    for term in terms:
+        key = (" ".join(term.words.split()), None if term.image is None else id(term.image))
+        first.setdefault(key, term)
+        weights[key] = weights.get(key, 0.0) + term.weight
+    # Weights are written in decimals, whose sums are rounded in the last binary places.
+    kept = {key: weight for key, weight in weights.items() if abs(weight) > 1e-9}
+    return [replace(first[key], weight=weight) for key, weight in kept.items()]
+
+
 def _term(sign: str, part: str) -> Term:
     weight, words = 1.0, part.strip()
     if match := _WEIGHT.fullmatch(part):
         weight, words = float(match[1]), match[2].strip()
     if not words:
         raise ValueError(f'there are no words after "{sign}"; write a word there or leave it out')
-    if not math.isfinite(weight) or weight > MAX_WEIGHT:
-        raise ValueError(f"a weight must be at most {MAX_WEIGHT:g}, not {weight:g}")
+    weight = checked_weight(weight)
     return Term(words, weight=-weight if sign == "-" else weight)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import combinations, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from app.collection import Collection, Picture
 from app.gallery import Gallery, Match
+from app.hits import CaptionHit, Found, Hit, Scores
 from app.index import Index
 from app.pictures import make_thumbnail, open_picture
-from app.query import Term
+from app.query import Question, Term, checked, combined
 from export.runtime import Runtime
 from models import Views
 
-MAX_QUERY = 10_000  # characters
 MAX_HITS = 1000
 UNKNOWN = "[UNK]"
 _PATIENCE = 20.0  # seconds a query waits for the gallery before it answers with what there is
@@ -27,43 +28,6 @@ _PATIENCE = 20.0  # seconds a query waits for the gallery before it answers with
 
 class NotReadyError(ValueError):
     """Nothing can be searched yet; the message says how far the gallery is."""
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A found picture.
-
-    Attributes:
-        image_id: its place in the collection.
-        file: its name there.
-        score: the method's score, higher is better.
-        view: which of the picture's views won, counted from 0.
-        rank: 1 for the best.
-    """
-
-    image_id: int
-    file: str
-    score: float
-    view: int
-    rank: int
-
-
-@dataclass(frozen=True)
-class CaptionHit:
-    """A found caption, and the picture it was written for; see `Hit`."""
-
-    text: str
-    image_id: int
-    score: float
-    view: int
-    rank: int
-
-
-class Scores(NamedTuple):
-    """Scores (N,) float32 of pictures and their ids (N,), in the order of the gallery."""
-
-    ids: np.ndarray
-    values: np.ndarray
 
 
 class Retriever:
@@ -88,15 +52,12 @@ class Retriever:
 
     @property
     def default_method(self) -> str:
-        """The method that measured best, or the pack's last where none was measured.
+        """The method that measured best, or the pack's last where none was measured."""
+        return self._best_first()[0]
 
-        Best is what finds most of the pictures that satisfy a text (R-precision); where that is
-        not known, or equal, the higher rsum.
-        """
-        methods = self.runtime.info.methods
-        values = {name: m.metrics.values for name, m in methods.items() if m.metrics}
-        reached = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
-        return max(reached, key=lambda name: reached[name]) if reached else list(methods)[-1]
+    def ensembles(self, count: int) -> list[str]:
+        """The pairs "a+b" of the methods that measured best, at most `count`."""
+        return ["+".join(pair) for pair in islice(combinations(self._best_first(), 2), count)]
 
     def search_text(self, text: str, method: str, k: int) -> list[Hit]:
         """The pictures that fit a sentence best.
@@ -122,18 +83,21 @@ class Retriever:
     def text_query(self, text: str, method: str) -> Views:
         """A sentence's views (1, W, D), for `images_for`."""
         self._check_method(method)
-        return self.runtime.text_views([_checked_text(text)], method)
+        return self.runtime.text_views([checked(text)], method)
 
     def image_query(self, image: Image.Image, method: str) -> Views:
         """A picture's views (1, V, D), for `images_for` and `captions_for`."""
         self._check_method(method)
         return self.runtime.image_views(self.runtime.image_features([image]), method)
 
-    def images_for(self, query: Views, method: str, k: int) -> list[Hit]:
-        """The best pictures for a query's views; see `search_text`."""
+    def images_for(
+        self, query: Views, method: str, k: int, only: AbstractSet[int] | None = None
+    ) -> list[Hit]:
+        """The best pictures for a query's views, among those with an id in `only`."""
         self._check_method(method)
         k = _checked_k(k)
-        found = self._search(self.index.images[method], self.index.images_done, query, method, k)
+        images, done = self.index.images[method], self.index.images_done
+        found = self._search(images, done, query, method, k, only)
         pictures = self.collection.pictures
         return [
             Hit(match.id, pictures[match.id].file, match.score, match.view, rank)
@@ -154,33 +118,108 @@ class Retriever:
             for rank, match in enumerate(found, start=1)
         ]
 
-    def scores(self, terms: Sequence[Term], spec: str) -> Scores:
-        """Scores of every searchable picture for a query of several terms.
+    def question(self, terms: Sequence[Term], spec: str) -> Question:
+        """Reads a query of several terms with one method or several.
 
         Args:
-            terms: at least one; their scores are multiplied by their weights and added.
+            terms: at least one; terms that say the same are read as one.
             spec: a method of the pack, or several joined by "+", whose scores are averaged.
 
+        Raises:
+            ValueError: no term, a term that cannot be read, or an unknown method.
+        """
+        methods = self.methods_of(spec)
+        if not terms:
+            raise ValueError("the query is empty; type what the picture should show")
+        for term in terms:
+            if term.image is None:
+                checked(term.words)
+        kept = combined(terms)
+        views: dict[str, list[Views]] = {name: [] for name in methods}
+        for term in kept:
+            features = None if term.image is None else self.runtime.image_features([term.image])
+            for name in methods:
+                views[name].append(
+                    self.runtime.text_views([term.words], name)
+                    if features is None
+                    else self.runtime.image_views(features, name)
+                )
+        return Question(tuple(kept), {name: tuple(part) for name, part in views.items()})
+
+    def find(self, question: Question, k: int, only: AbstractSet[int] | None = None) -> Found:
+        """The best pictures for a query of several terms; ties in the order of the gallery.
+
+        A term's score is multiplied by its weight, the terms are added, and the methods of an
+        ensemble averaged. A view won where one method was asked and the same view of the picture
+        scores best for every term.
+
+        Args:
+            question: from `question`.
+            k: at least 1; at most 1,000 pictures are returned.
+            only: ids of the pictures to rank; None ranks all.
+
+        Raises:
+            ValueError: a k that makes no sense, or nothing is searchable yet.
+        """
+        k = _checked_k(k)
+        if (plain := question.plain) is not None:
+            name, query = plain
+            hits = self.images_for(query, name, k, only)
+            return Found(hits, {name: np.array([[hit.view for hit in hits]], np.int64)})
+        images = self.index.images
+        ids, values = self._totals(question, images, self.index.images_done)
+        if only is not None:
+            kept = np.isin(ids, list(only))
+            ids, values = ids[kept], values[kept]
+        best = np.argsort(-values, kind="stable")[:k]
+        ids, values = ids[best], values[best]
+        winners = {
+            name: np.array(
+                [images[name].winners(query, self.runtime.methods[name], ids) for query in queries]
+            ).reshape(len(queries), len(ids))
+            for name, queries in question.views.items()
+        }
+        one = next(iter(winners.values())) if len(winners) == 1 else np.empty((0, 0))
+        alone = (
+            [int(place[0]) if (place == place[0]).all() else None for place in one.T]
+            if len(one)
+            else [None] * len(ids)
+        )
+        pictures = self.collection.pictures
+        found = zip(ids.tolist(), values.tolist(), alone, strict=True)
+        hits = [
+            Hit(image_id, pictures[image_id].file, score, view, rank)
+            for rank, (image_id, score, view) in enumerate(found, start=1)
+        ]
+        return Found(hits, winners)
+
+    def find_captions(self, question: Question, k: int) -> list[CaptionHit]:
+        """The best captions for a picture that one method or several look at; see `find`."""
+        k = _checked_k(k)
+        if (plain := question.plain) is not None:
+            name, query = plain
+            return self.captions_for(query, name, k)
+        if not self.collection.captions:
+            return []
+        ids, values = self._totals(question, self.index.captions, self.index.captions_done)
+        best = np.argsort(-values, kind="stable")[:k]
+        found = []
+        for rank, (caption, score) in enumerate(zip(ids[best], values[best], strict=True), start=1):
+            text, image_id = self.collection.captions[int(caption)]
+            found.append(CaptionHit(text, image_id, float(score), None, rank))
+        return found
+
+    def scores(self, terms: Sequence[Term], spec: str) -> Scores:
+        """Scores of every searchable picture for a query of several terms; see `question`.
+
         Returns:
-            Ids and scores (N,), in the order of the gallery.
+            Ids and scores (N,), in the order of the gallery; all 0 where the terms cancel out.
 
         Raises:
             ValueError: no term, an unknown method, or nothing is searchable yet.
         """
-        if not terms:
-            raise ValueError("the query is empty; type what the picture should show")
-        methods = self.methods_of(spec)
-        self.index.images_done.wait(_PATIENCE)
-        parts = []
-        for name in methods:
-            method, gallery = self.runtime.methods[name], self.index.images[name]
-            self._check_filled(gallery, self.index.images_done)
-            for term in terms:
-                ids, scores = gallery.scores(self.term_query(term, name), method)
-                parts.append((ids, term.weight / len(methods) * scores.numpy()))
-        count = min(len(ids) for ids, _ in parts)  # pictures may arrive meanwhile
-        total = np.stack([scores[:count] for _, scores in parts]).sum(axis=0, dtype=np.float32)
-        return Scores(np.asarray(parts[0][0][:count]), total)
+        question = self.question(terms, spec)
+        return self._totals(question, self.index.images, self.index.images_done)
 
     def term_query(self, term: Term, method: str) -> Views:
         """A term's views (1, W, D)."""
@@ -252,25 +291,73 @@ class Retriever:
         picture = self.picture(image_id)
         return make_thumbnail(picture.path, self._thumbnails, picture.thumbnail_name())
 
-    def remark(self, text: str) -> str:
-        """What a visitor should know about how a sentence was read; empty if there is nothing."""
-        tokens = self.runtime.tokenize(text)
+    def searchable(self, only: AbstractSet[int] | None = None) -> int:
+        """How many pictures are ranked, of all or of those with an id in `only`."""
+        if only is None or not len(self.index):
+            return len(self.index)
+        gallery = next(iter(self.index.images.values()))
+        return sum(image_id in only for image_id in gallery.items()[0])
+
+    def satisfying(self, words: str, only: AbstractSet[int] | None = None) -> frozenset[int]:
+        """Ids of the pictures known to satisfy a caption of the collection; none for others."""
+        known = self.collection.relevant.get(" ".join(words.split()), frozenset())
+        return known if only is None else known & only
+
+    def remark(self, *texts: str) -> str:
+        """What a visitor should know about how words were read; empty if there is nothing."""
+        read = [self.runtime.tokenize(text) for text in texts]
         remarks = []
-        if tokens.truncated:
-            remarks.append(f"Only the first {len(tokens.ids)} words were read.")
-        if unknown := tokens.words.count(UNKNOWN):
+        if longest := max((len(tokens.ids) for tokens in read if tokens.truncated), default=0):
+            remarks.append(f"Only the first {longest} words were read.")
+        if unknown := sum(tokens.words.count(UNKNOWN) for tokens in read):
             count = "One word is" if unknown == 1 else f"{unknown} words are"
             remarks.append(f"{count} unknown to this pack.")
         if not self.index.images_done.is_set():
             remarks.append(f"The gallery is not complete yet ({self.index.progress}).")
         return " ".join(remarks)
 
+    def _best_first(self) -> list[str]:
+        """The pack's methods by what they measured, the last of those not measured first.
+
+        Best is what finds most of the pictures that satisfy a text (R-precision); where that is
+        not known, or equal, the higher rsum.
+        """
+        methods = self.runtime.info.methods
+        values = {name: m.metrics.values for name, m in methods.items() if m.metrics}
+        reached = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
+        measured = sorted(reached, key=lambda name: reached[name], reverse=True)
+        return measured + [name for name in reversed(methods) if name not in reached]
+
+    def _totals(
+        self, question: Question, galleries: Mapping[str, Gallery], done: threading.Event
+    ) -> Scores:
+        """Weighted sums of the terms' scores, averaged over the methods."""
+        done.wait(_PATIENCE)
+        parts: list[tuple[list[int], np.ndarray]] = []
+        for name, queries in question.views.items():
+            gallery = galleries[name]
+            self._check_filled(gallery, done)
+            ids, _ = gallery.items()
+            parts.append((ids, np.zeros(len(ids), np.float32)))
+            for term, query in zip(question.terms, queries, strict=True):
+                ids, scores = gallery.scores(query, self.runtime.methods[name])
+                parts.append((ids, term.weight / len(question.views) * scores.numpy()))
+        count = min(len(ids) for ids, _ in parts)  # items may arrive meanwhile
+        total = np.stack([scores[:count] for _, scores in parts]).sum(axis=0, dtype=np.float32)
+        return Scores(np.asarray(parts[0][0][:count]), total)
+
     def _search(
-        self, gallery: Gallery, done: threading.Event, query: Views, method: str, k: int
+        self,
+        gallery: Gallery,
+        done: threading.Event,
+        query: Views,
+        method: str,
+        k: int,
+        only: AbstractSet[int] | None = None,
     ) -> list[Match]:
         done.wait(_PATIENCE)
         self._check_filled(gallery, done)
-        return gallery.search(query, k, self.runtime.methods[method])
+        return gallery.search(query, k, self.runtime.methods[method], only)
 
     def _check_filled(self, gallery: Gallery, done: threading.Event) -> None:
         if not len(gallery) and done.is_set():
@@ -289,18 +376,6 @@ class Retriever:
 def thumbnail_folder(cache: Path) -> Path:
     """Where thumbnails lie in a cache folder, and nothing else."""
     return cache / "thumbnails"
-
-
-def _checked_text(text: Any) -> str:
-    if not isinstance(text, str):
-        raise ValueError(f"the query must be a text, not {type(text).__name__}")
-    if not text.strip():
-        raise ValueError("the query is empty; type what the picture should show")
-    if len(text) > MAX_QUERY:
-        raise ValueError(
-            f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}, a sentence is best"
-        )
-    return text
 
 
 def _checked_k(k: Any) -> int:

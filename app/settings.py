@@ -26,6 +26,7 @@ class Settings:
         device: where the models run; "auto" takes a GPU if there is one.
         host: the address to listen on.
         port: the port to listen on; None takes the first free one from 7860.
+        mcp: also serve the endpoints as tools of the Model Context Protocol.
     """
 
     pack: str = "scenes"
@@ -33,6 +34,7 @@ class Settings:
     device: Device = "auto"
     host: str = "127.0.0.1"
     port: int | None = None
+    mcp: bool = False
 
     def __post_init__(self) -> None:
         """Refuses what cannot work, in a sentence."""
@@ -63,6 +65,7 @@ class Settings:
                 device=cast(Device, given.device),
                 host=given.host,
                 port=given.port,
+                mcp=given.mcp,
             )
         except ValueError as error:
             parser.error(str(error))
@@ -100,5 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--port", type=int, help="port to listen on (default: the first free one from 7860)"
+    )
+    parser.add_argument(
+        "--mcp",
+        action="store_true",
+        help="also serve the endpoints as tools for assistants (Model Context Protocol)",
     )
     return parser

@@ -62,6 +62,11 @@ class Shelf:
             self._guests.move_to_end(key)
             return self._guests[key]
 
+    def packs(self) -> dict[str, Retriever]:
+        """Every open pack by its key for `get`, the first one first."""
+        with self._lock:
+            return {"": self.first, **self._guests}
+
     def load(self, address: str) -> str:
         """Opens another pack; those already open stay as they are.
 

@@ -2,18 +2,21 @@
 
 Measures `Retriever.search_text` (tokenize, ONNX text encoder, head, exact top-k over the gallery)
 on captions of the pack's own gallery, method by method, one query at a time. The baseline of the
-same run is the ONNX text encoder alone: the ratio says what everything around it costs.
+same run is the ONNX text encoder alone: the ratio says what everything around it costs. With
+`--record` the medians are kept beside the pack, where the app's Benchmark tab finds them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
+import shlex
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import faiss
@@ -23,12 +26,12 @@ import torch
 
 from app.cache import cache_folder
 from app.collection import from_pack
+from app.machine import hardware, processor
 from app.retriever import Retriever
 from app.settings import BUNDLED
+from app.speed import HITS, Speed, milliseconds, query_times, record, sample_captions
 from export.runtime import Runtime
 
-WARM_UP = 20
-HITS = 10
 PACKAGES = (torch, onnxruntime, faiss, np)
 
 
@@ -39,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--queries", type=int, default=300, help="for each method")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="cpu")
     parser.add_argument("--fresh", action="store_true", help="do not use the gallery's cache")
+    parser.add_argument("--record", action="store_true", help="keep the medians beside the pack")
     given = parser.parse_args(argv)
     if given.queries < 1:
         parser.error(f"--queries must be at least 1, not {given.queries}")
@@ -50,38 +54,26 @@ def main(argv: Sequence[str]) -> int:
         retriever.index.wait()
     print(_conditions(retriever))
     print(f"{'method':<12} {'p50 ms':>8} {'p95 ms':>8} {'encoder p50':>12} {'ratio':>6}")
-    for method in runtime.methods:
-        print(_row(retriever, method, given.queries))
+    try:
+        texts = sample_captions(retriever, given.queries)
+    except ValueError as error:
+        raise SystemExit(f"{error}") from error
+    median = {method: _measure(retriever, method, texts) for method in runtime.methods}
+    if given.record:
+        command = f"python -m benchmarks.query_latency {shlex.join(argv)}"
+        on = hardware(runtime.device)
+        speed = Speed(median, given.queries, len(retriever.index), on, command)
+        record(runtime.info).write_text(json.dumps(asdict(speed), indent=2) + "\n", "utf-8")
     return 0
 
 
-def _row(retriever: Retriever, method: str, count: int) -> str:
-    texts = _queries(retriever, count)
-    encoder = _milliseconds(lambda t: retriever.runtime.text_features([t], method), texts)
-    query = _milliseconds(lambda t: retriever.search_text(t, method, HITS), texts)
-    p50, p95 = np.percentile(query, [50, 95])
+def _measure(retriever: Retriever, method: str, texts: Sequence[str]) -> float:
+    """Prints a method's row; the median of its queries in milliseconds."""
+    encoder = milliseconds(lambda text: retriever.runtime.text_features([text], method), texts)
+    p50, p95 = np.percentile(query_times(retriever, method, texts), [50, 95])
     alone = float(np.median(encoder))
-    return f"{method:<12} {p50:>8.2f} {p95:>8.2f} {alone:>12.2f} {p50 / alone:>6.2f}"
-
-
-def _queries(retriever: Retriever, count: int) -> list[str]:
-    """Captions from all over the gallery, in a fixed order."""
-    captions = [text for text, _ in retriever.collection.captions]
-    if not captions:
-        raise SystemExit("this pack's gallery has no captions to use as queries")
-    places = np.linspace(0, len(captions) - 1, count).round().astype(int)
-    return [captions[place] for place in places]
-
-
-def _milliseconds(ask: Callable[[str], object], texts: Sequence[str]) -> np.ndarray:
-    for text in texts[:WARM_UP]:
-        ask(text)
-    spent = []
-    for text in texts:
-        start = time.perf_counter()
-        ask(text)
-        spent.append((time.perf_counter() - start) * 1000)
-    return np.array(spent)
+    print(f"{method:<12} {p50:>8.2f} {p95:>8.2f} {alone:>12.2f} {p50 / alone:>6.2f}")
+    return round(float(p50), 3)
 
 
 def _conditions(retriever: Retriever) -> str:
@@ -91,19 +83,9 @@ def _conditions(retriever: Retriever) -> str:
     return (
         f"pack {runtime.info.name} ({runtime.info.checksum[:12]}), {pictures}, top {HITS}, "
         "one query at a time\n"
-        f"{_processor()}, {os.cpu_count()} cores, {', '.join(runtime.providers)}\n"
+        f"{processor()}, {os.cpu_count()} cores, {', '.join(runtime.providers)}\n"
         f"Python {platform.python_version()}, {packages}"
     )
-
-
-def _processor() -> str:
-    """The processor's name where the system tells it."""
-    table = Path("/proc/cpuinfo")
-    if table.is_file():
-        for line in table.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

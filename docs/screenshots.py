@@ -1,79 +1,192 @@
-"""Takes the pictures of the app that the README shows: `python docs/screenshots.py`."""
+"""Takes the pictures of the app that the README shows: `python docs/screenshots.py`.
+
+Every tab, light and dark, and one as on a phone, as WebP files of less than 150 kB beside this
+script. `--only NAME ...` takes some of them, `--out DIR` puts them elsewhere. A new picture is one
+more `Shot` in `SHOTS`, with a function that brings the page where it should be.
+"""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import io
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
-PORT = 7979
-QUERY = "a dog"
+WORDS = "a dog"
 METHOD = "MVAM"
-SHOTS = (("search-dark", "dark"), ("search", "light"))
+LARGEST = 150_000  # bytes of a picture
+_PATIENCE = 120_000  # milliseconds until something must be there
+_SETTLE = 2500  # milliseconds; pictures fade in
 
 
-def main() -> None:
-    """Starts the app on the bundled pack, searches, and writes one WebP file a colour scheme."""
+def search(page: Page) -> None:
+    """A search, and what the winning view of the first hit looked at."""
+    _type(page, "#pv-words", WORDS)
+    page.locator("#pv-answer").get_by_text(WORDS).wait_for()
+    page.locator("#pv-method input").click()
+    page.get_by_role("option", name=METHOD).first.click()
+    page.locator("#pv-answer").get_by_text(METHOD).wait_for()
+    page.locator("#pv-grid img").first.click()
+    page.locator("#pv-map img").wait_for()
+
+
+def results(page: Page) -> None:
+    """A search and its hits, as far as they fit."""
+    _type(page, "#pv-words", WORDS)
+    page.locator("#pv-answer").get_by_text(WORDS).wait_for()
+
+
+def compare(page: Page) -> None:
+    """One question through several methods, side by side."""
+    _type(page, "#pv-cmp-words", WORDS)
+    page.locator("#pv-cmp-line").get_by_text(WORDS).wait_for()
+    page.locator("#pv-cmp-results img").first.wait_for()
+
+
+def views(page: Page) -> None:
+    """The maps of every view of a picture."""
+    page.locator("#pv-v-grid img").first.wait_for()
+
+
+def benchmark(page: Page) -> None:
+    """The table of all methods and the plot."""
+    page.locator("#pv-bench-results tbody tr").first.wait_for()
+    page.locator("#pv-bench-plot svg").first.wait_for(state="attached")
+
+
+def models(page: Page) -> None:
+    """The pack and its methods."""
+    page.locator(".pv-card:visible").nth(1).wait_for()
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture, taken in every scheme.
+
+    Attributes:
+        name: of the file; the dark one has `-dark` added.
+        tab: the title of the tab to open first.
+        act: brings the tab where it should be.
+        width: of the window in pixels.
+        height: of the window; what lies below is not seen.
+        schemes: "light", "dark" or both.
+    """
+
+    name: str
+    tab: str
+    act: Callable[[Page], None]
+    width: int = 1280
+    height: int = 1100
+    schemes: tuple[str, ...] = ("light", "dark")
+
+
+SHOTS = (
+    Shot("search", "Search", search),
+    Shot("compare", "Compare", compare),
+    Shot("views", "Views", views, height=1300),
+    Shot("benchmark", "Benchmark", benchmark),
+    Shot("models", "Models", models),
+    Shot("phone", "Search", results, width=390, height=844, schemes=("light",)),
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Starts the app on the bundled pack and takes the pictures."""
+    parser = argparse.ArgumentParser(prog="python docs/screenshots.py")
+    names = [shot.name for shot in SHOTS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs")
+    given = parser.parse_args(argv)
     browser_file = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if browser_file is None:
         raise SystemExit("the screenshots need Chromium: apt-get install chromium, or set CHROMIUM")
+    given.out.mkdir(parents=True, exist_ok=True)
+    with _app() as address, sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=browser_file, args=flags)
+        for shot in SHOTS:
+            for scheme in shot.schemes if shot.name in given.only else ():
+                name = f"{shot.name}-dark" if scheme == "dark" else shot.name
+                path = given.out / f"{name}.webp"
+                _save(_take(browser, address, shot, scheme), path)
+                print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+        browser.close()
+
+
+def _take(browser: Browser, address: str, shot: Shot, scheme: str) -> Image.Image:
+    page = browser.new_page(viewport={"width": shot.width, "height": shot.height})
+    page.set_default_timeout(_PATIENCE)
+    page.goto(f"{address}/?__theme={scheme}")
+    page.locator("#pv-grid img").first.wait_for()  # the page opens with some pictures
+    page.locator("#pv-top .pv-busy").wait_for(state="detached")  # everything is read
+    page.get_by_role("tab", name=shot.tab, exact=True).click()
+    shot.act(page)
+    page.evaluate("window.scrollTo(0, 0)")
+    page.wait_for_timeout(_SETTLE)
+    picture = Image.open(io.BytesIO(page.screenshot()))
+    page.close()
+    return picture.convert("RGB")
+
+
+def _save(picture: Image.Image, path: Path) -> None:
+    """Writes a WebP file, as good as the size allows."""
+    for quality in (84, 76, 68, 60, 50):
+        picture.save(path, quality=quality, method=6)
+        if path.stat().st_size < LARGEST:
+            return
+    raise SystemExit(f"{path} has more than {LARGEST // 1000} kB; show less of the page")
+
+
+def _type(page: Page, box: str, words: str) -> None:
+    """Types into a text box and presses Enter."""
+    field = page.locator(f"{box} textarea, {box} input").first
+    field.fill(words)
+    field.press("Enter")
+
+
+@contextlib.contextmanager
+def _app() -> Iterator[str]:
+    """The app on a free port; yields its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "POLYVIEW_CACHE": cache}
-        command = [sys.executable, "app/main.py", "--port", str(PORT)]
+        command = [sys.executable, "app/main.py", "--port", str(port)]
         app = subprocess.Popen(command, cwd=ROOT, env=environment)
         try:
-            _await_page()
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(
-                    executable_path=browser_file, args=["--no-sandbox", "--disable-gpu"]
-                )
-                for name, scheme in SHOTS:
-                    _shoot(browser, name, scheme)
+            _await_page(f"http://127.0.0.1:{port}")
+            yield f"http://127.0.0.1:{port}"
         finally:
             app.terminate()
             app.wait(20)
 
 
-def _await_page() -> None:
-    deadline = time.monotonic() + 60
+def _await_page(address: str) -> None:
+    deadline = time.monotonic() + _PATIENCE / 1000
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/", timeout=5):
+            with urllib.request.urlopen(address, timeout=5):
                 return
         except (urllib.error.URLError, TimeoutError):
             time.sleep(0.3)
-    raise SystemExit("the app did not start within 60 seconds")
-
-
-def _shoot(browser: Browser, name: str, scheme: str) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 1100})
-    page.goto(f"http://127.0.0.1:{PORT}/?__theme={scheme}")
-    page.locator("#pv-grid img").first.wait_for(timeout=60_000)  # the page opens with an example
-    words = page.locator("#pv-words textarea, #pv-words input").first
-    words.fill(QUERY)
-    words.press("Enter")
-    page.locator("#pv-answer").get_by_text(QUERY).wait_for(timeout=60_000)
-    page.locator("#pv-method input").click()
-    page.get_by_role("option", name=METHOD).first.click()
-    page.locator("#pv-answer").get_by_text(METHOD).wait_for(timeout=60_000)
-    page.locator("#pv-grid button").first.click()
-    page.locator("#pv-map img").wait_for(timeout=30_000)
-    page.wait_for_timeout(1500)  # pictures fade in
-    picture = Image.open(io.BytesIO(page.screenshot(full_page=True)))
-    picture.convert("RGB").save(ROOT / "docs" / f"{name}.webp", quality=80, method=6)
-    page.close()
+    raise SystemExit(f"the app did not start within {_PATIENCE // 1000} seconds")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -26,6 +26,7 @@ from app.collection import from_pack
 from app.retriever import Retriever
 from export.runtime import Runtime
 from export.to_onnx import Labels, build_pack
+from tests.app.many import many_pack, many_retriever, many_server  # noqa: F401
 from tests.export.conftest import write_backbone, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,7 @@ COLOURS = {
 }
 SHAPES = ("circle", "square", "bar")
 PICTURES = 24
+SETTINGS = ("sky", "sand", "dusk")  # of the pictures' backgrounds, in turn
 # A caption that would run, or be changed, wherever it is not shown as plain text.
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> {{1+1}} ${1+1} <b>bold</b>"
 LABELS = Labels("shapes", "Shapes <b>", "Apache-2.0", "drawn here", "Random weights, for tests.")
@@ -124,6 +126,43 @@ def tiny_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = [write_run(work / name, name, backbone, captions) for name in ("vsepp", "vse_infty")]
     build_pack(work / "pack", backbone, runs, LABELS, write_gallery(work / "gallery"))
     return work / "pack"
+
+
+@pytest.fixture(scope="session")
+def views_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack with a method of several views, and pictures with facts; nobody may change it."""
+    work = tmp_path_factory.mktemp("views")
+    backbone = write_backbone(work / "backbone")
+    captions = [f"a {name} beside a picture of" for i in range(PICTURES) for name in draw(i)[1]]
+    runs = [write_run(work / name, name, backbone, captions) for name in ("vse_infty", "mv_vse")]
+    gallery = write_gallery(work / "gallery")
+    content = json.loads((gallery / "gallery.json").read_text())
+    written = [[c["text"] for c in image["captions"]] for image in content["images"]]
+    for i, image in enumerate(content["images"]):
+        image |= {"setting": SETTINGS[i % 3], "time": "night" if i % 4 == 0 else None}
+        for caption in image["captions"]:
+            caption["relevant"] = [j for j, own in enumerate(written) if caption["text"] in own]
+    (gallery / "gallery.json").write_text(json.dumps(content))
+    build_pack(work / "pack", backbone, runs, LABELS, gallery)
+    return work / "pack"
+
+
+@pytest.fixture(scope="session")
+def views_retriever(views_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+    """A filled retriever over the pack with several views; nobody may change it."""
+    runtime, cache = Runtime.load(views_pack, "cpu"), tmp_path_factory.mktemp("cache")
+    retriever = Retriever(runtime, from_pack(views_pack), cache)
+    retriever.index.start()
+    assert retriever.index.wait(60)
+    return retriever
+
+
+@pytest.fixture(scope="session")
+def views_server(serve: Serve, views_pack: Path) -> Server:
+    """The app over the pack with several views, ready to search."""
+    server = serve("--pack", views_pack)
+    server.ready()
+    return server
 
 
 @pytest.fixture(scope="session")

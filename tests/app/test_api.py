@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradio_client import handle_file
 
 from tests.app import hostile
 from tests.app.conftest import MAIN, PICTURES, Serve, Server, draw
@@ -19,7 +20,11 @@ from tests.app.conftest import MAIN, PICTURES, Serve, Server, draw
 
 def test_search_text_answers_with_hits(server: Server) -> None:
     answer = server.ask("search_text", "a red circle", "vsepp", 2)
-    assert answer.keys() == {"query", "method", "k", "hits", "remark", "ms"}
+    said = {"query", "read_as", "terms", "method", "k", "filters", "searched"}
+    assert answer.keys() == said | {"hits", "remark", "ms"}
+    assert answer["terms"] == [{"words": "a red circle", "weight": 1.0}]
+    assert (answer["read_as"], answer["filters"]) == ("a red circle", {})
+    assert answer["searched"] == PICTURES
     assert (answer["query"], answer["method"], answer["k"]) == ("a red circle", "vsepp", 2)
     first, second = answer["hits"]
     assert (first["rank"], second["rank"]) == (1, 2)
@@ -52,6 +57,12 @@ def test_info_says_what_is_in_use(server: Server) -> None:
     ("values", "sentence"),
     [
         (["", "vsepp", 5], "the query is empty"),
+        (["dog +", "vsepp", 5], 'there are no words after "+"'),
+        (["1000: dog", "vsepp", 5], "a weight must be a number of at most 100"),
+        (["a", "vsepp+vsepp", 5], "names a method twice"),
+        (["a", "vsepp+clip", 5], 'there is no method "clip"'),
+        (["a", "vsepp", 5, {"setting": ["sky"]}], "nothing is known about these pictures"),
+        (["a", "vsepp", 5, ["sky"]], "filters must be an object"),
         (["x" * 10_001, "vsepp", 5], "use at most 10,000"),
         ([["a"], "vsepp", 5], "must be a text, not list"),
         (["a", "clip", 5], "choose one of vsepp, vse_infty"),
@@ -64,6 +75,40 @@ def test_nonsense_gets_a_sentence(server: Server, values: list[Any], sentence: s
     answer = server.ask("search_text", *values)
     assert answer.keys() == {"error"}
     assert sentence in answer["error"]
+
+
+def test_several_terms_and_methods(server: Server) -> None:
+    answer = server.ask("search_text", "2: a red circle - a bar", "vsepp+vse_infty", 4)
+    minus, times = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+    assert answer["read_as"] == f"2 {times} a red circle, {minus} a bar"
+    assert answer["terms"][1] == {"words": "a bar", "weight": -1.0}
+    expected = 0.0
+    for method in ("vsepp", "vse_infty"):
+        for words, weight in (("a red circle", 2), ("a bar", -1)):
+            hits = server.ask("search_text", words, method, PICTURES)["hits"]
+            own = {hit["image_id"]: hit["score"] for hit in hits}
+            expected += weight / 2 * own[answer["hits"][0]["image_id"]]
+    assert answer["hits"][0]["score"] == pytest.approx(expected, abs=1e-5)
+    assert answer["hits"][0]["view"] is None
+    flat = server.ask("search_text", "a bar - a bar", "vsepp", 3)
+    assert [hit["image_id"] for hit in flat["hits"]] == [0, 1, 2]
+    assert "nothing was asked" in flat["remark"]
+
+
+def test_a_picture_and_words(server: Server, tiny_pack: Path) -> None:
+    picture = handle_file(tiny_pack / "gallery/images/test-000007.webp")
+    both = server.ask("search_image", picture, "vsepp+vse_infty", 3, "a bar", 2.0)
+    assert both["read_as"] == "2 \N{MULTIPLICATION SIGN} test-000007.webp, + a bar"
+    assert both["captions"] == []
+    alone = server.ask("search_image", picture, "vsepp+vse_infty", PICTURES, "", 2.0)
+    words = server.ask("search_text", "a bar", "vsepp+vse_infty", PICTURES)["hits"]
+    scores = [{hit["image_id"]: hit["score"] for hit in hits} for hits in (alone["images"], words)]
+    first = both["images"][0]
+    expected = 2 * scores[0][first["image_id"]] + scores[1][first["image_id"]]
+    assert first["score"] == pytest.approx(expected, abs=1e-5)
+    assert len(alone["captions"]) == PICTURES
+    refused = server.ask("search_image", picture, "vsepp", 3, "a bar", 1e9)
+    assert "a weight must be a number" in refused["error"]
 
 
 def test_long_queries_and_large_k_work(server: Server) -> None:

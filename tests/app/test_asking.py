@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from app.asking import Ask, answer, examples
+from app.asking import NOTHING_ASKED, Ask, algebra_example, answer, examples
 from app.collection import from_folder
+from app.query import Term, parse
 from app.retriever import Retriever
 from export.runtime import Runtime
 from tests.app.conftest import PICTURES, draw
@@ -65,3 +67,60 @@ def test_a_folder_without_captions_gets_general_examples(runtime: Runtime, tmp_p
     chosen = examples(Retriever(runtime, from_folder(tmp_path), tmp_path / "cache"), 5)
     assert len(chosen) == 5
     assert all(chosen)
+
+
+def test_several_terms_are_said_as_they_were_read(views_retriever: Retriever) -> None:
+    found = answer(views_retriever, Ask("words", words="2: a bar + a circle"), "mv_vse", 3)
+    assert found.summary == f"3 of {PICTURES} pictures for"
+    assert found.reading == ("2 \N{MULTIPLICATION SIGN} a bar", "+ a circle")
+    assert found.terms == ("a bar", "a circle")
+    assert found.winners["mv_vse"].shape == (2, 3)
+
+
+def test_nothing_asked_is_said(views_retriever: Retriever) -> None:
+    found = answer(views_retriever, Ask("words", words="a bar - a bar"), "mv_vse", 3)
+    assert NOTHING_ASKED in found.details
+    assert [hit.image_id for hit in found.hits] == [0, 1, 2]
+
+
+def test_a_picture_and_words_are_added(views_retriever: Retriever) -> None:
+    ask = Ask("picture", words="a bar - a circle", image_id=6, weight=2.5)
+    found = answer(views_retriever, ask, "mv_vse", PICTURES)
+    terms = [Term(image=views_retriever.open(6), weight=2.5), *parse("a bar - a circle")]
+    scores = views_retriever.scores(terms, "mv_vse").values
+    np.testing.assert_allclose(
+        [hit.score for hit in found.hits], [scores[hit.image_id] for hit in found.hits], atol=1e-6
+    )
+    assert [hit.score for hit in found.hits] == sorted(scores.tolist(), reverse=True)
+    assert found.reading[0] == "2.5 \N{MULTIPLICATION SIGN} images/test-000006.webp"
+    assert found.captions == []
+
+
+def test_filters_are_said_and_narrow_a_sample_too(views_retriever: Retriever) -> None:
+    wanted = {"setting": ["sky"], "time": ["night"]}
+    found = answer(views_retriever, Ask("words", words="a bar"), "mv_vse", 9, wanted)
+    assert found.summary == "2 of 2 pictures for “a bar”"
+    assert "setting: sky; time: night" in found.details
+    assert {hit.image_id for hit in found.hits} == {0, 12}
+    sample = answer(views_retriever, Ask(), "", 9, wanted)
+    assert sample.summary == "2 pictures to search"
+    assert [hit.image_id for hit in sample.hits] == [0, 12]
+
+
+def test_the_truth_is_counted(views_retriever: Retriever) -> None:
+    caption = views_retriever.collection.pictures[5].captions[1]
+    known = views_retriever.satisfying(caption)
+    found = answer(views_retriever, Ask("words", words=caption), "mv_vse", 10)
+    shown = sum(hit.image_id in known for hit in found.hits)
+    assert found.satisfying == known
+    assert f"Ticked: {shown} of the {len(known)} pictures known to satisfy it." in found.details
+    unknown = answer(views_retriever, Ask("words", words=f"2: {caption}"), "mv_vse", 10)
+    assert unknown.satisfying == set()
+
+
+def test_an_example_of_several_terms(views_retriever: Retriever) -> None:
+    terms = parse(algebra_example(views_retriever))
+    objects = {name for picture in views_retriever.collection.pictures for name in picture.objects}
+    assert [term.weight for term in terms] == [2, 1, -1]
+    assert len({term.words for term in terms}) == 3
+    assert {term.words for term in terms} <= objects

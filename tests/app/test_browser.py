@@ -63,7 +63,7 @@ def test_another_method_answers_the_same_question(visit: Visit, server: Server) 
     visitor = visit()
     visitor.search("a blue bar")
     visitor.page.locator("#pv-method input").click()
-    visitor.page.get_by_role("option", name=re.compile(r"VSE\+\+")).click()
+    visitor.page.get_by_role("option", name=re.compile(r"^VSE\+\+ \(")).click()
     expect(visitor.page.locator("#pv-answer")).to_contain_text("VSE++", timeout=SECONDS)
     first = server.ask("search_text", "a blue bar", "vsepp", 1)["hits"][0]
     expect(visitor.page.locator("#pv-grid img").first).to_have_attribute(
@@ -77,7 +77,7 @@ def test_an_uploaded_picture_finds_captions_and_pictures(
     path = tmp_path / "mine.png"
     draw(6)[0].save(path)
     visitor = visit()
-    visitor.page.get_by_text("Search with a picture of yours").click()
+    visitor.page.get_by_text("A picture of yours", exact=True).click()
     visitor.page.set_input_files("#pv-upload input[type=file]", path)
     answer = visitor.page.locator("#pv-answer")
     expect(answer).to_contain_text("like mine.png", timeout=SECONDS)
@@ -104,7 +104,7 @@ def test_mistakes_get_a_sentence_beside_the_question(visit: Visit, tmp_path: Pat
     visitor.page.press(WORDS, "Enter")
     alert = visitor.page.get_by_role("alert")
     expect(alert).to_contain_text("The query is empty", timeout=SECONDS)
-    visitor.page.get_by_text("Search with a picture of yours").click()
+    visitor.page.get_by_text("A picture of yours", exact=True).click()
     path = hostile.write(tmp_path, "text.jpg")
     visitor.page.set_input_files("#pv-upload input[type=file]", path)
     expect(alert).to_contain_text("text.jpg is not a picture", timeout=SECONDS)
@@ -131,7 +131,7 @@ def test_nothing_is_cut_off_at_any_width(visit: Visit, width: int, dark: bool) -
     visitor.search("a pink circle")
     visitor.look(0)
     for tab in ("Search", "Models"):
-        visitor.page.get_by_role("tab", name=tab).click()
+        visitor.open_tab(tab)
         assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width
     expect(visitor.page.get_by_text("CPUExecutionProvider")).to_be_visible()
 

@@ -69,3 +69,11 @@ def test_pictures_of_a_folder_are_told_apart_by_their_place(tmp_path: Path) -> N
     for name in ("a.png", "b/c.png"):
         (tmp_path / name).write_bytes(b"x")
     assert [p.facts for p in from_folder(tmp_path).pictures] == [{}, {"folder": "b"}]
+
+
+def test_facts_name_the_pictures_that_have_them(views_pack: Path) -> None:
+    facts = from_pack(views_pack).facts
+    assert list(facts) == ["setting", "time"]
+    assert list(facts["setting"]) == ["dusk", "sand", "sky"]
+    assert facts["setting"]["sand"] == set(range(1, PICTURES, 3))
+    assert facts["time"] == {"night": set(range(0, PICTURES, 4))}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from app.heatmaps import colour, label, overlay
+from app.heatmaps import LEVELS, colour, data_uri, isolines, label, overlay, relative, tile
 
 
 def test_the_colours_grow_lighter_steadily() -> None:
@@ -54,3 +58,45 @@ def test_cosines_are_not_called_shares() -> None:
     drawn = np.asarray(overlay(Image.new("RGB", (70, 70), "grey"), cosines), np.float32)
     y, x = np.unravel_index(drawn.sum(axis=-1).argmax(), drawn.shape[:2])
     assert (y // 35, x // 35) == (0, 1)
+
+
+@pytest.mark.parametrize("cell", [(0, 0), (3, 5), (6, 6)])
+@pytest.mark.parametrize("smooth", [True, False])
+def test_a_tile_is_brightest_in_the_strongest_cell(cell: tuple[int, int], smooth: bool) -> None:
+    attention = np.full((7, 7), 0.001, np.float32)
+    attention[cell] = 0.5
+    drawn = np.asarray(tile(attention, smooth=smooth), np.float32)
+    assert (drawn.shape[0] > 7) == smooth
+    y, x = np.unravel_index(drawn.sum(axis=-1).argmax(), drawn.shape[:2])
+    assert (y * 7 // drawn.shape[0], x * 7 // drawn.shape[1]) == cell
+
+
+def test_a_raw_tile_has_one_pixel_a_cell_in_the_scales_colours() -> None:
+    attention = np.array([[0.2, -0.5, 0.1], [0.0, 0.05, 0.2]], np.float32)
+    drawn = np.asarray(tile(attention, smooth=False))
+    assert drawn.shape == (2, 3, 3)
+    assert np.array_equal(drawn, colour(np.array([[1.0, 0.0, 0.5], [0.0, 0.25, 1.0]])))
+    assert relative(np.full((2, 2), -1.0)).max() == 0
+
+
+def test_contours_close_around_the_strongest_cell() -> None:
+    attention = np.full((7, 7), 0.001, np.float32)
+    attention[2, 4] = 0.5
+    paths = isolines(attention)
+    assert len(paths) == len(LEVELS)
+    widths = []
+    for drawn in paths:
+        points = np.array([float(n) for n in re.findall(r"[\d.]+", drawn)]).reshape(-1, 2)
+        middle = (points.max(axis=0) + points.min(axis=0)) / 2
+        assert middle == pytest.approx([100 * 4.5 / 7, 100 * 2.5 / 7], abs=1.0)
+        widths.append(np.ptp(points[:, 0]))
+    assert widths[0] > widths[1] > widths[2] > 0
+
+
+def test_a_data_uri_holds_the_picture() -> None:
+    picture = tile(np.random.default_rng(0).random((3, 4)), smooth=False)
+    head, _, body = data_uri(picture).partition(",")
+    assert head == "data:image/png;base64"
+    held = Image.open(io.BytesIO(base64.b64decode(body)))
+    assert np.array_equal(np.asarray(held), np.asarray(picture))
+    assert data_uri(picture, "WEBP").startswith("data:image/webp;base64,")

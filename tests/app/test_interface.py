@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import gradio as gr
 import pytest
@@ -28,11 +29,18 @@ def test_every_event_has_a_name_of_its_own(blocks: gr.Blocks) -> None:
     assert not [name for name in names if name.endswith("_1") and name != "show_example_1"]
 
 
-def test_three_endpoints_are_public(blocks: gr.Blocks) -> None:
+def test_the_documented_endpoints_are_public(blocks: gr.Blocks) -> None:
     public = blocks.get_api_info()["named_endpoints"]
-    assert public.keys() == {"/search_text", "/search_image", "/info"}
+    assert public.keys() >= {"/search_text", "/search_image", "/info", "/benchmark"}
     for endpoint in public.values():
         assert endpoint["description"]
+
+
+@pytest.mark.parametrize("mcp", [True, False])
+def test_mcp_is_served_only_where_it_was_asked_for(mcp: bool, tmp_path: Path) -> None:
+    blocks = Mock()
+    interface.launch(blocks, Settings(mcp=mcp), tmp_path)
+    assert blocks.queue.return_value.launch.call_args.kwargs["mcp_server"] is mcp
 
 
 def test_fonts_come_from_the_visitors_system() -> None:

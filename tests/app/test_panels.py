@@ -23,7 +23,6 @@ _OWN_TAGS = re.compile(
         panels.line(HOSTILE, HOSTILE),
         panels.problem(HOSTILE),
         panels.caption_hits([CaptionHit(HOSTILE, 0, 0.5, 0, 1)]),
-        panels.subject(HOSTILE, [HOSTILE]),
         panels.legend(HOSTILE),
         panels.own_captions([HOSTILE]),
         panels.refusals({"refused_count": 1, "refused": [{"file": HOSTILE, "reason": HOSTILE}]}),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from PIL import Image
 
-from app.query import MAX_TERMS, Term, parse, write
+from app.query import MAX_TERMS, Term, checked_weight, combined, describe, parse, write
 from app.retriever import Retriever
+from tests.app.conftest import PICTURES
 
 
 def terms(text: str) -> list[tuple[float, str]]:
@@ -73,3 +77,94 @@ def test_a_picture_is_a_term(retriever: Retriever) -> None:
 def test_refuses_unknown_ensembles(retriever: Retriever, spec: str) -> None:
     with pytest.raises(ValueError, match=r"no method|twice"):
         retriever.scores(parse("a bar"), spec)
+
+
+def test_says_how_it_was_read() -> None:
+    times, minus = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
+    assert describe(parse("2: dog + beach - .5: people")) == [
+        f"2 {times} dog",
+        "+ beach",
+        f"{minus} 0.5 {times} people",
+    ]
+    assert describe([Term(), *parse("dog")], "mine.png") == ["mine.png", "+ dog"]
+
+
+def test_equal_terms_are_one() -> None:
+    picture, other = Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))
+    given = [*parse("a  dog + cat + a dog - cat"), Term(image=picture), Term(image=other)]
+    kept = combined([*given, Term(image=picture, weight=0.5)])
+    assert [(term.weight, term.words) for term in kept] == [(2, "a  dog"), (1.5, ""), (1, "")]
+    assert kept[1].image is picture
+    assert combined(parse("0.1: a + 0.2: a - 0.3: a")) == []
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), 101, -101, True, "2", None])
+def test_refuses_weights_that_are_none(weight: Any) -> None:
+    with pytest.raises(ValueError, match="a weight must be a number of at most 100, not"):
+        checked_weight(weight)
+
+
+@pytest.mark.parametrize("spec", ["vse_infty", "mv_vse", "vse_infty+mv_vse"])
+def test_twice_the_same_ranks_as_once(views_retriever: Retriever, spec: str) -> None:
+    once = views_retriever.find(views_retriever.question(parse("a bar"), spec), PICTURES)
+    twice = views_retriever.find(views_retriever.question(parse("a bar + a bar"), spec), PICTURES)
+    assert [hit.image_id for hit in twice.hits] == [hit.image_id for hit in once.hits]
+    assert [hit.view for hit in twice.hits] == [hit.view for hit in once.hits]
+    np.testing.assert_allclose(
+        [hit.score for hit in twice.hits], [2 * hit.score for hit in once.hits], rtol=1e-5
+    )
+
+
+def test_nothing_asked_is_flat_in_the_order_of_the_gallery(views_retriever: Retriever) -> None:
+    for spec in ("mv_vse", "vse_infty+mv_vse"):
+        question = views_retriever.question(parse("a bar + a dog - a bar - a dog"), spec)
+        hits = views_retriever.find(question, 5).hits
+        assert [hit.image_id for hit in hits] == [0, 1, 2, 3, 4]
+        assert {hit.score for hit in hits} == {0.0}
+        assert {hit.view for hit in hits} == {None}
+
+
+def test_one_sentence_is_found_as_ever(views_retriever: Retriever) -> None:
+    for spec in ("vse_infty", "mv_vse"):
+        found = views_retriever.find(views_retriever.question(parse("a red bar"), spec), 7)
+        assert found.hits == views_retriever.search_text("a red bar", spec, 7)
+        assert found.winners[spec].tolist() == [[hit.view for hit in found.hits]]
+
+
+def test_several_terms_rank_by_their_scores(views_retriever: Retriever) -> None:
+    terms = parse("2: a red circle - a blue bar")
+    scores = views_retriever.scores(terms, "vse_infty+mv_vse")
+    hits = views_retriever.find(views_retriever.question(terms, "vse_infty+mv_vse"), 6).hits
+    assert [hit.image_id for hit in hits] == scores.values.argsort()[::-1][:6].tolist()
+    assert [hit.score for hit in hits] == sorted(scores.values.tolist(), reverse=True)[:6]
+    assert {hit.view for hit in hits} == {None}
+
+
+def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
+    terms, method = parse("a red circle + a picture of"), views_retriever.runtime.methods["mv_vse"]
+    found = views_retriever.find(views_retriever.question(terms, "mv_vse"), PICTURES)
+    gallery = views_retriever.index.images["mv_vse"]
+    expected = []
+    for term in terms:
+        _, scores = gallery.view_scores(views_retriever.term_query(term, "mv_vse"), method)
+        expected.append(scores.argmax(dim=0).tolist())
+    agreed = 0
+    for place, hit in enumerate(found.hits):
+        won = [views[hit.image_id] for views in expected]
+        assert found.winners["mv_vse"][:, place].tolist() == won
+        assert hit.view == (won[0] if won[0] == won[1] else None)
+        agreed += won[0] == won[1]
+    assert agreed > 0
+
+
+def test_an_ensemble_finds_captions(views_retriever: Retriever) -> None:
+    picture = Term(image=views_retriever.open(3))
+    both = views_retriever.find_captions(views_retriever.question([picture], "vse_infty+mv_vse"), 5)
+    totals: dict[tuple[str, int], float] = {}
+    for name in ("vse_infty", "mv_vse"):
+        for hit in views_retriever.find_captions(views_retriever.question([picture], name), 1000):
+            key = (hit.text, hit.image_id)
+            totals[key] = totals.get(key, 0.0) + hit.score / 2
+    best = sorted(totals.values(), reverse=True)[:5]
+    np.testing.assert_allclose([hit.score for hit in both], best, atol=1e-6)
+    assert [totals[hit.text, hit.image_id] for hit in both] == pytest.approx(best, abs=1e-6)

@@ -167,3 +167,27 @@ def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_the_best_measured_methods_make_the_ensembles(
+    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert retriever.ensembles(3) == ["vse_infty+vsepp"]
+    assert retriever.ensembles(0) == []
+    info = retriever.runtime.info
+    measured = Metrics("test", "a command", "a machine", 1, {"rsum": 400.0})
+    methods = {**info.methods, "vsepp": replace(info.methods["vsepp"], metrics=measured)}
+    monkeypatch.setattr(retriever.runtime, "info", replace(info, methods=methods))
+    assert retriever.ensembles(1) == ["vsepp+vse_infty"]
+    assert retriever.title_of("vsepp+vse_infty") == "VSE++ + VSE\N{INFINITY}"
+
+
+def test_captions_know_what_satisfies_them(views_retriever: Retriever) -> None:
+    pictures = views_retriever.collection.pictures
+    caption = pictures[5].captions[1]
+    expected = {p.image_id for p in pictures if caption in p.captions}
+    assert 5 in expected
+    assert len(expected) > 1
+    assert views_retriever.satisfying(f" {caption.replace(' ', '  ')}") == expected
+    assert views_retriever.satisfying(caption, frozenset({5, 99})) == {5}
+    assert views_retriever.satisfying("no caption at all") == set()

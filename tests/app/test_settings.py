@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from app.main import main
 from app.settings import Settings, bundled_pack
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
     settings = Settings.from_argv([])
-    assert settings == Settings("scenes", None, "auto", "127.0.0.1", None)
+    assert settings == Settings("scenes", None, "auto", "127.0.0.1", None, mcp=False)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,23 @@ def test_nonsense_is_refused(
         Settings.from_argv(arguments)
     assert end.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_mcp_is_off_unless_it_is_asked_for() -> None:
+    assert not Settings.from_argv([]).mcp
+    assert Settings.from_argv(["--mcp"]).mcp
+
+
+def test_without_its_package_mcp_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mcp" else name)
+    assert main(["--mcp"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("polyview: the package mcp, which --mcp needs, is not installed")
+    assert 'pip install "gradio[mcp]"' in said
 
 
 def test_only_the_own_machine_is_private(monkeypatch: pytest.MonkeyPatch) -> None:

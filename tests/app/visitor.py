@@ -33,6 +33,15 @@ class Visitor:
         self.page.press(WORDS, "Enter")
         expect(self.page.locator("#pv-answer")).to_contain_text(f"for “{words}”", timeout=SECONDS)
 
+    def open_tab(self, name: str) -> None:
+        """Opens a tab, from the menu of those there is no room for if it is one of them."""
+        tab = self.page.get_by_role("tab", name=name, exact=True)
+        if tab.is_visible():
+            tab.click()
+            return
+        self.page.get_by_label("More tabs").click()
+        self.page.locator(".overflow-dropdown button", has_text=name).click()
+
     def hits(self) -> list[str]:
         """What the results are called, best first."""
         return [str(img.get_attribute("alt")) for img in self.page.locator("#pv-grid img").all()]
@@ -59,13 +68,14 @@ def visits(browser: Browser, server: Server) -> Iterator[Visit]:
     """Gives a function that opens the page; at the end, no visitor may have a complaint."""
     visitors: list[Visitor] = []
 
-    def open_page(width: int = 1280, dark: bool = False) -> Visitor:
+    def open_page(width: int = 1280, dark: bool = False, address: str = "") -> Visitor:
         context = browser.new_context(
             viewport={"width": width, "height": 860}, color_scheme="dark" if dark else "light"
         )
         visitor = Visitor(context.new_page())
         visitor.listen(server.url)
-        visitor.page.goto(f"{server.url}/?__theme={'dark' if dark else 'light'}")
+        theme = "dark" if dark else "light"
+        visitor.page.goto(f"{server.url}/?__theme={theme}&{address}".rstrip("&"))
         expect(visitor.page.locator("#pv-grid img").first).to_be_visible(timeout=SECONDS)
         visitors.append(visitor)
         return visitor

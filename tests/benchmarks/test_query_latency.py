@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from app import speed
 from benchmarks import query_latency
+from export.pack import load_info
 from tests.app.conftest import PICTURES
 
 
@@ -19,6 +22,21 @@ def test_every_method_gets_a_row(tiny_pack: Path, capsys: pytest.CaptureFixture[
         name, p50, p95, encoder, _ = row.split()
         assert name == method
         assert 0 < float(encoder) <= float(p50) <= float(p95)
+
+
+def test_the_medians_can_be_kept_for_the_app(
+    tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack = shutil.copytree(tiny_pack, tmp_path / "pack")
+    assert query_latency.main(["--pack", str(pack), "--queries", "5", "--fresh", "--record"]) == 0
+    kept = speed.recorded(load_info(pack))
+    assert kept is not None
+    printed = [row.split() for row in capsys.readouterr().out.splitlines()[-2:]]
+    assert {name: f"{ms:.2f}" for name, ms in kept.median.items()} == {
+        name: p50 for name, p50, *_ in printed
+    }
+    assert (kept.queries, kept.pictures) == (5, PICTURES)
+    assert kept.command.startswith("python -m benchmarks.query_latency --pack")
 
 
 def test_no_queries_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,119 @@
+"""/views and /lens."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gradio as gr
+import numpy as np
+
+from app.api.replies import MODEL_QUEUE, hit_json, milliseconds, sentences
+from app.inside import look, method_of
+from app.lens import rank
+from app.retriever import Retriever
+from app.shelf import Shelf
+from models.panel import Panel
+
+_DIGITS = 5
+
+
+def add(shelf: Shelf) -> None:
+    """Adds the endpoints to the Blocks being built."""
+    retriever = shelf.first
+    default = retriever.default_method
+
+    @sentences
+    def views(image_id: int, method: str = default, text: str = "") -> dict[str, Any]:
+        """Looks inside one picture: every view's map, and with a text every view's score.
+
+        Args:
+            image_id: a picture of the gallery, counted from 0.
+            method: one of the pack's methods, see /info.
+            text: a sentence to look at beside it, or none.
+        """
+        return _views(retriever, image_id, method, text)
+
+    @sentences
+    def lens(query: str, method: str, weights: list[float], k: int = 10) -> dict[str, Any]:
+        """Finds pictures while some of their views count less, or not at all.
+
+        Args:
+            query: a sentence, up to 10,000 characters.
+            method: one of the pack's methods, see /info.
+            weights: one number from 0 (off) to 1 for each view of a picture, not all 0.
+            k: how many pictures, at least 1; more than 1,000 are not returned.
+        """
+        start = time.perf_counter()
+        found = rank(retriever, retriever.text_query(query, method), method, weights, k)
+        hits = [{**hit_json(retriever, hit.hit), "before": hit.before} for hit in found.hits]
+        return {
+            "query": query,
+            "method": method,
+            "weights": list(weights),
+            "searched": found.searched,
+            "stayed": found.stayed,
+            "hits": hits,
+            "remark": retriever.remark(query),
+            "ms": milliseconds(start),
+        }
+
+    for function in (views, lens):
+        gr.api(function, api_name=function.__name__, concurrency_id=MODEL_QUEUE)
+
+
+def _views(retriever: Retriever, image_id: Any, name: str, text: str) -> dict[str, Any]:
+    start = time.perf_counter()
+    whole = isinstance(image_id, int) or (isinstance(image_id, float) and image_id.is_integer())
+    if isinstance(image_id, bool) or not whole:
+        raise ValueError(f"image_id must be a whole number, not {image_id!r}")
+    if not isinstance(text, str):
+        raise ValueError(f"the text must be a text, not {type(text).__name__}")
+    method, picture = method_of(retriever, name), retriever.picture(int(image_id))
+    seen = look(retriever, picture.image_id, name, text)
+    maps = [None] * len(seen.similarity) if seen.maps is None else [_list(m) for m in seen.maps]
+    views: list[dict[str, Any]] = [{"view": v, "attention": m} for v, m in enumerate(maps)]
+    answer: dict[str, Any] = {
+        "image_id": picture.image_id,
+        "file": picture.file,
+        "method": name,
+        "grid": list(retriever.runtime.grid),
+        "attention_is": method.attention_is,
+        "attention_sums_to_one": method.attention_sums_to_one,
+        "views": views,
+        "similarity": _list(seen.similarity),
+        "inside": [_panel(panel) for panel in seen.panels],
+    }
+    if seen.view_scores is not None:
+        for view, score in zip(views, seen.view_scores.tolist(), strict=True):
+            view["score"] = round(score, _DIGITS)
+        answer |= {
+            "text": text,
+            "score": round(seen.score or 0.0, _DIGITS),
+            "view_scores_are": method.view_scores_are,
+            "winner": seen.winner,
+            "words": list(seen.words),
+            "word_attention": None if seen.word_maps is None else _list(seen.word_maps),
+            "text_similarity": _list(seen.text_similarity),
+            "mentioned": sorted(seen.mentioned),
+            "remark": retriever.remark(text),
+        }
+    return {**answer, "ms": milliseconds(start)}
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    """A panel as JSON; see `Panel` for what the keys mean."""
+    return {
+        "kind": panel.kind,
+        "title": panel.title,
+        "meaning": panel.meaning,
+        "values": _list(panel.values.float().cpu().numpy()),
+        "rows": list(panel.rows),
+        "columns": list(panel.columns),
+        "marks": [list(mark) for mark in panel.marks],
+    }
+
+
+def _list(values: np.ndarray | None) -> Any:
+    """Numbers as nested lists, rounded."""
+    return None if values is None else np.round(values.astype(np.float64), _DIGITS).tolist()

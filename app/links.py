@@ -1,0 +1,144 @@
+"""Links that hold a question: /?tab=search&q=a+dog&method=mvam&k=12&only=setting:beach.
+
+q holds the words as typed, `like` the id of a picture of the collection, method a method or an
+ensemble, k how many pictures, and each `only` one value of a fact to filter by. The page itself
+notes the tab. What was uploaded cannot be in a link.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from app import filters
+from app.asking import Ask
+from app.filters import Wanted
+from app.query import checked
+from app.retriever import Retriever
+
+MAX_LINK = 2000  # characters; longer addresses are cut or refused on their way
+_MOST_VALUES = 64  # to filter by
+_WHOLE = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a link asks for.
+
+    Attributes:
+        ask: the question; a sample where there is none.
+        method: a method or an ensemble of the pack; empty where it names none.
+        count: how many pictures; 0 where it does not say.
+        wanted: filters.
+        problems: sentences about what in it made no sense and was left out.
+    """
+
+    ask: Ask = field(default_factory=Ask)
+    method: str = ""
+    count: int = 0
+    wanted: Wanted = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def write(ask: Ask, method: str, count: int, wanted: Wanted) -> str:
+    """The part of an address after "?"; empty where no link can hold the question.
+
+    >>> write(Ask("words", words="a dog & a cat"), "mvam", 12, {"time": ["day"]})
+    'q=a+dog+%26+a+cat&method=mvam&k=12&only=time%3Aday'
+    """
+    if ask.kind in ("sample", "upload"):
+        return ""
+    named: list[tuple[str, str]] = []
+    if words := " ".join(ask.words.split()):
+        named.append(("q", words))
+    if ask.kind == "picture":
+        named.append(("like", str(ask.image_id)))
+    named += [("method", method), ("k", str(int(count)))]
+    named += [("only", f"{fact}:{value}") for fact, values in wanted.items() for value in values]
+    link = urlencode(named)
+    return link if len(link) <= MAX_LINK else ""
+
+
+def read(named: Iterable[tuple[str, str]], retriever: Retriever, most: int) -> Link:
+    """Reads a link, whoever wrote it.
+
+    Args:
+        named: the names and values of an address, in order; the last of a name counts, save for
+            `only`. Other names are left to others.
+        retriever: the pack it is asked of.
+        most: the largest number of pictures that may be asked for.
+    """
+    last, only = {}, []
+    for name, value in named:
+        last[name] = value
+        if name == "only":
+            only.append(value)
+    reader = _Reader(retriever, most)
+    ask = reader.ask(last)
+    method, count = reader.method(last.get("method", "")), reader.count(last.get("k", ""))
+    return Link(ask, method, count, reader.wanted(only), tuple(reader.problems))
+
+
+class _Reader:
+    """Reads a link's parts one by one, and notes what makes no sense."""
+
+    def __init__(self, retriever: Retriever, most: int) -> None:
+        self._retriever = retriever
+        self._most = most
+        self.problems: list[str] = []
+
+    def ask(self, last: dict[str, str]) -> Ask:
+        words = last.get("q", "")
+        if words.strip():
+            try:
+                checked(words)
+            except ValueError as error:
+                self._note(str(error))
+                words = ""
+        like = last.get("like", "")
+        if like:
+            try:
+                image_id = int(like) if _WHOLE.fullmatch(like) else -1
+                self._retriever.picture(image_id)
+                return Ask("picture", words=words, image_id=image_id)
+            except ValueError:
+                most = len(self._retriever.collection.pictures) - 1
+                self._note(f'"{like[:40]}" is no picture; ids go from 0 to {most}')
+        return Ask("words", words=words) if words.strip() else Ask()
+
+    def method(self, spec: str) -> str:
+        if not spec:
+            return ""
+        try:
+            return "+".join(self._retriever.methods_of(spec[:400]))
+        except ValueError as error:
+            self._note(str(error))
+            return ""
+
+    def count(self, text: str) -> int:
+        if not text:
+            return 0
+        count = int(text) if _WHOLE.fullmatch(text) else 0
+        if not 1 <= count <= self._most:
+            self._note(f'k is "{text[:40]}", but must be a whole number from 1 to {self._most}')
+            return 0
+        return count
+
+    def wanted(self, only: list[str]) -> Wanted:
+        kept: dict[str, list[str]] = {}
+        if len(only) > _MOST_VALUES:
+            self._note(f"it filters by {len(only)} values, more than {_MOST_VALUES}")
+        for part in only[:_MOST_VALUES]:
+            fact, _, value = part.partition(":")
+            try:
+                filters.checked(self._retriever.collection, {fact: [value]})
+            except ValueError as error:
+                self._note(str(error))
+            else:
+                kept.setdefault(fact, []).append(value)
+        return filters.checked(self._retriever.collection, kept)
+
+    def _note(self, problem: str) -> None:
+        self.problems.append(f"a part of the link was left out: {problem}")

@@ -1,0 +1,317 @@
+"""Measures a pack again on this machine, and says whether its stated numbers come out.
+
+The evaluation is the command that the pack records, `python -m training.evaluate`, in a process of
+its own: the app imports nothing of `training/`. Only its form is taken from the pack, never the
+text: a pack may come from anywhere, and what it holds is not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from app.measured import COLUMNS
+from export.fields import read_json
+from export.manifest import Metrics, PackInfo
+
+ROOT = Path(__file__).resolve().parents[1]
+_FORM = ("python", "-m", "training.evaluate", "--pack", None, "--method", None, "--split", None)
+_EXTRA = {"--views"}  # options that a recorded command may have beyond its form
+_PAUSE = 0.5  # seconds between two signs of life
+_GIVE_WAY = 5  # niceness: visitors' questions come first
+_DIGITS = {column.key: column.digits for column in COLUMNS}
+_FINE = 4  # digits of shares of the gallery
+
+
+class RerunError(ValueError):
+    """The evaluation cannot be run, or gave no numbers; the message is a sentence."""
+
+
+class RerunCancelledError(RerunError):
+    """Somebody ended it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A sign of life: `done` of `total` steps (0 of 0 at first), what is done, seconds so far."""
+
+    done: int
+    total: int
+    doing: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured: values by method, and how many seconds it took."""
+
+    values: dict[str, dict[str, float]]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A number as the pack states it and as it came out here; `digits` are shown of both."""
+
+    key: str
+    stated: float
+    here: float
+    digits: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether both are shown as the same number."""
+        return self.show(self.stated) == self.show(self.here)
+
+    def show(self, value: float) -> str:
+        """A value to the precision that is compared."""
+        return f"{value:.{self.digits}f}"
+
+    @property
+    def difference(self) -> str:
+        """By how much the number here is more than the stated one, with a digit to spare."""
+        return f"{self.here - self.stated:+.{self.digits + 1}f}"
+
+
+def compare(stated: Mapping[str, float], here: Mapping[str, float]) -> list[Pair]:
+    """Every stated number beside the one measured here.
+
+    Raises:
+        RerunError: one was not measured.
+    """
+    missing = [key for key in stated if key not in here]
+    if missing:
+        raise RerunError(f"the evaluation gave no {missing[0]}, which the pack states")
+    return [Pair(key, stated[key], here[key], _digits(key)) for key in stated]
+
+
+def obstacle(info: PackInfo, root: Path = ROOT) -> str:
+    """Why a pack's numbers cannot be measured again here; empty where they can be."""
+    if not (root / "training" / "evaluate.py").is_file():
+        return (
+            f"the training folder is missing in {root.name}, and with it the evaluation; "
+            "take the whole repository to run it"
+        )
+    if info.gallery is None:
+        return f"{info.title} comes without pictures; there is nothing to measure it on"
+    if not measured_methods(info):
+        return f"{info.title} states no numbers that its own gallery could give again"
+    return ""
+
+
+def measured_methods(info: PackInfo) -> list[str]:
+    """The methods whose stated numbers were measured on the pack's own gallery."""
+    return [
+        name
+        for name, method in info.methods.items()
+        if info.gallery is not None
+        and method.metrics is not None
+        and method.metrics.split == info.gallery.split
+        and _options(method.metrics) is not None
+    ]
+
+
+class Runner:
+    """Runs one evaluation at a time, whoever asks.
+
+    Args:
+        root: the folder that holds `training/`.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._owner: str | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._cancelled = False
+        self._last = Step(0, 0, "", 0.0)
+
+    def run(
+        self, info: PackInfo, methods: list[str], device: torch.device, owner: str
+    ) -> Generator[Step | Outcome, None, None]:
+        """Evaluates; closing the iterator before its end kills the process.
+
+        Args:
+            info: a pack with its own gallery.
+            methods: some of `measured_methods`.
+            device: where to compute.
+            owner: who may cancel it.
+
+        Yields:
+            Steps, at least one in a second, then the outcome.
+
+        Raises:
+            RerunError: another one is running, or the evaluation failed.
+            RerunCancelledError: it was cancelled.
+        """
+        reason = obstacle(info, self._root)
+        if reason:
+            raise RerunError(reason)
+        if unknown := [name for name in methods if name not in measured_methods(info)]:
+            raise RerunError(f'{info.title} states no numbers of a method "{unknown[0]}"')
+        with self._lock:
+            if self._owner is not None:
+                share = 100 * self._last.done // max(1, self._last.total)
+                raise RerunError(
+                    f"an evaluation is running already ({share} % done), and there can be only "
+                    "one at a time; try again when it has ended"
+                )
+            self._owner, self._cancelled, self._last = owner, False, Step(0, 0, "", 0.0)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                yield from self._follow(info, methods, device, Path(folder) / "metrics.json")
+        finally:
+            with self._lock:
+                self._owner = self._process = None
+
+    def cancel(self, owner: str) -> bool:
+        """Ends the evaluation that `owner` started; False where there is none."""
+        with self._lock:
+            if self._owner != owner:
+                return False
+            self._cancelled = True
+            if self._process is not None:
+                _kill(self._process)
+            return True
+
+    def _follow(
+        self, info: PackInfo, methods: list[str], device: torch.device, result: Path
+    ) -> Iterator[Step | Outcome]:
+        began = time.monotonic()
+        process = self._start(_command(info, methods, device, result))
+        lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=_read, args=(process, lines), daemon=True).start()
+        complaints: list[str] = []
+        try:
+            ended = False
+            while not ended:
+                ended = self._take(lines, complaints)
+                seconds = time.monotonic() - began
+                self._last = Step(self._last.done, self._last.total, self._last.doing, seconds)
+                yield self._last
+            status = process.wait()
+        finally:
+            _kill(process)
+        if self._cancelled:
+            raise RerunCancelledError(f"Cancelled after {time.monotonic() - began:.0f} s.")
+        if status:
+            said = complaints[-1] if complaints else "it said nothing"
+            raise RerunError(f"the evaluation ended with status {status}: {said}")
+        yield Outcome(_values(result, methods), time.monotonic() - began)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command,
+            cwd=self._root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # a group of its own, so that all of it can be killed
+        )
+        if hasattr(os, "setpriority"):
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, _GIVE_WAY)
+        with self._lock:
+            self._process = process
+            if self._cancelled:  # before it was there
+                _kill(process)
+        return process
+
+    def _take(self, lines: queue.Queue[str | None], complaints: list[str]) -> bool:
+        """Takes what was said until there is nothing more for a while; True at the end."""
+        patience = time.monotonic() + _PAUSE
+        while (rest := patience - time.monotonic()) > 0:
+            try:
+                line = lines.get(timeout=rest)
+            except queue.Empty:
+                return False
+            if line is None:
+                return True
+            if not self._is_step(line) and line.strip():
+                complaints.append(line.strip()[:300])
+        return False
+
+    def _is_step(self, line: str) -> bool:
+        """Notes a line of progress; False for any other line."""
+        try:
+            said = json.loads(line)
+            done, total, doing = int(said["done"]), int(said["total"]), str(said["doing"])
+        except (ValueError, KeyError, TypeError):
+            return False
+        self._last = Step(done, total, doing, 0.0)
+        return True
+
+
+def _command(info: PackInfo, methods: list[str], device: torch.device, result: Path) -> list[str]:
+    """The command that a pack records, with this Python and telling its steps."""
+    recorded = [metrics for name in methods if (metrics := info.methods[name].metrics)]
+    which = ["--method", methods[0]] if len(methods) == 1 else ["--all"]
+    options = sorted({option for metrics in recorded for option in _options(metrics) or ()})
+    return [
+        *(sys.executable, "-m", "training.evaluate", "--pack", str(info.folder.resolve())),
+        *(*which, "--split", recorded[0].split, *options),
+        *("--device", device.type, "--progress", "--json", str(result)),
+    ]
+
+
+def _options(metrics: Metrics | None) -> list[str] | None:
+    """What the recorded command has beyond its form, None where it is of another form."""
+    try:
+        words = shlex.split(metrics.command) if metrics else []
+    except ValueError:
+        return None
+    form, extra = words[: len(_FORM)], words[len(_FORM) :]
+    fits = len(form) == len(_FORM) and all(
+        wanted in (None, word) for wanted, word in zip(_FORM, form, strict=True)
+    )
+    return extra if fits and set(extra) <= _EXTRA else None
+
+
+def _values(result: Path, methods: list[str]) -> dict[str, dict[str, float]]:
+    try:
+        found: dict[str, Any] = read_json(result)
+        return {name: {k: float(v) for k, v in found[name].items()} for name in methods}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise RerunError(f"the evaluation wrote no numbers that can be read: {error}") from error
+
+
+def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    """Passes on what a process says on stderr; None at the end."""
+    with contextlib.suppress(ValueError):  # closed while reading
+        for line in process.stderr or ():
+            lines.put(line)
+    lines.put(None)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Ends a process and all it started; nothing where it has ended."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+    process.wait()
+
+
+def _digits(key: str) -> int:
+    """How many digits of a metric count."""
+    return _FINE if key.endswith("nmr") else _DIGITS.get(key, 1)

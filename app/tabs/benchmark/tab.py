@@ -1,0 +1,215 @@
+"""The Benchmark tab's widgets and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from app import ablations, panels, speed
+from app.api.replies import MODEL_QUEUE
+from app.machine import hardware
+from app.measured import table
+from app.rerun import (
+    Outcome,
+    RerunCancelledError,
+    Runner,
+    compare,
+    measured_methods,
+    obstacle,
+)
+from app.retriever import Retriever
+from app.session import Session
+from app.speed import Speed
+from app.tabs.benchmark import panel
+
+ALL = ""
+_SORT = (Path(__file__).parent / "table.js").read_text("utf-8")
+
+
+def build(session: Session, tab: gr.Tab) -> None:
+    """Lays out the tab and connects it."""
+    BenchmarkTab(session, tab)
+
+
+class BenchmarkTab:
+    """Widgets as attributes, handlers as methods; every handler answers with {widget: update}."""
+
+    def __init__(self, session: Session, tab: gr.Tab) -> None:
+        self._session = session
+        self._tab = tab
+        self._runner = Runner()
+        self._measured = gr.State(None)  # (key of a pack, its Speed here), or None
+        with gr.Accordion("What am I looking at?", open=False, elem_id="pv-bench-about"):
+            gr.HTML(panel.explanation())
+        # Filled from the start, so that nothing moves when a visitor's own pack is shown.
+        info = session.shelf.first.runtime.info
+        found = speed.recorded(info)
+        numbers = table(session.shelf.first, found)
+        self._results = gr.HTML(
+            panel.results(numbers), js_on_load=_SORT, elem_id="pv-bench-results"
+        )
+        with gr.Row(elem_id="pv-bench-below"):
+            with gr.Column(scale=5, min_width=320):
+                self._plot = gr.HTML(
+                    panel.accuracy_and_speed(numbers, found), elem_id="pv-bench-plot"
+                )
+                self._time = gr.Button("Measure speed here", size="sm", elem_id="pv-bench-time")
+                self._message = gr.HTML(elem_id="pv-bench-message")
+            with gr.Column(scale=3, min_width=300, elem_id="pv-bench-run"):
+                self._lay_out_run(obstacle(info))
+        self._ablations = gr.HTML(
+            panel.ablation_tables(*ablations.load(info)), elem_id="pv-bench-ablations"
+        )
+        self._connect()
+
+    def _lay_out_run(self, reason: str) -> None:
+        gr.HTML("<h3>Run it here</h3>")
+        self._method = gr.Dropdown([], label="Method", elem_id="pv-bench-method")
+        with gr.Row():
+            self._go = gr.Button("Run", variant="primary", min_width=96, elem_id="pv-bench-go")
+            self._cancel = gr.Button(
+                "Cancel", interactive=False, min_width=96, elem_id="pv-bench-cancel"
+            )
+        self._status = gr.HTML(panel.invitation(reason), elem_id="pv-bench-status")
+
+    def _connect(self) -> None:
+        pack = self._session.pack
+        shown = [self._results, self._plot, self._ablations, self._message]
+        for trigger, name in (
+            (self._session.blocks.load, "open"),
+            (self._tab.select, "select"),
+            (pack.change, "swap"),
+        ):
+            trigger(
+                self.refresh,
+                [pack, self._measured],
+                [*shown, self._time],
+                api_name=f"benchmark_{name}",
+                api_visibility="undocumented",
+                show_progress="hidden",
+            )
+        for trigger, name in ((self._session.blocks.load, "open"), (pack.change, "swap")):
+            trigger(
+                self.invite,
+                pack,
+                [self._method, self._go, self._status],
+                api_name=f"benchmark_run_{name}",
+                api_visibility="undocumented",
+                show_progress="hidden",
+            )
+        self._time.click(
+            self.measure,
+            pack,
+            [self._measured, *shown],
+            api_name="benchmark_speed",
+            api_visibility="undocumented",
+            concurrency_id=MODEL_QUEUE,
+            show_progress_on=[self._plot],
+        )
+        self._go.click(
+            self.run,
+            [pack, self._method],
+            [self._status, self._go, self._cancel],
+            api_name="benchmark_run",
+            api_visibility="undocumented",
+            concurrency_limit=None,  # whoever comes second is told so at once
+            show_progress="hidden",
+        )
+        self._cancel.click(
+            self.cancel,
+            None,
+            self._cancel,
+            api_name="benchmark_cancel",
+            api_visibility="undocumented",
+            concurrency_limit=None,
+            show_progress="hidden",
+        )
+
+    def refresh(self, key: str, measured: tuple[str, Speed] | None) -> dict[Any, Any]:
+        """Shows the numbers of the visitor's pack."""
+        retriever = self._session.retriever(key)
+        found = speed.recorded(retriever.runtime.info)
+        if measured is not None and measured[0] == key:
+            found = measured[1]
+        numbers = table(retriever, found)
+        return {
+            self._results: panel.results(numbers),
+            self._plot: panel.accuracy_and_speed(numbers, found),
+            self._ablations: panel.ablation_tables(*ablations.load(retriever.runtime.info)),
+            self._message: "",
+            self._time: gr.Button(interactive=bool(retriever.collection.captions)),
+        }
+
+    def invite(self, key: str) -> dict[Any, Any]:
+        """Offers what can be measured again of the visitor's pack."""
+        info = self._session.retriever(key).runtime.info
+        reason = obstacle(info)
+        names = [] if reason else measured_methods(info)
+        titles = self._titles(key)
+        choices = [("All methods", ALL), *((titles[name], name) for name in names)]
+        return {
+            self._method: gr.Dropdown(choices, value=ALL, interactive=bool(names)),
+            self._go: gr.Button(interactive=bool(names)),
+            self._status: panel.invitation(reason),
+        }
+
+    def measure(self, key: str) -> dict[Any, Any]:
+        """Times the visitor's pack on this machine."""
+        try:
+            found = speed.measure(self._session.retriever(key))
+        except ValueError as error:
+            return {self._message: panels.problem(str(error))}
+        shown = self.refresh(key, (key, found))
+        del shown[self._time]
+        return {self._measured: (key, found), **shown}
+
+    def run(self, key: str, method: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
+        """Evaluates one method, or all, and shows how far it is and what came out."""
+        owner = str(request.session_hash)
+        waiting = {
+            self._go: gr.Button(interactive=False),
+            self._cancel: gr.Button(interactive=True),
+        }
+        ended = {
+            self._go: gr.Button(interactive=True),
+            self._cancel: gr.Button(interactive=False),
+        }
+        try:
+            retriever = self._session.retriever(key)
+            info, device = retriever.runtime.info, retriever.runtime.device
+            methods = [method] if method else measured_methods(info)
+            with closing(self._runner.run(info, methods, device, owner)) as signs:
+                for sign in signs:
+                    if isinstance(sign, Outcome):
+                        yield {self._status: self._compared(retriever, sign), **ended}
+                    else:
+                        doing = self._titles(key).get(sign.doing, sign.doing.capitalize())
+                        yield {self._status: panel.running(sign, doing), **waiting}
+        except RerunCancelledError as error:
+            yield {self._status: panel.cancelled(str(error)), **ended}
+        except ValueError as error:
+            yield {self._status: panel.stopped(str(error)), **ended}
+
+    def cancel(self, request: gr.Request) -> dict[Any, Any]:
+        """Ends what this visitor started; `run` then says so."""
+        self._runner.cancel(str(request.session_hash))
+        return {self._cancel: gr.Button(interactive=False)}
+
+    def _compared(self, retriever: Retriever, outcome: Outcome) -> str:
+        info = retriever.runtime.info
+        compared = {
+            name: compare(metrics.values, values)
+            for name, values in outcome.values.items()
+            if (metrics := info.methods[name].metrics)
+        }
+        titles = {name: method.title for name, method in retriever.runtime.methods.items()}
+        spent = f"{outcome.seconds:.0f} s on {hardware(retriever.runtime.device)}"
+        return panel.outcome(compared, titles, spent)
+
+    def _titles(self, key: str) -> dict[str, str]:
+        methods = self._session.retriever(key).runtime.methods
+        return {name: method.title for name, method in methods.items()}

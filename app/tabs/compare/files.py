@@ -1,0 +1,83 @@
+"""A comparison as a file: a sheet to print (PNG), a table (CSV), or all of it (JSON)."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from app.comparison import as_json
+from app.tabs.compare.sheet import draw
+from app.tabs.compare.shown import Sheet, Shown
+
+KINDS = {"png": "Save PNG", "csv": "Save CSV", "json": "Save JSON"}
+FIELDS = (
+    "query", "column", "method", "title", "ms", "rank", "image_id", "file", "score", "right",
+    "left_rank",
+)  # fmt: skip
+_LONGEST_NAME = 60
+
+
+def write(sheet: Sheet, kind: str, folder: Path) -> Path:
+    """Writes a file, whole or not at all.
+
+    Args:
+        sheet: what to write.
+        kind: "png", "csv" or "json".
+        folder: where a folder is made for it, named after its content.
+
+    Returns:
+        The file, named after the query.
+    """
+    content = {"png": draw, "csv": table, "json": whole}[kind](sheet)
+    place = folder / hashlib.sha256(content).hexdigest()[:32]
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / f"polyview-{_slug(sheet.comparison.query)}.{kind}"
+    partial = place / f".{uuid4().hex}.partial"
+    try:
+        partial.write_bytes(content)
+        return partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def table(sheet: Sheet) -> bytes:
+    """CSV in UTF-8 with one row for each column and rank; unknown values are empty."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(FIELDS)
+    for number, column in enumerate(sheet.comparison.columns, start=1):
+        about = [sheet.comparison.query, number, column.key, column.title, column.ms]
+        for place in column.places:
+            right = "" if place.right is None else str(place.right).lower()
+            left = "" if place.left_rank is None else place.left_rank
+            file = sheet.pictures[place.image_id].file
+            writer.writerow([*about, place.rank, place.image_id, file, place.score, right, left])
+    return out.getvalue().encode()
+
+
+def whole(sheet: Sheet) -> bytes:
+    """JSON with everything the tab shows; the same as /compare answers."""
+    known = {image_id: picture_json(shown) for image_id, shown in sheet.pictures.items()}
+    content = {"gallery": sheet.gallery, **as_json(sheet.comparison, known)}
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def picture_json(shown: Shown) -> dict[str, Any]:
+    """What is told about a picture beside its rank."""
+    return {"file": shown.file, "captions": list(shown.captions)}
+
+
+def _slug(query: str) -> str:
+    """A query as part of a file name.
+
+    >>> _slug("2: Dog + beach")
+    '2-dog-beach'
+    """
+    words = re.findall(r"\w+", query.lower(), re.ASCII)
+    return "-".join(words)[:_LONGEST_NAME].strip("-") or "comparison"

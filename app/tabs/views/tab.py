@@ -1,0 +1,482 @@
+"""The Views tab's widgets, and what happens between them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from PIL import Image
+
+from app import panels
+from app.api.replies import MODEL_QUEUE
+from app.collapse import Meters
+from app.inside import Look, features_of, look, method_of
+from app.lens import rank
+from app.pictures import PictureError, open_picture
+from app.retriever import Retriever
+from app.session import Session
+from app.tabs.views import charts, lens_panel, meter_panel, panel, words_panel
+from app.tabs.views.outlines import Outline, outlines
+from app.tabs.views.panel import Shown
+
+_STRIP = 14  # pictures to choose from
+_CHIPS = 5  # captions of the picture
+_HITS = 12
+_PREVIEW = 320  # pixels of an uploaded picture's longer side as shown
+_OPACITY = 60  # percent
+_MODES = [("Overlay", "overlay"), ("Map alone", "raw"), ("Contours", "contour")]
+_HERE = Path(__file__).parent
+_PICTURES_JS, _LENS_JS, _KNOBS_JS = (
+    (_HERE / name).read_text("utf-8") for name in ("pictures.js", "lens.js", "knobs.js")
+)
+_SET_MODE, _SET_OPACITY, _SET_OBJECTS = (
+    f'(value) => {{ document.getElementById("pv-v-maps").{change}; }}'
+    for change in (
+        "dataset.mode = value",
+        'style.setProperty("--pv-opacity", value / 100)',
+        'dataset.objects = value ? "on" : "off"',
+    )
+)
+_SCROLL_UP = """() => {
+    const maps = document.getElementById("pv-v-maps");
+    if (maps.getBoundingClientRect().top < 0) maps.scrollIntoView({behavior: "smooth"});
+}"""
+# Of HTML that a visitor changes: its value also holds what was changed, where every event finds the
+# latest. An event's own data would be that of the first of several events in a row.
+_TEMPLATE = "${value.html}"
+_EXPLAINED = (_HERE / "explained.md").read_text("utf-8")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The picture being looked at.
+
+    Attributes:
+        key: of the pack it was chosen in; None before the first.
+        image_id: of the collection, or None for an uploaded one.
+        path: the uploaded file.
+    """
+
+    key: str | None = None
+    image_id: int | None = 0
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every question holds, in the order of `ViewsTab._asked`.
+
+    Attributes:
+        key: of the visitor's pack.
+        chosen: the picture.
+        words: the text beside it; may be empty.
+        method: a method of the pack.
+        settings: of the method's knobs.
+        weights: of the lens, one for each view; None for all on.
+    """
+
+    key: str
+    chosen: Chosen
+    words: str
+    method: str
+    settings: Mapping[str, Any]
+    weights: Any
+
+    @classmethod
+    def of(cls, given: Sequence[Any]) -> Asked:
+        """From the values of the widgets."""
+        key, chosen, words, method, knobs, lens = given
+        settings = _noted(knobs, "settings")
+        settings = settings if isinstance(settings, dict) else {}
+        return cls(key, chosen, words, method, settings, _noted(lens, "weights"))
+
+
+def build(session: Session, tab: gr.Tab) -> None:
+    """Lays out the tab and connects it."""
+    ViewsTab(session, tab)
+
+
+class ViewsTab:
+    """Widgets as attributes, handlers as methods; every handler answers with {widget: update}."""
+
+    def __init__(self, session: Session, tab: gr.Tab) -> None:
+        self._session = session
+        self._tab = tab
+        self._meters = Meters()
+        self._chosen = gr.State(Chosen())
+        self._lay_out_question()
+        self._lay_out_maps()
+        self._lay_out_inside()
+        self._lay_out_lens()
+        self._lay_out_meter()
+        with gr.Accordion("What am I looking at?", open=False):
+            gr.Markdown(_EXPLAINED)
+        self._asked = [
+            self._session.pack, self._chosen, self._words, self._method, self._knobs, self._lens,
+        ]  # fmt: skip
+        self._answer = [
+            self._chosen, self._line, self._strip, self._number, *self._chips, self._maps,
+            self._read, self._panels, self._hits,
+        ]  # fmt: skip
+        self._connect_question()
+        self._connect_rest()
+
+    def _lay_out_question(self) -> None:
+        self._strip = _changeable("pv-v-pictures", _PICTURES_JS)
+        with gr.Row(elem_id="pv-v-choices"):
+            self._method = gr.Dropdown([], label="Method", min_width=220, elem_id="pv-v-method")
+            self._number = gr.Number(
+                label="Picture number", precision=0, minimum=0, min_width=120, elem_id="pv-v-number"
+            )
+            self._random = gr.Button("Another picture", min_width=120, elem_id="pv-v-random")
+        with gr.Row(elem_id="pv-v-question"):
+            self._words = gr.Textbox(
+                placeholder="A sentence to look at beside the picture, or none",
+                label="Text",
+                show_label=False,
+                container=False,
+                max_lines=1,
+                scale=6,
+                elem_id="pv-v-words",
+            )
+            self._go = gr.Button(
+                "Look", variant="primary", scale=1, min_width=96, elem_id="pv-v-go"
+            )
+        with gr.Row(elem_id="pv-v-chips"):
+            self._chips = [
+                gr.Button("…", size="sm", min_width=40, visible=False, elem_classes="pv-chip")
+                for _ in range(_CHIPS)
+            ]
+        with gr.Accordion("A picture of yours", open=False, elem_id="pv-v-own"):
+            self._upload = gr.Image(
+                label="A picture of yours",
+                show_label=False,
+                sources=["upload", "clipboard"],
+                height=200,
+                elem_id="pv-v-upload",
+            )
+
+    def _lay_out_maps(self) -> None:
+        self._line = gr.HTML(panels.line("One moment …"), elem_id="pv-v-answer")
+        with gr.Column(elem_id="pv-v-maps"):
+            with gr.Row(elem_id="pv-v-controls"):
+                self._mode = gr.Radio(
+                    _MODES, value="overlay", label="Show", min_width=260, elem_id="pv-v-mode"
+                )
+                self._opacity = gr.Slider(
+                    0, 100, _OPACITY, step=5, label="Opacity of the map, %", min_width=180,
+                    elem_id="pv-v-opacity",
+                )  # fmt: skip
+                self._objects = gr.Checkbox(
+                    False, label="Outline known objects", min_width=180, elem_id="pv-v-objects-on"
+                )
+            self._maps = gr.HTML(elem_id="pv-v-grid")
+        gr.HTML('<h3 class="pv-v-head">Words</h3>')
+        self._read = gr.HTML(elem_id="pv-v-read")
+
+    def _lay_out_inside(self) -> None:
+        gr.HTML('<h3 class="pv-v-head">Inside the method</h3>')
+        self._knobs = _changeable("pv-v-turns", _KNOBS_JS)
+        self._panels = gr.HTML(elem_id="pv-v-panels")
+
+    def _lay_out_lens(self) -> None:
+        gr.HTML('<h3 class="pv-v-head">View lens</h3>')
+        self._lens = _changeable("pv-v-lens", _LENS_JS)
+        self._hits = _changeable("pv-v-hits", _PICTURES_JS)
+
+    def _lay_out_meter(self) -> None:
+        gr.HTML('<h3 class="pv-v-head">View collapse</h3>')
+        self._meter = gr.HTML(elem_id="pv-v-meter")
+        self._clock = gr.Timer(1.0, active=False)
+
+    def _connect_question(self) -> None:
+        self._on(self._words.submit, self.show, "views_words")
+        self._on(self._go.click, self.show, "views_button")
+        for i, chip in enumerate(self._chips):
+            self._on(chip.click, self.by_caption, f"views_caption{i + 1}", [chip], [self._words])
+        self._on(self._random.click, self.at_random, "views_random")
+        self._on(self._number.input, self.by_number, "views_number", [self._number])
+        self._on(self._strip.choose, self.by_click, "views_choose", [self._strip])
+        chosen = self._on(self._hits.choose, self.by_click, "views_choose_hit", [self._hits])
+        chosen.then(None, js=_SCROLL_UP, api_visibility="private")
+        # Unprocessed: gradio would open the picture itself, without our limits and our sentences.
+        self._on(
+            self._upload.upload, self.by_upload, "views_upload", [self._upload], [self._upload],
+            preprocess=False,
+        )  # fmt: skip
+        anew = [self._knobs, self._lens, self._meter, self._clock]
+        self._on(self._method.input, self.by_method, "views_method", [], anew)
+        anew += [self._words, self._method]
+        self._on(self._tab.select, self.open, "views_open", [], anew)
+        self._on(self._session.pack.change, self.open, "views_swap", [], anew)
+        self._session.blocks.load(
+            self.open_by_link,
+            self._asked,
+            [*self._answer, *anew],
+            api_name="views_link",
+            api_visibility="undocumented",
+            show_progress="hidden",
+        )
+
+    def _connect_rest(self) -> None:
+        turned = [self._panels, self._line]
+        self._on(self._knobs.turn, self.turn, "views_turn", [], turned, alone=True)
+        self._on(self._lens.weigh, self.weigh, "views_weigh", [], [self._hits], alone=True)
+        self._clock.tick(
+            self.follow,
+            [self._session.pack, self._method],
+            [self._meter, self._clock],
+            api_name="views_follow",
+            api_visibility="undocumented",
+            show_progress="hidden",
+        )
+        for widget, change in (
+            (self._mode, _SET_MODE),
+            (self._opacity, _SET_OPACITY),
+            (self._objects, _SET_OBJECTS),
+        ):
+            widget.input(None, widget, js=change, api_visibility="private")
+
+    def _on(
+        self,
+        event: Any,
+        handler: Callable[..., dict[Any, Any]],
+        name: str,
+        inputs: Sequence[Any] = (),
+        outputs: Sequence[Any] = (),
+        *,
+        alone: bool = False,
+        preprocess: bool = True,
+    ) -> Any:
+        """Connects an event to what answers it.
+
+        Args:
+            event: of a widget.
+            handler: gets an `Asked`, then the values of `inputs`.
+            name: of the event.
+            inputs: beside those of every question.
+            outputs: beside those of every answer.
+            alone: nothing but `outputs` is drawn.
+            preprocess: gradio reads the inputs itself.
+        """
+        count = len(self._asked)
+
+        def answer(*given: Any) -> dict[Any, Any]:
+            return handler(Asked.of(given[:count]), *given[count:])
+
+        return event(
+            answer,
+            [*self._asked, *inputs],
+            list(outputs) if alone else [*self._answer, *outputs],
+            api_name=name,
+            api_visibility="undocumented",
+            concurrency_id=MODEL_QUEUE,
+            show_progress="hidden" if alone else "minimal",
+            show_progress_on=None if alone else [self._line],
+            trigger_mode="always_last",
+            preprocess=preprocess,
+        )
+
+    def open_by_link(self, request: gr.Request, *given: Any) -> dict[Any, Any]:
+        """Fills the tab where the page's address names it, which selects it without a click."""
+        asked = Asked.of(given)
+        named = request.query_params.get("tab") == self._tab.id
+        return self.open(asked) if named else {self._chosen: asked.chosen}
+
+    def open(self, asked: Asked) -> dict[Any, Any]:
+        """Fills the tab when it is first seen, and again for another pack."""
+        if asked.chosen.key == asked.key:
+            return {self._chosen: asked.chosen}
+        retriever = self._session.retriever(asked.key)
+        methods = retriever.runtime.methods
+        choices = [(f"{m.title} ({m.paper})", name) for name, m in methods.items()]
+        method, captions = _first_method(retriever), retriever.picture(0).captions
+        words = captions[0] if captions else asked.words
+        return {
+            self._words: words,
+            self._method: gr.Dropdown(choices, value=method),
+            **self.by_method(replace(asked, chosen=Chosen(asked.key), words=words, method=method)),
+        }
+
+    def by_method(self, asked: Asked) -> dict[Any, Any]:
+        """Looks with another method; its knobs and its lens begin anew."""
+        try:
+            retriever = self._session.retriever(asked.key)
+            method = method_of(retriever, asked.method)
+        except ValueError as error:
+            return self._complain(asked, error)
+        count = _views(retriever, asked.method)
+        return {
+            **self.show(replace(asked, settings={}, weights=None)),
+            self._knobs: {"html": panel.knobs(method.knobs, {})},
+            self._lens: {"html": lens_panel.lens(f"{asked.key} {asked.method}", count)},
+            **self.follow(asked.key, asked.method),
+        }
+
+    def by_caption(self, asked: Asked, caption: str) -> dict[Any, Any]:
+        """Looks at one of the picture's own captions."""
+        return {self._words: caption, **self.show(replace(asked, words=caption))}
+
+    def by_number(self, asked: Asked, number: float | None) -> dict[Any, Any]:
+        """Looks at the picture of that number."""
+        image_id = -1 if number is None else int(number)
+        return self.show(replace(asked, chosen=Chosen(asked.key, image_id)))
+
+    def by_click(self, asked: Asked, clicked: Any) -> dict[Any, Any]:
+        """Looks at the picture that was clicked."""
+        noted = _noted(clicked, "image_id")
+        image_id = noted if isinstance(noted, int) else -1
+        return self.show(replace(asked, chosen=Chosen(asked.key, image_id)))
+
+    def at_random(self, asked: Asked) -> dict[Any, Any]:
+        """Looks at any picture."""
+        pictures = self._session.retriever(asked.key).collection.pictures
+        chosen = Chosen(asked.key, random.randrange(len(pictures)))
+        return self.show(replace(asked, chosen=chosen))
+
+    def by_upload(self, asked: Asked, upload: dict[str, Any] | None) -> dict[Any, Any]:
+        """Looks at an uploaded picture, and shows it as it was understood: upright, in RGB."""
+        path = (upload or {}).get("path") or ""
+        shown: Image.Image | None
+        try:
+            shown = open_picture(Path(path))
+            shown.thumbnail((_PREVIEW, _PREVIEW))
+        except PictureError:
+            shown = None  # `show` says why
+        chosen = Chosen(asked.key, None, path)
+        return {self._upload: shown, **self.show(replace(asked, chosen=chosen))}
+
+    def show(self, asked: Asked) -> dict[Any, Any]:
+        """Looks; what goes wrong becomes a sentence above the maps."""
+        try:
+            retriever = self._session.retriever(asked.key)
+            shown, seen = _look(retriever, asked)
+            remark = retriever.remark(asked.words) if asked.words.strip() else ""
+        except (ValueError, OSError) as error:
+            return self._complain(asked, error)
+        method, chosen = retriever.runtime.methods[asked.method], asked.chosen
+        score = "" if seen.score is None else f"score {seen.score:.3f}"
+        winner = panel.winner(seen, method)
+        captions = () if chosen.image_id is None else retriever.picture(chosen.image_id).captions
+        return {
+            self._chosen: chosen,
+            self._line: panels.line(shown.name, method.title, score, winner, remark),
+            self._strip: {"html": panel.strip(retriever, _strip(retriever), chosen.image_id)},
+            self._number: chosen.image_id,
+            **self._captions(captions),
+            self._maps: panel.maps(seen, method, shown),
+            self._read: words_panel.words(seen, method),
+            self._panels: charts.cards(seen),
+            **self._rank(retriever, asked),
+        }
+
+    def turn(self, asked: Asked) -> dict[Any, Any]:
+        """Draws the panels with other settings of the knobs."""
+        try:
+            _, seen = _look(self._session.retriever(asked.key), asked)
+        except (ValueError, OSError) as error:
+            return {self._line: panels.problem(str(error))}
+        return {self._panels: charts.cards(seen)}
+
+    def weigh(self, asked: Asked) -> dict[Any, Any]:
+        """Ranks anew with other weights."""
+        try:
+            return self._rank(self._session.retriever(asked.key), asked)
+        except ValueError as error:
+            return {self._hits: {"html": panels.problem(str(error))}}
+
+    def follow(self, key: str, method: str) -> dict[Any, Any]:
+        """Shows how far the view-collapse meter is."""
+        try:
+            retriever = self._session.retriever(key)
+            method_of(retriever, method)
+        except ValueError as error:
+            return {self._meter: panels.problem(str(error)), self._clock: gr.Timer(active=False)}
+        reading = self._meters.read(retriever, method)
+        captioned = bool(retriever.collection.captions)
+        return {
+            self._meter: meter_panel.meter(reading, captioned),
+            self._clock: gr.Timer(active=not reading.finished),
+        }
+
+    def _rank(self, retriever: Retriever, asked: Asked) -> dict[Any, Any]:
+        """Updates of the ranking through the lens."""
+        if not asked.words.strip():
+            sentence = "Type a sentence above, and the pictures it finds are ranked here."
+            return {self._hits: {"html": panel.note(sentence)}}
+        count = _views(retriever, asked.method)
+        try:
+            query = retriever.text_query(asked.words, asked.method)
+            weights = [1.0] * count if asked.weights is None else asked.weights
+            found = rank(retriever, query, asked.method, weights, _HITS)
+        except ValueError as error:
+            return {self._hits: {"html": panels.problem(str(error))}}
+        drawn = lens_panel.ranking(retriever, found, asked.chosen.image_id, count)
+        return {self._hits: {"html": drawn}}
+
+    def _captions(self, captions: Sequence[str]) -> dict[Any, Any]:
+        """Updates of the buttons that hold the picture's own captions."""
+        filled = [*captions[:_CHIPS], *[""] * (_CHIPS - len(captions))]
+        return {
+            chip: gr.Button(caption or "…", visible=bool(caption))
+            for chip, caption in zip(self._chips, filled, strict=True)
+        }
+
+    def _complain(self, asked: Asked, error: Exception) -> dict[Any, Any]:
+        return {self._chosen: asked.chosen, self._line: panels.problem(str(error))}
+
+
+def _changeable(elem_id: str, script: str) -> gr.HTML:
+    """HTML whose value is {"html": ...} and, beside it, what its script notes there."""
+    return gr.HTML({"html": ""}, html_template=_TEMPLATE, js_on_load=script, elem_id=elem_id)
+
+
+def _noted(value: Any, name: str) -> Any:
+    """What a script noted in the value of such HTML, or None."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _first_method(retriever: Retriever) -> str:
+    """A method of several views where there is one, otherwise the pack's best."""
+    several = [name for name in retriever.runtime.methods if _views(retriever, name) > 1]
+    return several[0] if several else retriever.default_method
+
+
+def _views(retriever: Retriever, name: str) -> int:
+    """How many views a method makes of a picture; 1 where that cannot be known."""
+    shape = retriever.index.images[name].shape
+    if shape is not None:
+        return shape[0]
+    try:  # the gallery is still being read
+        features = features_of(retriever, 0)
+    except ValueError:
+        return 1
+    return retriever.runtime.image_views(features, name).embeddings.shape[1]
+
+
+def _strip(retriever: Retriever) -> range:
+    """Ids of pictures from all over the collection."""
+    count = len(retriever.collection.pictures)
+    return range(0, count, max(1, count // _STRIP))[:_STRIP]
+
+
+def _look(retriever: Retriever, asked: Asked) -> tuple[Shown, Look]:
+    """The picture, and what there is to see of it.
+
+    Raises:
+        ValueError: there is none, or the question makes no sense.
+    """
+    image_id, path = asked.chosen.image_id, Path(asked.chosen.path)
+    drawn: tuple[Outline, ...] = ()
+    if image_id is None:
+        image, name = open_picture(path), path.name
+    else:
+        picture = retriever.picture(image_id)
+        image, name, drawn = retriever.open(image_id), picture.file, tuple(outlines(picture))
+    subject = image if image_id is None else image_id
+    seen = look(retriever, subject, asked.method, asked.words, asked.settings)
+    return Shown(image, name, retriever.runtime.preprocess.visible_box(*image.size), drawn), seen

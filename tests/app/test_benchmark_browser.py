@@ -1,0 +1,122 @@
+"""The Benchmark tab in a real browser: sorting, measuring, running it again."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from export.pack import update_metrics
+from export.runtime import Runtime
+from tests.app.conftest import Serve, Server
+from tests.app.visitor import SECONDS, Visit, visits
+from training.evaluate import from_pack
+from training.evaluator import evaluate_method, image_features
+
+pytestmark = pytest.mark.browser
+OFF = 1.5  # by how much the second method's rsum is stated wrongly
+_MINUTES = 180_000  # an evaluation starts a Python of its own
+
+
+@pytest.fixture(scope="module")
+def stated(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny pack with its numbers; one of the second method's is wrong."""
+    pack = shutil.copytree(tiny_pack, tmp_path_factory.mktemp("stated") / "pack")
+    runtime, data = Runtime.load(pack, "cpu"), from_pack(pack, "test")
+    features = image_features(runtime, data)
+    for name, off in (("vsepp", 0.0), ("vse_infty", OFF)):
+        values = evaluate_method(runtime, name, data, features)
+        values["rsum"] += off
+        command = f"python -m training.evaluate --pack {pack.name} --method {name} --split test"
+        about = {"split": "test", "command": command, "hardware": "here", "seed": 0}
+        update_metrics(pack, name, {**about, "values": values})
+    return pack
+
+
+@pytest.fixture(scope="module")
+def benchmark_server(serve: Serve, stated: Path) -> Server:
+    server = serve("--pack", stated)
+    server.ready()
+    return server
+
+
+@pytest.fixture
+def visit(browser: Browser, benchmark_server: Server) -> Iterator[Visit]:
+    """Opens the page; at the end, no visitor may have a complaint."""
+    with visits(browser, benchmark_server) as open_page:
+        yield open_page
+
+
+def opened(page: Page) -> Page:
+    """The page with its Benchmark tab open; a narrow one keeps the tab's title in a menu."""
+    tab = page.get_by_role("tab", name="Benchmark")
+    if not tab.is_visible():
+        page.get_by_label("More tabs").click()
+        tab = page.locator(".overflow-dropdown").get_by_text("Benchmark")
+    tab.click()
+    expect(page.locator("#pv-bench-results tbody tr")).to_have_count(2, timeout=SECONDS)
+    expect(page.locator("#pv-bench-status")).to_contain_text("Choose a method", timeout=SECONDS)
+    return page
+
+
+def titled(page: Page, title: str) -> Locator:
+    """A column's title, which sorts."""
+    name = re.compile(f"^{title}")
+    return page.locator("#pv-bench-results").get_by_role("button", name=name)
+
+
+def column(page: Page, title: str) -> list[str]:
+    """The values of a column from the top down."""
+    button = titled(page, title)
+    place = int(str(button.get_attribute("data-column")))
+    rows = page.locator("#pv-bench-results tbody tr").all()
+    return [str(row.locator("th, td").nth(place).get_attribute("data-value")) for row in rows]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False), (1920, True)])
+def test_the_table_sorts_and_the_plot_fits(visit: Visit, width: int, dark: bool) -> None:
+    page = opened(visit(width, dark).page)
+    button = titled(page, "rsum")
+    head = button.locator("xpath=..")
+    for wanted, down in (("descending", True), ("ascending", False)):
+        button.press("Enter")
+        expect(head).to_have_attribute("aria-sort", wanted)
+        found = [float(value) for value in column(page, "rsum")]
+        assert found == sorted(found, reverse=down)
+    before = column(page, "rsum")
+    page.locator("#pv-bench-time").click()
+    expect(page.locator("#pv-bench-plot")).to_contain_text("just now", timeout=SECONDS)
+    assert column(page, "rsum") == before  # shown anew, in the same order
+    assert all(float(ms) > 0 for ms in column(page, "ms"))
+    plot = page.locator("#pv-bench-plot svg:visible")
+    expect(plot).to_have_count(1)
+    assert "VSE++" in str(plot.get_attribute("aria-label"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_running_it_again_says_what_agrees_and_what_does_not(visit: Visit) -> None:
+    page, other = opened(visit().page), opened(visit().page)
+    status = page.locator("#pv-bench-status")
+    page.locator("#pv-bench-go").click()
+    expect(page.locator("#pv-bench-go")).to_be_disabled(timeout=SECONDS)
+    other.locator("#pv-bench-go").click()
+    expect(other.get_by_role("alert")).to_contain_text("running already", timeout=SECONDS)
+    expect(status).to_contain_text("Not reproduced: 1 of", timeout=_MINUTES)
+    expect(status).to_contain_text("✓ VSE++: all equal")
+    expect(status).to_contain_text("≠ VSE∞: 1 of")
+    status.get_by_text("≠ VSE∞").click()
+    expect(status.locator("details[open] tbody tr").first).to_contain_text(f"{-OFF:+.2f}")
+    expect(page.locator("#pv-bench-go")).to_be_enabled()
+
+
+def test_a_run_can_be_cancelled(visit: Visit) -> None:
+    page = opened(visit().page)
+    page.locator("#pv-bench-go").click()
+    expect(page.locator("#pv-bench-cancel")).to_be_enabled(timeout=SECONDS)
+    page.locator("#pv-bench-cancel").click()
+    expect(page.locator("#pv-bench-status")).to_contain_text("Cancelled after", timeout=SECONDS)
+    expect(page.locator("#pv-bench-go")).to_be_enabled()

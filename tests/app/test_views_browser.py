@@ -1,0 +1,249 @@
+"""The Views tab in a real browser: what is drawn is what the endpoints say."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from models import METHODS
+from tests.app import hostile
+from tests.app.conftest import Server, draw
+from tests.app.visitor import SECONDS, Visit, visits
+
+pytestmark = pytest.mark.browser
+LINE, MAPS = "#pv-v-answer", ".pv-v-view"
+
+
+@pytest.fixture
+def visit(browser: Browser, many_server: Server) -> Iterator[Visit]:
+    """Opens the page over the pack of many methods."""
+    with visits(browser, many_server) as open_page:
+        yield open_page
+
+
+def open_views(page: Page) -> None:
+    """Opens the tab, which narrow pages keep behind a button."""
+    tab = page.locator("[role=tab][data-tab-id=views]")
+    more = page.get_by_label("More tabs")
+    if not tab.is_visible() and more.is_visible():
+        more.click()
+        page.locator(".overflow-dropdown button", has_text="Views").click()
+    else:
+        tab.click()
+    expect(page.locator(LINE)).to_contain_text("test-000000", timeout=SECONDS)
+
+
+def choose_method(page: Page, name: str) -> None:
+    page.locator("#pv-v-method input").click()
+    title = METHODS[name].title
+    page.get_by_role("option", name=f"{title} ({METHODS[name].paper})").click()
+    expect(page.locator(LINE)).to_contain_text(title, timeout=SECONDS)
+
+
+def look_at(page: Page, number: int, words: str | None = None) -> None:
+    """Chooses a picture by its number, and asks for words beside it."""
+    page.fill("#pv-v-number input", str(number))
+    expect(page.locator(LINE)).to_contain_text(f"test-{number:06}", timeout=SECONDS)
+    if words is not None:
+        page.fill("#pv-v-words :is(input, textarea)", words)
+        page.click("#pv-v-go")
+
+
+def brightest_cell(stage: Locator, grid: tuple[int, int]) -> tuple[int, int]:
+    """The cell of the brightest displayed pixel, away from rounded corners."""
+    drawn = np.asarray(Image.open(io.BytesIO(stage.screenshot())).convert("RGB"), np.float32)
+    light = drawn @ np.array([0.2126, 0.7152, 0.0722])
+    y, x = np.unravel_index(light.argmax(), light.shape)
+    return int(y * grid[0] // light.shape[0]), int(x * grid[1] // light.shape[1])
+
+
+def test_the_displayed_peak_lies_in_the_peak_cell(visit: Visit, many_server: Server) -> None:
+    page = visit().page
+    open_views(page)
+    choose_method(page, "mvam")
+    look_at(page, 7, "a red circle")
+    answer = many_server.ask("views", 7, "mvam", "a red circle")
+    expect(page.locator(LINE)).to_contain_text(f"score {answer['score']:.3f}", timeout=SECONDS)
+    expect(page.locator(MAPS)).to_have_count(16 + 2)
+    for mode in ("raw", "overlay"):
+        page.check(f"#pv-v-mode input[value={mode}]")
+        page.fill("#pv-v-opacity input[type=number]", "100")
+        page.press("#pv-v-opacity input[type=number]", "Enter")
+        expect(page.locator("#pv-v-maps")).to_have_attribute("data-mode", mode)
+        expect(page.locator("#pv-v-maps")).to_have_css("--pv-opacity", "1")
+        for view in (0, answer["winner"]):
+            maps = np.array(answer["views"][view]["attention"])
+            peak = tuple(int(p) for p in np.unravel_index(maps.argmax(), maps.shape))
+            stage = page.locator(".pv-v-stage").nth(view)
+            assert brightest_cell(stage, maps.shape) == peak
+    winner = page.locator(f"{MAPS}.pv-v-won")
+    expect(winner).to_have_count(1)
+    expect(winner).to_contain_text(f"View {answer['winner'] + 1}")
+    expect(winner).to_contain_text("★ adds most")
+    shown = page.locator(".pv-v-points").all_inner_texts()
+    assert shown == [f"{view['score']:.3f}" for view in answer["views"]]
+
+
+def lens_ids(page: Page) -> list[int]:
+    buttons = page.locator(".pv-v-lens-hits button").all()
+    return [int(str(button.get_attribute("data-picture"))) for button in buttons]
+
+
+def expect_lens(page: Page, answer: dict[str, Any]) -> None:
+    """Waits for the ranking of an answer of /lens, and compares what stands beside each."""
+    hits = answer["hits"]
+    scores = [f"{hit['score']:.3f} view {hit['view'] + 1}" for hit in hits]
+    expect(page.locator(".pv-v-small")).to_have_text(scores, timeout=SECONDS)
+    assert lens_ids(page) == [hit["image_id"] for hit in hits]
+    for place, hit in enumerate(hits):
+        moved = hit["before"] - hit["rank"]
+        sign = "=" if not moved else f"▲ {moved}" if moved > 0 else f"▼ {-moved}"
+        expect(page.locator(".pv-v-lens-hits li").nth(place)).to_contain_text(sign)
+
+
+def test_the_lens_ranks_as_the_endpoint(visit: Visit, many_server: Server) -> None:
+    page = visit().page
+    open_views(page)
+    choose_method(page, "mv_vse")
+    words = "a green square beside a pink bar"
+    look_at(page, 3, words)
+
+    def ask(*weights: float) -> dict[str, Any]:
+        return many_server.ask("lens", words, "mv_vse", list(weights), 12)
+
+    expect_lens(page, ask(1, 1, 1))
+    page.uncheck(".pv-v-lens-view[data-view='0'] input[type=checkbox]")
+    expect_lens(page, ask(0, 1, 1))
+    expect(page.locator(".pv-v-lens-view output").first).to_have_text("off")
+    slider = page.locator(".pv-v-lens-view[data-view='1'] input[type=range]")
+    slider.focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowLeft")
+    expect_lens(page, ask(0, 0.5, 1))
+    page.get_by_role("button", name="Only view 1", exact=True).click()
+    expect_lens(page, ask(1, 0, 0))
+    page.uncheck(".pv-v-lens-view[data-view='0'] input[type=checkbox]")
+    expect(page.locator("#pv-v-hits")).to_contain_text(
+        "Every view is switched off; leave at least one on", timeout=SECONDS
+    )
+    page.get_by_role("button", name="All views on").click()
+    expect_lens(page, ask(1, 1, 1))
+    third = lens_ids(page)[2]
+    page.locator(".pv-v-lens-hits button").nth(2).click()
+    expect(page.locator(LINE)).to_contain_text(f"test-{third:06}", timeout=SECONDS)
+    expect(page.locator("#pv-v-number input")).to_have_value(str(third))
+    choose_method(page, "pvse")  # begins anew with every view on
+    expect(page.locator(".pv-v-lens-view")).to_have_count(2)
+    expect_lens(page, many_server.ask("lens", words, "pvse", [1, 1], 12))
+
+
+def test_captions_words_and_known_objects(visit: Visit, many_server: Server) -> None:
+    page = visit().page
+    open_views(page)
+    choose_method(page, "pvse")
+    look_at(page, 5)
+    first, second = draw(5)[1]
+    page.get_by_role("button", name=f"a picture of a {second}").click()
+    answer = many_server.ask("views", 5, "pvse", f"a picture of a {second}")
+    expect(page.locator(LINE)).to_contain_text(f"view {answer['winner'] + 1} of 2 wins")
+    rows = page.locator(".pv-v-word-rows p")
+    expect(rows).to_have_count(2)
+    for row, shares in zip(rows.all(), answer["word_attention"], strict=True):
+        expected = [f"{share:.1%}".replace("%", " %") for share in shares]
+        assert row.locator("small").all_inner_texts() == expected
+    outlines = page.locator(".pv-v-objects").first
+    expect(outlines).to_be_hidden()
+    page.get_by_label("Outline known objects").check()
+    expect(outlines).to_be_visible()
+    expect(page.locator("#pv-v-objects .pv-v-told title")).to_have_text([second])
+    expect(page.locator("#pv-v-objects .pv-v-there title")).to_have_text([first])
+    expect(page.locator(".pv-legend", has_text=f"The text mentions {second}")).to_be_visible()
+
+
+def test_knobs_turn_the_matching(visit: Visit, many_server: Server) -> None:
+    page = visit().page
+    open_views(page)
+    choose_method(page, "avse")
+    panels = page.locator("#pv-v-panels")
+    expect(panels).to_contain_text("Score by Sinkhorn, 20 iterations", timeout=SECONDS)
+    page.fill("#pv-v-turns input[type=range]", "3")
+    expect(panels).to_contain_text("Score by Sinkhorn, 3 iterations", timeout=SECONDS)
+    expect(panels).to_contain_text("Sinkhorn plan")
+    page.check("#pv-v-turns input[value=maxsim]")
+    expect(panels).not_to_contain_text("Sinkhorn plan", timeout=SECONDS)
+    words = page.input_value("#pv-v-words :is(input, textarea)")
+    inside = many_server.ask("views", 0, "avse", words)["inside"]
+    (best,) = [panel["values"] for panel in inside if panel["title"] == "Score by MaxSim"]
+    expect(panels).to_contain_text(f"{best:.3f}")
+    choose_method(page, "mvam")
+    expect(page.locator("#pv-v-turns input")).to_have_count(0)
+    expect(panels).to_contain_text("Spread of each view's attention", timeout=SECONDS)
+
+
+def test_a_picture_of_ones_own_and_mistakes(visit: Visit, tmp_path: Path) -> None:
+    page = visit().page
+    open_views(page)
+    alert = page.locator(f"{LINE} [role=alert]")
+    page.fill("#pv-v-number input", "99")
+    expect(alert).to_contain_text("There is no picture 99", timeout=SECONDS)
+    page.locator("#pv-v-own").get_by_text("A picture of yours").click()
+    path = hostile.write(tmp_path, "text.jpg")
+    page.set_input_files("#pv-v-upload input[type=file]", path)
+    expect(alert).to_contain_text("text.jpg is not a picture", timeout=SECONDS)
+    mine = tmp_path / "mine.png"
+    draw(6)[0].resize((300, 100)).save(mine)
+    page.set_input_files("#pv-v-upload input[type=file]", mine)
+    expect(page.locator(LINE)).to_contain_text("mine.png", timeout=SECONDS)
+    expect(alert).to_have_count(0)
+    size = page.locator(".pv-v-stage").first.bounding_box()
+    assert size is not None
+    assert size["width"] / size["height"] == pytest.approx(3.0, rel=0.02)
+    page.fill("#pv-v-words :is(input, textarea)", "")
+    page.click("#pv-v-go")
+    expect(page.locator("#pv-v-hits")).to_contain_text("Type a sentence above", timeout=SECONDS)
+    expect(page.locator(".pv-v-points")).to_have_count(0)
+
+
+def test_the_meter_is_read_while_one_looks(visit: Visit) -> None:
+    page = visit().page
+    open_views(page)
+    choose_method(page, "mvam")
+    verdict = page.locator(".pv-v-verdict")
+    expect(verdict).to_contain_text("16 views, wins from", timeout=SECONDS)
+    expect(page.locator(".pv-v-wins li")).to_have_count(16)
+    choose_method(page, "vse_infty")
+    expect(verdict).to_contain_text("One view", timeout=SECONDS)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False), (1920, True)])
+def test_sixteen_views_fit_any_width_and_keys_reach_them(
+    visit: Visit, width: int, dark: bool
+) -> None:
+    page = visit(width, dark).page
+    open_views(page)
+    choose_method(page, "mvam")
+    expect(page.locator(MAPS)).to_have_count(16 + 2, timeout=SECONDS)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    sizes = page.evaluate("[...document.querySelectorAll('.pv-v-stage')].map(s => s.offsetWidth)")
+    assert min(sizes) >= 80
+    before = page.locator("#pv-v-maps").bounding_box()
+    page.locator(".pv-v-strip button").nth(4).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(LINE)).not_to_contain_text("test-000000", timeout=SECONDS)
+    after = page.locator("#pv-v-maps").bounding_box()
+    assert before is not None
+    assert after is not None
+    assert before["y"] == pytest.approx(after["y"], abs=1)
+    enlarge = page.get_by_label("Enlarge: View 2", exact=True)
+    enlarge.focus()
+    page.keyboard.press("Space")
+    bigger = page.locator(".pv-v-stage").nth(1).bounding_box()
+    assert bigger is not None
+    assert bigger["width"] > 1.8 * sizes[1]
