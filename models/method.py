@@ -88,7 +88,8 @@ class Method(nn.Module, ABC):
 
         Embeddings are multiplied by their view's weight. A view of weight 0 is left out, so that it
         cannot be the best; where `views_add_up` it stays in its place and adds nothing. Scored with
-        `score`, a view's cosines are thus multiplied by its weight.
+        `score`, a view's cosines are thus multiplied by its weight, which brings a negative one
+        closer to 0.
 
         Args:
             images: (B, V, D).

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,14 @@ from PIL import Image
 from app import panels
 from app.api.replies import MODEL_QUEUE
 from app.collapse import Meters
-from app.inside import Look, features_of, look, method_of
+from app.inside import method_of
 from app.lens import rank
 from app.pictures import PictureError, open_picture
 from app.retriever import Retriever
 from app.session import Session
 from app.tabs.views import charts, lens_panel, meter_panel, panel, words_panel
-from app.tabs.views.outlines import Outline, outlines
-from app.tabs.views.panel import Shown
+from app.tabs.views.question import Asked, Chosen, count_views, first_method, look_at, noted, sample
 
-_STRIP = 14  # pictures to choose from
 _CHIPS = 5  # captions of the picture
 _HITS = 12
 _PREVIEW = 320  # pixels of an uploaded picture's longer side as shown
@@ -49,50 +47,6 @@ _SCROLL_UP = """() => {
 # latest. An event's own data would be that of the first of several events in a row.
 _TEMPLATE = "${value.html}"
 _EXPLAINED = (_HERE / "explained.md").read_text("utf-8")
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The picture being looked at.
-
-    Attributes:
-        key: of the pack it was chosen in; None before the first.
-        image_id: of the collection, or None for an uploaded one.
-        path: the uploaded file.
-    """
-
-    key: str | None = None
-    image_id: int | None = 0
-    path: str = ""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What every question holds, in the order of `ViewsTab._asked`.
-
-    Attributes:
-        key: of the visitor's pack.
-        chosen: the picture.
-        words: the text beside it; may be empty.
-        method: a method of the pack.
-        settings: of the method's knobs.
-        weights: of the lens, one for each view; None for all on.
-    """
-
-    key: str
-    chosen: Chosen
-    words: str
-    method: str
-    settings: Mapping[str, Any]
-    weights: Any
-
-    @classmethod
-    def of(cls, given: Sequence[Any]) -> Asked:
-        """From the values of the widgets."""
-        key, chosen, words, method, knobs, lens = given
-        settings = _noted(knobs, "settings")
-        settings = settings if isinstance(settings, dict) else {}
-        return cls(key, chosen, words, method, settings, _noted(lens, "weights"))
 
 
 def build(session: Session, tab: gr.Tab) -> None:
@@ -294,7 +248,7 @@ class ViewsTab:
         retriever = self._session.retriever(asked.key)
         methods = retriever.runtime.methods
         choices = [(f"{m.title} ({m.paper})", name) for name, m in methods.items()]
-        method, captions = _first_method(retriever), retriever.picture(0).captions
+        method, captions = first_method(retriever), retriever.picture(0).captions
         words = captions[0] if captions else asked.words
         return {
             self._words: words,
@@ -309,7 +263,7 @@ class ViewsTab:
             method = method_of(retriever, asked.method)
         except ValueError as error:
             return self._complain(asked, error)
-        count = _views(retriever, asked.method)
+        count = count_views(retriever, asked.method)
         return {
             **self.show(replace(asked, settings={}, weights=None)),
             self._knobs: {"html": panel.knobs(method.knobs, {})},
@@ -328,9 +282,9 @@ class ViewsTab:
 
     def by_click(self, asked: Asked, clicked: Any) -> dict[Any, Any]:
         """Looks at the picture that was clicked."""
-        noted = _noted(clicked, "image_id")
-        image_id = noted if isinstance(noted, int) else -1
-        return self.show(replace(asked, chosen=Chosen(asked.key, image_id)))
+        image_id = noted(clicked, "image_id")
+        chosen = Chosen(asked.key, image_id if isinstance(image_id, int) else -1)
+        return self.show(replace(asked, chosen=chosen))
 
     def at_random(self, asked: Asked) -> dict[Any, Any]:
         """Looks at any picture."""
@@ -354,7 +308,7 @@ class ViewsTab:
         """Looks; what goes wrong becomes a sentence above the maps."""
         try:
             retriever = self._session.retriever(asked.key)
-            shown, seen = _look(retriever, asked)
+            shown, seen = look_at(retriever, asked)
             remark = retriever.remark(asked.words) if asked.words.strip() else ""
         except (ValueError, OSError) as error:
             return self._complain(asked, error)
@@ -365,7 +319,7 @@ class ViewsTab:
         return {
             self._chosen: chosen,
             self._line: panels.line(shown.name, method.title, score, winner, remark),
-            self._strip: {"html": panel.strip(retriever, _strip(retriever), chosen.image_id)},
+            self._strip: {"html": panel.strip(retriever, sample(retriever), chosen.image_id)},
             self._number: chosen.image_id,
             **self._captions(captions),
             self._maps: panel.maps(seen, method, shown),
@@ -377,7 +331,7 @@ class ViewsTab:
     def turn(self, asked: Asked) -> dict[Any, Any]:
         """Draws the panels with other settings of the knobs."""
         try:
-            _, seen = _look(self._session.retriever(asked.key), asked)
+            _, seen = look_at(self._session.retriever(asked.key), asked)
         except (ValueError, OSError) as error:
             return {self._line: panels.problem(str(error))}
         return {self._panels: charts.cards(seen)}
@@ -408,7 +362,7 @@ class ViewsTab:
         if not asked.words.strip():
             sentence = "Type a sentence above, and the pictures it finds are ranked here."
             return {self._hits: {"html": panel.note(sentence)}}
-        count = _views(retriever, asked.method)
+        count = count_views(retriever, asked.method)
         try:
             query = retriever.text_query(asked.words, asked.method)
             weights = [1.0] * count if asked.weights is None else asked.weights
@@ -433,50 +387,3 @@ class ViewsTab:
 def _changeable(elem_id: str, script: str) -> gr.HTML:
     """HTML whose value is {"html": ...} and, beside it, what its script notes there."""
     return gr.HTML({"html": ""}, html_template=_TEMPLATE, js_on_load=script, elem_id=elem_id)
-
-
-def _noted(value: Any, name: str) -> Any:
-    """What a script noted in the value of such HTML, or None."""
-    return value.get(name) if isinstance(value, dict) else None
-
-
-def _first_method(retriever: Retriever) -> str:
-    """A method of several views where there is one, otherwise the pack's best."""
-    several = [name for name in retriever.runtime.methods if _views(retriever, name) > 1]
-    return several[0] if several else retriever.default_method
-
-
-def _views(retriever: Retriever, name: str) -> int:
-    """How many views a method makes of a picture; 1 where that cannot be known."""
-    shape = retriever.index.images[name].shape
-    if shape is not None:
-        return shape[0]
-    try:  # the gallery is still being read
-        features = features_of(retriever, 0)
-    except ValueError:
-        return 1
-    return retriever.runtime.image_views(features, name).embeddings.shape[1]
-
-
-def _strip(retriever: Retriever) -> range:
-    """Ids of pictures from all over the collection."""
-    count = len(retriever.collection.pictures)
-    return range(0, count, max(1, count // _STRIP))[:_STRIP]
-
-
-def _look(retriever: Retriever, asked: Asked) -> tuple[Shown, Look]:
-    """The picture, and what there is to see of it.
-
-    Raises:
-        ValueError: there is none, or the question makes no sense.
-    """
-    image_id, path = asked.chosen.image_id, Path(asked.chosen.path)
-    drawn: tuple[Outline, ...] = ()
-    if image_id is None:
-        image, name = open_picture(path), path.name
-    else:
-        picture = retriever.picture(image_id)
-        image, name, drawn = retriever.open(image_id), picture.file, tuple(outlines(picture))
-    subject = image if image_id is None else image_id
-    seen = look(retriever, subject, asked.method, asked.words, asked.settings)
-    return Shown(image, name, retriever.runtime.preprocess.visible_box(*image.size), drawn), seen
