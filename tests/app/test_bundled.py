@@ -82,6 +82,7 @@ def test_a_visit(bundled: Server, gallery: GalleryInfo, browser: Browser, tmp_pa
         expect(panel).to_contain_text("of 7 x 7 cells")
         upload = tmp_path / "mine.webp"
         upload.write_bytes((PACK / "gallery" / file).read_bytes())
+        visitor.page.fill("#pv-words textarea, #pv-words input", "")
         visitor.page.get_by_text("A picture of yours", exact=True).first.click()
         visitor.page.set_input_files("#pv-upload input[type=file]", upload)
         answer = visitor.page.locator("#pv-answer")
