@@ -1,0 +1,94 @@
+"""Puts methods of one pack into another: `python -m export.merge --help`.
+
+For a method that was trained again, or a new one: the others keep their weights, their metrics and
+their place. Both packs must have the same image encoder and tokenizer, file for file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from export.manifest import PackInfo
+from export.pack import list_files, load_info, write_info
+
+
+def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackInfo:
+    """Copies methods from one pack into another; a method of the same name is replaced.
+
+    The new pack is made whole beside the old one and then takes its place.
+
+    Args:
+        pack: the pack that is to have the methods.
+        source: the pack that has them.
+        names: which; all of them if none is named.
+
+    Returns:
+        The new description of `pack`.
+
+    Raises:
+        ValueError: the packs do not share image encoder and tokenizer, or there is no such method.
+    """
+    into, given = load_info(pack), load_info(source)
+    for file in (given.image_encoder.file, given.tokenizer.file):
+        if into.files.get(file) != given.files[file]:
+            raise ValueError(
+                f"{source} and {pack} have different files {file}; methods can only move between "
+                "packs whose image encoder and tokenizer are the same"
+            )
+    if given.preprocess != into.preprocess:
+        raise ValueError(f"{source} and {pack} prepare pictures differently")
+    for name in names:
+        if name not in given.methods:
+            known = ", ".join(given.methods)
+            raise ValueError(f'{source} has no method "{name}"; choose one of {known}')
+    moved = {name: given.methods[name] for name in names or given.methods}
+    files = {path: file for path, file in into.files.items() if not _belongs(path, moved)}
+    added = {path: file for path, file in given.files.items() if _belongs(path, moved)}
+    merged = replace(into, methods={**into.methods, **moved}, files={**files, **added})
+    with tempfile.TemporaryDirectory(prefix=f".{pack.name}.", dir=pack.parent) as folder:
+        work = Path(folder) / "pack"
+        kept = [path for path in list_files(into) if not _belongs(path, moved)]
+        for origin, paths in ((pack, kept), (source, added)):
+            for path in paths:
+                (work / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(origin / path, work / path)
+        write_info(replace(merged, folder=work))
+        load_info(work)
+        pack.rename(Path(folder) / "replaced")
+        work.rename(pack)
+    return replace(merged, folder=pack)
+
+
+def _belongs(path: str, methods: Collection[str]) -> bool:
+    """Whether a pack's file is one of these methods': weights, recipe or log."""
+    parts = path.removeprefix("training/").split("/")
+    return len(parts) > 1 and parts[0] in methods
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m export.merge", description="Put methods of one pack into another."
+    )
+    add = parser.add_argument
+    add("--pack", type=Path, required=True, help="the pack that is to have the methods")
+    add("--source", type=Path, required=True, help="the pack that has them")
+    add("--method", action="append", default=[], help="which; repeat, or leave out for all")
+    options = parser.parse_args(argv)
+    try:
+        info = merge_methods(options.pack, options.source, options.method)
+    except (ValueError, OSError) as error:
+        print(f"merge failed: {error}", file=sys.stderr)
+        return 1
+    print(f"{options.pack}: {', '.join(info.methods)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
