@@ -54,20 +54,27 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Triplet:
-    """Hinge triplet loss with hardest negatives.
+    """Hinge triplet loss with hardest negatives, summed over the batch.
 
     Attributes:
         margin: alpha (0.2 in VSE++, VSE-infinity, MV-VSE and AVSE).
         summed_epochs: first epochs that sum over all negatives, the releases' "mean warm-up".
+        cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, times the
+            temperature, which keeps its size near that of hinges.
+        temperature: of the softmax.
     """
 
     margin: float = 0.2
     summed_epochs: int = 1
+    cost: str = "triplet"
+    temperature: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuses a margin outside (0, 2] and negative epochs."""
+        """Refuses a margin outside (0, 2], negative epochs, and other costs."""
         _require(0 < self.margin <= 2, "margin", self.margin, "above 0 and at most 2")
         _require(self.summed_epochs >= 0, "summed_epochs", self.summed_epochs, "0 or more")
+        _require(self.cost in ("triplet", "softmax"), "cost", self.cost, "triplet or softmax")
+        _require(self.temperature > 0, "temperature", self.temperature, "above 0")
 
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
@@ -75,11 +82,14 @@ class Triplet:
         """See `Objective`."""
         positives = same_image(image_ids, image_ids)
         scores = method.score(images, texts)
-        hardest = epoch >= self.summed_epochs
-        loss = hinge_triplet(scores, positives, self.margin, hardest=hardest)
+        if self.cost == "softmax":
+            loss = best_view_loss(scores[None], positives, Softmax(self.temperature)).sum()
+        else:
+            hardest = epoch >= self.summed_epochs
+            loss = hinge_triplet(scores, positives, self.margin, hardest=hardest)
         if not torch.isfinite(loss):
-            raise ValueError("the triplet loss is not finite; lower optimizer.learning_rate")
-        return {"triplet": loss}
+            raise ValueError(f"the {self.cost} loss is not finite; lower optimizer.learning_rate")
+        return {self.cost: loss}
 
 
 @dataclass(frozen=True)
@@ -90,23 +100,17 @@ class MultiView(Triplet):
         loss: "mix" (Eq. 15), "max" (Eq. 9), "avg" (Eq. 8), "up" (Eq. 10), "rough" (Eq. 13), or
             "released": what the authors published, with the weights in the other order.
         lam: lambda of Eq. (15) (paper: 0.7).
-        cost: "triplet", or "softmax" for the same with InfoNCE's cross-entropy in place of hinges.
-        temperature: of the softmax.
     """
 
     loss: str = "mix"
     lam: float = 0.7
-    cost: str = "triplet"
-    temperature: float = 0.05
 
     def __post_init__(self) -> None:
         """Refuses unknown losses and numbers that make no sense."""
         super().__post_init__()
         losses = ("mix", "max", "avg", "up", "rough", "released")
         _require(self.loss in losses, "loss", self.loss, f"one of {', '.join(losses)}")
-        _require(self.cost in ("triplet", "softmax"), "cost", self.cost, "triplet or softmax")
         _require(0 <= self.lam <= 1, "lam", self.lam, "0 to 1")
-        _require(self.temperature > 0, "temperature", self.temperature, "above 0")
 
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int

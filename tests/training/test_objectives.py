@@ -9,7 +9,7 @@ import torch
 
 import models
 from models import METHODS, Method, Views
-from training.losses import Hinge, same_image
+from training.losses import Hinge, info_nce, same_image
 from training.multiview_losses import best_view_loss, upper_bound_loss
 from training.objectives import OBJECTIVES, build_objective
 from training.regularizers import attention_overlap, dimension_wise, gram_diversity
@@ -69,6 +69,18 @@ def test_mv_vse_mixes_its_two_losses() -> None:
 @pytest.mark.parametrize("cost", ["triplet", "softmax"])
 def test_mv_vse_offers_every_loss_of_its_table(loss: str, names: set[str], cost: str) -> None:
     assert terms_of("mv_vse", loss=loss, cost=cost).keys() == names
+
+
+@pytest.mark.parametrize("name", ["vsepp", "vse_infty", "avse"])
+def test_the_softmax_cost_is_info_nce_at_the_size_of_hinges(name: str) -> None:
+    method, images, texts = views_of(name)
+    terms = build_objective(name, {"cost": "softmax", "temperature": 0.2})(
+        method, images, texts, IDS, 5
+    )
+    positives = same_image(IDS, IDS)
+    mean = info_nce(method.score(images, texts), positives, 0.2)
+    torch.testing.assert_close(terms["softmax"], 2 * BATCH * 0.2 * mean)
+    assert terms.keys() - {"softmax"} == ({"regulariser"} if name == "avse" else set())
 
 
 def test_first_epochs_sum_over_all_negatives() -> None:
@@ -143,7 +155,9 @@ def test_a_learned_temperature_is_used_and_learned() -> None:
     ("name", "arguments", "message"),
     [
         ("vse_infty", {"margin": 0}, "margin must be above 0"),
-        ("vsepp", {"temperature": 0.1}, 'has no "temperature"; it takes margin, summed_epochs'),
+        ("vsepp", {"lam": 0.1}, 'has no "lam"; it takes margin, summed_epochs, cost, temperature'),
+        ("vsepp", {"cost": "hinge"}, "cost must be triplet or softmax, not hinge"),
+        ("avse", {"temperature": 0}, "temperature must be above 0"),
         ("mv_vse", {"loss": "min"}, "loss must be one of mix, max, avg, up, rough, released"),
         ("mv_vse", {"lam": 1.5}, "lam must be 0 to 1, not 1.5"),
         ("mv_vse", {"cost": "nce"}, "cost must be triplet or softmax"),
