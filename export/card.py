@@ -75,6 +75,13 @@ def _methods(info: PackInfo) -> str:
         "A Polyview pack: one image encoder, and for each method a text encoder (both ONNX) and "
         "the heads that turn their features into views (safetensors, read by torch)."
     )
+    if info.image_encoder.file is None:
+        intro = (
+            "A Polyview pack: for each method a text encoder (ONNX) and the heads that turn "
+            "features into views (safetensors, read by torch). There is no image encoder: the "
+            f"features of an image's regions, {info.image_encoder.dim} numbers each, come from "
+            "elsewhere."
+        )
     return f"## Methods\n\n{intro}\n\n{_table(('key', 'method', 'paper'), rows)}"
 
 
@@ -94,7 +101,8 @@ def _results(info: PackInfo) -> str:
             rows.append((f"`{name}`", metrics.split, *numbers))
         parts.append(_table(("method", "split", *(LABELS.get(key, key) for key in keys)), rows))
         parts += [
-            f"- `{name}`: `{m.command}`; {m.hardware}; training seed {m.seed}"
+            f"- `{name}`: `{m.command}`; {m.hardware}; training seed "
+            f"{'unknown' if m.seed is None else m.seed}"
             for name, m in measured.items()
         ]
     missing = [f"`{name}`" for name in info.methods if name not in measured]
@@ -104,9 +112,12 @@ def _results(info: PackInfo) -> str:
 
 
 def _export(info: PackInfo) -> str:
+    # rounding that changed no score at all was none
+    rounded = any(method.parity.get("fp16_numbers", 1.0) for method in info.methods.values())
+    kept = "were rounded to half precision once" if rounded else "are kept as they were"
     intro = (
-        "Weights were rounded to half precision once; all is computed in single precision. At "
-        "export the pack was compared with the torch modules it was made from:"
+        f"Weights {kept}; all is computed in single precision. At export the pack was compared "
+        "with the torch modules it was made from:"
     )
     rows = [(f"`{name}`", *_parity_cells(method)) for name, method in info.methods.items()]
     heads = ("method", "largest difference", "ranking", "effect of rounding on scores")
@@ -124,6 +135,9 @@ def _parity_cells(method: MethodInfo) -> tuple[str, str, str]:
 def _use(info: PackInfo) -> str:
     size, fit = info.preprocess.size, info.preprocess.fit
     shown = "the whole picture, stretched" if fit == "stretch" else "the picture's centre, scaled"
+    sees = f"The image encoder sees {shown} to {size} x {size} pixels."
+    if info.image_encoder.file is None:
+        sees = "It cannot read pictures: it searches features that were computed elsewhere."
     return f"""## Intended use and limits
 
 For searching pictures by sentences and sentences by pictures, for comparing retrieval methods side
@@ -132,7 +146,7 @@ by side, and for looking at what each view of a method attends to.
 - It knows what its training data showed: see the description and the recipes in `training/`.
 - Words outside the vocabulary are read as unknown.
 - Texts are cut after {info.tokenizer.max_length} tokens.
-- The image encoder sees {shown} to {size} x {size} pixels.
+- {sees}
 - A score orders results within one method. It is no probability, and scores of different methods
   cannot be compared.
 - It is not made for decisions about people."""
@@ -140,22 +154,30 @@ by side, and for looking at what each view of a method attends to.
 
 def _loading(info: PackInfo) -> str:
     method = next(iter(info.methods))
+    app = (
+        "In the app, from a folder or from the Hub:\n\n    python app/main.py --pack PATH_OR_HUB_ID"
+    )
+    library, features = (
+        "from PIL import Image",
+        'runtime.image_features([Image.open("picture.jpg")])',
+    )
+    if info.image_encoder.file is None:
+        app = "The app searches pictures, which this pack cannot."
+        library, features = "import numpy as np\nimport torch", 'torch.tensor(np.load("ims.npy"))'
     return f"""## How to load it
 
-In the app, from a folder or from the Hub:
-
-    python app/main.py --pack PATH_OR_HUB_ID
+{app}
 
 In Python, from a checkout of Polyview:
 
 ```python
-from PIL import Image
+{library}
 
 from export.pack import resolve
 from export.runtime import Runtime
 
 runtime = Runtime.load(resolve("PATH_OR_HUB_ID"))
-images = runtime.image_views(runtime.image_features([Image.open("picture.jpg")]), "{method}")
+images = runtime.image_views({features}, "{method}")
 texts = runtime.text_views(["a sentence"], "{method}")
 print(runtime.methods["{method}"].score(images, texts))
 ```"""

@@ -67,6 +67,7 @@ def _export(
     convolutions would have weights that half precision cannot hold; onnxruntime folds at load.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _attend_plainly(encoder)
     dynamic = {**axes, "features": output_axes}
     with warnings.catch_warnings():
         # It says that it is deprecated, and doubts that the trace holds for other batch sizes and
@@ -74,6 +75,8 @@ def _export(
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         warnings.filterwarnings("ignore", "Exporting a model to ONNX with a batch_size other")
+        warnings.filterwarnings("ignore", "Exporting aten::index operator")
+        warnings.filterwarnings("ignore", "Constant folding")
         torch.onnx.export(
             encoder.eval(),
             tuple(inputs.values()),
@@ -89,6 +92,17 @@ def _export(
     _store_in_half(model.graph)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
+
+
+def _attend_plainly(encoder: nn.Module) -> None:
+    """Has networks of `transformers` spell attention out.
+
+    Traced, torch's fused attention masks with infinity, which no weight file of a pack may hold.
+    """
+    for part in encoder.modules():
+        choose = getattr(part, "set_attn_implementation", None)
+        if callable(choose):
+            choose("eager")
 
 
 def _store_in_half(graph: onnx.GraphProto) -> None:

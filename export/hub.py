@@ -9,34 +9,21 @@ On the command line:
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, HfApi, constants
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.errors import HTTPError, RemoteEntryNotFoundError
 
 from export.fields import PackError, read_json
 from export.gallery import FOLDER
 from export.manifest_parser import parse_info
 from export.pack import CARD, MANIFEST, list_files, load_info
+from models.hub import HubError, endpoint, explain, reachable_files, root_cause
 
-TIMEOUT = 10.0  # seconds
-
-
-class HubError(ValueError):
-    """A pack could not be pushed or pulled; the message says why and what to do."""
+__all__ = ["HubError", "main", "pull", "push"]
 
 
 def push(
@@ -65,7 +52,7 @@ def push(
     """
     info = load_info(pack)
     adds = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
-    api = HfApi(endpoint=_endpoint(), token=token)
+    api = HfApi(endpoint=endpoint(), token=token)
     with _sentences(repo_id, revision):
         api.create_repo(repo_id, private=private, exist_ok=True)
         if revision is not None:
@@ -98,7 +85,7 @@ def pull(
     Raises:
         HubError: the Hub refused or could not be reached, or what it holds is not a whole pack.
     """
-    api = HfApi(endpoint=_endpoint(), token=token)
+    api = HfApi(endpoint=endpoint(), token=token)
     with _sentences(repo_id, revision):
         manifest, local = _fetch_manifest(api, repo_id, revision, cache_dir)
         commit = manifest.parent.name
@@ -124,28 +111,16 @@ def _fetch_manifest(
 ) -> tuple[Path, bool]:
     """Downloads pack.json, or finds it in the cache where the Hub cannot be asked.
 
-    The Hub is asked about the repository first, because that fails at once where nobody answers;
-    a download would try again for half a minute.
+    The Hub is asked about the repository first, see `reachable_files`.
 
     Returns:
         pack.json in the folder of its commit, and whether it is to be the cache alone.
     """
-    try:
-        api.model_info(repo_id, revision=revision, timeout=TIMEOUT)
-        local = False
-    except (OfflineModeIsEnabled, HTTPError) as error:
-        if isinstance(error, HfHubHTTPError) and error.response.status_code < 500:
-            raise
-        local = True
+    local = reachable_files(repo_id, revision, api)[0] is None
     manifest = api.hf_hub_download(
         repo_id, MANIFEST, revision=revision, cache_dir=cache_dir, local_files_only=local
     )
     return Path(manifest), local
-
-
-def _endpoint() -> str:
-    """The server to talk to; the client itself looks at the environment only when imported."""
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
 
 
 @contextmanager
@@ -160,59 +135,10 @@ def _sentences(repo_id: str, revision: str | None) -> Iterator[None]:
             "the Hub client's cache and pull again"
         ) from error
     except (HTTPError, OSError, RuntimeError, ValueError) as error:
-        raise HubError(_explain(_root_cause(error), name)) from error
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """What is behind the client's errors that only say that something failed."""
-    vague = isinstance(error, (LocalEntryNotFoundError, RuntimeError))
-    return _root_cause(error.__cause__) if vague and error.__cause__ is not None else error
-
-
-def _explain(error: BaseException, name: str) -> str:
-    """One sentence for one of the client's errors."""
-    if isinstance(error, OfflineModeIsEnabled):
-        return f"{name} cannot be reached while HF_HUB_OFFLINE is set; unset it"
-    if isinstance(error, LocalEntryNotFoundError):
-        offline = constants.is_offline_mode()
-        why = "HF_HUB_OFFLINE is set" if offline else f"the Hub at {_endpoint()} cannot be reached"
-        return (
-            f"{name} is not, or not all, in the local cache, and {why}; pull it once while online"
-        )
-    if isinstance(error, GatedRepoError):
-        return (
-            f"{name} is gated; accept its conditions on its page, then log in with `hf auth login`"
-        )
-    if isinstance(error, RepositoryNotFoundError):
-        return (
-            f"there is no {name} at {_endpoint()}, or it is private or the token is not valid; "
-            "check the name, and log in with `hf auth login` or pass a token"
-        )
-    if isinstance(error, RevisionNotFoundError):
-        return f"{name}: there is no such revision; leave it out, or name a branch, tag or commit"
-    if isinstance(error, RemoteEntryNotFoundError):
-        return f"{name} is not a pack: it has no {MANIFEST}"
-    if isinstance(error, HfHubHTTPError):
-        return _explain_status(error, name)
-    if isinstance(error, HTTPError):
-        return (
-            f"the Hub at {_endpoint()} cannot be reached ({error}); "
-            "check the connection and HF_ENDPOINT"
-        )
-    return f"{name}: {error}"
-
-
-def _explain_status(error: HfHubHTTPError, name: str) -> str:
-    status = error.response.status_code
-    advice = {
-        401: "log in with `hf auth login` or pass a valid token",
-        403: "use a token that is allowed to",
-        429: "wait a little and try again",
-    }
-    return (
-        f"the Hub at {_endpoint()} refused {name} with status {status}; "
-        f"{advice.get(status, 'try again later')}"
-    )
+        cause = root_cause(error)
+        if isinstance(cause, RemoteEntryNotFoundError):
+            raise HubError(f"{name} is not a pack: it has no {MANIFEST}") from error
+        raise HubError(explain(cause, name)) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

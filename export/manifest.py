@@ -4,7 +4,8 @@ Format 1:
 
     {"format": 1, "name": "scenes", "title", "licence", "credits", "description",
      "preprocess": {"size", "mean", "std", "fit"},
-     "image_encoder": {"file", "dim", "grid": [rows, columns]},
+     "image_encoder": {"file": path or null, "dim", "grid": [rows, columns],
+                       "summary_token": false},
      "tokenizer": {"file", "max_length"},
      "methods": {name: {"arguments", "image_dim", "text_dim", "text_encoder", "head", "config",
                         "parity", "metrics": null or {"split", "command", "hardware", "seed",
@@ -40,11 +41,20 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class ImageEncoderInfo:
-    """The image encoder: its file, the width d of its features, and its grid (rows, columns)."""
+    """The image encoder.
 
-    file: str
+    Attributes:
+        file: its ONNX file; None in a pack whose methods read features that were computed
+            elsewhere, such as a detector's regions. Such a pack searches no pictures.
+        dim: width d of its features.
+        grid: rows and columns of its features; (1, 1) without a file.
+        summary_token: whether a summary of the whole picture comes before the grid's cells.
+    """
+
+    file: str | None
     dim: int
     grid: tuple[int, int]
+    summary_token: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,14 +73,14 @@ class Metrics:
         split: the part of the data set it was measured on.
         command: the command line that reproduces the values.
         hardware: what it ran on.
-        seed: of the training run.
+        seed: of the training run; None where its authors do not say.
         values: named numbers, such as `i2t_r1` in percent.
     """
 
     split: str
     command: str
     hardware: str
-    seed: int
+    seed: int | None
     values: dict[str, float]
 
 
@@ -153,9 +163,17 @@ class PackInfo:
         parts["arguments"] = {name: m.arguments for name, m in self.methods.items()}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def image_encoder_bytes(self) -> int:
+        """Size of the image encoder's file; 0 where there is none."""
+        file = self.image_encoder.file
+        return 0 if file is None else self.files[file].bytes
+
     def named_files(self) -> list[str]:
         """The files that are read to load the pack and its gallery."""
-        named = [self.image_encoder.file, self.tokenizer.file]
+        named = [self.tokenizer.file]
+        if self.image_encoder.file is not None:
+            named.append(self.image_encoder.file)
         for method in self.methods.values():
             named += [method.text_encoder, method.head]
         return named if self.gallery is None else [*named, self.gallery.file]

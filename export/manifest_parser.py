@@ -82,19 +82,23 @@ def parse_metrics(said: Fields) -> Metrics:
         split=said.text("split"),
         command=said.text("command"),
         hardware=said.text("hardware"),
-        seed=said.integer("seed"),
+        seed=said.integer("seed") if said.has("seed") else None,
         values={name: values.number(name) for name in values.names()},
     )
 
 
 def _preprocess(said: Fields) -> Preprocess:
-    said.only("size", "mean", "std", "fit")
-    values = {
+    said.only(*Preprocess.__dataclass_fields__)
+    values: dict[str, Any] = {
         "size": said.integer("size", least=1),
         "mean": said.numbers("mean", 3),
         "std": said.numbers("std", 3),
         "fit": said.text("fit"),
     }
+    if said.has("resize"):
+        values["resize"] = said.integer("resize")
+    if said.has("filter"):
+        values["filter"] = said.text("filter")
     try:
         return Preprocess.from_json(values)
     except ValueError as error:
@@ -106,7 +110,12 @@ def _image_encoder(said: Fields) -> ImageEncoderInfo:
     grid = said.sequence("grid")
     if len(grid) != 2 or any(type(size) is not int or not 1 <= size <= 1024 for size in grid):
         raise PackError(f"{said.where}: grid must be [rows, columns], each 1 to 1024, not {grid}")
-    return ImageEncoderInfo(said.path("file"), said.integer("dim", least=1), (grid[0], grid[1]))
+    return ImageEncoderInfo(
+        None if "file" in said.names() and not said.has("file") else said.path("file"),
+        said.integer("dim", least=1),
+        (grid[0], grid[1]),
+        said.boolean("summary_token") if said.has("summary_token") else False,
+    )
 
 
 def _tokenizer(said: Fields) -> TokenizerInfo:

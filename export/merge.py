@@ -36,7 +36,9 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
     """
     into, given = load_info(pack), load_info(source)
     for file in (given.image_encoder.file, given.tokenizer.file):
-        if into.files.get(file) != given.files[file]:
+        if file is None and into.image_encoder.file is None:
+            continue  # both read features that were computed elsewhere
+        if file is None or into.files.get(file) != given.files[file]:
             raise ValueError(
                 f"{source} and {pack} have different files {file}; methods can only move between "
                 "packs whose image encoder and tokenizer are the same"
@@ -50,6 +52,8 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
     moved = {name: given.methods[name] for name in names or given.methods}
     files = {path: file for path, file in into.files.items() if not _belongs(path, moved)}
     added = {path: file for path, file in given.files.items() if _belongs(path, moved)}
+    # a text encoder that several methods share lies outside their folders
+    added |= {method.text_encoder: given.files[method.text_encoder] for method in moved.values()}
     merged = replace(into, methods={**into.methods, **moved}, files={**files, **added})
     with tempfile.TemporaryDirectory(prefix=f".{pack.name}.", dir=pack.parent) as folder:
         work = Path(folder) / "pack"

@@ -25,6 +25,7 @@ from models.views import lengths_to_mask
 TOLERANCE = 1e-4
 TIE = 1e-5
 RANKED = 48
+REGIONS = 7  # of a picture, where features are not computed from pixels
 SEED = 20240
 
 
@@ -34,7 +35,10 @@ class DriftError(ValueError):
 
 @dataclass(frozen=True)
 class Probe:
-    """One input: pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,)."""
+    """One input: pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,).
+
+    For a pack without an image encoder, `pixels` are features (B_img, N, d).
+    """
 
     pixels: np.ndarray
     ids: np.ndarray
@@ -58,21 +62,28 @@ class Parity:
     fp16_ranking: float
 
 
-def make_probes(runtime: Runtime) -> list[Probe]:
+def make_probes(runtime: Runtime, ranked: int = RANKED) -> list[Probe]:
     """Seeded inputs: three shapes of noise, and a last one for the rankings.
 
-    The last is the beginning of the pack's gallery with its captions, or noise where there is none.
+    The last is the beginning of the pack's gallery with its captions, or `ranked` images and texts
+    of noise where there is none.
     """
     rng = np.random.default_rng(SEED)
     longest = runtime.info.tokenizer.max_length
     shapes = [(1, 1, 1), (3, 5, min(7, longest)), (2, 3, longest)]
     probes = [_noise(rng, runtime, *shape) for shape in shapes]
     if runtime.info.gallery is None:
-        return [*probes, _noise(rng, runtime, RANKED, RANKED, min(12, longest))]
+        return [*probes, _noise(rng, runtime, ranked, ranked, min(12, longest))]
     return [*probes, _from_gallery(runtime, runtime.info.folder)]
 
 
-def check_parity(runtime: Runtime, name: str, rounded: TorchStack, original: TorchStack) -> Parity:
+def check_parity(
+    runtime: Runtime,
+    name: str,
+    rounded: TorchStack,
+    original: TorchStack,
+    ranked: int = RANKED,
+) -> Parity:
     """Compares a method of a pack with its torch modules.
 
     Args:
@@ -80,11 +91,12 @@ def check_parity(runtime: Runtime, name: str, rounded: TorchStack, original: Tor
         name: the method.
         rounded: its modules with the rounded weights that the pack holds.
         original: its modules with the weights as trained.
+        ranked: see `make_probes`.
 
     Raises:
         DriftError: numbers or ranking differ.
     """
-    worst, probes = 0.0, make_probes(runtime)
+    worst, probes = 0.0, make_probes(runtime, ranked)
     for probe in probes:
         shipped, expected = _run_pack(runtime, name, probe), _run_torch(rounded, probe)
         for what, reference in expected.items():
@@ -129,12 +141,14 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
 
 
 def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, size: int) -> Probe:
-    side = runtime.preprocess.size
+    side, encoder = runtime.preprocess.size, runtime.info.image_encoder
     pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
     lengths = rng.integers(1, size + 1, texts)
     lengths[0] = size
     ids = rng.integers(1, runtime.vocabulary_size, (texts, size))
     ids[np.arange(size) >= lengths[:, None]] = 0
+    if encoder.file is None:
+        return Probe(rng.normal(size=(images, REGIONS, encoder.dim)).astype("f"), ids, lengths)
     return Probe(np.ascontiguousarray(runtime.preprocess.normalize(pixels)), ids, lengths)
 
 
@@ -152,7 +166,9 @@ def _from_gallery(runtime: Runtime, pack: Path) -> Probe:
 @torch.no_grad()
 def _run_torch(stack: TorchStack, probe: Probe) -> dict[str, Tensor]:
     lengths = torch.from_numpy(probe.lengths)
-    image_features = stack.image_encoder(torch.from_numpy(probe.pixels))  # (B_img, N, d)
+    image_features = torch.from_numpy(probe.pixels)  # (B_img, N, d) where there is no encoder
+    if stack.image_encoder is not None:
+        image_features = stack.image_encoder(image_features)
     text_features = stack.text_encoder(torch.from_numpy(probe.ids), lengths)  # (B_txt, L, d)
     image_mask = torch.ones(image_features.shape[:2], dtype=torch.bool)
     text_mask = lengths_to_mask(lengths, probe.ids.shape[1])
@@ -164,7 +180,9 @@ def _run_torch(stack: TorchStack, probe: Probe) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _run_pack(runtime: Runtime, name: str, probe: Probe) -> dict[str, Tensor]:
-    image_features = runtime.pixel_features(probe.pixels)
+    image_features = torch.from_numpy(probe.pixels)
+    if runtime.info.image_encoder.file is not None:
+        image_features = runtime.pixel_features(probe.pixels)
     text_features, mask = runtime.token_features(probe.ids, probe.lengths, name)
     images = runtime.image_views(image_features, name)
     texts = runtime.methods[name].encode_text(text_features, mask)

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import onnxruntime as ort
 import torch
 from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor
 
 import models
+from export.manifest import ImageEncoderInfo
 from export.pack import PackError, PackInfo, load_info
 from export.sessions import Device, Sessions
 from models import Method, Views
@@ -31,6 +33,7 @@ from models.views import grid_boxes, lengths_to_mask
 IMAGE_BATCH = 32
 TEXT_BATCH = 128
 HEAD_BATCH = 128
+WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Runtime:
         methods: name -> heads and score, in eval mode, float32, on `device`.
         device: where heads compute and where all tensors returned here are.
         preprocess: how a picture becomes pixels.
-        grid: rows and columns of the image features.
+        grid: rows and columns of the image features; see `on_grid` for one that sums up the rest.
         boxes: (N, 4) the features' boxes in the square picture the encoder sees, relative xyxy.
         providers: onnxruntime's providers really in use, best first.
     """
@@ -69,10 +72,14 @@ class Runtime:
         self.methods = {name: _load_method(info, name).to(self.device) for name in info.methods}
         self.preprocess = info.preprocess
         self.grid = info.image_encoder.grid
-        self.boxes = grid_boxes(*self.grid)  # (N, 4)
+        self.boxes = _boxes(info.image_encoder)  # (N, 4)
         self._sessions = sessions
-        self._image_session = sessions.get(info.image_encoder.file, ["pixels"])
-        self.providers: list[str] = self._image_session.get_providers()
+        self._image_session = None
+        if info.image_encoder.file is not None:
+            self._image_session = sessions.get(info.image_encoder.file, ["pixels"])
+        text_encoder = next(iter(info.methods.values())).text_encoder
+        first = self._image_session or sessions.get(text_encoder, ["ids", "lengths"])
+        self.providers: list[str] = first.get_providers()
         self._tokenizer = _load_tokenizer(info.folder / info.tokenizer.file)
 
     @classmethod
@@ -101,6 +108,7 @@ class Runtime:
         Raises:
             ValueError: there is no picture.
         """
+        self.require_pictures()
         if not images:
             raise ValueError("there is no image to encode; give at least one")
         parts = []
@@ -109,6 +117,21 @@ class Runtime:
             rows = range(start, min(start + IMAGE_BATCH, len(images)))
             parts.append(self.pixel_features(self.preprocess([images[i] for i in rows])))
         return torch.cat(parts)  # (B, N, d)
+
+    def require_pictures(self) -> ort.InferenceSession:
+        """The image encoder's session.
+
+        Raises:
+            ValueError: the pack has none, because its methods read features that were computed
+                elsewhere; `image_views` takes those.
+        """
+        if self._image_session is None:
+            raise ValueError(
+                f"the pack {self.info.name} searches features that were computed elsewhere, "
+                f"{self.info.image_encoder.dim} numbers for each region, and reads no pictures; "
+                "choose a pack with an image encoder"
+            )
+        return self._image_session
 
     def pixel_features(self, pixels: np.ndarray) -> Tensor:
         """Encodes preprocessed pictures.
@@ -129,7 +152,8 @@ class Runtime:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
-        run, starts = self._image_session.run, range(0, len(pixels), IMAGE_BATCH)
+        session = self.require_pictures()
+        run, starts = session.run, range(0, len(pixels), IMAGE_BATCH)
         parts = [run(None, {"pixels": pixels[i : i + IMAGE_BATCH]})[0] for i in starts]
         features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, N, d)
         if features.shape[1:] != (len(self.boxes), encoder.dim):
@@ -140,11 +164,48 @@ class Runtime:
         return features
 
     @torch.no_grad()
-    def image_views(self, features: Tensor, method: str, attention: bool = False) -> Views:
-        """Turns image features (B, N, d) into views (B, V, D); attention is (B, V, N)."""
-        head = self._method(method)
-        mask = torch.ones(features.shape[:2], dtype=torch.bool)  # (B, N)
+    def image_views(
+        self,
+        features: Tensor,
+        method: str,
+        attention: bool = False,
+        mask: Tensor | None = None,
+    ) -> Views:
+        """Turns image features into views.
+
+        Args:
+            features: (B, N, d).
+            method: a method of the pack.
+            attention: also compute the (B, V, N) maps.
+            mask: (B, N) bool, where sets differ in size; None for all real.
+
+        Returns:
+            (B, V, D) views.
+
+        Raises:
+            ValueError: an unknown method, or features of another width.
+        """
+        head, dim = self._method(method), self.info.image_encoder.dim
+        if features.dim() != 3 or features.shape[2] != dim:
+            raise ValueError(
+                f"the pack {self.info.name} reads features (B, N, {dim}), "
+                f"not {tuple(features.shape)}"
+            )
+        if mask is None:
+            mask = torch.ones(features.shape[:2], dtype=torch.bool)  # (B, N)
         return self._in_batches(head.encode_image, features, mask, attention)
+
+    def on_grid(self, attention: Tensor) -> Tensor:
+        """Maps over an image's features as maps over its picture.
+
+        Args:
+            attention: (..., N); a summary's share is left out, because its place is everywhere.
+
+        Returns:
+            (..., rows, columns).
+        """
+        cells = self.grid[0] * self.grid[1]
+        return attention[..., -cells:].unflatten(-1, self.grid)
 
     @property
     def vocabulary_size(self) -> int:
@@ -159,13 +220,17 @@ class Runtime:
         """
         try:
             encoding = self._tokenizer.encode(text.strip())
+            bare = all(encoding.special_tokens_mask)  # only marks such as [CLS], or nothing at all
         except (TypeError, UnicodeError) as error:
             raise ValueError("the text is not valid Unicode; type it again") from error
-        if not encoding.ids:
+        if bare:
             raise ValueError("the text is empty; type at least one word")
         longest = self.info.tokenizer.max_length
         ids, words = encoding.ids[:longest], encoding.tokens[:longest]
-        return Tokens(ids, words, truncated=len(encoding.ids) > longest)
+        truncated = len(encoding.ids) > longest
+        if truncated and encoding.special_tokens_mask[-1]:  # a text still ends with its end mark
+            ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
+        return Tokens(ids, words, truncated)
 
     def tokens(self, text: str) -> list[str]:
         """The words of a text as its encoders see them, see `tokenize`."""
@@ -243,6 +308,12 @@ class _Encode(Protocol):
     """`Method.encode_image` or `Method.encode_text`."""
 
     def __call__(self, features: Tensor, mask: Tensor, *, attention: bool) -> Views: ...
+
+
+def _boxes(encoder: ImageEncoderInfo) -> Tensor:
+    """Places (N, 4) of an image's features; a summary's, which comes first, is the whole."""
+    cells = grid_boxes(*encoder.grid)
+    return torch.cat([WHOLE, cells]) if encoder.summary_token else cells
 
 
 def _load_tokenizer(path: Path) -> Tokenizer:

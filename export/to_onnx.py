@@ -50,7 +50,7 @@ class Labels:
 
 def build_pack(
     out: Path,
-    backbone: Path,
+    backbone: str | Path,
     runs: Sequence[Path],
     labels: Labels,
     gallery: Path | None = None,
@@ -60,7 +60,7 @@ def build_pack(
 
     Args:
         out: the folder to make.
-        backbone: run folder of the image encoder.
+        backbone: source of the image encoder, see `models/sources.py`.
         runs: run folders of the methods, all trained on that backbone with one tokenizer.
         labels: what people read about it.
         gallery: a folder with `gallery.json` that is to come with the pack.
@@ -117,11 +117,11 @@ def _write_pack(
     gallery: Path | None,
 ) -> PackInfo:
     pairs = {name: stacks(backbone, run) for name, run in trained.items()}
-    first = next(iter(pairs.values()))[0]
-    size = backbone.preprocess.size
-    export_image_encoder(first.image_encoder, size, work / IMAGE_ENCODER)
-    shutil.copyfile(next(iter(trained.values())).tokenizer, work / TOKENIZER)
-    _copy_logs(backbone.folder, work / "training" / "backbone")
+    encoder, size = backbone.rounded, backbone.preprocess.size
+    export_image_encoder(encoder, size, work / IMAGE_ENCODER)
+    first = next(iter(trained.values()))
+    shutil.copyfile(first.tokenizer, work / TOKENIZER)
+    _copy_logs(Path(backbone.source), work / "training" / "backbone")
     methods = {}
     for name, run in trained.items():
         methods[name] = _write_method(work, run, pairs[name][0])
@@ -130,13 +130,15 @@ def _write_pack(
     if gallery is not None:
         _copy_gallery(gallery, work / FOLDER)
         listed.append(work / FOLDER / INDEX)
-    grid = first.image_encoder.grid(size)
+    described = ImageEncoderInfo(
+        IMAGE_ENCODER, encoder.dim, encoder.grid(size), encoder.summary_token
+    )
     info = PackInfo(
         folder=work,
         **asdict(labels),
         preprocess=backbone.preprocess,
-        image_encoder=ImageEncoderInfo(IMAGE_ENCODER, first.image_encoder.dim, grid),
-        tokenizer=TokenizerInfo(TOKENIZER, MAX_LENGTH),
+        image_encoder=described,
+        tokenizer=TokenizerInfo(TOKENIZER, first.max_length or MAX_LENGTH),
         methods=methods,
         files={path.relative_to(work).as_posix(): describe_file(path) for path in listed},
         gallery=None if gallery is None else summarize_gallery(work),
@@ -147,7 +149,10 @@ def _write_pack(
 
 def _write_method(work: Path, run: TrainedMethod, stack: TorchStack) -> MethodInfo:
     text_encoder, head = f"{run.name}/text_encoder.onnx", f"{run.name}/head.safetensors"
-    export_text_encoder(stack.text_encoder, work / text_encoder)
+    if run.shared_text is not None:
+        text_encoder = f"text_encoder-{run.shared_text[:12]}.onnx"
+    if not (work / text_encoder).is_file():
+        export_text_encoder(stack.text_encoder, work / text_encoder)
     weights = stack.method.state_dict()
     stored = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
     arguments = run.about.mapping("arguments")
@@ -194,7 +199,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m export.to_onnx", description="Build a pack from run folders."
     )
     add = parser.add_argument
-    add("--backbone", type=Path, required=True, help="run folder of the image encoder")
+    said = "image encoder: run folder, Hugging Face folder or Hub id"
+    add("--backbone", required=True, help=said)
     add("--run", type=Path, action="append", required=True, help="run folder of a method; repeat")
     add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
     add("--out", type=Path, required=True, help="the pack's folder")

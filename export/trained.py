@@ -1,62 +1,59 @@
-"""What training leaves behind, read for export: a backbone's run folder and the methods' ones."""
+"""What training leaves behind, read for export: an image encoder and the methods' run folders."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 import models
 from export.fields import Fields
 from export.graph import round_to_half
-from export.manifest import FileInfo
 from export.manifest_parser import check_name
 from export.pack import describe_file
 from models import Method
-from models.backbones import IMAGE_ENCODERS, TEXT_ENCODERS, BiGRUTextEncoder, SceneNet
+from models.backbones import TEXT_ENCODERS
 from models.checkpoint import load_strict, load_tensors
+from models.encoder import ImageEncoder, TextEncoder
 from models.preprocess import Preprocess
+from models.sources import load_image_source, load_text_source
 
 WEIGHTS = "best.safetensors"
 TOKENIZER = "tokenizer.json"
 
-E = TypeVar("E", bound=nn.Module)
-
 
 @dataclass(frozen=True)
 class TorchStack:
-    """The torch modules of one method, in eval mode."""
+    """The torch modules of one method, in eval mode.
 
-    image_encoder: SceneNet
-    text_encoder: BiGRUTextEncoder
+    Without an image encoder, the method reads features that were computed elsewhere.
+    """
+
+    image_encoder: ImageEncoder | None
+    text_encoder: TextEncoder
     method: Method
 
 
 @dataclass(frozen=True)
 class TrainedBackbone:
-    """An image encoder's run folder.
+    """An image encoder that methods were trained on.
 
     Attributes:
-        folder: the run folder.
-        file: checksum of its weights.
-        preprocess: how pictures were prepared.
-        about: what training wrote about it.
-        tensors: its weights, as trained.
+        source: where it is from, see `models/sources.py`.
+        sha256: its identity.
+        preprocess: how pictures are prepared.
+        rounded: with weights rounded to half precision, as the pack holds them.
+        original: with its weights as they are.
     """
 
-    folder: Path
-    file: FileInfo
+    source: str
+    sha256: str
     preprocess: Preprocess
-    about: Fields
-    tensors: dict[str, Tensor]
-
-    def build(self, tensors: dict[str, Tensor]) -> SceneNet:
-        """The encoder with the given weights."""
-        encoder = _lookup(IMAGE_ENCODERS, self.about)(**self.about.mapping("arguments"))
-        load_strict(encoder, tensors, str(self.folder / WEIGHTS))
-        return encoder.eval()
+    rounded: ImageEncoder
+    original: ImageEncoder
 
 
 @dataclass(frozen=True)
@@ -80,28 +77,50 @@ class TrainedMethod:
         """The tokenizer's file."""
         return self.folder / TOKENIZER
 
-    def build(self, tensors: dict[str, Tensor]) -> tuple[BiGRUTextEncoder, Method]:
-        """The text encoder and the method with the given weights."""
+    @property
+    def shared_text(self) -> str | None:
+        """Identity of its text encoder where that was not trained; such ones can be shared."""
+        return self.about.child("text_encoder").text_or_none("sha256")
+
+    @property
+    def max_length(self) -> int | None:
+        """How many tokens its text encoder was trained to read; None where there is no limit."""
         about = self.about.child("text_encoder")
-        encoder = _lookup(TEXT_ENCODERS, about)(**about.mapping("arguments"))
+        return about.integer("max_length", least=1) if about.has("max_length") else None
+
+    def build(self, tensors: dict[str, Tensor], *, rounded: bool) -> tuple[TextEncoder, Method]:
+        """The text encoder and the method with the given weights."""
         dims = self.about.integer("image_dim", least=1), self.about.integer("text_dim", least=1)
         method = models.build(self.name, *dims, self.about.mapping("arguments"))
-        source = str(self.folder / WEIGHTS)
-        load_strict(encoder, _under("text_encoder.", tensors), source)
-        load_strict(method, _under("method.", tensors), source)
-        return encoder.eval(), method.eval()
+        load_strict(method, _under("method.", tensors), str(self.folder / WEIGHTS))
+        return self._text_encoder(tensors, rounded).eval(), method.eval()
+
+    def _text_encoder(self, tensors: dict[str, Tensor], rounded: bool) -> TextEncoder:
+        about = self.about.child("text_encoder")
+        if self.shared_text is None:
+            encoder = _build(TEXT_ENCODERS, about)
+            load_strict(encoder, _under("text_encoder.", tensors), str(self.folder / WEIGHTS))
+            return encoder
+        source = about.text("source")
+        frozen, _, found = load_text_source(source, rounded=rounded)
+        if found["sha256"] != self.shared_text:
+            raise ValueError(
+                f"{self.folder} was trained with another text encoder than what is at {source} "
+                "now; put the former one there, or train it again"
+            )
+        return frozen
 
 
-def load_backbone(folder: Path) -> TrainedBackbone:
-    """Reads an image encoder's run folder.
+def load_backbone(source: str | Path) -> TrainedBackbone:
+    """Reads an image encoder, see `models/sources.py`.
 
     Raises:
         FileNotFoundError: there are no weights in it.
         ValueError: it is not an image encoder's.
     """
-    tensors, about = _load(folder, "image_backbone")
-    preprocess = Preprocess.from_json(about.mapping("preprocess"))
-    return TrainedBackbone(folder, describe_file(folder / WEIGHTS), preprocess, about, tensors)
+    rounded, preprocess, about = load_image_source(source)
+    original, _, _ = load_image_source(source, rounded=False)
+    return TrainedBackbone(str(source), about["sha256"], preprocess, rounded, original)
 
 
 def load_method(folder: Path, backbone: TrainedBackbone) -> TrainedMethod:
@@ -114,9 +133,9 @@ def load_method(folder: Path, backbone: TrainedBackbone) -> TrainedMethod:
     tensors, about = _load(folder, "run")
     name = check_name(about.text("method"), about.where)
     run = TrainedMethod(folder, name, about, tensors)
-    if about.text("backbone_sha256") != backbone.file.sha256:
+    if about.text("backbone_sha256") != backbone.sha256:
         raise ValueError(
-            f"{folder} was trained on features of another backbone than {backbone.folder}; "
+            f"{folder} was trained on features of another backbone than {backbone.source}; "
             "pass the backbone of its config.toml, or train it again"
         )
     if not run.tokenizer.is_file():
@@ -128,11 +147,10 @@ def load_method(folder: Path, backbone: TrainedBackbone) -> TrainedMethod:
 
 def stacks(backbone: TrainedBackbone, run: TrainedMethod) -> tuple[TorchStack, TorchStack]:
     """The torch modules of a method: with weights rounded to half precision, and as trained."""
-    images = round_to_half(backbone.tensors, str(backbone.folder))
     texts = round_to_half(run.tensors, str(run.folder))
     return (
-        TorchStack(backbone.build(images), *run.build(texts)),
-        TorchStack(backbone.build(backbone.tensors), *run.build(run.tensors)),
+        TorchStack(backbone.rounded, *run.build(texts, rounded=True)),
+        TorchStack(backbone.original, *run.build(run.tensors, rounded=False)),
     )
 
 
@@ -145,11 +163,13 @@ def _load(folder: Path, kind: str) -> tuple[dict[str, Tensor], Fields]:
     return tensors, about
 
 
-def _lookup(registry: dict[str, type[E]], about: Fields) -> type[E]:
+def _build(registry: Mapping[str, type[TextEncoder]], about: Fields) -> TextEncoder:
     arch = about.text("arch")
     if arch not in registry:
         raise ValueError(f'{about.where}: unknown arch "{arch}"; known: {", ".join(registry)}')
-    return registry[arch]
+    kind: Any = registry[arch]
+    encoder: TextEncoder = kind(**about.mapping("arguments"))
+    return encoder
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from models.avse import AVSE
 from models.baselines import VSEPP
+from models.clip import CLIP
 from models.method import Method
 from models.mv_vse import MVVSE
 from models.mvam import MVAM, BaseAttention, BaseSummary
@@ -25,6 +26,7 @@ METHODS: dict[str, type[Method]] = {
     "mvam": MVAM,
     "base_attn": BaseAttention,
     "base_cls": BaseSummary,
+    "clip": CLIP,
 }
 
 

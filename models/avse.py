@@ -11,8 +11,8 @@ is the sum, over text blocks, of the best visual block's place in a Sinkhorn pla
 Choices of ours: at test time the paper samples at random; here the sample depends on the elements
 alone, so that scores neither change between calls nor with the order of the elements. Where the
 release differs, an argument offers it: `match="maxsim"` (its Sinkhorn call is commented out),
-`released_text`, `block_dim` (256 there) and `train_share` (0.8; it takes the patches nearest to a
-random centre, which needs their places and is not offered).
+`released_text`, `block_dim` (256 there), `train_share` (0.8) and `sampled_features`: it takes the
+patches nearest to a centre before its transformer reads them, as `models/sampled_vit.py` does.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class AVSE(Method):
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         released_gpo: build the poolings as their release does, see `models/gpo.py`.
         released_text: project the text with a residual MLP and put a layer-norm behind the pooling.
+        sampled_features: the encoder has sampled already: its features are those of the n views
+            side by side (image_dim is n times a view's width), 0 where a view left an element out.
     """
 
     title = "AVSE"
@@ -78,6 +80,7 @@ class AVSE(Method):
         mlp_dim: int = 0,
         released_gpo: bool = False,
         released_text: bool = False,
+        sampled_features: bool = False,
     ) -> None:
         super().__init__()
         self.block_dim = embed_dim // 2 if block_dim is None else block_dim
@@ -93,9 +96,13 @@ class AVSE(Method):
                 f"views {views} and iterations {iterations} must be 1 or more, and temperature "
                 f"{temperature} above 0"
             )
+        if sampled_features and image_dim % views:
+            raise ValueError(f"features of {views} views side by side cannot be {image_dim} wide")
         self.views, self.iterations, self.temperature = views, iterations, temperature
         self.train_share, self.test_share = train_share, test_share
-        self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
+        self.sampled_features = sampled_features
+        view_dim = image_dim // views if sampled_features else image_dim
+        self.project_image = FeatureProjection(view_dim, embed_dim, mlp_dim)
         self.pool_image = GPO.build(released_gpo)
         self.project_text: nn.Module = text_projection(text_dim, embed_dim)
         self.pool_text = GPO.build(released_gpo)
@@ -110,14 +117,33 @@ class AVSE(Method):
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""
-        projected = self.project_image(features, mask)  # (B, N, d1)
-        pooled = [self.pool_image(projected, group)[0] for group in self.groups(features, mask)]
+        if self.sampled_features:
+            given = features.unflatten(2, (self.views, -1)).unbind(dim=2)  # n of (B, N, d)
+            members = [mask & (view != 0).any(dim=2) for view in given]  # n of (B, N)
+            projected = [self.project_image(*view) for view in zip(given, members, strict=True)]
+        else:
+            members = list(self.groups(features, mask))
+            projected = [self.project_image(features, mask)] * self.views  # n of (B, N, d1)
+        pairs = list(zip(projected, members, strict=True))
+        pooled = [self.pool_image(view, group)[0] for view, group in pairs]
         groups = l2_normalize(torch.stack(pooled, dim=1))  # (B, n, d1)
         return Views(
             self._unit_blocks(groups),
-            cosine_attention(projected, groups, mask) if attention else None,
+            self._attention(projected, groups, members, mask) if attention else None,
             {"groups": groups} if self.training else {},
         )
+
+    def _attention(
+        self, projected: list[Tensor], groups: Tensor, members: list[Tensor], mask: Tensor
+    ) -> Tensor:
+        """Cosines (B, n, N) of all elements; of the view's own where each view has read its own."""
+        if not self.sampled_features:
+            return cosine_attention(projected[0], groups, mask)
+        maps = [
+            cosine_attention(view, group[:, None], own)
+            for view, group, own in zip(projected, groups.unbind(dim=1), members, strict=True)
+        ]
+        return torch.cat(maps, dim=1)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_text`."""

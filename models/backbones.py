@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
+
+from models.encoder import ImageEncoder, TextEncoder
+from models.pretrained_image import (
+    CLIPImageEncoder,
+    MobileNetV2ImageEncoder,
+    ResNetImageEncoder,
+    ViTImageEncoder,
+)
+from models.pretrained_text import BertTextEncoder, CLIPTextEncoder
 
 
 class _Block(nn.Module):
@@ -31,20 +38,14 @@ class _Block(nn.Module):
         return torch.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
 
-class SceneNet(nn.Module):
+class SceneNet(ImageEncoder):
     """A small residual network whose last map is the image's set of features.
 
     Args:
         widths: channels of the stem and of each stage; every stage halves the map.
         blocks: residual blocks in each stage after the stem.
         stem_stride: 4 reads the picture in 4 x 4 steps at once, 2 in 2 x 2 steps.
-
-    Attributes:
-        summary_token: whether the set's first element sums up the picture, as a transformer's [CLS]
-            does; methods that read it (`Method.summary_token`) need an encoder with one.
     """
-
-    summary_token: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class SceneNet(nn.Module):
         return self.stages(self.stem(pixels)).flatten(2).transpose(1, 2)
 
 
-class BiGRUTextEncoder(nn.Module):
+class BiGRUTextEncoder(TextEncoder):
     """Word embedding and a BiGRU whose directions are averaged, as in the papers' RNN variants.
 
     The backward direction runs over each text reversed within its own length (a gather), which
@@ -91,12 +92,7 @@ class BiGRUTextEncoder(nn.Module):
         dropout: applied to word embeddings while training.
         directions: 2, 1 for a forward GRU (MV-VSE's release), or 0 for the word embeddings as they
             are, d = word_dim (PVSE, whose heads read them with a GRU of their own).
-
-    Attributes:
-        summary_token: whether the first element sums up the text, see `SceneNet`.
     """
-
-    summary_token: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -148,5 +144,15 @@ class BiGRUTextEncoder(nn.Module):
         return (ahead + back) / 2 * real[..., None]
 
 
-IMAGE_ENCODERS: dict[str, type[SceneNet]] = {"scene_net": SceneNet}
-TEXT_ENCODERS: dict[str, type[BiGRUTextEncoder]] = {"bigru": BiGRUTextEncoder}
+IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
+    "scene_net": SceneNet,
+    "mobilenet_v2": MobileNetV2ImageEncoder,
+    "resnet": ResNetImageEncoder,
+    "vit": ViTImageEncoder,
+    "clip_vision": CLIPImageEncoder,
+}
+TEXT_ENCODERS: dict[str, type[TextEncoder]] = {
+    "bigru": BiGRUTextEncoder,
+    "bert": BertTextEncoder,
+    "clip_text": CLIPTextEncoder,
+}

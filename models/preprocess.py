@@ -7,12 +7,13 @@ the way it was trained on.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from PIL import Image, ImageOps
 
 Box = tuple[float, float, float, float]
+Filter = Literal["bicubic", "bilinear", "lanczos", "box", "hamming", "nearest"]
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,18 @@ class Preprocess:
         mean: per-channel mean of pixels in 0..1 (RGB).
         std: per-channel standard deviation of pixels in 0..1 (RGB).
         fit: "stretch" shows the whole picture, its aspect ratio lost; "crop" scales the shorter
-            side to `size` and keeps the centre.
+            side to `resize` and keeps the centre.
+        resize: length of the shorter side before the centre is cut out, at least `size`; 0 for
+            `size` itself. With "crop" only.
+        filter: Pillow's resampling filter.
     """
 
     size: int = 224
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     fit: Literal["stretch", "crop"] = "stretch"
+    resize: int = 0
+    filter: Filter = "bicubic"
 
     def __post_init__(self) -> None:
         """Refuses values that cannot describe a preprocessing."""
@@ -44,27 +50,43 @@ class Preprocess:
             )
         if self.fit not in ("stretch", "crop"):
             raise ValueError(f'preprocess fit must be "stretch" or "crop", not "{self.fit}"')
+        if self.resize and (self.fit != "crop" or not self.size <= self.resize <= 4 * self.size):
+            raise ValueError(
+                f'preprocess resize must be 0, or with fit "crop" {self.size} to {4 * self.size} '
+                f"pixels, not {self.resize}"
+            )
+        if self.filter not in get_args(Filter):
+            known = ", ".join(get_args(Filter))
+            raise ValueError(f'preprocess filter must be one of {known}, not "{self.filter}"')
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Preprocess:
         """Reads the value `to_json` wrote; unknown keys are refused."""
-        unknown = set(values) - {"size", "mean", "std", "fit"}
+        unknown = set(values) - set(cls.__dataclass_fields__)
         if unknown:
             raise ValueError(f"unknown preprocess keys: {', '.join(sorted(unknown))}")
         lists: dict[str, Any] = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
         return cls(**{**values, **lists})
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready dictionary."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        """A JSON-ready dictionary; `resize` and `filter` are left out at their defaults."""
+        usual = {"resize": 0, "filter": "bicubic"}
+        said = {k: v for k, v in asdict(self).items() if v != usual.get(k)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}
 
     def visible_box(self, width: int, height: int) -> Box:
         """Which part of a width x height picture the encoder sees, as relative xyxy."""
         if self.fit == "stretch":
             return (0.0, 0.0, 1.0, 1.0)
-        side = min(width, height)
-        x, y = (1 - side / width) / 2, (1 - side / height) / 2
-        return (x, y, 1 - x, 1 - y)
+        if not self.resize:
+            side = min(width, height)
+            x, y = (1 - side / width) / 2, (1 - side / height) / 2
+            return (x, y, 1 - x, 1 - y)
+        # as published processors do: whole pixels of the scaled picture
+        shorter = min(width, height)
+        wide, high = (int(self.resize * side / shorter) for side in (width, height))
+        x0, y0 = (wide - self.size) // 2 / wide, (high - self.size) // 2 / high
+        return (x0, y0, x0 + self.size / wide, y0 + self.size / high)
 
     def square(self, image: Image.Image) -> Image.Image:
         """The square RGB picture the encoder sees, before normalisation.
@@ -78,10 +100,11 @@ class Preprocess:
         rgb = to_rgb(image)
         width, height = rgb.size
         x0, y0, x1, y1 = self.visible_box(width, height)
-        if rgb.size == (self.size, self.size):
+        if rgb.size == (self.size, self.size) and not self.resize:
             return rgb
         box = (x0 * width, y0 * height, x1 * width, y1 * height)
-        return rgb.resize((self.size, self.size), Image.Resampling.BICUBIC, box, reducing_gap=3.0)
+        how = Image.Resampling[self.filter.upper()]
+        return rgb.resize((self.size, self.size), how, box, reducing_gap=3.0)
 
     def normalize(self, pixels: np.ndarray) -> np.ndarray:
         """Bytes to what the encoder reads.
@@ -92,10 +115,12 @@ class Preprocess:
         Returns:
             (B, 3, size, size) float32; a view whose memory keeps the channels last.
         """
-        scaled = pixels.astype(np.float32)
-        scaled -= np.asarray(self.mean, np.float32) * 255.0
-        scaled /= np.asarray(self.std, np.float32) * 255.0
-        return scaled.transpose(0, 3, 1, 2)
+        # Whole rows at a time: numpy is slow over an innermost axis of three.
+        count, height, width, _ = pixels.shape
+        rows = pixels.reshape(count, height, width * 3).astype(np.float32)  # (B, size, 3 * size)
+        rows -= np.tile(np.asarray(self.mean, np.float32) * 255.0, width)
+        rows /= np.tile(np.asarray(self.std, np.float32) * 255.0, width)
+        return rows.reshape(count, height, width, 3).transpose(0, 3, 1, 2)
 
     def __call__(self, images: list[Image.Image]) -> np.ndarray:
         """PIL images to (B, 3, size, size) float32, contiguous."""

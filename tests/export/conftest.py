@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 from torch import nn
 
@@ -20,6 +21,7 @@ from export.to_onnx import Labels, build_pack
 from models import METHODS, build
 from models.backbones import BiGRUTextEncoder, SceneNet
 from models.checkpoint import save_tensors
+from tests.export.hub_server import HubState, running_hub
 from training.tokenizer import build_tokenizer
 
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
@@ -113,6 +115,21 @@ def write_gallery(folder: Path, count: int = 6) -> Path:
     content = {"split": "test", "world": "tiny", "images": entries}
     (folder / "gallery.json").write_text(json.dumps(content))
     return folder
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState]:
+    """A running server, and a client that knows nothing but it."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with running_hub() as state:
+        monkeypatch.setenv("HF_ENDPOINT", state.url)
+        yield state
 
 
 @pytest.fixture(scope="session")

@@ -242,7 +242,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"commitUrl": f"{self.state.url}/{id}/commit/{commit}", "commitOid": commit})
 
     def _repo_info(self, id: str, rev: str) -> None:
-        self._answer({"id": id, "sha": self._commit_of(self._repo(id), rev)})
+        repo = self._repo(id)
+        commit = self._commit_of(repo, rev)
+        files = [{"rfilename": path} for path in repo.commits[commit]]
+        self._answer({"id": id, "sha": commit, "siblings": files})
 
     def _tree(self, id: str, rev: str) -> None:
         repo = self._repo(id)

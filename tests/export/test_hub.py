@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,25 +12,10 @@ from huggingface_hub import constants
 
 from export import hub
 from export.pack import list_files, load_info, resolve
-from tests.export.hub_server import READER, WRITER, HubState, Repo, running_hub
+from tests.export.hub_server import READER, WRITER, HubState, Repo
 
 pytestmark = pytest.mark.network
 ID = "owner/tiny"
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState]:
-    """A running server, and a client that knows nothing but it."""
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with running_hub() as state:
-        monkeypatch.setenv("HF_ENDPOINT", state.url)
-        yield state
 
 
 @pytest.fixture

@@ -19,6 +19,22 @@ def test_normalisation_is_what_it_says() -> None:
     np.testing.assert_allclose(pixels[0, :, 0, 0], [1.0, -0.25, 0.8], atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(2, 16, 16), (1, 17, 17), (0, 16, 16)])
+def test_whole_rows_are_normalised_bit_for_bit_as_single_pixels(
+    shape: tuple[int, int, int],
+) -> None:
+    preprocess = Preprocess(size=16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
+    pixels.reshape(-1, 3)[:256] = np.arange(256, dtype=np.uint8)[: pixels.size // 3, None]
+    mean, std = (np.asarray(v, np.float32) * 255.0 for v in (preprocess.mean, preprocess.std))
+    plain = ((pixels.astype(np.float32) - mean) / std).transpose(0, 3, 1, 2)
+    whole = preprocess.normalize(pixels)
+    assert whole.dtype == np.float32
+    np.testing.assert_array_equal(whole, plain)
+    turned = pixels.transpose(0, 2, 1, 3)  # not contiguous
+    np.testing.assert_array_equal(preprocess.normalize(turned), plain.transpose(0, 1, 3, 2))
+
+
 @pytest.mark.parametrize(
     ("mode", "color"),
     [("L", 200), ("RGBA", (200, 200, 200, 255)), ("P", 7), ("CMYK", (9, 9, 9, 0))],
