@@ -22,13 +22,13 @@ from export.runtime import Runtime
 from export.to_onnx import build_pack
 from models import Method, Views
 from models.layers import l2_normalize, masked_mean, single_view
-from models.preprocess import Preprocess
+from models.sources import load_image_source
 from tests.export.conftest import LABELS, write_backbone, write_gallery
 from training import evaluate
 from training.config import TrainConfig, load_recipe
 from training.datasets import CaptionedFeatures
 from training.evaluator import evaluate_method, image_features
-from training.features import file_sha256, load_backbone
+from training.features import file_sha256
 from training.objectives import OBJECTIVES, Triplet
 from training.trainer import Trainer
 
@@ -82,10 +82,10 @@ def _average(maps: nn.ModuleList, features: Tensor, mask: Tensor, attention: boo
 
 def _read(gallery: Path, backbone: Path) -> CaptionedFeatures:
     """A gallery's pictures as features, with their captions."""
-    encoder, about = load_backbone(backbone)
+    encoder, preprocess, _ = load_image_source(backbone)
     info = load_gallery(gallery)
     pictures: list[Image.Image] = [Image.open(info.folder / image.file) for image in info.images]
-    pixels = torch.from_numpy(Preprocess.from_json(about["preprocess"])(pictures))
+    pixels = torch.from_numpy(preprocess(pictures))
     with torch.inference_mode():
         features = encoder(pixels).half().numpy()
     captions = [caption.text for caption in info.captions]

@@ -66,13 +66,18 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class TextConfig:
-    """The word-level tokenizer and the text encoder.
+    """The tokenizer and the text encoder.
 
     Attributes:
-        arch: a key of `models.backbones.TEXT_ENCODERS`; what follows is the BiGRU's.
+        arch: a key of `models.backbones.TEXT_ENCODERS`.
+        source: of a published text encoder, see `models/sources.py`; empty for the BiGRU, whose
+            settings are those below `rate`.
+        frozen: leave a published encoder as it is; its token features are then computed once.
+        rate: a published encoder's learning rate as a share of the base rate (VSE-infinity trains
+            BERT with 0.1), where it is not frozen.
         word_dim: width of a word's embedding (300 in the papers).
         hidden_dim: width of a word's contextual feature (1,024 in the papers).
-        dropout: applied to word embeddings.
+        dropout: applied to word embeddings, and to the features of a frozen encoder.
         min_count: words seen less often in the training captions become [UNK].
         unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
         directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
@@ -81,6 +86,9 @@ class TextConfig:
     """
 
     arch: str = "bigru"
+    source: str = ""
+    frozen: bool = True
+    rate: float = 1.0
     word_dim: int = 300
     hidden_dim: int = 1024
     dropout: float = 0.0
@@ -96,6 +104,16 @@ class TextConfig:
         for name in ("dropout", "unknown_rate"):
             _require(0 <= getattr(self, name) < 1, f"text.{name}", getattr(self, name), "0 to 1")
         _require(self.directions in (0, 1, 2), "text.directions", self.directions, "0, 1 or 2")
+        _require(0 < self.rate <= 1, "text.rate", self.rate, "above 0, up to 1")
+        if self.source:
+            for name, empty in (("unknown_rate", 0.0), ("vectors", "")):
+                value = getattr(self, name)
+                _require(value == empty, f"text.{name}", value, "left out beside text.source")
+            if self.arch == "bigru":
+                raise ValueError(
+                    'text.source names a published encoder, but text.arch is "bigru"; set it to '
+                    '"bert" or "clip_text", or leave text.source out'
+                )
 
 
 @dataclass(frozen=True)

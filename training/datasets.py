@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training.features import cached_features, has_summary
+from training.features import Extraction, cached_features, has_summary, photograph_features
+from training.karpathy import karpathy_file, load_karpathy
 from training.precomputed import is_precomputed, load_precomputed
 from training.scenes.store import load_scenes
 from training.tokenizer import PAD_ID, UNKNOWN_ID
@@ -51,16 +53,19 @@ class CaptionedFeatures:
     """A split ready for training: features, captions, and which image each caption describes.
 
     Attributes:
-        features: (N_img, n, d) float16.
+        features: (N_img, n, d) float, often float16 and memory-mapped.
         captions: N_txt texts.
         image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
         summary_token: the first of an image's n features sums up the others ([CLS]).
+        boxes: (N_img, n, 4) places of the features in relative xyxy, where they differ from image
+            to image.
     """
 
     features: np.ndarray
     captions: list[str]
     image_of: np.ndarray
     summary_token: bool = False
+    boxes: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         """Refuses features that disagree with the captions."""
@@ -73,31 +78,77 @@ class CaptionedFeatures:
             )
 
 
-def load_split(data: Path, split: str, backbone: Path, limit: int = 0) -> CaptionedFeatures:
+def load_split(
+    data: Path,
+    split: str,
+    backbone: str | Path,
+    limit: int = 0,
+    extraction: Extraction | None = None,
+) -> CaptionedFeatures:
     """Captions of a split with the features of a frozen image encoder.
 
     Args:
-        data: folder that holds the split: rendered scenes, or captions with ready-made features
+        data: folder that holds the split: rendered scenes, photographs with captions
+            (`training/karpathy.py`), or captions with ready-made features
             (`training/precomputed.py`).
         split: "train", "val" or "test".
-        backbone: run folder of the image encoder; not read where the features are ready-made.
+        backbone: source of the image encoder, see `models/sources.py`; not read where the features
+            are ready-made.
         limit: use only the first so many images; 0 for all.
+        extraction: how features are made, and where those of photographs are kept.
+
+    Raises:
+        FileNotFoundError: the folder holds no such split.
+        ValueError: what it holds does not fit together.
     """
     if is_precomputed(data):
-        return CaptionedFeatures(*load_precomputed(data, split, limit))
+        ready = load_precomputed(data, split, limit)
+        return CaptionedFeatures(ready.features, ready.captions, ready.image_of, boxes=ready.boxes)
+    if karpathy_file(data) is not None:
+        return _load_photographs(data, split, backbone, limit, extraction)
     if not (data / split).is_dir():
         raise FileNotFoundError(
             f'{data} holds neither a rendered split "{split}" (python -m training.scenes makes it) '
-            "nor ready-made features (train_ims.npy and so on, see training/precomputed.py)"
+            "nor ready-made features (train_ims.npy and so on, see training/precomputed.py) "
+            "nor photographs (dataset_flickr8k.json and images/, see training/karpathy.py)"
         )
     scenes = load_scenes(data / split).scenes
-    features = cached_features(data / split, backbone)
+    features = cached_features(data / split, backbone, extraction)
     if limit:
         scenes, features = scenes[:limit], features[:limit]
     captions = [caption.text for scene in scenes for caption in scene.captions]
     counts = [len(scene.captions) for scene in scenes]
     rows = np.repeat(np.arange(len(scenes)), counts)
     return CaptionedFeatures(features, captions, rows, has_summary(backbone))
+
+
+def _load_photographs(
+    data: Path, split: str, backbone: str | Path, limit: int, extraction: Extraction | None
+) -> CaptionedFeatures:
+    whole = load_karpathy(data, split)
+    name = f"{data.resolve().name}/{split}"
+    features, photographs, _ = photograph_features(whole, name, backbone, extraction)
+    used = min(limit or len(photographs), len(photographs))
+    texts = int(np.searchsorted(photographs.image_of, used))
+    return CaptionedFeatures(
+        features[:used],
+        photographs.captions[:texts],
+        photographs.image_of[:texts],
+        has_summary(backbone),
+    )
+
+
+class Table(Protocol):
+    """All captions of a split as numbers for an encoder to read, 0 beyond each text.
+
+    Attributes:
+        lengths: (N_txt,) how many numbers each caption has.
+    """
+
+    lengths: np.ndarray
+
+    def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers (B, longest) and lengths (B,) of some captions."""
 
 
 class TokenTable:
@@ -126,7 +177,7 @@ class TokenTable:
 
 def batches(
     data: CaptionedFeatures,
-    table: TokenTable,
+    table: Table,
     batch_size: int,
     seed: tuple[int, int],
     unknown_rate: float = 0.0,
@@ -150,7 +201,7 @@ def batches(
             lost = (random.random(ids.shape) < unknown_rate) & (ids != PAD_ID)
             ids = np.where(lost, UNKNOWN_ID, ids)
         images = data.image_of[index]
-        features = torch.from_numpy(data.features[images].astype(np.float32))  # (B, n, d)
+        features = torch.from_numpy(data.features[images]).float()  # (B, n, d)
         yield Batch(
             features,
             torch.ones(features.shape[:2], dtype=torch.bool),

@@ -1,7 +1,10 @@
 """Measures a pack as it ships.
 
 `python -m training.evaluate --pack app/bundled/scenes --method vse_infty --split test`
+`python -m training.evaluate --pack PACK --split test --data DIR`
 
+With `--data` the pictures of DIR are encoded: photographs with captions (`training/karpathy.py`) or
+rendered scenes. What needs to know every image that a caption is true of is measured on scenes.
 `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` says how sure a difference
 in rsum is, and `--views` what each view does and whether it looks at what a caption mentions.
 """
@@ -34,38 +37,15 @@ from training.evaluator import (
     view_metrics,
 )
 from training.faithfulness import SeenObjects
+from training.karpathy import karpathy_file, load_karpathy
+from training.metrics import check_folds
+from training.pictures import PictureArrays, PictureFiles
 from training.report import print_difference, print_table, print_views
 from training.runs import hardware, write_text
 from training.scenes.relevance import relevant_images
 from training.scenes.store import load_scenes
 from training.scoring import ensemble_scores, score_matrix
 from training.statistics import bootstrap_difference
-
-
-class _Files(Sequence[Image.Image]):
-    """Pictures of a gallery, opened when they are asked for."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Image.Image:  # type: ignore[override]
-        return Image.open(self.paths[index])
-
-
-class _Arrays(Sequence[Image.Image]):
-    """Pictures of a rendered split, (N, S, S, 3) uint8."""
-
-    def __init__(self, pixels: np.ndarray) -> None:
-        self.pixels = pixels
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def __getitem__(self, index: int) -> Image.Image:  # type: ignore[override]
-        return Image.fromarray(self.pixels[index])
 
 
 class _Masks(Sequence[np.ndarray]):
@@ -110,7 +90,7 @@ def from_pack(pack: Path, split: str) -> CaptionedImages:
     counts = [len(image.captions) for image in gallery.images]
     relevant = [np.array(caption.relevant) for caption in gallery.captions]
     known = any(len(rows) > 1 for rows in relevant)
-    files = _Files([gallery.folder / image.file for image in gallery.images])
+    files = PictureFiles([gallery.folder / image.file for image in gallery.images])
     rows = np.repeat(np.arange(len(counts)), counts)
     return CaptionedImages(
         files, captions, rows, relevant if known else None, split, _seen_objects(gallery)
@@ -134,7 +114,7 @@ def from_scenes(data: Path, split: str) -> CaptionedImages:
     rows = np.repeat(np.arange(len(counts)), counts)
     mentions = [caption.mentions for scene in scenes.scenes for caption in scene.captions]
     return CaptionedImages(
-        _Arrays(scenes.images),
+        PictureArrays(scenes.images),
         captions,
         rows,
         relevant_images(scenes.scenes),
@@ -143,9 +123,33 @@ def from_scenes(data: Path, split: str) -> CaptionedImages:
     )
 
 
-def main() -> None:
+def from_photographs(data: Path, split: str) -> CaptionedImages:
+    """A split of photographs with captions; no one knows what else a caption would be true of."""
+    photographs = load_karpathy(data, split)
+    files = PictureFiles(photographs.paths)
+    return CaptionedImages(files, photographs.captions, photographs.image_of, None, split)
+
+
+def from_folder(data: Path, split: str) -> CaptionedImages:
+    """A split of a folder of photographs or of rendered scenes.
+
+    Raises:
+        FileNotFoundError: it holds neither, or not this split.
+        ValueError: it holds photographs, but not this split.
+    """
+    if karpathy_file(data) is not None:
+        return from_photographs(data, split)
+    if not (data / split).is_dir():
+        raise FileNotFoundError(
+            f"{data} holds neither photographs (dataset_flickr8k.json and images/, see "
+            f'training/karpathy.py) nor a rendered split "{split}"'
+        )
+    return from_scenes(data, split)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line, measures, prints."""
-    options = _parser().parse_args()
+    options = _parser().parse_args(argv)
     try:
         rows = _measure(options)
     except (ValueError, OSError) as error:
@@ -157,8 +161,8 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure a pack: ONNX encoders and torch heads.")
     parser.add_argument("--pack", required=True, help="folder or Hub id of a pack")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--method", help="one of the pack's methods")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--method", help="one of the pack's methods; all without it")
     which.add_argument("--all", action="store_true", help="every method of the pack")
     again: dict[str, Any] = {"action": "append", "default": []}
     said = "also the average of these methods' scores; may be repeated"
@@ -168,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     said = "also how often each view wins and whether it looks at what captions mention"
     parser.add_argument("--views", action="store_true", help=said)
     parser.add_argument("--split", default="test")
-    said = "scenes folder; without it the pack's own gallery"
+    said = "photographs with captions, or scenes; without it the pack's own gallery"
     parser.add_argument("--data", type=Path, help=said)
     parser.add_argument("--folds", type=int, default=1, help="average over so many folds")
     parser.add_argument("--json", type=Path, help="also write the metrics to this file")
@@ -182,9 +186,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     pack, split = resolve(options.pack), options.split
-    data = from_scenes(options.data, split) if options.data else from_pack(pack, split)
+    data = from_folder(options.data, split) if options.data else from_pack(pack, split)
+    check_folds(len(data.images), options.folds)
     runtime = Runtime.load(pack, options.device)
-    names = [*(runtime.info.methods if options.all else [options.method]), *options.ensemble]
+    names = [*([options.method] if options.method else runtime.info.methods), *options.ensemble]
     pairs = [_pair(text) for text in options.compare]
     asked = [*names, *chain.from_iterable(pairs)]
     parts = _parts(asked, pack, list(runtime.info.methods))
@@ -230,18 +235,19 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _write(pack: Path, options: argparse.Namespace, rows: dict[str, dict[str, float]]) -> None:
+    data = f" --data {_named(str(options.data))}" if options.data else ""
     for name, values in rows.items():
         command = (
-            f"python -m training.evaluate --pack {_named(options.pack)} "
-            f"--method {name} --split {options.split}{' --views' if options.views else ''}"
+            f"python -m training.evaluate --pack {_named(options.pack)} --method {name}"
+            f"{data} --split {options.split}{' --views' if options.views else ''}"
         )
         about = {"split": options.split, "command": command, "hardware": hardware()}
         update_metrics(pack, name, {**about, "values": values})
 
 
-def _named(pack: str) -> str:
-    """The pack as typed, unless that tells where it lies on this machine."""
-    return Path(pack).name if Path(pack).is_absolute() else pack
+def _named(path: str) -> str:
+    """A path as typed, unless that tells where it lies on this machine."""
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def view_metrics(
     if covered is None or images.attention is None:
         return values
     winners = winning_views(head, images, texts, data.image_of)
-    maps = images.attention.cpu().numpy()
+    maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
     return values | faithfulness(maps, covered, data.image_of, winners)
 
 

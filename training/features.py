@@ -1,20 +1,62 @@
-"""Cached features: a frozen image encoder reads every picture of a split once."""
+"""Cached features: a frozen image encoder reads every picture of a split once.
+
+What a file of features is named after: the encoder's checksum, which changes with its weights,
+sizes and preprocessing; and, for photographs, the list of their files.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import os
+import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from models.backbones import IMAGE_ENCODERS
-from models.checkpoint import load_strict, load_tensors
-from models.preprocess import Preprocess
-from training.runs import BEST
+from models.sources import describe_image_source, load_image_source
+from training.extraction import Reader, extract, skipped_rows
+from training.karpathy import Photographs
+from training.pictures import PictureArrays, PictureFiles
+
+CACHE = Path("data/cache")
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """How features are made where they are not cached yet.
+
+    Attributes:
+        cache: folder for the features of photographs; those of scenes lie beside the scenes.
+        batch: pictures in a batch.
+        workers: threads that decode; 0 takes one for each processor.
+        device: "cuda", "cpu" or "auto".
+        skip_damaged: leave photographs out that cannot be read, instead of refusing.
+    """
+
+    cache: Path = CACHE
+    batch: int = 32
+    workers: int = 0
+    device: str = "auto"
+    skip_damaged: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that make no sense and a device that is not there."""
+        if self.batch < 1 or self.workers < 0:
+            raise ValueError(
+                f"batch must be 1 or more and workers 0 or more, not {self.batch} and "
+                f"{self.workers}"
+            )
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError('device "cuda" needs a CUDA GPU; choose cpu or auto')
+
+    def reader(self, backbone: str | Path) -> Reader:
+        """The encoder of a source, ready to read."""
+        cuda = self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
+        device = torch.device("cuda" if cuda else "cpu")
+        encoder, preprocess, _ = load_image_source(backbone, device)
+        return Reader(encoder, preprocess, device, self.batch, self.workers, self.skip_damaged)
 
 
 def file_sha256(path: Path) -> str:
@@ -23,73 +65,64 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def load_backbone(folder: Path) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """The frozen image encoder of a run folder, in eval mode, and its description.
-
-    Weights are rounded to half precision, as the pack ships them, so that heads train on the
-    features that people will search with.
-
-    Raises:
-        FileNotFoundError: the folder holds no encoder.
-        ValueError: it holds something else.
-    """
-    tensors, about = load_tensors(folder / BEST)
-    if about.get("kind") != "image_backbone" or about.get("arch") not in IMAGE_ENCODERS:
-        raise ValueError(
-            f"{folder / BEST} is not an image encoder; make one with training.pretrain"
-        )
-    encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
-    rounded = {k: v.half().float() if v.is_floating_point() else v for k, v in tensors.items()}
-    load_strict(encoder, rounded, str(folder / BEST))
-    return encoder.eval(), about
+def has_summary(backbone: str | Path) -> bool:
+    """Whether the features of an image encoder begin with a summary ([CLS])."""
+    return IMAGE_ENCODERS[describe_image_source(backbone)["arch"]].summary_token
 
 
-def has_summary(backbone: Path) -> bool:
-    """Whether the features of a run folder's image encoder begin with a summary ([CLS])."""
-    _, about = load_tensors(backbone / BEST)
-    return IMAGE_ENCODERS[about["arch"]].summary_token
-
-
-def cached_features(split: Path, backbone: Path) -> np.ndarray:
-    """Features of a split's pictures, computed once for each image encoder and kept beside them.
+def cached_features(
+    split: Path, backbone: str | Path, extraction: Extraction | None = None
+) -> np.ndarray:
+    """Features of a rendered split's pictures, computed once and kept beside them.
 
     Args:
         split: folder with `images.npy`, uint8 (N, S, S, 3).
-        backbone: run folder of the frozen image encoder.
+        backbone: source of the image encoder, see `models/sources.py`.
+        extraction: how they are made where they are not there.
 
     Returns:
         (N, n, d) float16, memory-mapped.
     """
-    key = file_sha256(backbone / BEST)[:12]
-    path = split / f"features-{key}.npy"
+    path = split / f"features-{describe_image_source(backbone)['sha256'][:12]}.npy"
     if not path.is_file():
-        _extract(split, backbone, path)
+        pictures = PictureArrays(np.load(split / "images.npy", mmap_mode="r"))
+        reader = (extraction or Extraction()).reader(backbone)
+        extract(reader, pictures, path, f"features of {split.name}")
+    return _mapped(path)
+
+
+def photograph_features(
+    photographs: Photographs,
+    name: str,
+    backbone: str | Path,
+    extraction: Extraction | None = None,
+) -> tuple[np.ndarray, Photographs, Path]:
+    """Features of photographs, computed once and kept in the cache.
+
+    Args:
+        photographs: a whole split.
+        name: what the file is called, "flickr8k/train"; its key follows.
+        backbone: source of the image encoder, see `models/sources.py`.
+        extraction: how they are made where they are not there.
+
+    Returns:
+        (N, n, d) float16, memory-mapped; the N photographs they belong to, which are all but the
+        damaged ones, if those were left out; and the file.
+
+    Raises:
+        ValueError: photographs are damaged; the sentence names them.
+    """
+    how = extraction or Extraction()
+    listed = [describe_image_source(backbone)["sha256"], [str(p.name) for p in photographs.paths]]
+    key = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:12]
+    path = how.cache / f"{name}-{key}.npy"
+    if not path.is_file():
+        pictures = PictureFiles(photographs.paths)
+        extract(how.reader(backbone), pictures, path, f"features of {name}")
+    left_out = skipped_rows(path)
+    return _mapped(path), photographs.without(left_out) if left_out else photographs, path
+
+
+def _mapped(path: Path) -> np.ndarray:
     features: np.ndarray = np.load(path, mmap_mode="r")
     return features
-
-
-@torch.inference_mode()
-def _extract(split: Path, backbone: Path, path: Path) -> None:
-    encoder, about = load_backbone(backbone)
-    preprocess = Preprocess.from_json(about["preprocess"])
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    encoder.to(device)
-    images = np.load(split / "images.npy", mmap_mode="r")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    out: np.memmap[Any, np.dtype[np.float16]] | None = None
-    try:
-        for start in tqdm(
-            range(0, len(images), 64), desc=f"features of {split.name}", mininterval=2
-        ):
-            pixels = torch.from_numpy(preprocess.normalize(images[start : start + 64]))
-            features = encoder(pixels.to(device)).half().cpu().numpy()  # (b, n, d)
-            if out is None:
-                shape = (len(images), *features.shape[1:])
-                out = np.lib.format.open_memmap(partial, "w+", np.float16, shape)
-            out[start : start + 64] = features
-        if out is None:
-            raise ValueError(f"{split} holds no pictures")
-        out.flush()
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -101,8 +101,7 @@ def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> d
         text_images: (N_txt,) row of each text's image.
         folds: number of folds; must divide N_img.
     """
-    if folds < 1 or len(scores) % folds:
-        raise ValueError(f"{folds} folds do not divide {len(scores)} images evenly")
+    check_folds(len(scores), folds)
     size = len(scores) // folds
     tables = []
     for start in range(0, len(scores), size):
@@ -110,6 +109,12 @@ def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> d
         part = scores[start : start + size][:, inside]
         tables.append(retrieval_metrics(part, text_images[inside] - start))
     return {key: float(np.mean([table[key] for table in tables])) for key in tables[0]}
+
+
+def check_folds(images: int, folds: int) -> None:
+    """Refuses a number of folds that does not divide the images evenly."""
+    if folds < 1 or images % folds:
+        raise ValueError(f"{folds} folds do not divide {images} images evenly")
 
 
 def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dict[str, float]:

@@ -302,7 +302,10 @@ def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
         ValueError: the method has no objective, or the objective has no such argument.
     """
     if method not in OBJECTIVES:
-        raise ValueError(f'method "{method}" has no objective; add one in training/objectives.py')
+        raise ValueError(
+            f'method "{method}" has no objective, so it cannot be trained: use ready-made weights '
+            "(for CLIP: python -m export.clip), or add one in training/objectives.py"
+        )
     known = inspect.signature(OBJECTIVES[method]).parameters
     unknown = sorted(set(arguments) - set(known))
     if unknown:

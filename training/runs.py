@@ -101,12 +101,21 @@ class RunFolder:
                 _, index, name = key.split(".", 2)
                 slots.setdefault(int(index), {})[name] = value
         optimizer.load_state_dict({"state": slots, "param_groups": about["groups"]})
+        _lay_out_as_weights(optimizer)
         torch.set_rng_state(tensors["random.cpu"])
         if torch.cuda.is_available() and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
         self.rows = about["rows"]
         progress: dict[str, Any] = about["progress"]
         return progress
+
+
+def _lay_out_as_weights(optimizer: torch.optim.Optimizer) -> None:
+    """Gives moments the memory layout of their weights (channels last), as fused steps need it."""
+    for weight, slots in optimizer.state.items():
+        for name, value in slots.items():
+            if value.shape == weight.shape and value.stride() != weight.stride():
+                slots[name] = torch.empty_like(weight).copy_(value)
 
 
 def write_text(path: Path, text: str) -> None:

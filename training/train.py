@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from models.sources import describe_image_source
 from training.config import TrainConfig, load_recipe
 from training.datasets import CaptionedFeatures, load_split
-from training.features import file_sha256
+from training.features import CACHE, Extraction
 from training.precomputed import is_precomputed
-from training.runs import BEST
 from training.trainer import Trainer
 
 
@@ -21,7 +23,8 @@ def build_trainer(
     out: Path,
     *,
     resume: bool,
-    load: Callable[[Path, str, Path, int], CaptionedFeatures] = load_split,
+    load: Callable[[Path, str, str, int], CaptionedFeatures] = load_split,
+    cache: Path = CACHE,
 ) -> Trainer:
     """Loads what a configuration names and puts it into a trainer.
 
@@ -30,15 +33,16 @@ def build_trainer(
         out: run folder.
         resume: go on with the run in `out`.
         load: loads a split, as `load_split` does; several trainers can share one that remembers.
+        cache: folder of the token features of text encoders that are not trained.
     """
-    data, backbone = Path(config.data), Path(config.backbone)
+    data, backbone = Path(config.data), config.backbone
     train = load(data, "train", backbone, config.train_images)
     val = load(data, "val", backbone, 0)
-    sha = "" if is_precomputed(data) else file_sha256(backbone / BEST)
-    return Trainer(config, train, val, out, backbone_sha256=sha, resume=resume)
+    sha = "" if is_precomputed(data) else describe_image_source(backbone)["sha256"]
+    return Trainer(config, train, val, out, backbone_sha256=sha, resume=resume, cache=cache)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
     parser = argparse.ArgumentParser(description="Train one method on cached features.")
     parser.add_argument(
@@ -49,13 +53,17 @@ def main() -> None:
         "--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3"
     )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    said = f"folder of cached features of photographs and captions; {CACHE} without it"
+    parser.add_argument("--cache", type=Path, default=CACHE, help=said)
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 leaves it to torch")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     try:
         if options.threads:
             torch.set_num_threads(options.threads)
         config = load_recipe(TrainConfig, options.recipe, options.set)
-        metrics = build_trainer(config, options.out, resume=options.resume).fit()
+        load = functools.partial(load_split, extraction=Extraction(options.cache))
+        shared: dict[str, Any] = {"load": load, "cache": options.cache}
+        metrics = build_trainer(config, options.out, resume=options.resume, **shared).fit()
     except (ValueError, OSError) as error:
         raise SystemExit(f"{error}") from error
     print(f"best val rsum {metrics['rsum']:.1f}, weights in {options.out}")

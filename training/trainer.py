@@ -20,18 +20,17 @@ from tqdm import tqdm
 
 import models
 from models import Method, Views
-from models.backbones import TEXT_ENCODERS, BiGRUTextEncoder
+from models.encoder import TextEncoder
 from models.layers import drop_elements
 from models.views import lengths_to_mask
 from training.config import TrainConfig, to_values
-from training.datasets import Batch, CaptionedFeatures, TokenTable, batches
-from training.features import file_sha256
+from training.datasets import Batch, CaptionedFeatures, batches
+from training.features import CACHE, file_sha256
 from training.metrics import retrieval_metrics
 from training.objectives import build_objective
 from training.runs import RunFolder, hardware, write_text
 from training.scoring import score_matrix
-from training.tokenizer import build_tokenizer
-from training.vectors import load_vectors
+from training.texts import TextSide, build_text_side
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -44,22 +43,24 @@ class Pair(nn.Module):
         text_encoder: gives their text features.
         config: says how much is dropped in training.
         image_summary: an image's first feature is a summary ([CLS]), which is never dropped.
+        text_summary: likewise a text's.
     """
 
     def __init__(
         self,
         method: Method,
-        text_encoder: BiGRUTextEncoder,
+        text_encoder: TextEncoder,
         config: TrainConfig,
         *,
         image_summary: bool = False,
+        text_summary: bool = False,
     ) -> None:
         super().__init__()
         self.method = method
         self.text_encoder = text_encoder
         self.size_augmentation = config.size_augmentation
         self.feature_dropout = config.feature_dropout
-        self.image_summary = image_summary
+        self.image_summary, self.text_summary = image_summary, text_summary
 
     def forward(
         self, features: Tensor, mask: Tensor, ids: Tensor, lengths: Tensor
@@ -69,9 +70,9 @@ class Pair(nn.Module):
         spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         if self.training:
             features = F.dropout(features, self.feature_dropout)
-            rate, text_summary = self.size_augmentation, self.text_encoder.summary_token
+            rate = self.size_augmentation
             mask = drop_elements(mask, rate, keep_first=self.image_summary)
-            spoken = drop_elements(spoken, rate, keep_first=text_summary)
+            spoken = drop_elements(spoken, rate, keep_first=self.text_summary)
         return self.method.encode_image(features, mask), self.method.encode_text(words, spoken)
 
 
@@ -86,6 +87,7 @@ class Trainer:
         backbone_sha256: of the image encoder that made the features.
         resume: go on with the run in `out`; on CPU its weights come out bit for bit the same as
             those of a run that was never interrupted.
+        cache: folder of the token features of text encoders that are not trained.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Trainer:
         *,
         backbone_sha256: str = "",
         resume: bool = False,
+        cache: Path = CACHE,
     ) -> None:
         self.config, self.train, self.val = config, train, val
         self.backbone_sha256 = backbone_sha256
@@ -107,13 +110,11 @@ class Trainer:
             )
         self.device = _device(config.precision)
         torch.manual_seed(config.seed)
-        self.tokenizer = build_tokenizer(train.captions, config.text.min_count)
-        self.train_table = TokenTable(self.tokenizer, train.captions)
-        self.val_table = TokenTable(self.tokenizer, val.captions)
+        self.texts = self._read_texts(cache)
         self.objective = build_objective(config.method, config.objective)
         self.pair = self._build().to(self.device)
         self.optimizer = torch.optim.AdamW(
-            self.pair.parameters(),
+            self._parameters(),
             lr=config.optimizer.learning_rate,
             weight_decay=config.optimizer.weight_decay,
             amsgrad=config.optimizer.amsgrad,
@@ -136,29 +137,40 @@ class Trainer:
             nn.parallel.DistributedDataParallel(self.pair) if self.world > 1 else self.pair
         )
 
+    def _read_texts(self, cache: Path) -> TextSide:
+        """The text side; among several processes the first one fills the cache for all."""
+        if self.rank:
+            dist.barrier()
+        sides = self.train.captions, self.val.captions
+        texts = build_text_side(self.config.text, *sides, cache, self.device)
+        if self.world > 1 and not self.rank:
+            dist.barrier()
+        return texts
+
     def _build(self) -> Pair:
-        config, vocabulary = self.config, self.tokenizer.get_vocab_size()
-        self.text_arguments = {
-            "vocab_size": vocabulary,
-            "word_dim": config.text.word_dim,
-            "hidden_dim": config.text.hidden_dim,
-            "directions": config.text.directions,
-        }
-        if config.text.arch not in TEXT_ENCODERS:
-            known = ", ".join(TEXT_ENCODERS)
-            raise ValueError(f'text.arch must be one of {known}, not "{config.text.arch}"')
-        encoder = TEXT_ENCODERS[config.text.arch](
-            **self.text_arguments, dropout=config.text.dropout
-        )
-        if config.text.vectors:
-            words = self.tokenizer.get_vocab()
-            rows, vectors = load_vectors(Path(config.text.vectors), words, config.text.word_dim)
-            with torch.no_grad():
-                encoder.embed.weight[rows] = vectors
+        config, texts = self.config, self.texts
         width = self.train.features.shape[2]
-        method = models.build(config.method, width, encoder.dim, config.arguments)
-        _refuse_without_summary(config.method, method, self.train, encoder)
-        return Pair(method, encoder, config, image_summary=self.train.summary_token)
+        method = models.build(config.method, width, texts.encoder.dim, config.arguments)
+        summaries = self.train.summary_token, texts.summary_token
+        _refuse_without_summary(config.method, method, *summaries)
+        return Pair(
+            method,
+            texts.encoder,
+            config,
+            image_summary=self.train.summary_token,
+            text_summary=texts.summary_token,
+        )
+
+    def _parameters(self) -> list[dict[str, Any]]:
+        """What is trained; a text encoder with a rate of its own is a group of its own."""
+        share = self.config.text.rate
+        if share == 1.0:
+            return [{"params": list(self.pair.parameters())}]
+        words = list(self.pair.text_encoder.parameters())
+        return [
+            {"params": list(self.pair.method.parameters())},
+            *([{"params": words, "share": share}] if words else []),
+        ]
 
     def fit(self) -> dict[str, float]:
         """Trains until the last epoch or until patience runs out.
@@ -194,7 +206,7 @@ class Trainer:
     def _batches(self, epoch: int) -> Iterator[Batch]:
         config = self.config
         seed, rate = (config.seed, epoch), config.text.unknown_rate
-        return batches(self.train, self.train_table, config.batch_size, seed, rate)
+        return batches(self.train, self.texts.tables[0], config.batch_size, seed, rate)
 
     def _epoch(self, epoch: int) -> dict[str, float]:
         config = self.config
@@ -254,7 +266,7 @@ class Trainer:
         else:
             rate *= o.decay ** sum(epoch >= e for e in o.decay_epochs)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("share", 1.0)
         return rate
 
     def validate(self) -> dict[str, float]:
@@ -275,7 +287,7 @@ class Trainer:
             images.append(method.encode_image(features, mask).embeddings)
         for start in range(0, len(self.val.captions), 512):
             stop = min(start + 512, len(self.val.captions))
-            ids, lengths = map(torch.from_numpy, self.val_table.rows(np.arange(start, stop)))
+            ids, lengths = map(torch.from_numpy, self.texts.tables[1].rows(np.arange(start, stop)))
             words = self.pair.text_encoder(ids.to(self.device), lengths.to(self.device))
             spoken = lengths_to_mask(lengths, ids.shape[1]).to(self.device)
             texts.append(method.encode_text(words, spoken).embeddings)
@@ -305,14 +317,14 @@ class Trainer:
 
     def _save_best(self, epoch: int, metrics: dict[str, float]) -> None:
         tokenizer = self.run.path / "tokenizer.json"
-        write_text(tokenizer, self.tokenizer.to_str(pretty=True))
+        write_text(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         about = {
             "kind": "run",
             "method": self.config.method,
             "arguments": self.config.arguments,
             "image_dim": self.train.features.shape[2],
             "text_dim": self.pair.text_encoder.dim,
-            "text_encoder": {"arch": self.config.text.arch, "arguments": self.text_arguments},
+            "text_encoder": dict(self.texts.about),
             "config": to_values(self.config),
             "backbone_sha256": self.backbone_sha256,
             "tokenizer_sha256": file_sha256(tokenizer),
@@ -324,14 +336,11 @@ class Trainer:
         self.run.save_best(self.pair.state_dict(), about)
 
 
-def _refuse_without_summary(
-    name: str, method: Method, images: CaptionedFeatures, encoder: BiGRUTextEncoder
-) -> None:
+def _refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
     """A method that reads a [CLS] element is no use where another element stands in its place."""
     if not method.summary_token:
         return
-    sides = {"image": images.summary_token, "text": encoder.summary_token}
-    lacking = [side for side, has in sides.items() if not has]
+    lacking = [side for side, has in (("image", image), ("text", text)) if not has]
     if lacking:
         raise ValueError(
             f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '

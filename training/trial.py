@@ -15,9 +15,9 @@ import torch
 from models import Method, Views
 from models.checkpoint import load_strict, load_tensors
 from models.gpo import RankPooling
+from models.sources import describe_image_source
 from training.config import TrainConfig, to_values
 from training.datasets import CaptionedFeatures, load_split
-from training.features import file_sha256
 from training.metrics import retrieval_metrics
 from training.runs import BEST, write_text
 from training.scoring import score_matrix
@@ -35,10 +35,17 @@ def trial_folder(config: TrainConfig, out: Path) -> Path:
     Settings at their defaults do not count, so that a new one does not make every trial a new one.
     """
     said = _beyond(to_values(config), to_values(TrainConfig()))
-    weights = Path(config.backbone) / BEST
-    said["backbone_sha256"] = file_sha256(weights) if weights.is_file() else ""
+    said["backbone_sha256"] = _checksum(config.backbone)
     key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
     return out / f"{config.method}-{key[:12]}"
+
+
+def _checksum(backbone: str) -> str:
+    """Of an image encoder; nothing where there is none, which training itself complains about."""
+    try:
+        return str(describe_image_source(backbone)["sha256"]) if backbone else ""
+    except FileNotFoundError:
+        return ""
 
 
 def _beyond(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +95,7 @@ def trial_scores(config: TrainConfig, out: Path) -> np.ndarray:
 
 def validation_images(config: TrainConfig) -> np.ndarray:
     """(N_txt,) row of each validation caption's image."""
-    return _load_once(Path(config.data), "val", Path(config.backbone), 0).image_of
+    return _load_once(Path(config.data), "val", config.backbone, 0).image_of
 
 
 def measure(trainer: Trainer) -> tuple[dict[str, Any], np.ndarray]:
@@ -133,7 +140,7 @@ def _score_milliseconds(method: Method, images: Views, texts: Views) -> float:
 @torch.inference_mode()
 def _curves(trainer: Trainer) -> dict[str, list[float]]:
     """Coefficients of the learned poolings: over an image's cells, over a text's typical length."""
-    words = int(np.median(trainer.val_table.lengths))
+    words = int(np.median(trainer.texts.tables[1].lengths))
     curves = {}
     for name, module in trainer.pair.method.named_modules():
         if isinstance(module, RankPooling) and list(module.parameters()):
@@ -144,5 +151,5 @@ def _curves(trainer: Trainer) -> dict[str, list[float]]:
 
 
 @functools.lru_cache(maxsize=4)
-def _load_once(data: Path, split: str, backbone: Path, limit: int) -> CaptionedFeatures:
+def _load_once(data: Path, split: str, backbone: str, limit: int) -> CaptionedFeatures:
     return load_split(data, split, backbone, limit)

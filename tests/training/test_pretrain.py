@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from models.checkpoint import load_tensors
+from models.sources import load_image_source
 from training.config import PretrainConfig
-from training.features import cached_features, load_backbone
+from training.features import cached_features
 from training.pretrain import THINGS, Pretraining, cell_labels, object_r_precision
 from training.scenes.store import load_scenes
 from training.scenes.world import LABELS
@@ -92,7 +93,7 @@ def test_resume_gives_the_same_weights(
 def test_features_are_those_of_the_encoder(scenes_folder: Path, backbone: Path) -> None:
     features = cached_features(scenes_folder / "val", backbone)
     data = load_scenes(scenes_folder / "val")
-    encoder, about = load_backbone(backbone)
+    encoder, _, about = load_image_source(backbone)
     assert features.shape == (len(data), 49, 16)
     assert about["arch"] == "scene_net"
     pixels = (data.images[:3].astype(np.float32) / 255 - 0.5) / 0.5

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from models import METHODS
+from models.backbones import BiGRUTextEncoder
 from training.config import RECIPES, TrainConfig, load_recipe, to_values
 from training.datasets import CaptionedFeatures
 from training.trainer import Trainer
@@ -51,8 +52,10 @@ def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
     config = load_recipe(TrainConfig, name, changes)
     trainer = Trainer(config, stand_in(), stand_in(), tmp_path / "run")
     if config.text.vectors:
-        row = trainer.tokenizer.token_to_id("dog")
-        assert (trainer.pair.text_encoder.embed.weight[row] == 0.5).all()
+        row = trainer.texts.tokenizer.token_to_id("dog")
+        encoder = trainer.pair.text_encoder
+        assert isinstance(encoder, BiGRUTextEncoder)
+        assert (encoder.embed.weight[row] == 0.5).all()
     before = {name: p.detach().clone() for name, p in trainer.pair.named_parameters()}
     assert trainer.step_milliseconds(1) > 0
     after = dict(trainer.pair.named_parameters())

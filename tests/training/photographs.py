@@ -1,0 +1,79 @@
+"""Small folders of photographs in the field's form, and an image encoder that reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from models.backbones import SceneNet
+from models.checkpoint import save_tensors
+
+COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220), "grey": (128,) * 3}
+SIZE, WIDTH = 32, 6  # of a picture for the encoder, of its features
+
+
+def write_photographs(
+    folder: Path,
+    counts: dict[str, int],
+    name: str = "flickr8k",
+    captions: int = 5,
+    folders: dict[str, str] | None = None,
+) -> Path:
+    """Photographs of one colour each, with captions that say which.
+
+    Args:
+        folder: what to fill.
+        counts: photographs of each split.
+        name: of the data set.
+        captions: of each photograph.
+        folders: `filepath` of each split, as COCO has it.
+    """
+    random, entries = np.random.default_rng(0), list[dict[str, Any]]()
+    for split, count in counts.items():
+        inside = {"filepath": folders[split]} if folders else {}
+        where = folder / "images" / inside.get("filepath", "")
+        where.mkdir(parents=True, exist_ok=True)
+        for _ in range(count):
+            i = len(entries)
+            color = list(COLORS)[i % len(COLORS)]
+            pixels = np.clip(COLORS[color] + random.integers(-30, 30, (30, 40, 3)), 0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(where / f"{i:03}.jpg")
+            said = [{"raw": f"A {color} field, number {n} ."} for n in range(captions)]
+            entries.append(
+                {"filename": f"{i:03}.jpg", "split": split, "imgid": 100 + i, "sentences": said}
+                | inside
+            )
+    write_entries(folder, entries, name)
+    return folder
+
+
+def read_entries(folder: Path, name: str = "flickr8k") -> list[dict[str, Any]]:
+    """What the JSON of such a folder lists."""
+    path = folder / f"dataset_{name}.json"
+    listed: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["images"]
+    return listed
+
+
+def write_entries(folder: Path, entries: list[dict[str, Any]], name: str = "flickr8k") -> None:
+    """Replaces what the JSON of such a folder lists."""
+    text = json.dumps({"dataset": name, "images": entries})
+    (folder / f"dataset_{name}.json").write_text(text, "utf-8")
+
+
+def write_encoder(folder: Path, seed: int = 0) -> Path:
+    """A run folder with a tiny image encoder: 2 x 2 cells of `WIDTH` numbers."""
+    torch.manual_seed(seed)
+    about = {
+        "kind": "image_backbone",
+        "arch": "scene_net",
+        "arguments": {"widths": [4, 4, WIDTH], "blocks": [1, 1]},
+        "preprocess": {"size": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"},
+    }
+    net = SceneNet((4, 4, WIDTH), (1, 1))
+    save_tensors(folder / "best.safetensors", net.state_dict(), about)
+    return folder

@@ -1,0 +1,164 @@
+"""Photographs with captions, in the JSON form of Karpathy's splits.
+
+Flickr8k, Flickr30K and COCO are used with the splits that Karpathy and Fei-Fei (CVPR 2015) made
+and published, one JSON file a data set. A folder of such photographs holds
+
+    dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json
+    images/               the files; those of COCO in images/train2014 and images/val2014
+
+`images` in the JSON lists, for each photograph, `filename` (and, for COCO, `filepath`, its folder),
+`split`, `imgid` and `sentences`, each with `raw` text. COCO's `restval` photographs belong to the
+training split, as in every paper that trains on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+JSON_FILES = ("dataset_flickr8k.json", "dataset_flickr30k.json", "dataset_coco.json")
+IMAGES = "images"
+EVALUATED_CAPTIONS = 5  # a few photographs of COCO have six or seven; the field measures the first
+_PARTS = {"train": ("train", "restval")}
+_NAMED = 3  # missing files named in a refusal
+
+
+@dataclass(frozen=True)
+class Photographs:
+    """A split of a folder of photographs.
+
+    Attributes:
+        paths: N_img image files, all there.
+        ids: (N_img,) int64 `imgid` of each.
+        captions: N_txt texts, the captions of an image one after the other.
+        image_of: (N_txt,) int64 row of each caption's image.
+    """
+
+    paths: list[Path]
+    ids: np.ndarray
+    captions: list[str]
+    image_of: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def without(self, rows: list[int]) -> Photographs:
+        """The photographs that are left when those in some rows go, with their captions."""
+        kept = np.delete(np.arange(len(self)), rows)
+        moved = np.full(len(self), -1)
+        moved[kept] = np.arange(len(kept))
+        texts = np.flatnonzero(moved[self.image_of] >= 0)
+        return Photographs(
+            [self.paths[row] for row in kept],
+            self.ids[kept],
+            [self.captions[text] for text in texts],
+            moved[self.image_of[texts]],
+        )
+
+
+def karpathy_file(folder: Path) -> Path | None:
+    """The JSON file of a folder of photographs, None where there is none.
+
+    Raises:
+        ValueError: there are several.
+    """
+    there = [folder / name for name in JSON_FILES if (folder / name).is_file()]
+    if len(there) > 1:
+        names = " and ".join(path.name for path in there)
+        raise ValueError(f"{folder} holds {names}; give each data set a folder of its own")
+    return there[0] if there else None
+
+
+def load_karpathy(folder: Path, split: str, limit: int = 0) -> Photographs:
+    """Reads a split.
+
+    For evaluation ("val" and "test") the first five captions of a photograph count, for training
+    all of them.
+
+    Args:
+        folder: see above.
+        split: "train", "val" or "test".
+        limit: use only the first so many photographs; 0 for all.
+
+    Raises:
+        FileNotFoundError: the folder has no such JSON, or image files are missing.
+        ValueError: the JSON is damaged, lacks the split, or holds a photograph without captions.
+    """
+    path = karpathy_file(folder)
+    if path is None:
+        raise FileNotFoundError(f"{folder} holds none of {', '.join(JSON_FILES)}")
+    entries = _entries(path)
+    chosen = [e for e in entries if e["split"] in _PARTS.get(split, (split,))]
+    if not chosen:
+        there = Counter(entry["split"] for entry in entries)
+        listed = ", ".join(f"{name} ({count})" for name, count in sorted(there.items()))
+        raise ValueError(
+            f'{path} has no photographs in the split "{split}"; it has {listed or "none at all"}'
+        )
+    chosen = chosen[: limit or None]
+    paths = _paths(folder, path, chosen)
+    captions = [_captions(path, entry, all_of_them=split == "train") for entry in chosen]
+    rows = np.repeat(np.arange(len(chosen)), [len(texts) for texts in captions])
+    ids = np.array([entry["imgid"] for entry in chosen], np.int64)
+    return Photographs(paths, ids, [text for texts in captions for text in texts], rows)
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """The photographs that a JSON file lists, with the keys that are read from them."""
+    try:
+        listed = json.loads(path.read_text("utf-8"))["images"]
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not readable JSON ({error}); fetch it again") from error
+    except (KeyError, TypeError) as error:
+        raise ValueError(f'{path} has no list "images"; fetch it again') from error
+    if not isinstance(listed, list):
+        raise ValueError(f'{path}: "images" is no list; fetch it again')
+    kinds = {"filename": str, "split": str, "imgid": int, "sentences": list}
+    for number, entry in enumerate(listed):
+        for key, kind in kinds.items():
+            value = entry.get(key) if isinstance(entry, dict) else None
+            if not isinstance(value, kind):
+                raise ValueError(
+                    f'{path}: image {number} has no "{key}" of type {kind.__name__}; fetch it again'
+                )
+    return listed
+
+
+def _paths(folder: Path, path: Path, entries: list[dict[str, Any]]) -> list[Path]:
+    """The photographs' files, all of which must be there."""
+    names = [
+        f"{e['filepath']}/{e['filename']}" if "filepath" in e else e["filename"] for e in entries
+    ]
+    for name in names:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise ValueError(f'{path} names the file "{name}", which leaves the folder of images')
+    root = folder / IMAGES
+    folders = {(root / name).parent for name in names}
+    # listing a folder once is far cheaper than asking for each of 100,000 files
+    there = {file for parent in folders if parent.is_dir() for file in parent.iterdir()}
+    paths = [root / name for name in names]
+    missing = [str(file.relative_to(folder)) for file in paths if file not in there]
+    if missing:
+        more = ", ..." if len(missing) > _NAMED else ""
+        raise FileNotFoundError(
+            f"{len(missing)} of the {len(paths)} photographs that {path} lists are missing: "
+            f"{', '.join(missing[:_NAMED])}{more}; put the image files into {root}"
+        )
+    return paths
+
+
+def _captions(path: Path, entry: dict[str, Any], *, all_of_them: bool) -> list[str]:
+    """A photograph's captions, each on one line."""
+    said = [s.get("raw") if isinstance(s, dict) else None for s in entry["sentences"]]
+    texts = [" ".join(text.split()) if isinstance(text, str) else "" for text in said]
+    if not texts or not all(texts):
+        what = "has an empty caption" if texts else "has no caption"
+        raise ValueError(
+            f'{path}: {entry["filename"]} {what} ("sentences", "raw"); mend the entry or remove it'
+        )
+    return texts if all_of_them else texts[:EVALUATED_CAPTIONS]
