@@ -29,7 +29,7 @@ def describe(retriever: Retriever) -> dict[str, Any]:
             "dim": info.image_encoder.dim,
             "grid": list(info.image_encoder.grid),
             "size": info.preprocess.size,
-            "bytes": info.files[info.image_encoder.file].bytes,
+            "bytes": info.image_encoder_bytes,
         },
         "methods": {name: describe_method(retriever, name) for name in info.methods},
         "gallery": describe_gallery(retriever),

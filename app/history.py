@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from app.asking import Ask
@@ -32,6 +33,11 @@ def title(ask: Ask) -> str:
         return words
     picture = Path(ask.path).name if ask.kind == "upload" else f"picture {ask.image_id}"
     return f"{picture} with “{words}”" if words else f"like {picture}"
+
+
+def identify(ask: Ask) -> str:
+    """A short name for a question, another one for each that `remember` keeps apart."""
+    return hashlib.sha256(repr(_key(ask)).encode()).hexdigest()[:16]
 
 
 def _key(ask: Ask) -> tuple[str, str, str, int]:

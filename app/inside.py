@@ -77,7 +77,7 @@ def look(
     images = runtime.image_views(features_of(retriever, picture), name, attention=True)
     maps = None
     if images.attention is not None:
-        maps = images.attention[0].reshape(-1, *runtime.grid).float().cpu().numpy()
+        maps = runtime.on_grid(images.attention[0]).float().cpu().numpy()
     if not text.strip():
         panels = _panels(method, images, None, settings)
         return Look(name, maps, _cosines(images.embeddings[0]), panels=panels)

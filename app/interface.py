@@ -19,6 +19,7 @@ from app.session import Session
 from app.settings import Settings
 from app.shelf import Shelf
 from app.tabs import benchmark, compare, models, search, views
+from app.tabs.sharing import note_tab
 
 TABS: tuple[tuple[str, Callable[[Session, gr.Tab], None]], ...] = (
     ("Search", search.build),
@@ -30,15 +31,9 @@ TABS: tuple[tuple[str, Callable[[Session, gr.Tab], None]], ...] = (
 _AT_ONCE = max(2, os.cpu_count() or 1)  # events that may run a model at the same time
 STYLES = sorted(Path(__file__).parent.rglob("*.css"))
 FAVICON = Path(__file__).parent / "favicon.png"
-# The page's address names the tab, so that it can be opened again. The first tab says that it is
-# selected as soon as it is there, before the one that the address names could be opened.
+# The first tab says that it is selected as soon as it is there, before the one that the page's
+# address names could be opened.
 _TAB_RESTORED = "() => { window.pvTabRestored = true; }"
-_NOTE_TAB = """() => {
-    if (!window.pvTabRestored) return;
-    const address = new URL(location.href);
-    address.searchParams.set("tab", "%s");
-    history.replaceState(history.state, "", address);
-}"""
 
 
 def build(shelf: Shelf) -> gr.Blocks:
@@ -46,14 +41,16 @@ def build(shelf: Shelf) -> gr.Blocks:
     with gr.Blocks(
         title="Polyview", analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True
     ) as blocks:
-        session = Session(shelf, blocks, gr.State(""))
+        tabs = gr.Tabs(render=False)
+        session = Session(shelf, blocks, gr.State(""), tabs, gr.State(None))
         _add_header(session)
-        with gr.Tabs() as tabs:
+        tabs.render()
+        with tabs:
             for title, build_tab in TABS:
                 with gr.Tab(title, id=title.lower(), render_children=True) as tab:
                     build_tab(session, tab)
-                tab.select(None, js=_NOTE_TAB % title.lower(), api_visibility="private")
-        _restore_tab(session, tabs)
+                tab.select(None, js=note_tab(title.lower()), api_visibility="private")
+        _restore_tab(session)
         add_endpoints(shelf)
     return blocks
 
@@ -104,7 +101,7 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
     )
 
 
-def _restore_tab(session: Session, tabs: gr.Tabs) -> None:
+def _restore_tab(session: Session) -> None:
     """Opens the tab that the page's address names."""
 
     def restore(request: gr.Request) -> dict[str, Any]:
@@ -120,7 +117,7 @@ def _restore_tab(session: Session, tabs: gr.Tabs) -> None:
     opened = session.blocks.load(
         restore,
         None,
-        tabs,
+        session.tabs,
         api_name="open_tab",
         api_visibility="undocumented",
         show_progress="hidden",

@@ -1,8 +1,9 @@
-"""Links that hold a question: /?tab=search&q=a+dog&method=mvam&k=12&only=setting:beach.
+"""Links that hold what a tab shows: /?tab=search&q=a+dog&method=mvam&k=12&only=setting:beach.
 
 q holds the words as typed, `like` the id of a picture of the collection, method a method or an
-ensemble, k how many pictures, and each `only` one value of a fact to filter by. The page itself
-notes the tab. What was uploaded cannot be in a link.
+ensemble, k how many pictures, and each `only` one value of a fact to filter by. A link into Views,
+/?tab=views&image=3&method=mvam&q=a+dog, holds the id of the picture that is looked at. The page
+itself notes the tab. What was uploaded cannot be in a link.
 """
 
 from __future__ import annotations
@@ -42,6 +43,25 @@ class Link:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class LookLink:
+    """What a link into Views asks for.
+
+    Attributes:
+        image_id: a picture of the collection; None where it names none.
+        method: a method of the pack; empty where it names none.
+        words: a sentence to look at beside the picture; None where it does not say.
+        problems: sentences about what in it made no sense and was left out.
+        token: another one each time it is asked for within the page; empty in an address.
+    """
+
+    image_id: int | None = None
+    method: str = ""
+    words: str | None = None
+    problems: tuple[str, ...] = ()
+    token: str = ""
+
+
 def write(ask: Ask, method: str, count: int, wanted: Wanted) -> str:
     """The part of an address after "?"; empty where no link can hold the question.
 
@@ -57,8 +77,19 @@ def write(ask: Ask, method: str, count: int, wanted: Wanted) -> str:
         named.append(("like", str(ask.image_id)))
     named += [("method", method), ("k", str(int(count)))]
     named += [("only", f"{fact}:{value}") for fact, values in wanted.items() for value in values]
-    link = urlencode(named)
-    return link if len(link) <= MAX_LINK else ""
+    return _encode(named)
+
+
+def write_look(image_id: int | None, method: str, words: str) -> str:
+    """The same for Views; empty where no link can hold it, such as an uploaded picture.
+
+    >>> write_look(3, "mvam", "a  dog")
+    'image=3&method=mvam&q=a+dog'
+    """
+    if image_id is None:
+        return ""
+    said = [("image", str(image_id)), ("method", method), ("q", " ".join(words.split()))]
+    return _encode(said)
 
 
 def read(named: Iterable[tuple[str, str]], retriever: Retriever, most: int) -> Link:
@@ -81,6 +112,29 @@ def read(named: Iterable[tuple[str, str]], retriever: Retriever, most: int) -> L
     return Link(ask, method, count, reader.wanted(only), tuple(reader.problems))
 
 
+def read_look(named: Iterable[tuple[str, str]], retriever: Retriever) -> LookLink:
+    """Reads a link into Views, whoever wrote it; without a picture it asks for nothing.
+
+    Args:
+        named: the names and values of an address, in order; the last of a name counts.
+        retriever: the pack it is asked of.
+    """
+    last = dict(named)
+    if "image" not in last:
+        return LookLink()
+    reader = _Reader(retriever, 1)
+    image_id = reader.picture(last["image"])
+    words = None if image_id is None or "q" not in last else reader.words(last["q"])
+    method = reader.method(last.get("method", ""))
+    # Views looks with one method at a time.
+    return LookLink(image_id, method.partition("+")[0], words, tuple(reader.problems))
+
+
+def _encode(named: list[tuple[str, str]]) -> str:
+    link = urlencode(named)
+    return link if len(link) <= MAX_LINK else ""
+
+
 class _Reader:
     """Reads a link's parts one by one, and notes what makes no sense."""
 
@@ -90,23 +144,29 @@ class _Reader:
         self.problems: list[str] = []
 
     def ask(self, last: dict[str, str]) -> Ask:
-        words = last.get("q", "")
+        words = self.words(last.get("q", ""))
+        like = self.picture(last["like"]) if last.get("like") else None
+        if like is not None:
+            return Ask("picture", words=words, image_id=like)
+        return Ask("words", words=words) if words.strip() else Ask()
+
+    def words(self, words: str) -> str:
         if words.strip():
             try:
                 checked(words)
             except ValueError as error:
                 self._note(str(error))
-                words = ""
-        like = last.get("like", "")
-        if like:
-            try:
-                image_id = int(like) if _WHOLE.fullmatch(like) else -1
-                self._retriever.picture(image_id)
-                return Ask("picture", words=words, image_id=image_id)
-            except ValueError:
-                most = len(self._retriever.collection.pictures) - 1
-                self._note(f'"{like[:40]}" is no picture; ids go from 0 to {most}')
-        return Ask("words", words=words) if words.strip() else Ask()
+                return ""
+        return words
+
+    def picture(self, text: str) -> int | None:
+        try:
+            image_id = int(text) if _WHOLE.fullmatch(text) else -1
+            return self._retriever.picture(image_id).image_id
+        except ValueError:
+            most = len(self._retriever.collection.pictures) - 1
+            self._note(f'"{text[:40]}" is no picture; ids go from 0 to {most}')
+            return None
 
     def method(self, spec: str) -> str:
         if not spec:

@@ -194,11 +194,12 @@ def _parity(parity: dict[str, float | bool]) -> str:
 def _metrics(metrics: dict[str, Any] | None) -> str:
     if metrics is None:
         return '<p class="pv-none">Not measured yet.</p>'
+    seed = "of unknown seed" if metrics["seed"] is None else f"seed {metrics['seed']}"
     return (
         f"<h4>Measured on its {text(metrics['split'])} split</h4>"
         f"{_metric_table(metrics['values'])}"
         f"<p><code>{text(metrics['command'])}</code></p>"
-        f'<p class="pv-paper">{text(metrics["hardware"])}, seed {text(metrics["seed"])}</p>'
+        f'<p class="pv-paper">{text(metrics["hardware"])}, {text(seed)}</p>'
     )
 
 

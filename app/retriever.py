@@ -266,7 +266,7 @@ class Retriever:
         attention = self.runtime.image_views(features, method, attention=True).attention
         if attention is None:
             raise ValueError(f"{self.runtime.methods[method].title} has no attention to show")
-        return attention[0].reshape(-1, *self.runtime.grid).float().cpu().numpy()
+        return self.runtime.on_grid(attention[0]).float().cpu().numpy()
 
     def picture(self, image_id: int) -> Picture:
         """A picture of the collection.

@@ -18,11 +18,15 @@ class Session:
         shelf: the open packs, shared by all visitors; it is never changed by one for another.
         blocks: the page, for its load event.
         pack: holds the key of the pack that this visitor uses.
+        tabs: all of them, to open another one.
+        look: holds the `LookLink` that the Views tab is asked to follow, or None.
     """
 
     shelf: Shelf
     blocks: gr.Blocks
     pack: gr.State
+    tabs: gr.Tabs
+    look: gr.State
 
     def retriever(self, key: str) -> Retriever:
         """The pack behind the value of `pack`."""

@@ -111,6 +111,7 @@ class Shelf:
 
     def _open(self, folder: Path, fallback: Collection | None) -> Retriever:
         runtime = Runtime.load(folder, self._settings.device)
+        runtime.require_pictures()
         if self._settings.gallery is not None:
             collection = from_folder(self._settings.gallery)
         elif runtime.info.gallery is not None:

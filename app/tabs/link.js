@@ -1,18 +1,25 @@
-// The page's address follows the question, so that it can be kept, sent and opened again.
-const OURS = ["q", "like", "method", "k", "only"];
+// The page's address follows the tab's question, so that it can be kept, sent and opened again.
+const OURS = ["q", "like", "method", "k", "only", "image"];
 
-watch("value", () => {
+// Writes the link into the address, unless another tab is open; the page notes which one is.
+const note = () => {
   const made = element.querySelector(".pv-link");
   if (!made) return;
+  const { tab, link } = made.dataset;
   const address = new URL(location.href);
-  const asked = new URLSearchParams(made.dataset.link);
+  if ((address.searchParams.get("tab") ?? tab) !== tab) return;
+  const asked = new URLSearchParams(link);
   for (const name of OURS) {
     address.searchParams.delete(name);
     for (const value of asked.getAll(name)) address.searchParams.append(name, value);
   }
-  // The page notes the tab when it is changed; until then it is this one.
-  if (made.dataset.link && !address.searchParams.has("tab")) address.searchParams.set("tab", "search");
+  if (link) address.searchParams.set("tab", tab);
   history.replaceState(history.state, "", address);
+};
+
+watch("value", note);
+document.addEventListener("pv-tab", () => {
+  if (element.querySelector(".pv-link")?.dataset.link) note();
 });
 
 const copied = async (words) => {

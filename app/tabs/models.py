@@ -9,6 +9,7 @@ import gradio as gr
 from app import panels
 from app.description import describe
 from app.session import Session
+from app.tabs.events import on_refresh
 
 
 def build(session: Session, tab: gr.Tab) -> None:
@@ -53,20 +54,13 @@ class ModelsTab:
                 concurrency_id="load",
                 show_progress_on=[self._message],
             )
-        shown = [self._pack, self._methods, self._refused]
-        for trigger, name in (
+        events = (
             (self._session.blocks.load, "open"),
             (self._tab.select, "select"),
             (pack.change, "swap"),
-        ):
-            trigger(
-                self.refresh,
-                pack,
-                shown,
-                api_name=f"models_{name}",
-                api_visibility="undocumented",
-                show_progress="hidden",
-            )
+        )
+        shown = [self._pack, self._methods, self._refused]
+        on_refresh(events, self.refresh, [pack], shown, "models")
 
     def load(self, key: str, address: str) -> dict[Any, Any]:
         """Opens a pack for this visitor; where that fails, the present one goes on serving."""

@@ -6,23 +6,17 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 
-from app.collection import from_pack
-from app.retriever import Retriever
+from export.manifest import PackInfo
 from export.pack import describe_file, load_info, summarize_gallery, write_info
-from export.runtime import Runtime
 from models import build
 from models.checkpoint import save_tensors
 from tests.export.conftest import settle
-
-if TYPE_CHECKING:
-    from tests.app.conftest import Serve, Server
 
 # views of each; what is left out has one
 ADDED: dict[str, dict[str, Any]] = {
@@ -67,37 +61,20 @@ def write_many(tiny_pack: Path, folder: Path) -> Path:
     for seed, (name, arguments) in enumerate(ADDED.items()):
         torch.manual_seed(seed)
         method = settle(build(name, like.image_dim, like.text_dim, arguments))
+        with torch.no_grad():
+            for weight in method.parameters():
+                weight.mul_(3)  # otherwise attention is nearly the same everywhere
         head = f"{name}/head.safetensors"
         (folder / name).mkdir()
         save_tensors(folder / head, method.state_dict(), {"kind": "head", "method": name})
         methods[name] = replace(like, arguments=arguments, head=head)
         files[head] = describe_file(folder / head)
-    files["gallery/gallery.json"] = describe_file(folder / "gallery/gallery.json")
-    gallery = summarize_gallery(folder)
-    write_info(replace(info, folder=folder, methods=methods, files=files, gallery=gallery))
-    return folder
+    return write_described(replace(info, folder=folder, methods=methods, files=files))
 
 
-@pytest.fixture(scope="session")
-def many_pack(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack of six methods; nobody may change it."""
-    return write_many(tiny_pack, tmp_path_factory.mktemp("many") / "pack")
-
-
-@pytest.fixture(scope="session")
-def many_retriever(many_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
-    """A filled retriever over that pack's gallery; nobody may change it."""
-    runtime, cache = Runtime.load(many_pack, "cpu"), tmp_path_factory.mktemp("cache")
-    retriever = Retriever(runtime, from_pack(many_pack), cache)
-    retriever.index.start()
-    assert retriever.index.wait(60)
-    assert retriever.index.progress.stage == "ready"
-    return retriever
-
-
-@pytest.fixture(scope="session")
-def many_server(serve: Serve, many_pack: Path) -> Server:
-    """The app over that pack, ready to search."""
-    server = serve("--pack", many_pack)
-    server.ready()
-    return server
+def write_described(info: PackInfo) -> Path:
+    """Writes a pack's pack.json; its gallery is described as the gallery's file now is."""
+    gallery = "gallery/gallery.json"
+    files = {**info.files, gallery: describe_file(info.folder / gallery)}
+    write_info(replace(info, files=files, gallery=summarize_gallery(info.folder)))
+    return info.folder

@@ -21,7 +21,8 @@ from app.tabs.benchmark import panel
 from app.tabs.benchmark.plot import NARROW, WIDE, Box, Frame, Point, place_labels, plot
 from export.pack import load_info
 from export.runtime import Runtime
-from tests.app.conftest import HOSTILE, PICTURES, Server
+from tests.app.conftest import HOSTILE, PICTURES
+from tests.app.serving import Server
 
 PACK = BUNDLED / "scenes"
 ABLATION: dict[str, Any] = {

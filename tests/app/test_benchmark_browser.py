@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from export.pack import update_metrics
 from export.runtime import Runtime
-from tests.app.conftest import Serve, Server
-from tests.app.visitor import SECONDS, Visit, visits
+from tests.app.serving import Serve, Server
+from tests.app.visitor import SECONDS, Guests, Visit, Visitor, visits
 from training.evaluate import from_pack
 from training.evaluator import evaluate_method, image_features
 
@@ -39,27 +39,29 @@ def stated(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def benchmark_server(serve: Serve, stated: Path) -> Server:
-    server = serve("--pack", stated)
-    server.ready()
-    return server
+    return serve("--pack", stated)
+
+
+@pytest.fixture
+def visitor(guests: Guests, benchmark_server: Server) -> Iterator[Visitor]:
+    """The visitor who stays on the page over that pack."""
+    with guests.at(benchmark_server) as guest:
+        yield guest
 
 
 @pytest.fixture
 def visit(browser: Browser, benchmark_server: Server) -> Iterator[Visit]:
-    """Opens the page; at the end, no visitor may have a complaint."""
+    """Opens the page for another visitor."""
     with visits(browser, benchmark_server) as open_page:
         yield open_page
 
 
-def opened(page: Page) -> Page:
-    """The page with its Benchmark tab open; a narrow one keeps the tab's title in a menu."""
-    tab = page.get_by_role("tab", name="Benchmark")
-    if not tab.is_visible():
-        page.get_by_label("More tabs").click()
-        tab = page.locator(".overflow-dropdown").get_by_text("Benchmark")
-    tab.click()
+def opened(visitor: Visitor) -> Page:
+    """The page with its Benchmark tab open."""
+    visitor.open_tab("Benchmark")
+    page = visitor.page
     expect(page.locator("#pv-bench-results tbody tr")).to_have_count(2, timeout=SECONDS)
-    expect(page.locator("#pv-bench-status")).to_contain_text("Choose a method", timeout=SECONDS)
+    expect(page.locator("#pv-bench-go")).to_be_enabled(timeout=SECONDS)
     return page
 
 
@@ -78,8 +80,10 @@ def column(page: Page, title: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False), (1920, True)])
-def test_the_table_sorts_and_the_plot_fits(visit: Visit, width: int, dark: bool) -> None:
-    page = opened(visit(width, dark).page)
+def test_the_table_sorts_and_the_plot_fits(visitor: Visitor, width: int, dark: bool) -> None:
+    visitor.open_tab("Search")
+    visitor.resize(width, dark)
+    page = opened(visitor)
     button = titled(page, "rsum")
     head = button.locator("xpath=..")
     for wanted, down in (("descending", True), ("ascending", False)):
@@ -98,9 +102,12 @@ def test_the_table_sorts_and_the_plot_fits(visit: Visit, width: int, dark: bool)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_running_it_again_says_what_agrees_and_what_does_not(visit: Visit) -> None:
-    page, other = opened(visit().page), opened(visit().page)
+def test_running_it_again_says_what_agrees_and_what_does_not(
+    visitor: Visitor, visit: Visit
+) -> None:
+    page, other = opened(visitor), opened(visit())
     status = page.locator("#pv-bench-status")
+    expect(other.locator("#pv-bench-status")).to_contain_text("Choose a method")
     page.locator("#pv-bench-go").click()
     expect(page.locator("#pv-bench-go")).to_be_disabled(timeout=SECONDS)
     other.locator("#pv-bench-go").click()
@@ -113,8 +120,8 @@ def test_running_it_again_says_what_agrees_and_what_does_not(visit: Visit) -> No
     expect(page.locator("#pv-bench-go")).to_be_enabled()
 
 
-def test_a_run_can_be_cancelled(visit: Visit) -> None:
-    page = opened(visit().page)
+def test_a_run_can_be_cancelled(visitor: Visitor) -> None:
+    page = opened(visitor)
     page.locator("#pv-bench-go").click()
     expect(page.locator("#pv-bench-cancel")).to_be_enabled(timeout=SECONDS)
     page.locator("#pv-bench-cancel").click()

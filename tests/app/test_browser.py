@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,22 +10,50 @@ from playwright.sync_api import Browser, expect
 
 from models import METHODS
 from tests.app import hostile
-from tests.app.conftest import HOSTILE, Server, draw
+from tests.app.conftest import HOSTILE, draw
+from tests.app.serving import Server
 from tests.app.test_shelf import variant
-from tests.app.visitor import SECONDS, WORDS, Visit, visits
+from tests.app.visitor import SECONDS, WORDS, Guests, Visit, Visitor, visits
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
+def visitor(guests: Guests, server: Server) -> Iterator[Visitor]:
+    """The visitor who stays on the page over the tiny pack."""
+    with guests.at(server) as guest:
+        guest.open_tab("Search")
+        guest.close()
+        guest.choose_method("VSE∞")
+        yield guest
+
+
+@pytest.fixture
 def visit(browser: Browser, server: Server) -> Iterator[Visit]:
-    """Opens the page over the tiny pack."""
+    """Opens that page for another visitor."""
     with visits(browser, server) as open_page:
         yield open_page
 
 
-def test_words_find_pictures_and_a_click_looks_inside(visit: Visit, server: Server) -> None:
-    visitor = visit()
+def upload(visitor: Visitor, path: Path) -> None:
+    """Asks with a picture, from the drawer that may be open already."""
+    field = visitor.page.locator("#pv-upload input[type=file]")
+    if not field.count():
+        visitor.page.get_by_text("A picture of yours", exact=True).click()
+    field.set_input_files(path)
+
+
+def test_captions_are_shown_as_text(visitor: Visitor) -> None:
+    visitor.enter()
+    visitor.look(0)  # the sample begins with picture 0, whose last caption is hostile
+    panel = visitor.page.locator("#pv-inspector")
+    expect(panel).to_contain_text(HOSTILE)
+    assert visitor.page.title() == "Polyview"
+    visitor.search(HOSTILE[:59])
+    assert visitor.page.title() == "Polyview"
+
+
+def test_words_find_pictures_and_a_click_looks_inside(visitor: Visitor, server: Server) -> None:
     visitor.search("a red circle")
     answer = server.ask("search_text", "a red circle", "vse_infty", 12)["hits"]
     shown = [f"{h['rank']} · {h['score']:.3f} · {h['captions'][0]}" for h in answer]
@@ -40,8 +67,7 @@ def test_words_find_pictures_and_a_click_looks_inside(visit: Visit, server: Serv
         expect(panel).to_contain_text(caption)
 
 
-def test_the_map_can_be_taken_off(visit: Visit) -> None:
-    visitor = visit()
+def test_the_map_can_be_taken_off(visitor: Visitor) -> None:
     visitor.look(0)
     image = visitor.page.locator("#pv-map img")
     with_map = image.get_attribute("src")
@@ -50,8 +76,7 @@ def test_the_map_can_be_taken_off(visit: Visit) -> None:
     expect(visitor.page.locator(".pv-legend")).to_have_count(0)
 
 
-def test_an_example_is_one_click_away(visit: Visit) -> None:
-    visitor = visit()
+def test_an_example_is_one_click_away(visitor: Visitor) -> None:
     chip = visitor.page.locator(".pv-chip").first
     words = chip.inner_text()
     chip.click()
@@ -59,11 +84,9 @@ def test_an_example_is_one_click_away(visit: Visit) -> None:
     assert visitor.page.input_value(WORDS) == words
 
 
-def test_another_method_answers_the_same_question(visit: Visit, server: Server) -> None:
-    visitor = visit()
+def test_another_method_answers_the_same_question(visitor: Visitor, server: Server) -> None:
     visitor.search("a blue bar")
-    visitor.page.locator("#pv-method input").click()
-    visitor.page.get_by_role("option", name=re.compile(r"^VSE\+\+ \(")).click()
+    visitor.choose_method("VSE++")
     expect(visitor.page.locator("#pv-answer")).to_contain_text("VSE++", timeout=SECONDS)
     first = server.ask("search_text", "a blue bar", "vsepp", 1)["hits"][0]
     expect(visitor.page.locator("#pv-grid img").first).to_have_attribute(
@@ -72,13 +95,12 @@ def test_another_method_answers_the_same_question(visit: Visit, server: Server) 
 
 
 def test_an_uploaded_picture_finds_captions_and_pictures(
-    visit: Visit, server: Server, tmp_path: Path
+    visitor: Visitor, server: Server, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.png"
     draw(6)[0].save(path)
-    visitor = visit()
-    visitor.page.get_by_text("A picture of yours", exact=True).click()
-    visitor.page.set_input_files("#pv-upload input[type=file]", path)
+    visitor.page.fill(WORDS, "")
+    upload(visitor, path)
     answer = visitor.page.locator("#pv-answer")
     expect(answer).to_contain_text("like mine.png", timeout=SECONDS)
     expected = server.ask_picture(path, "vse_infty", 8)
@@ -86,10 +108,11 @@ def test_an_uploaded_picture_finds_captions_and_pictures(
     expect(captions).to_have_count(8)
     expect(captions.first).to_contain_text(expected["captions"][0]["text"])
     assert draw(6)[1][0] in visitor.hits()[0]
+    visitor.page.get_by_label("Remove Image").click()
+    expect(visitor.page.locator("#pv-upload img")).to_have_count(0)
 
 
-def test_a_found_picture_can_be_the_next_question(visit: Visit) -> None:
-    visitor = visit()
+def test_a_found_picture_can_be_the_next_question(visitor: Visitor) -> None:
     visitor.search("a green square")
     visitor.look(2)
     file = visitor.page.locator(".pv-subject h3").inner_text()
@@ -98,37 +121,24 @@ def test_a_found_picture_can_be_the_next_question(visit: Visit) -> None:
     assert visitor.hits()[0].startswith("1 · 1.000 · ")
 
 
-def test_mistakes_get_a_sentence_beside_the_question(visit: Visit, tmp_path: Path) -> None:
-    visitor = visit()
+def test_mistakes_get_a_sentence_beside_the_question(visitor: Visitor, tmp_path: Path) -> None:
     visitor.page.fill(WORDS, "   ")
     visitor.page.press(WORDS, "Enter")
     alert = visitor.page.get_by_role("alert")
     expect(alert).to_contain_text("The query is empty", timeout=SECONDS)
-    visitor.page.get_by_text("A picture of yours", exact=True).click()
-    path = hostile.write(tmp_path, "text.jpg")
-    visitor.page.set_input_files("#pv-upload input[type=file]", path)
+    upload(visitor, hostile.write(tmp_path, "text.jpg"))
     expect(alert).to_contain_text("text.jpg is not a picture", timeout=SECONDS)
     expect(visitor.page.locator("#pv-upload img")).to_have_count(0)  # ready for another
     visitor.search("a red bar")
     expect(alert).to_have_count(0)
 
 
-def test_captions_are_shown_as_text(visit: Visit) -> None:
-    visitor = visit()
-    visitor.look(0)  # the sample begins with picture 0, whose last caption is hostile
-    panel = visitor.page.locator("#pv-inspector")
-    expect(panel).to_contain_text(HOSTILE)
-    assert visitor.page.title() == "Polyview"
-    visitor.search(HOSTILE[:59])
-    assert visitor.page.title() == "Polyview"
-
-
 @pytest.mark.parametrize(
     ("width", "dark"), [(360, True), (390, False), (1280, True), (1920, False)]
 )
-def test_nothing_is_cut_off_at_any_width(visit: Visit, width: int, dark: bool) -> None:
-    visitor = visit(width, dark)
-    visitor.search("a pink circle")
+def test_nothing_is_cut_off_at_any_width(visitor: Visitor, width: int, dark: bool) -> None:
+    visitor.resize(width, dark)
+    visitor.search(f"a pink circle {width}")
     visitor.look(0)
     for tab in ("Search", "Models"):
         visitor.open_tab(tab)
@@ -136,8 +146,7 @@ def test_nothing_is_cut_off_at_any_width(visit: Visit, width: int, dark: bool) -
     expect(visitor.page.get_by_text("CPUExecutionProvider")).to_be_visible()
 
 
-def test_results_arrive_without_a_jump(visit: Visit) -> None:
-    visitor = visit()
+def test_results_arrive_without_a_jump(visitor: Visitor) -> None:
     tops = []
     for words in ("a red circle", "a blue bar"):
         visitor.search(words)
@@ -147,8 +156,8 @@ def test_results_arrive_without_a_jump(visit: Visit) -> None:
     assert tops[0] == tops[1]
 
 
-def test_visitors_do_not_meet(visit: Visit, server: Server) -> None:
-    one, two = visit(), visit()
+def test_visitors_do_not_meet(visitor: Visitor, visit: Visit, server: Server) -> None:
+    one, two = visitor, visit()
     one.search("a red circle")
     two.search("a green bar")
     one.look(0)
@@ -159,12 +168,12 @@ def test_visitors_do_not_meet(visit: Visit, server: Server) -> None:
 
 
 def test_a_pack_is_loaded_for_one_visitor_only(
-    visit: Visit, tiny_pack: Path, tmp_path: Path
+    visitor: Visitor, visit: Visit, tiny_pack: Path, tmp_path: Path
 ) -> None:
     other = variant(tiny_pack, tmp_path / "other", 9, title="Another title")
-    one, two = visit(), visit()
-    for visitor in (one, two):
-        visitor.page.get_by_role("tab", name="Models").click()
+    one, two = visit(), visitor
+    for who in (one, two):
+        who.open_tab("Models")
     address, message = one.page.locator("#pv-address input"), one.page.locator("#pv-load-message")
     address.fill("neither here nor there")
     one.page.get_by_role("button", name="Load", exact=True).click()

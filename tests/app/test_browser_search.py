@@ -10,11 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from gradio_client import handle_file
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from models import METHODS
-from tests.app.conftest import PICTURES, Server, draw
-from tests.app.visitor import SECONDS, WORDS, Visit, Visitor, visits
+from tests.app.conftest import PICTURES, draw
+from tests.app.serving import Server
+from tests.app.visitor import SECONDS, WORDS, Guests, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -23,10 +24,15 @@ TILES = "#pv-grid button"
 
 
 @pytest.fixture
-def visit(browser: Browser, views_server: Server) -> Iterator[Visit]:
-    """Opens the page over the pack with several views."""
-    with visits(browser, views_server) as open_page:
-        yield open_page
+def visitor(guests: Guests, views_server: Server) -> Iterator[Visitor]:
+    """The visitor who stays on the page over the pack with several views."""
+    with guests.at(views_server) as guest:
+        guest.open_tab("Search")
+        guest.close()
+        if not asked(guest).keys() <= {"__theme", "tab", "q", "method"}:
+            guest.enter()  # what a link had narrowed down
+        guest.choose_method(METHODS["mv_vse"].title)
+        yield guest
 
 
 def ask(visitor: Visitor, words: str, read_as: str) -> None:
@@ -53,11 +59,6 @@ def names(hits: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def choose_method(visitor: Visitor, name: str) -> None:
-    visitor.page.locator("#pv-method input").click()
-    visitor.page.get_by_role("option", name=name).click()
-
-
 def focused(visitor: Visitor) -> int:
     """Which tile has the focus; -1 for none."""
     return int(
@@ -72,12 +73,14 @@ def asked(visitor: Visitor) -> dict[str, list[str]]:
     return parse_qs(urlsplit(visitor.page.url).query)
 
 
-def test_a_badge_names_the_view_that_the_api_reports(visit: Visit, views_server: Server) -> None:
-    visitor = visit()
+def test_a_badge_names_the_view_that_the_api_reports(
+    visitor: Visitor, views_server: Server
+) -> None:
     visitor.search("a red circle")
     hits = views_server.ask("search_text", "a red circle", "mv_vse", 12)["hits"]
     assert badges(visitor) == [f"view {hit['view'] + 1}" for hit in hits]
-    choose_method(visitor, "(ensemble)")
+    visitor.page.locator("#pv-method input").click()
+    visitor.page.get_by_role("option", name="(ensemble)").click()
     expect(visitor.page.locator("#pv-answer")).to_contain_text(" + ", timeout=SECONDS)
     hits = views_server.ask("search_text", "a red circle", BOTH, 12)["hits"]
     assert visitor.hits() == names(hits)
@@ -88,33 +91,7 @@ def test_a_badge_names_the_view_that_the_api_reports(visit: Visit, views_server:
     assert words == [[str(place + 1), "0.000"] for place in range(12)]
 
 
-def test_ticks_and_filters_are_true(visit: Visit, views_server: Server) -> None:
-    visitor = visit(address=f"k={PICTURES}")
-    caption = f"a picture of a {draw(5)[1][1]}"
-    visitor.search(caption)
-    hits = views_server.ask("search_text", caption, "mv_vse", PICTURES)["hits"]
-    assert visitor.hits() == names(hits)
-    tiles = visitor.page.locator(TILES).all()
-    ticked = [tile.locator(".pv-true").count() == 1 for tile in tiles]
-    assert ticked == [caption in hit["captions"] for hit in hits]
-    assert any(ticked)
-    assert not all(ticked)
-    visitor.page.get_by_text("Filters", exact=True).click()
-    visitor.page.get_by_label("Setting").click()
-    visitor.page.get_by_role("option", name="dusk (8)").click()
-    answer = visitor.page.locator("#pv-answer")
-    expect(answer).to_contain_text("8 of 8 pictures", timeout=SECONDS)
-    expect(answer).to_contain_text("setting: dusk")
-    expect(visitor.page.locator("#pv-filters")).to_contain_text("Filters (1)")
-    wanted = {"setting": ["dusk"]}
-    reply = views_server.ask("search_text", caption, "mv_vse", PICTURES, wanted)
-    assert [hit["image_id"] % 3 for hit in reply["hits"]] == [2] * 8
-    assert visitor.hits() == names(reply["hits"])
-    assert asked(visitor)["only"] == ["setting:dusk"]
-
-
-def test_small_maps_and_keys(visit: Visit, views_server: Server) -> None:
-    visitor = visit()
+def test_small_maps_and_keys(visitor: Visitor, views_server: Server) -> None:
     visitor.search("a blue bar")
     hit = views_server.ask("search_text", "a blue bar", "mv_vse", 12)["hits"][2]
     visitor.look(2)
@@ -159,8 +136,57 @@ def test_small_maps_and_keys(visit: Visit, views_server: Server) -> None:
     assert focused(visitor) == 1
 
 
-def test_a_link_restores_question_method_and_tab(visit: Visit, views_server: Server) -> None:
-    visitor = visit(address=f"q=2:+a+bar+-+a+circle&method={BOTH.replace('+', '%2B')}&k=5")
+def test_everything_fits_at_any_width(visitor: Visitor) -> None:
+    page = visitor.page
+    before = page.locator("#pv-grid").bounding_box()
+    times = "\N{MULTIPLICATION SIGN}"
+    ask(visitor, "2: a red circle + a blue bar", f"2 {times} a red circle+ a blue bar")
+    after = page.locator("#pv-grid").bounding_box()
+    assert before is not None
+    assert after is not None
+    assert after["y"] == before["y"]  # nothing moved when the answer came
+    for drawer in ("Filters", "A picture of yours", "Earlier questions", "What am I looking at?"):
+        page.get_by_text(drawer).first.click()
+    expect(page.get_by_text("It does not outline objects")).to_be_visible()
+    expect(page.locator("#pv-about")).to_contain_text(METHODS["mv_vse"].paper)
+    visitor.look(0)
+    for width in (1280, 360):
+        visitor.resize(width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for part in (".pv-view", ".pv-foot", ".pv-layer", ".pv-copy", ".pv-term"):
+            for box in page.locator(part).all():
+                place = box.bounding_box()
+                assert place is not None
+                assert 0 <= place["x"] <= place["x"] + place["width"] <= width, part
+
+
+def test_ticks_and_filters_are_true(visitor: Visitor, views_server: Server) -> None:
+    visitor.enter(f"k={PICTURES}")
+    caption = f"a picture of a {draw(5)[1][1]}"
+    visitor.search(caption)
+    hits = views_server.ask("search_text", caption, "mv_vse", PICTURES)["hits"]
+    assert visitor.hits() == names(hits)
+    tiles = visitor.page.locator(TILES).all()
+    ticked = [tile.locator(".pv-true").count() == 1 for tile in tiles]
+    assert ticked == [caption in hit["captions"] for hit in hits]
+    assert any(ticked)
+    assert not all(ticked)
+    visitor.page.get_by_text("Filters", exact=True).click()
+    visitor.page.get_by_label("Setting").click()
+    visitor.page.get_by_role("option", name="dusk (8)").click()
+    answer = visitor.page.locator("#pv-answer")
+    expect(answer).to_contain_text("8 of 8 pictures", timeout=SECONDS)
+    expect(answer).to_contain_text("setting: dusk")
+    expect(visitor.page.locator("#pv-filters")).to_contain_text("Filters (1)")
+    wanted = {"setting": ["dusk"]}
+    reply = views_server.ask("search_text", caption, "mv_vse", PICTURES, wanted)
+    assert [hit["image_id"] % 3 for hit in reply["hits"]] == [2] * 8
+    assert visitor.hits() == names(reply["hits"])
+    assert asked(visitor)["only"] == ["setting:dusk"]
+
+
+def test_a_link_restores_question_method_and_tab(visitor: Visitor, views_server: Server) -> None:
+    visitor.enter(f"q=2:+a+bar+-+a+circle&method={BOTH.replace('+', '%2B')}&k=5")
     page = visitor.page
     expect(page.locator(".pv-term")).to_have_count(2)
     assert page.input_value(WORDS) == "2: a bar - a circle"
@@ -191,11 +217,9 @@ def test_a_link_restores_question_method_and_tab(visit: Visit, views_server: Ser
     expect(page.locator("#pv-answer")).to_contain_text("“a green square & more”", timeout=SECONDS)
 
 
-def test_a_hostile_link_gets_sentences(visit: Visit) -> None:
+def test_a_hostile_link_gets_sentences(visitor: Visitor) -> None:
     hostile = "%3Cimg%20src=x%20onerror=document.title='owned'%3E"
-    visitor = visit(
-        address=f"q=a+bar&tab={hostile}&method={hostile}&k=1e9&like=../x&only={hostile}:%00"
-    )
+    visitor.enter(f"q=a+bar&tab={hostile}&method={hostile}&k=1e9&like=../x&only={hostile}:%00")
     alerts = visitor.page.locator("#pv-answer").get_by_role("alert")
     expect(alerts).to_have_count(4)
     expect(alerts.nth(1)).to_contain_text("there is no method", ignore_case=True)
@@ -205,11 +229,11 @@ def test_a_hostile_link_gets_sentences(visit: Visit) -> None:
 
 
 def test_a_picture_and_words_together_and_again(
-    visit: Visit, views_server: Server, tmp_path: Path
+    visitor: Visitor, views_server: Server, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.png"
     draw(6)[0].save(path)
-    visitor = visit()
+    visitor.enter()
     page = visitor.page
     page.get_by_text("A picture of yours", exact=True).click()
     page.set_input_files("#pv-upload input[type=file]", path)
@@ -236,27 +260,3 @@ def test_a_picture_and_words_together_and_again(
     expect(earlier).to_have_text(["mine.png with “a pink bar”", "a pink bar", "like mine.png"])
     page.get_by_role("button", name="Clear the list").click()
     expect(earlier).to_have_count(0)
-
-
-@pytest.mark.parametrize("width", [360, 1280])
-def test_everything_fits_at_any_width(visit: Visit, width: int) -> None:
-    visitor = visit(width)
-    page = visitor.page
-    before = page.locator("#pv-grid").bounding_box()
-    times = "\N{MULTIPLICATION SIGN}"
-    ask(visitor, "2: a red circle + a blue bar", f"2 {times} a red circle+ a blue bar")
-    after = page.locator("#pv-grid").bounding_box()
-    assert before is not None
-    assert after is not None
-    assert after["y"] == before["y"] or width < 720  # nothing moved when the answer came
-    for drawer in ("Filters", "A picture of yours", "Earlier questions", "What am I looking at?"):
-        page.get_by_text(drawer).first.click()
-    expect(page.get_by_text("It does not outline objects")).to_be_visible()
-    expect(page.locator("#pv-about")).to_contain_text(METHODS["mv_vse"].paper)
-    visitor.look(0)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for part in (".pv-view", ".pv-foot", ".pv-layer", ".pv-copy", ".pv-term"):
-        for box in page.locator(part).all():
-            place = box.bounding_box()
-            assert place is not None
-            assert 0 <= place["x"] <= place["x"] + place["width"] <= width, part

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 
 from app.settings import BUNDLED
 from export.pack import GalleryInfo, load_gallery
-from tests.app.conftest import Serve, Server
+from tests.app.serving import Serve, Server
 from tests.app.visitor import SECONDS, visits
 
 PACK = BUNDLED / "scenes"
@@ -18,9 +18,7 @@ PACK = BUNDLED / "scenes"
 @pytest.fixture(scope="module")
 def bundled(serve: Serve) -> Server:
     """`python app/main.py` without arguments and without a cache."""
-    server = serve()
-    server.ready()
-    return server
+    return serve()
 
 
 @pytest.fixture(scope="module")

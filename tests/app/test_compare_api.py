@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.conftest import PICTURES, Server, draw
+from tests.app.conftest import PICTURES, draw
+from tests.app.serving import Server
 
 BOTH = ["vsepp", "vse_infty"]
 

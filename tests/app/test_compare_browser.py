@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
-from tests.app.conftest import PICTURES, Server, draw
+from tests.app.conftest import PICTURES, draw
+from tests.app.serving import Server
 from tests.app.test_compare_api import BOTH, caption
-from tests.app.visitor import SECONDS, Visit, Visitor, visits
+from tests.app.visitor import SECONDS, Guests, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -19,14 +20,19 @@ WORDS = "#pv-cmp-words textarea, #pv-cmp-words input"
 
 
 @pytest.fixture
-def visit(browser: Browser, server: Server) -> Iterator[Visit]:
-    """Opens the page over the tiny pack."""
-    with visits(browser, server) as open_page:
-        yield open_page
+def visitor(guests: Guests, server: Server) -> Iterator[Visitor]:
+    """The visitor who stays on the page over the tiny pack, with the tab open."""
+    with guests.at(server) as guest:
+        guest.open_tab("Compare")
+        yield guest
 
 
-def opened(visitor: Visitor) -> Visitor:
-    visitor.page.get_by_role("tab", name="Compare").click()
+@pytest.fixture
+def empty(visitor: Visitor) -> Visitor:
+    """The same, with no answer on the page."""
+    if not visitor.page.locator(".pv-cmp-ghost").is_visible():
+        visitor.page.fill(WORDS, " ")
+        visitor.page.press(WORDS, "Enter")
     expect(visitor.page.locator(".pv-cmp-ghost")).to_be_visible(timeout=SECONDS)
     return visitor
 
@@ -41,8 +47,9 @@ def tile(visitor: Visitor, column: int, rank: int) -> Locator:
     return visitor.page.locator(f'.pv-cmp-tile[data-column="{column}"][data-row="{rank}"]')
 
 
-def test_what_is_right_is_framed_at_the_rank_the_api_reports(visit: Visit, server: Server) -> None:
-    visitor = opened(visit())
+def test_what_is_right_is_framed_at_the_rank_the_api_reports(
+    visitor: Visitor, server: Server
+) -> None:
     ask(visitor, caption(9))
     answer = server.ask("compare", caption(9), BOTH, 10)
     heads = visitor.page.locator(".pv-cmp-head")
@@ -60,8 +67,7 @@ def test_what_is_right_is_framed_at_the_rank_the_api_reports(visit: Visit, serve
     assert visitor.page.locator(".pv-cmp-matrix td[title]").first.inner_text() == share
 
 
-def test_a_picture_lights_up_in_every_column_and_opens(visit: Visit, server: Server) -> None:
-    visitor = opened(visit())
+def test_a_picture_lights_up_in_every_column_and_opens(visitor: Visitor, server: Server) -> None:
     ask(visitor, "a red circle")
     page = visitor.page
     page.press(WORDS, "ArrowDown")
@@ -86,9 +92,8 @@ def test_a_picture_lights_up_in_every_column_and_opens(visit: Visit, server: Ser
 
 
 def test_pictures_are_asked_with_and_answers_saved(
-    visit: Visit, server: Server, tmp_path: Path
+    visitor: Visitor, server: Server, tmp_path: Path
 ) -> None:
-    visitor = opened(visit())
     page = visitor.page
     line = page.locator("#pv-cmp-line")
     page.get_by_text("Compare with a picture instead").click()
@@ -113,8 +118,22 @@ def test_pictures_are_asked_with_and_answers_saved(
     assert [c["hits"] for c in saved["columns"]] == [c["hits"] for c in answer["columns"]]
 
 
-def test_columns_are_chosen_and_mistakes_get_a_sentence(visit: Visit) -> None:
-    visitor = opened(visit())
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False), (1920, True)])
+def test_nothing_is_cut_off_and_nothing_jumps(empty: Visitor, width: int, dark: bool) -> None:
+    visitor, page = empty, empty.page
+    visitor.resize(width, dark)
+    before = page.locator(".pv-cmp-scroll").bounding_box()
+    ask(visitor, f"a pink circle {width}")
+    expect(tile(visitor, 0, 1).locator("img")).to_be_visible(timeout=SECONDS)
+    after = page.locator(".pv-cmp-scroll").bounding_box()
+    assert before is not None
+    assert after is not None
+    assert after["height"] == pytest.approx(before["height"], abs=2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_columns_are_chosen_and_mistakes_get_a_sentence(empty: Visitor) -> None:
+    visitor = empty
     page = visitor.page
     example = page.locator(".pv-cmp-try").first
     words = example.locator("span").inner_text()
@@ -134,17 +153,3 @@ def test_columns_are_chosen_and_mistakes_get_a_sentence(visit: Visit) -> None:
     expect(page.get_by_role("button", name="Save PNG")).to_be_disabled()
     ask(visitor, "a blue bar")
     expect(page.get_by_role("alert")).to_have_count(0)
-
-
-@pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False), (1920, True)])
-def test_nothing_is_cut_off_and_nothing_jumps(visit: Visit, width: int, dark: bool) -> None:
-    visitor = opened(visit(width, dark))
-    page = visitor.page
-    before = page.locator(".pv-cmp-scroll").bounding_box()
-    ask(visitor, "a pink circle")
-    expect(tile(visitor, 0, 1).locator("img")).to_be_visible(timeout=SECONDS)
-    after = page.locator(".pv-cmp-scroll").bounding_box()
-    assert before is not None
-    assert after is not None
-    assert after["height"] == pytest.approx(before["height"], abs=2)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,21 +1,13 @@
-"""Comparisons in numbers: ranks, moves, agreement, what one alone found, and who may take part."""
+"""Comparisons in numbers: ranks, moves, agreement, what one alone found."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
-import shutil
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from app import curated
-from app.collection import from_folder
 from app.comparison import (
     Comparison,
     Run,
@@ -27,17 +19,7 @@ from app.comparison import (
     overlap,
     rank,
 )
-from app.curated import Example
 from app.hits import Scores
-from app.lineup import Lineup
-from app.query import Term, parse
-from app.retriever import Retriever
-from app.settings import Settings
-from app.shelf import Shelf
-from app.tabs.compare import files, panel, sheet
-from app.tabs.compare.shown import Sheet, Shown
-from tests.app.conftest import HOSTILE, PICTURES, draw
-from tests.app.test_shelf import variant
 
 
 def run(key: str, values: dict[int, float]) -> Run:
@@ -215,209 +197,3 @@ def test_k_is_1_to_100(k: object) -> None:
     assert checked_k(3.0) == 3
     with pytest.raises(ValueError, match="from 1 to 100"):
         checked_k(k)
-
-
-@pytest.fixture
-def sheet_of(tmp_path: Path, judged: Comparison) -> Sheet:
-    pictures = {}
-    for image_id in judged.ranks:
-        path = tmp_path / f"{image_id}.png"
-        Image.new("RGB", (60, 60), (250, 10 * image_id, 0)).save(path)
-        pictures[image_id] = Shown(f"{image_id}.png", (f"number {image_id}",), path)
-    return Sheet(judged, pictures, "numbers, test split")
-
-
-def test_the_png_frames_what_is_right(sheet_of: Sheet) -> None:
-    drawn = Image.open(io.BytesIO(sheet.draw(sheet_of))).convert("RGB")
-    green = tuple(int(sheet.RIGHT[i : i + 2], 16) for i in (1, 3, 5))
-    for c, column in enumerate(sheet_of.comparison.columns):
-        for place in column.places:
-            left, top, right, bottom = sheet.tile_box(c, place.rank)
-            middle = drawn.getpixel(((left + right) // 2, (top + bottom) // 2))
-            assert middle == (250, 10 * place.image_id, 0)
-            frame = drawn.getpixel((left - sheet.FRAME // 2, (top + bottom) // 2))
-            assert (frame == green) is place.right
-
-
-def test_the_png_is_drawn_for_2_to_8_columns_whatever_they_say(sheet_of: Sheet) -> None:
-    gone = {i: Shown(HOSTILE, (), None) for i in sheet_of.pictures}
-    strange = replace(A, title="日本 VSE∞ " * 9, paper="")
-    sizes = []
-    for count in (2, 8):
-        runs = [replace(strange, key=str(i)) for i in range(count)]
-        many = replace(sheet_of, comparison=compare("Ж" * 300, runs, 6), pictures=gone)
-        sizes.append(Image.open(io.BytesIO(sheet.draw(many))).size)
-    assert sizes[0][0] < sizes[1][0]
-    assert sheet.spelled("VSE∞ é ✓") == "VSE-infinity e ?"
-
-
-def test_csv_has_a_row_for_each_place(sheet_of: Sheet) -> None:
-    rows = list(csv.DictReader(io.StringIO(files.table(sheet_of).decode())))
-    assert len(rows) == 9
-    assert rows[3] == {
-        "query": "a query",
-        "column": "2",
-        "method": "b",
-        "title": "B",
-        "ms": "1.5",
-        "rank": "1",
-        "image_id": "2",
-        "file": "2.png",
-        "score": rows[3]["score"],
-        "right": "true",
-        "left_rank": "2",
-    }
-    assert float(rows[3]["score"]) == pytest.approx(0.9)
-    assert rows[0]["left_rank"] == ""
-
-
-def test_files_are_named_after_the_query(sheet_of: Sheet, tmp_path: Path) -> None:
-    path = files.write(sheet_of, "json", tmp_path / "out")
-    assert path.name == "polyview-a-query.json"
-    assert json.loads(path.read_text())["columns"][0]["hits"][1]["captions"] == ["number 2"]
-    assert files.write(sheet_of, "json", tmp_path / "out") == path
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-
-def test_the_page_says_right_and_wrong_in_words_and_shows_text_as_text(sheet_of: Sheet) -> None:
-    pictures = dict.fromkeys(sheet_of.pictures, Shown(HOSTILE, (HOSTILE,), None))
-    html = panel.columns(sheet_of.comparison, pictures)
-    assert html.count("✓ right</span>") == 3
-    assert html.count("wrong</span>") == 6
-    assert "1 place higher than in A" in html
-    assert "rank 4 in A" in html
-    assert "<img src=x" not in html
-    assert "{{" not in html
-
-
-@pytest.fixture(scope="module")
-def shelf(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Shelf:
-    """The tiny pack, a variant of it over the same pictures, and one over others."""
-    tmp_path = tmp_path_factory.mktemp("shelf")
-    shelf = Shelf(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
-    shelf.first.index.start()
-    key = shelf.load(str(variant(tiny_pack, tmp_path / "other", 9, title="Variant")))
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    draw(3)[0].save(photos / "mine.png")
-    elsewhere = Retriever(shelf.first.runtime, from_folder(photos), tmp_path / "cache")
-    shelf._guests["elsewhere"] = elsewhere
-    assert shelf.first.index.wait(60)
-    assert shelf.get(key).index.wait(60)
-    return shelf
-
-
-def test_methods_averages_and_other_packs_take_part(shelf: Shelf) -> None:
-    lineup = Lineup(shelf, "")
-    assert lineup.default() == ["vsepp", "vse_infty"]
-    assert list(lineup.others) == ["shapes"]
-    assert lineup.elsewhere == ["Shapes <b>"]
-    keys = [key for _, key in lineup.choices()]
-    assert keys == ["vsepp", "vse_infty", "shapes/vsepp", "shapes/vse_infty", "vsepp+vse_infty"]
-    found = lineup.ask(parse("a red circle"), ["vsepp", "vse_infty+vsepp", "shapes/vsepp"], 5)
-    assert [column.key for column in found.columns] == ["vsepp", "vsepp+vse_infty", "shapes/vsepp"]
-    assert [column.title for column in found.columns][2] == "VSE++ of Variant"
-    assert found.pictures == PICTURES
-    assert found.overlap[0][2] == 1  # the same weights in both packs
-    assert found.tau[0][2] == pytest.approx(1)
-    mean = shelf.first.scores(parse("a red circle"), "vsepp+vse_infty").values
-    assert found.columns[1].places[0].score == pytest.approx(mean.max(), abs=1e-6)
-    assert all(1 <= column.runs <= 3 and column.ms > 0 for column in found.columns)
-
-
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        (["vsepp"], "choose 2 to 8 methods to compare, not 1"),
-        (["vsepp"] * 9, "not 9"),
-        (["vsepp", "vsepp"], '"vsepp" is there twice'),
-        (["vsepp+vse_infty", "vse_infty+vsepp"], '"vsepp.vse_infty" is there twice'),
-        (["vsepp", "clip"], "choose one of vsepp, vse_infty"),
-        (["vsepp", "nowhere/vsepp"], 'no open pack "nowhere".* those that do: shapes'),
-        ("vsepp", "must be a list of names, not str"),
-        (None, "must be a list of names, not NoneType"),
-    ],
-)
-def test_columns_that_make_no_sense_get_a_sentence(
-    shelf: Shelf, keys: object, sentence: str
-) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Lineup(shelf, "").entrants(keys)
-
-
-def test_truth_is_known_for_captions_word_for_word(shelf: Shelf) -> None:
-    lineup = Lineup(shelf, "")
-    caption = lineup.home.collection.pictures[5].captions[0]
-    truth = lineup.truth(parse(caption))
-    assert truth is not None
-    assert 5 in truth.ids
-    assert not truth.complete  # nobody judged the other pictures
-    assert lineup.truth(parse(f"2: {caption}")) is None
-    assert lineup.truth([Term(image=lineup.home.open(5))]) is None
-    own = lineup.ask([Term(image=lineup.home.open(5))], lineup.default(), 5, picture=5)
-    assert own.pictures == PICTURES - 1
-    assert 5 not in own.ranks
-
-
-def test_first_right_ranks_count_what_is_better() -> None:
-    random = np.random.default_rng(1)
-    scores = random.integers(0, 9, (12, 6)).astype(np.float32)  # with ties
-    relevant = [sorted(random.choice(12, 3, replace=False).tolist()) for _ in range(6)]
-    found = curated.first_right_ranks(scores, relevant)
-    for q in range(6):
-        order = np.argsort(-scores[:, q], kind="stable").tolist()
-        assert found[q] == 1 + min(order.index(row) for row in relevant[q])
-
-
-def test_every_method_gets_its_example_and_every_view_its_share() -> None:
-    ranks = {
-        "a": np.array([1, 1, 1, 9, 9, 1, 1]),
-        "b": np.array([30, 20, 2, 1, 9, 1, 9]),
-        "c": np.array([40, 90, 9, 9, 1, 1, 8]),
-    }
-    views = ["x", "x", "x", "x", "y", "y", "y"]
-    relevant: list[list[int]] = [[0], [1], [2], [3], [4], [5], [0]]
-    captions = [f"caption {q}" for q in range(7)]
-    chosen = curated.choose(captions, views, ranks, relevant, 4)
-    # The nearest other decides, so a takes 0 before 1; nobody takes 5, where all are right.
-    # In the second round a would take 1, but view x has had its share, and 6 shows picture 0 again.
-    assert chosen == [0, 3, 4, 1]
-    assert curated.choose(captions, views, ranks, relevant, 2) == [0, 3]
-
-
-def test_the_examples_of_a_pack_say_what_is_so(tiny_pack: Path, tmp_path: Path) -> None:
-    pack = tmp_path / "pack"
-    shutil.copytree(tiny_pack, pack)
-    assert curated.main(["--pack", str(pack), "--count", "6"]) == 0
-    first = (tmp_path / "pack.examples.json").read_bytes()
-    assert curated.main(["--pack", str(pack), "--count", "6"]) == 0
-    assert (tmp_path / "pack.examples.json").read_bytes() == first
-    shelf = Shelf(Settings(str(pack), device="cpu"), tmp_path / "cache")
-    shelf.first.index.start()
-    assert shelf.first.index.wait(60)
-    lineup = Lineup(shelf, "")
-    examples = curated.load(shelf.first.runtime.info, shelf.first.collection)
-    assert examples
-    for example in examples:
-        found = lineup.ask(parse(example.caption), lineup.default(), 3)
-        reached = {column.key: column.best_true_rank for column in found.columns}
-        assert reached == example.ranks
-        assert [key for key, best in reached.items() if best == 1] == [example.winner]
-
-
-def test_examples_that_no_longer_hold_are_left_out(
-    retriever: Retriever, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    info = replace(retriever.runtime.info, folder=tmp_path / "pack")
-    caption = retriever.collection.captions[0][0]
-    known = Example(caption, None, "vsepp", {"vsepp": 1, "vse_infty": 4}, "Only VSE++ ...")
-    path = curated.write(info, [known, replace(known, caption="not in the gallery")])
-    assert curated.load(info, retriever.collection) == [known]
-    path.write_text(path.read_text().replace(info.checksum, "0" * 64))
-    assert curated.load(info, retriever.collection) == [replace(known, why="")]
-    path.write_text("{")
-    assert curated.load(info, retriever.collection) == []
-    path.unlink()
-    assert curated.load(info, retriever.collection) == []
-    assert curated.main(["--pack", str(tmp_path / "nothing")]) == 1
-    assert "there is no pack folder" in capsys.readouterr().err

@@ -14,6 +14,17 @@ from app.settings import Settings
 from app.shelf import Shelf
 from app.terminal import ProgressBar
 
+README = Path(__file__).resolve().parents[2] / "README.md"
+ENDPOINTS = {
+    "/search_text",
+    "/search_image",
+    "/compare",
+    "/views",
+    "/lens",
+    "/benchmark",
+    "/info",
+}
+
 
 @pytest.fixture(scope="module")
 def blocks(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> gr.Blocks:
@@ -29,11 +40,20 @@ def test_every_event_has_a_name_of_its_own(blocks: gr.Blocks) -> None:
     assert not [name for name in names if name.endswith("_1") and name != "show_example_1"]
 
 
-def test_the_documented_endpoints_are_public(blocks: gr.Blocks) -> None:
+def test_exactly_the_documented_endpoints_are_public(blocks: gr.Blocks) -> None:
     public = blocks.get_api_info()["named_endpoints"]
-    assert public.keys() >= {"/search_text", "/search_image", "/info", "/benchmark"}
-    for endpoint in public.values():
-        assert endpoint["description"]
+    assert public.keys() == ENDPOINTS
+    readme = README.read_text("utf-8")
+    for name, endpoint in public.items():
+        assert endpoint["description"], name
+        assert f"`{name}`" in readme
+        [reply] = endpoint["returns"]
+        assert reply["component"] == "Api", name  # plain JSON
+    functions = {f"/{fn.api_name}": fn.fn for fn in blocks.fns.values()}
+    for name in ENDPOINTS:
+        told = functions[name].__doc__ or ""
+        for parameter in public[name]["parameters"]:
+            assert f"{parameter['parameter_name']}:" in told, name
 
 
 @pytest.mark.parametrize("mcp", [True, False])

@@ -10,10 +10,11 @@ from PIL import Image
 
 from app.asking import Answer
 from app.tabs.search import panel
+from app.tabs.sharing import link
 from tests.app.conftest import HOSTILE
 
 _LAYER = panel.Layer(HOSTILE, HOSTILE, HOSTILE, Image.new("RGB", (4, 4)), won=True)
-_TILE = panel.Tile(Path("/t/a b.webp"), HOSTILE, 3, 0.25, 1, satisfies=True)
+_TILE = panel.Tile(7, Path("/t/a b.webp"), HOSTILE, 3, 0.25, 1, satisfies=True)
 
 
 class Page(HTMLParser):
@@ -38,8 +39,8 @@ class Page(HTMLParser):
     "piece",
     [
         panel.head(HOSTILE, [HOSTILE]),
-        panel.history([HOSTILE]),
-        panel.link(HOSTILE, HOSTILE),
+        panel.history({HOSTILE: HOSTILE}),
+        link(HOSTILE, HOSTILE, HOSTILE),
         panel.tiles([_TILE]),
         panel.layers({HOSTILE: [_LAYER], "b": [_LAYER]}, HOSTILE),
         panel.answer_line(Answer(HOSTILE, (HOSTILE,), [], reading=(HOSTILE,))),
@@ -58,7 +59,7 @@ def test_text_from_outside_stays_text(piece: str) -> None:
 
 
 def test_a_tile_says_rank_score_view_and_truth() -> None:
-    page = Page(panel.tiles([_TILE, panel.Tile(Path("/t/b.webp"), "a dog", 4, -0.125)]))
+    page = Page(panel.tiles([_TILE, panel.Tile(7, Path("/t/b.webp"), "a dog", 4, -0.125)]))
     names = [attributes["alt"] for tag, attributes in page.elements if tag == "img"]
     assert names == [
         f"3 · 0.250 · {HOSTILE}, view 2 won, satisfies the caption",
@@ -71,7 +72,7 @@ def test_a_tile_says_rank_score_view_and_truth() -> None:
 
 
 def test_a_sample_has_no_ranks() -> None:
-    page = Page(panel.tiles([panel.Tile(Path("/t/b.webp"), "a dog")]))
+    page = Page(panel.tiles([panel.Tile(7, Path("/t/b.webp"), "a dog")]))
     assert page.text == "a dog"
 
 
@@ -90,9 +91,9 @@ def test_the_chosen_map_is_the_checked_one() -> None:
 
 
 def test_a_link_that_cannot_be_is_no_button() -> None:
-    [_, (_, button), _] = Page(panel.link("", "why not")).elements
+    [_, (_, button), _] = Page(link("search", "", "why not")).elements
     assert "disabled" in button
     assert button["title"] == "why not"
-    [(_, holder), (_, button), _] = Page(panel.link("q=a&k=3", "")).elements
+    [(_, holder), (_, button), _] = Page(link("search", "q=a&k=3", "")).elements
     assert holder["data-link"] == "q=a&k=3"
     assert "disabled" not in button

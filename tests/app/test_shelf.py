@@ -107,3 +107,15 @@ def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path
     shelf = Shelf(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
     borrowed = shelf.get(shelf.load(str(bare)))
     assert len(borrowed.collection.pictures) == PICTURES
+
+
+def test_a_pack_of_region_features_is_refused(tiny_pack: Path, tmp_path: Path) -> None:
+    regions = variant(tiny_pack, tmp_path / "regions", 7)
+    manifest = json.loads((regions / "pack.json").read_text())
+    manifest["image_encoder"]["file"] = None
+    (regions / "pack.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"computed elsewhere, .* and reads no pictures"):
+        Shelf(Settings(str(regions), device="cpu"), tmp_path / "cache")
+    shelf = Shelf(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    with pytest.raises(ValueError, match="reads no pictures"):
+        shelf.load(str(regions))

@@ -10,8 +10,9 @@ import pytest
 from app.inside import look
 from app.lens import rank
 from app.retriever import Retriever
-from tests.app.conftest import PICTURES, Server
+from tests.app.conftest import PICTURES
 from tests.app.many import ADDED
+from tests.app.serving import Server
 
 IMAGE = 6
 

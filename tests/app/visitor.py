@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from tests.app.conftest import Server
+from tests.app.serving import Server
 
 WORDS = "#pv-words textarea, #pv-words input"
-SECONDS = 15_000
+SECONDS = 30_000  # in milliseconds; a busy machine takes long to load a page
+WIDTH, HEIGHT = 1280, 860  # of the page, unless a test is about its width
 
 
 @dataclass
 class Visitor:
-    """One browser session, and everything in it that should not have happened."""
+    """One browser session, and everything in it that should not have happened.
+
+    Attributes:
+        page: the tab of the browser.
+        home: the app's address.
+        complaints: errors, and requests to anywhere but `home`.
+    """
 
     page: Page
+    home: str
     complaints: list[str] = field(default_factory=list)
 
-    def listen(self, home: str) -> None:
-        """Notes errors, and requests to anywhere but `home`."""
+    def __post_init__(self) -> None:
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self._request(request, home))
+        self.page.on("request", self._request)
+
+    def enter(self, address: str = "", dark: bool = False) -> None:
+        """Loads the page; what was there before is gone, and the session is a new one."""
+        theme = "dark" if dark else "light"
+        self.page.goto(f"{self.home}/?__theme={theme}&{address}".rstrip("&"))
+        expect(self.page.locator("#pv-grid img").first).to_be_visible(timeout=SECONDS)
+
+    def resize(self, width: int, dark: bool = False) -> None:
+        """Makes the page so wide, and dark or light, without loading it again."""
+        self.page.set_viewport_size({"width": width, "height": HEIGHT})
+        self.page.emulate_media(color_scheme="dark" if dark else "light")
+        self.page.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
 
     def search(self, words: str) -> None:
         """Types a sentence and presses Enter."""
@@ -37,10 +59,22 @@ class Visitor:
         """Opens a tab, from the menu of those there is no room for if it is one of them."""
         tab = self.page.get_by_role("tab", name=name, exact=True)
         if tab.is_visible():
-            tab.click()
-            return
+            try:
+                tab.click(timeout=SECONDS / 10)
+                return
+            except PlaywrightTimeout:  # it has just moved into the menu
+                pass
         self.page.get_by_label("More tabs").click()
         self.page.locator(".overflow-dropdown button", has_text=name).click()
+
+    def choose_method(self, title: str) -> None:
+        """Chooses who answers a search, unless that is so already."""
+        box = self.page.locator("#pv-method input")
+        if not box.input_value().startswith(f"{title} ("):
+            box.click()
+            option = re.compile(f"^{re.escape(title)} \\(")
+            self.page.get_by_role("option", name=option).click()
+            expect(self.page.locator("#pv-answer")).to_contain_text(title, timeout=SECONDS)
 
     def hits(self) -> list[str]:
         """What the results are called, best first."""
@@ -51,16 +85,29 @@ class Visitor:
         self.page.locator("#pv-grid button").nth(place).click()
         expect(self.page.locator("#pv-map img")).to_be_visible(timeout=SECONDS)
 
+    def close(self) -> None:
+        """Closes the picture that was looked at, if there is one."""
+        button = self.page.get_by_role("button", name="Close", exact=True)
+        if button.is_visible():
+            button.click()
+            expect(self.page.locator("#pv-inspector")).to_contain_text("Choose a picture")
+
     def _console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.complaints.append(message.text)
 
-    def _request(self, request: Request, home: str) -> None:
-        if not request.url.startswith((home, "data:", "blob:")):
+    def _request(self, request: Request) -> None:
+        if not request.url.startswith((self.home, "data:", "blob:")):
             self.complaints.append(f"asked for {request.url}")
 
 
 Visit = Callable[..., Visitor]
+
+
+def arrive(browser: Browser, server: Server) -> Visitor:
+    """A visitor with nothing in the browser from before, who has yet to `enter`."""
+    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+    return Visitor(context.new_page(), server.url)
 
 
 @contextmanager
@@ -68,19 +115,47 @@ def visits(browser: Browser, server: Server) -> Iterator[Visit]:
     """Gives a function that opens the page; at the end, no visitor may have a complaint."""
     visitors: list[Visitor] = []
 
-    def open_page(width: int = 1280, dark: bool = False, address: str = "") -> Visitor:
-        context = browser.new_context(
-            viewport={"width": width, "height": 860}, color_scheme="dark" if dark else "light"
-        )
-        visitor = Visitor(context.new_page())
-        visitor.listen(server.url)
-        theme = "dark" if dark else "light"
-        visitor.page.goto(f"{server.url}/?__theme={theme}&{address}".rstrip("&"))
-        expect(visitor.page.locator("#pv-grid img").first).to_be_visible(timeout=SECONDS)
+    def open_page(width: int = WIDTH, dark: bool = False, address: str = "") -> Visitor:
+        visitor = arrive(browser, server)
         visitors.append(visitor)
+        visitor.resize(width, dark)
+        visitor.enter(address, dark)
         return visitor
 
     yield open_page
     for visitor in visitors:
         visitor.page.context.close()
     assert [complaint for visitor in visitors for complaint in visitor.complaints] == []
+
+
+@dataclass
+class Guests:
+    """Visitors who stay from test to test, one for each server: opening the page takes seconds.
+
+    What was done on a page before is still there, so a test says all that it depends on: the
+    sentence, the method, the tab.
+    """
+
+    browser: Browser
+    session: pytest.Session
+    _staying: dict[str, Visitor] = field(default_factory=dict)
+
+    @contextmanager
+    def at(self, server: Server) -> Iterator[Visitor]:
+        """The guest of a server, who leaves where a test fails: the next test finds a fresh one."""
+        if server.url not in self._staying:
+            self._staying[server.url] = arrive(self.browser, server)
+            self._staying[server.url].enter()
+        visitor, before = self._staying[server.url], self.session.testsfailed
+        visitor.resize(WIDTH)
+        yield visitor
+        if self.session.testsfailed > before or visitor.complaints:
+            del self._staying[server.url]
+            visitor.page.context.close()
+        assert not visitor.complaints, visitor.complaints
+
+    def leave(self) -> None:
+        """Closes what is open: an open page keeps the browser and the app busy."""
+        for visitor in self._staying.values():
+            visitor.page.context.close()
+        self._staying.clear()

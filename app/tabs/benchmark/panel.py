@@ -212,8 +212,9 @@ def _sources(rows: Iterable[Row]) -> str:
     for facts, titles in sources.items():
         about = dict(facts)
         whose = f"{text(', '.join(titles))}: " if len(sources) > 1 else ""
+        seed = "unknown" if about["seed"] is None else about["seed"]
         shown.append(
-            f"<li>{whose}{text(about['split'])} split, training seed {text(about['seed'])}, "
+            f"<li>{whose}{text(about['split'])} split, training seed {text(seed)}, "
             f"{text(about['hardware'])}<code>{text(about['command'])}</code></li>"
         )
     if not shown:

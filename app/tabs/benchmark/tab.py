@@ -25,6 +25,7 @@ from app.retriever import Retriever
 from app.session import Session
 from app.speed import Speed
 from app.tabs.benchmark import panel
+from app.tabs.events import on_refresh
 
 ALL = ""
 _SORT = (Path(__file__).parent / "table.js").read_text("utf-8")
@@ -79,28 +80,16 @@ class BenchmarkTab:
     def _connect(self) -> None:
         pack = self._session.pack
         shown = [self._results, self._plot, self._ablations, self._message]
-        for trigger, name in (
-            (self._session.blocks.load, "open"),
-            (self._tab.select, "select"),
-            (pack.change, "swap"),
-        ):
-            trigger(
-                self.refresh,
-                [pack, self._measured],
-                [*shown, self._time],
-                api_name=f"benchmark_{name}",
-                api_visibility="undocumented",
-                show_progress="hidden",
-            )
-        for trigger, name in ((self._session.blocks.load, "open"), (pack.change, "swap")):
-            trigger(
-                self.invite,
-                pack,
-                [self._method, self._go, self._status],
-                api_name=f"benchmark_run_{name}",
-                api_visibility="undocumented",
-                show_progress="hidden",
-            )
+        opened, swapped = (self._session.blocks.load, "open"), (pack.change, "swap")
+        on_refresh(
+            [opened, (self._tab.select, "select"), swapped],
+            self.refresh,
+            [pack, self._measured],
+            [*shown, self._time],
+            "benchmark",
+        )
+        offered = [self._method, self._go, self._status]
+        on_refresh([opened, swapped], self.invite, [pack], offered, "benchmark_run")
         self._time.click(
             self.measure,
             pack,

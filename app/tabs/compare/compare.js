@@ -84,7 +84,7 @@ const open = (id) => {
   const ask = make("button", "Compare with this picture", foot);
   ask.addEventListener("click", () => {
     box.close();
-    trigger("select", { index: Number(id), value: null });
+    choose(Number(id));
   });
   const close = make("button", "Close", foot);
   close.addEventListener("click", () => box.close());

@@ -1,22 +1,20 @@
 """A comparison drawn as one clean sheet, for a talk or a paper: columns, ranks, frames, matrices.
 
-Drawn with Pillow and the font that comes with it, so that it looks the same on every machine. What
-that font has no letter for is written with the nearest letters it has.
+Drawn with Pillow and the font that comes with it, so that it looks the same on every machine; for
+words in other letters than Latin ones, see `letters`.
 """
 
 from __future__ import annotations
 
 import io
 import textwrap
-import unicodedata
-from bisect import bisect
 from collections.abc import Sequence
-from functools import cache
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from app.comparison import Column, Comparison, Place
 from app.pictures import PictureError, open_picture
+from app.tabs.compare.letters import cut, fitted
 from app.tabs.compare.shown import Sheet
 
 INK, GREY, PALE, RIGHT, WHITE = "#0f172a", "#64748b", "#e2e8f0", "#0f766e", "#ffffff"
@@ -25,13 +23,6 @@ FRAME = 7
 _FOOT, _HEAD, _LINE = 34, 168, 24
 _CELL, _NAMES = 58, 200
 _PAPER_LINE = 22  # letters
-_SPELLED = {
-    "∞": "-infinity",
-    "\N{EN DASH}": "-",
-    "\N{EM DASH}": "-",
-    "\N{MINUS SIGN}": "-",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
-}
 
 
 def draw(sheet: Sheet) -> bytes:
@@ -65,36 +56,6 @@ def tile_box(column: int, rank: int) -> tuple[int, int, int, int]:
     return left, top, left + TILE, top + TILE
 
 
-def spelled(words: str) -> str:
-    """Words in letters that the font has.
-
-    >>> spelled("VSE∞, café")
-    'VSE-infinity, cafe'
-    """
-    return "".join(_letter(letter) for letter in words)
-
-
-@cache
-def _letter(letter: str) -> str:
-    if letter in _SPELLED:
-        return _SPELLED[letter]
-    if _has(letter):
-        return letter
-    plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
-    return plain if plain.isprintable() and plain else "?"
-
-
-def _has(letter: str) -> bool:
-    """Whether the font draws anything but its sign for letters it lacks."""
-    font = _font(24)
-    return letter.isascii() or bytes(font.getmask(letter)) != bytes(font.getmask("\uffff"))
-
-
-@cache
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
-
-
 def _depth(comparison: Comparison) -> int:
     return max(len(column.places) for column in comparison.columns)
 
@@ -120,12 +81,12 @@ def _draw_title(image: Image.Image, pen: ImageDraw.ImageDraw, sheet: Sheet) -> N
         image.paste(small, (left, MARGIN))
         left += 120
     asked = comparison.query if sheet.picture is None else f"Pictures like {comparison.query}"
-    _write(pen, (left, MARGIN), _cut(asked, 38, image.width - left - MARGIN), 38, INK)
+    _write(pen, (left, MARGIN), cut(asked, 38, image.width - left - MARGIN), 38, INK)
     facts = [f"{comparison.pictures:,} pictures of {sheet.gallery}"]
     if comparison.truth is not None:
         count = len(comparison.truth.ids)
         facts.append(f"{count} known to be right, framed" if count > 1 else "the right one framed")
-    said = _cut("; ".join(facts), 22, image.width - left - MARGIN)
+    said = cut("; ".join(facts), 22, image.width - left - MARGIN)
     _write(pen, (left, MARGIN + 58), said, 22, GREY)
 
 
@@ -133,13 +94,12 @@ def _draw_head(pen: ImageDraw.ImageDraw, column: Column, c: int) -> None:
     left, top, right, _ = tile_box(c, 1)
     top -= _HEAD
     pen.line([(left, top), (right, top)], INK, 3)
-    title = spelled(f"{c + 1}  {column.title}")
-    fitting = [size for size in (26, 23, 20, 18) if _font(size).getlength(title) <= TILE]
-    size = fitting[0] if fitting else 18
-    _write(pen, (left, top + 10), _cut(title, size, TILE), size, INK)
+    title = f"{c + 1}  {column.title}"
+    size = next((size for size in (26, 23, 20) if _length(title, size) <= TILE), 18)
+    _write(pen, (left, top + 10), cut(title, size, TILE), size, INK)
     paper = textwrap.wrap(column.paper or "averaged scores", _PAPER_LINE)
     for line, part in enumerate(paper[:2]):
-        _write(pen, (left, top + 42 + line * 18), _cut(part, 15, TILE), 15, GREY)
+        _write(pen, (left, top + 42 + line * 18), cut(part, 15, TILE), 15, GREY)
     facts = []
     if column.best_true_rank is not None:
         facts.append(f"first right: rank {column.best_true_rank:,}")
@@ -147,7 +107,7 @@ def _draw_head(pen: ImageDraw.ImageDraw, column: Column, c: int) -> None:
         facts.append(f"R-precision {100 * column.r_precision:.0f} %")
     facts.append(f"{column.ms:.1f} ms")
     for line, fact in enumerate(facts):
-        _write(pen, (left, top + 86 + line * _LINE), _cut(fact, 18, TILE), 18, INK)
+        _write(pen, (left, top + 86 + line * _LINE), cut(fact, 18, TILE), 18, INK)
 
 
 def _draw_tile(
@@ -228,7 +188,7 @@ def _draw_matrix(
     for i, name in enumerate(names):
         line = y + 56 + (i + 1) * step
         pen.line([(x, line - step // 2), (x + _NAMES + len(names) * _CELL, line - step // 2)], PALE)
-        said = _cut(f"{i + 1}  {name}", 18, _NAMES - 8)
+        said = cut(f"{i + 1}  {name}", 18, _NAMES - 8)
         _write(pen, (x, line), said, 18, INK, anchor="lm")
         for j, value in enumerate(cells[i]):
             middle = (x + _NAMES + j * _CELL + _CELL // 2, line)
@@ -244,16 +204,11 @@ def _write(
     colour: str,
     anchor: str = "la",
 ) -> None:
-    pen.text(at, spelled(words), colour, _font(size), anchor)
+    written, font = fitted(words, size)
+    pen.text(at, written, colour, font, anchor)
 
 
-def _cut(words: str, size: int, width: int) -> str:
-    """As much of the words as fits a width in pixels."""
-    shown = spelled(" ".join(words.split()))
-    font = _font(size)
-    if font.getlength(shown) <= width:
-        return shown
-    # Each letter makes it longer, so the most that fits is found by halving.
-    fits = bisect(range(len(shown)), width, key=lambda n: int(font.getlength(f"{shown[:n]}...")))
-    shown = shown[: max(0, fits - 1)]
-    return f"{shown.rstrip()}..."
+def _length(words: str, size: int) -> float:
+    """How many pixels wide the words are."""
+    written, font = fitted(words, size)
+    return font.getlength(written)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.events import Dependency
 from PIL import Image
 
 from app import curated, panels
-from app.api.replies import MODEL_QUEUE
 from app.asking import Ask, examples
 from app.comparison import MAX_COLUMNS, Comparison
 from app.lineup import Lineup
@@ -24,6 +22,8 @@ from app.retriever import Retriever
 from app.session import Session
 from app.tabs.compare import files, panel
 from app.tabs.compare.shown import Sheet, Shown
+from app.tabs.events import Event, Handler, on_question, on_refresh
+from app.tabs.widgets import choosable, question_row
 
 _TRIES = 8
 _RANKS, _MOST_RANKS = 10, 50
@@ -58,7 +58,7 @@ class CompareTab:
                 kind: gr.Button(label, size="sm", min_width=80, scale=0, interactive=False)
                 for kind, label in files.KINDS.items()
             }
-        self._results = gr.HTML(js_on_load=panel.SCRIPT, elem_id="pv-cmp-results")
+        self._results, self._tile = choosable(panel.SCRIPT, "pv-cmp-results")
         self._file = gr.DownloadButton(visible="hidden", elem_id="pv-cmp-file")
         with gr.Accordion("What am I looking at?", open=False, elem_id="pv-cmp-about"):
             gr.HTML(panel.explanation())
@@ -70,21 +70,13 @@ class CompareTab:
         self._connect_rest()
 
     def _lay_out_question(self) -> None:
-        with gr.Row(elem_id="pv-cmp-question"):
-            self._words = gr.Textbox(
-                placeholder="One query for all: a caption, or 2: dog + beach - people",
-                label="What should the picture show?",
-                show_label=False,
-                container=False,
-                lines=1,
-                max_lines=1,
-                scale=6,
-                elem_id="pv-cmp-words",
-            )
-            self._go = gr.Button(
-                "Compare", variant="primary", scale=1, min_width=96, elem_id="pv-cmp-go"
-            )
-        self._tries = gr.HTML(js_on_load=panel.EXAMPLES_SCRIPT, elem_id="pv-cmp-tries")
+        self._words, self._go = question_row(
+            "pv-cmp",
+            "Compare",
+            "What should the picture show?",
+            "One query for all: a caption, or 2: dog + beach - people",
+        )
+        self._tries, self._try = choosable(panel.EXAMPLES_SCRIPT, "pv-cmp-tries")
         with gr.Row(elem_id="pv-cmp-choices"):
             self._columns = gr.Dropdown(
                 [],
@@ -128,8 +120,9 @@ class CompareTab:
         typed = [pack, self._words, *choice]
         self._on(self._words.submit, self.by_words, typed, "compare_words")
         self._on(self._go.click, self.by_words, typed, "compare_words_button")
-        self._on(self._tries.select, self.by_example, [pack, *choice], "compare_example")
-        self._on(self._results.select, self.by_tile, [pack, *choice], "compare_similar")
+        self._on(self._try.select, self.by_words, [pack, self._try, *choice], "compare_example")
+        tile = [pack, self._tile, *choice]
+        self._on(self._tile.select, self.by_number, tile, "compare_similar")
         # Unprocessed: gradio would open the picture itself, without our limits and our sentences.
         given = [pack, self._upload, *choice]
         self._on(
@@ -151,26 +144,15 @@ class CompareTab:
     def _connect_rest(self) -> None:
         pack = self._session.pack
         settings = [self._columns, self._note]
-        for event, name in (
-            (self._session.blocks.load, "open"),
-            (pack.change, "swap"),
-        ):
-            event(
-                self.refresh,
-                [pack, self._ranks],
-                [*self._outputs, *settings, self._tries],
-                api_name=f"compare_{name}",
-                api_visibility="undocumented",
-                show_progress="hidden",
-            )
-        self._tab.select(
-            self.offer,
-            [pack, self._columns],
-            settings,
-            api_name="compare_select",
-            api_visibility="undocumented",
-            show_progress="hidden",
+        on_refresh(
+            [(self._session.blocks.load, "open"), (pack.change, "swap")],
+            self.refresh,
+            [pack, self._ranks],
+            [*self._outputs, *settings, self._tries],
+            "compare",
         )
+        selected = [(self._tab.select, "select")]
+        on_refresh(selected, self.offer, [pack, self._columns], settings, "compare")
         for kind, button in self._downloads.items():
             made = button.click(
                 partial(self.download, kind),
@@ -185,8 +167,8 @@ class CompareTab:
 
     def _on(
         self,
-        event: Callable[..., Dependency],
-        handler: Callable[..., dict[Any, Any]],
+        event: Event,
+        handler: Handler,
         inputs: Sequence[gr.components.Component],
         name: str,
         *,
@@ -194,34 +176,12 @@ class CompareTab:
         also: Sequence[gr.components.Component] = (),
     ) -> None:
         """Connects a question to its answer."""
-        event(
-            handler,
-            list(inputs),
-            [*self._outputs, *also],
-            api_name=name,
-            api_visibility="undocumented",
-            concurrency_id=MODEL_QUEUE,
-            show_progress="minimal",
-            show_progress_on=[self._line],
-            trigger_mode="always_last",
-            preprocess=preprocess,
-        )
+        outputs = [*self._outputs, *also]
+        on_question(event, handler, inputs, outputs, name, line=self._line, preprocess=preprocess)
 
     def by_words(self, key: str, words: str, columns: list[str], ranks: int) -> dict[Any, Any]:
         """Compares by words, whether typed or an example."""
         return {self._words: words, **self.again(key, Ask("words", words=words), columns, ranks)}
-
-    def by_example(
-        self, key: str, columns: list[str], ranks: int, event: gr.SelectData
-    ) -> dict[Any, Any]:
-        """Compares by the example that was clicked."""
-        return self.by_words(key, str(event.value), columns, ranks)
-
-    def by_tile(
-        self, key: str, columns: list[str], ranks: int, event: gr.SelectData
-    ) -> dict[Any, Any]:
-        """Compares by the picture that was open."""
-        return self.by_number(key, int(event.index), columns, ranks)
 
     def by_any(self, key: str, columns: list[str], ranks: int) -> dict[Any, Any]:
         """Compares by any picture of the gallery."""

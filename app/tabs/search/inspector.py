@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import gradio as gr
 import numpy as np
 from PIL import Image
 
 from app import heatmaps, panels
-from app.api.replies import MODEL_QUEUE
+from app.links import LookLink
 from app.retriever import Retriever
 from app.session import Session
+from app.tabs.events import on_question, on_refresh
 from app.tabs.search import panel
+from app.tabs.sharing import note_tab
+from app.tabs.widgets import choosable
 
 PLAIN = "picture"
 _SIDE = 640  # pixels of the longer side as shown
@@ -33,6 +37,7 @@ class Subject:
         view: which view won, counted from 0; None where no single one did.
         terms: what the query asked for, term by term.
         won: for each method, the view that won for each of the terms.
+        words: what to look for in it; may be empty.
     """
 
     image_id: int
@@ -42,6 +47,7 @@ class Subject:
     view: int | None = None
     terms: tuple[str, ...] = ()
     won: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    words: str = ""
 
 
 class _Look(NamedTuple):
@@ -61,6 +67,7 @@ class Inspector:
 
     Attributes:
         subject: holds the `Subject`, or None.
+        head: tells which it is.
         more: the button that searches with the picture.
         outputs: the components that `show` and `clear` update.
     """
@@ -68,7 +75,7 @@ class Inspector:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.subject = gr.State(None)
-        self._head = gr.HTML(panels.invitation(), elem_id="pv-head", js_on_load=panel.HEAD_JS)
+        self.head = gr.HTML(panels.invitation(), elem_id="pv-head", js_on_load=panel.HEAD_JS)
         self._image = gr.Image(
             label="Attention over the picture",
             show_label=False,
@@ -77,31 +84,37 @@ class Inspector:
             buttons=["download", "fullscreen"],
             elem_id="pv-map",
         )
-        self._layers = gr.HTML(visible=False, elem_id="pv-layers", js_on_load=panel.LAYERS_JS)
+        self._layers, self._layer = choosable(panel.LAYERS_JS, "pv-layers", visible=False)
         self._legend = gr.HTML(visible=False)
         self._captions = gr.HTML(visible=False)
-        self.more = gr.Button("Search with this picture", size="sm", visible=False)
-        parts = [self._head, self._image, self._layers, self._legend, self._captions, self.more]
+        with gr.Row(visible=False, elem_id="pv-further") as self._further:
+            self._inside = gr.Button("Look inside", size="sm", min_width=120)
+            self.more = gr.Button("Search with this picture", size="sm", min_width=120)
+        parts = [self.head, self._image, self._layers, self._legend, self._captions, self._further]
         self.outputs = [self.subject, *parts]
-        self._layers.select(
+        self._connect()
+
+    def _connect(self) -> None:
+        on_question(
+            self._layer.select,
             self._switch,
-            [session.pack, self.subject],
+            [self._session.pack, self.subject, self._layer],
             [self._image, self._legend],
-            api_name="inspect_layer",
-            api_visibility="undocumented",
-            concurrency_id=MODEL_QUEUE,
-            show_progress="hidden",
-            trigger_mode="always_last",
+            "inspect_layer",
         )
-        self._head.shut(
-            self.clear,
-            None,
-            self.outputs,
-            api_name="inspect_close",
-            api_visibility="undocumented",
-            show_progress="hidden",
+        on_refresh(
+            [(self.head.shut, "close")], self.clear, [], self.outputs, "inspect", queue=False
+        )
+        [opened] = on_refresh(
+            [(self._inside.click, "inside")],
+            self._look_inside,
+            [self._session.pack, self.subject],
+            [self._session.look, self._session.tabs],
+            "inspect",
             queue=False,
         )
+        # Tabs that are opened by an update do not say that they were selected.
+        opened.then(None, js=note_tab("views"), api_visibility="private")
 
     def show(self, key: str, subject: Subject) -> dict[Any, Any]:
         """Updates that show a picture with the map of its winning view."""
@@ -113,30 +126,38 @@ class Inspector:
         small = panel.layers(_layers(retriever, subject, look, opened), look.value)
         return {
             self.subject: subject,
-            self._head: panel.head(picture.file, _facts(retriever, subject, look)),
+            self.head: panel.head(picture.file, _facts(retriever, subject, look)),
             self._image: _shown(retriever, look, opened),
             self._layers: gr.HTML(small, visible=True),
             self._legend: _legend(retriever, look),
             self._captions: gr.HTML(captions, visible=bool(captions)),
-            self.more: gr.Button(visible=True),
+            self._further: gr.Row(visible=True),
         }
 
     def clear(self) -> dict[Any, Any]:
         """Updates that ask to choose a picture."""
         hidden = gr.update(visible=False)
         rest = dict.fromkeys(self.outputs[2:], hidden)
-        return {self.subject: None, self._head: panels.invitation(), **rest}
+        return {self.subject: None, self.head: panels.invitation(), **rest}
 
     def complain(self, sentence: str) -> dict[Any, Any]:
         """Updates that say why a picture cannot be shown."""
-        return {**self.clear(), self._head: panels.problem(sentence)}
+        return {**self.clear(), self.head: panels.problem(sentence)}
 
-    def _switch(self, key: str, subject: Subject | None, event: gr.SelectData) -> dict[Any, Any]:
+    def _look_inside(self, key: str, subject: Subject | None) -> dict[Any, Any]:
+        """Goes to the Views tab with the picture, its method and what to look for in it."""
+        if subject is None:
+            return {self._session.look: gr.skip()}
+        methods = self._session.retriever(key).methods_of(subject.spec)
+        look = LookLink(subject.image_id, methods[0], subject.words, token=uuid4().hex)
+        return {self._session.look: look, self._session.tabs: gr.Tabs(selected="views")}
+
+    def _switch(self, key: str, subject: Subject | None, value: Any) -> dict[Any, Any]:
         if subject is None:
             return {self._image: gr.update(visible=False), self._legend: gr.update(visible=False)}
         try:
             retriever = self._session.retriever(key)
-            look = _look(retriever, subject, event.value)
+            look = _look(retriever, subject, value)
             opened = retriever.open(subject.image_id)
         except ValueError as error:
             raise gr.Error(panels.text(error)) from error

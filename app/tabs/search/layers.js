@@ -1,4 +1,5 @@
 // The small maps: choosing one shows it large.
 element.addEventListener("change", (event) => {
-  if (event.target.name === "pv-layer") trigger("select", { index: 0, value: event.target.value });
+  if (event.target.name !== "pv-layer") return;
+  choose(event.target.value);
 });

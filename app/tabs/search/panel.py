@@ -1,4 +1,4 @@
-"""The HTML of the Search tab: tiles, the way a question was read, small maps, history, links."""
+"""The HTML of the Search tab: tiles, the way a question was read, small maps, history."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from app.query import MINUS
 from models import Method
 
 # The scripts that make the pieces of HTML below work with mouse and keyboard.
-TILES_JS, LAYERS_JS, HEAD_JS, HISTORY_JS, LINK_JS = (
+TILES_JS, LAYERS_JS, HEAD_JS, HISTORY_JS = (
     (Path(__file__).parent / f"{name}.js").read_text("utf-8")
-    for name in ("tiles", "layers", "head", "history", "link")
+    for name in ("tiles", "layers", "head", "history")
 )
 _FEW = 4  # views whose small maps have room for "View 1"
 
@@ -29,6 +29,7 @@ class Tile:
     """One picture of the results.
 
     Attributes:
+        image_id: of the collection; what choosing it sends.
         thumbnail: a file that may be fetched.
         words: its caption or its name.
         rank: 1 for the best; 0 in a sample, which has no scores.
@@ -37,6 +38,7 @@ class Tile:
         satisfies: it is known to satisfy the question.
     """
 
+    image_id: int
     thumbnail: Path
     words: str
     rank: int = 0
@@ -131,32 +133,21 @@ def view_names(views: int, view: int) -> tuple[str, str]:
     return f"View {view + 1}", f"View {view + 1}" if views <= _FEW else str(view + 1)
 
 
-def history(titles: Sequence[str]) -> str:
-    """Earlier questions, to be asked again."""
+def history(titles: Mapping[str, str]) -> str:
+    """Earlier questions, to be asked again.
+
+    Args:
+        titles: what each question is called, by what choosing it sends.
+    """
     if not titles:
         return '<p class="pv-none">What you ask is listed here until you leave the page.</p>'
-    button = '<button type="button" class="pv-again" data-place="{}">{}</button>'
+    button = '<button type="button" class="pv-again" data-name="{}">{}</button>'
     rows = "".join(
-        f"<li>{button.format(place, text(title))}</li>" for place, title in enumerate(titles)
+        f"<li>{button.format(text(name), text(title))}</li>" for name, title in titles.items()
     )
     return (
         f'<ol class="pv-history">{rows}</ol>'
         '<button type="button" class="pv-forget">Clear the list</button>'
-    )
-
-
-def link(query: str, hint: str) -> str:
-    """The button that copies the page's address.
-
-    Args:
-        query: what the address holds of the question, from `app/links.py`.
-        hint: what the button copies, or why it cannot.
-    """
-    state = "" if query else " disabled"
-    return (
-        f'<span class="pv-link" data-link="{text(query)}"><button type="button" class="pv-copy" '
-        f'title="{text(hint)}"{state}>Copy link</button>'
-        '<span class="pv-sr" role="status"></span></span>'
     )
 
 
@@ -180,7 +171,8 @@ def _tile(place: int, tile: Tile) -> str:
     # Relative to the page, so that it also holds behind a proxy.
     address = f"gradio_api/file={quote(str(tile.thumbnail))}"
     return (
-        f'<button type="button" class="pv-tile" data-place="{place}" tabindex="{-min(place, 1)}">'
+        f'<button type="button" class="pv-tile" data-picture="{tile.image_id}" '
+        f'tabindex="{-min(place, 1)}">'
         f'<span class="pv-shot"><img src="{text(address)}" alt="{text(tile.name)}">{mark}</span>'
         f'<span class="pv-foot" aria-hidden="true">{rank}'
         f'<span class="pv-words">{text(tile.words)}</span></span></button>'

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from PIL import Image
 
 from app import filters, links, panels
 from app.api.replies import MODEL_QUEUE
 from app.asking import Answer, Ask, algebra_example, answer, examples
-from app.filters import Wanted
-from app.history import remember, title
+from app.history import identify, remember, title
 from app.links import Link
-from app.pictures import PictureError, open_picture
+from app.pictures import PictureError
 from app.retriever import Retriever
 from app.session import Session
+from app.tabs.events import on_question, on_refresh
 from app.tabs.search import panel
 from app.tabs.search.inspector import Inspector, Subject
+from app.tabs.search.question import (
+    Choices,
+    filter_drawer,
+    has_several_views,
+    looked_for,
+    method_choices,
+    preview,
+    wanted_of,
+)
+from app.tabs.sharing import ASK_FIRST, COPIES, link, share
+from app.tabs.widgets import choosable, question_row
 
 _CHIPS = 5
 _COUNT = 12
 _MOST = 60
 _FACTS = 4  # facts of a collection that can be filtered by
-_ENSEMBLES = 3
 _HEAVIEST = 3.0
-_PREVIEW = 480  # pixels of an uploaded picture's longer side as shown
-_COPIES = "Copies the page's address, which holds the question, the method and the filters"
-_ASK_FIRST = "Ask something first: the page's address then holds the question"
+_TAB = "search"
 _NO_LINK = {
     "upload": "A link cannot hold an uploaded picture.",
     "words": "This question is too long for a link.",
@@ -47,33 +54,6 @@ _SCROLL_TO_INSPECTOR = """() => {
 def build(session: Session, _: gr.Tab) -> None:
     """Lays out the tab and connects it."""
     SearchTab(session)
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What stands beside a question, in the order of `SearchTab._choices`.
-
-    Attributes:
-        method: a method or an ensemble.
-        count: how many pictures.
-        asked: the questions so far.
-        picture: the uploaded picture that is part of the next question, or a sample for none.
-        weight: of that picture.
-        values: what is wanted of each fact, in the order of `filters.offered`.
-    """
-
-    method: str
-    count: int
-    asked: tuple[Ask, ...]
-    picture: Ask
-    weight: float
-    values: tuple[list[str], ...]
-
-    @classmethod
-    def of(cls, given: Sequence[Any]) -> Choices:
-        """From the values of the widgets."""
-        method, count, asked, picture, weight, *values = given
-        return cls(method, count, tuple(asked), picture, weight, tuple(v or [] for v in values))
 
 
 class SearchTab:
@@ -105,21 +85,13 @@ class SearchTab:
         self._connect_rest()
 
     def _lay_out_question(self) -> None:
-        with gr.Row(elem_id="pv-question"):
-            self._words = gr.Textbox(
-                placeholder="Describe a picture, or combine: 2: dog + beach - people",
-                label="What should the picture show?",
-                show_label=False,
-                container=False,
-                lines=1,
-                max_lines=1,
-                scale=6,
-                autofocus=True,
-                elem_id="pv-words",
-            )
-            self._go = gr.Button(
-                "Search", variant="primary", scale=1, min_width=96, elem_id="pv-go"
-            )
+        self._words, self._go = question_row(
+            "pv",
+            "Search",
+            "What should the picture show?",
+            "Describe a picture, or combine: 2: dog + beach - people",
+            autofocus=True,
+        )
         with gr.Row(elem_id="pv-chips"):
             self._chips = [
                 gr.Button("…", size="sm", min_width=40, elem_classes="pv-chip")
@@ -159,20 +131,17 @@ class SearchTab:
                 )
             with gr.Accordion("Earlier questions", open=False, elem_id="pv-earlier") as drawer:
                 self._history_drawer = drawer
-                self._history = gr.HTML(panel.history([]), js_on_load=panel.HISTORY_JS)
+                drawn = panel.history({})
+                self._history, self._earlier = choosable(panel.HISTORY_JS, "pv-history", drawn)
             with gr.Accordion("What am I looking at?", open=False, elem_id="pv-about"):
                 self._about = gr.HTML()
 
     def _lay_out_answer(self) -> None:
-        with gr.Row(elem_id="pv-answer-row"):
+        with gr.Row(elem_classes="pv-answer-row"):
             self._line = gr.HTML(panels.line("One moment …"), elem_id="pv-answer")
-            self._link = gr.HTML(
-                panel.link("", _ASK_FIRST),
-                elem_id="pv-share",
-                js_on_load=panel.LINK_JS,
-            )
+            self._link = share(_TAB)
         self._captions = gr.HTML(visible=False)
-        self._grid = gr.HTML(elem_id="pv-grid", js_on_load=panel.TILES_JS)
+        self._grid, self._tile = choosable(panel.TILES_JS, "pv-grid")
 
     def _connect_questions(self) -> None:
         pack = self._session.pack
@@ -186,7 +155,7 @@ class SearchTab:
         self._on(self._upload.clear, self.without_upload, [self._words], "show_without_upload")
         more = self._inspector.more
         self._on(more.click, self.by_picture, [self._inspector.subject], "show_similar")
-        self._on(self._history.select, self.by_history, [], "show_earlier")
+        self._on(self._earlier.select, self.by_history, [self._earlier], "show_earlier")
         for event, name in (
             (self._method.input, "show_again"),
             (self._count.input, "show_again_count"),
@@ -194,14 +163,8 @@ class SearchTab:
         ):
             self._on(event, self.again, [self._ask], name)
         self._on(self._weight.input, self.reweigh, [self._ask], "show_again_weight")
-        self._history.forget(
-            self.forget,
-            None,
-            [self._asked, self._history, self._history_drawer],
-            api_name="forget_questions",
-            api_visibility="undocumented",
-            show_progress="hidden",
-        )
+        kept = [self._asked, self._history, self._history_drawer]
+        on_refresh([(self._history.forget, "questions")], self.forget, [], kept, "forget")
         self._session.blocks.load(
             self.open,
             pack,
@@ -213,24 +176,18 @@ class SearchTab:
         )
 
     def _connect_rest(self) -> None:
-        opened = self._grid.select(
+        looked = [self._session.pack, self._shown, self._tile]
+        opened = on_question(
+            self._tile.select,
             self.look,
-            [self._session.pack, self._shown],
+            looked,
             self._inspector.outputs,
-            api_name="inspect",
-            api_visibility="undocumented",
-            concurrency_id=MODEL_QUEUE,
-            show_progress="minimal",
+            "inspect",
+            line=self._inspector.head,
         )
         opened.then(None, js=_SCROLL_TO_INSPECTOR, api_visibility="private")
-        self._session.pack.change(
-            self.swap,
-            [self._session.pack, self._asked],
-            self._page,
-            api_name="search_swap",
-            api_visibility="undocumented",
-            show_progress="hidden",
-        )
+        swapped = [self._session.pack, self._asked]
+        on_refresh([(self._session.pack.change, "swap")], self.swap, swapped, self._page, "search")
 
     @property
     def _page(self) -> list[Any]:
@@ -243,16 +200,13 @@ class SearchTab:
         self, event: Any, handler: Any, inputs: Sequence[Any], name: str, preprocess: bool = True
     ) -> None:
         """Connects a question to its answer."""
-        event(
+        on_question(
+            event,
             handler,
             [self._session.pack, *inputs, *self._choices],
             self._outputs,
-            api_name=name,
-            api_visibility="undocumented",
-            concurrency_id=MODEL_QUEUE,
-            show_progress="minimal",
-            show_progress_on=[self._line],
-            trigger_mode="always_last",
+            name,
+            line=self._line,
             preprocess=preprocess,
         )
 
@@ -270,11 +224,11 @@ class SearchTab:
         """Answers an uploaded picture, and shows it as it was understood: upright, in RGB."""
         choices = Choices.of(given)
         picture = Ask("upload", path=(upload or {}).get("path") or "")
-        preview = _preview(picture)
+        shown = preview(picture)
         ask = replace(picture, words=words or "", weight=choices.weight)
         return {
-            self._upload: preview,
-            self._picture: Ask() if preview is None else picture,
+            self._upload: shown,
+            self._picture: Ask() if shown is None else picture,
             **self.answer(key, ask, choices),
         }
 
@@ -288,11 +242,10 @@ class SearchTab:
         ask = Ask() if subject is None else Ask("picture", image_id=subject.image_id)
         return {**self._question(ask), **self.answer(key, ask, Choices.of(given))}
 
-    def by_history(self, key: str, event: gr.SelectData, *given: Any) -> dict[Any, Any]:
+    def by_history(self, key: str, name: str, *given: Any) -> dict[Any, Any]:
         """Answers an earlier question again, as things are chosen now."""
         choices = Choices.of(given)
-        place = int(event.index)
-        ask = choices.asked[place] if 0 <= place < len(choices.asked) else Ask()
+        ask = next((ask for ask in choices.asked if identify(ask) == name), Ask())
         return {**self._question(ask), **self.answer(key, ask, choices)}
 
     def again(self, key: str, ask: Ask, *given: Any) -> dict[Any, Any]:
@@ -310,7 +263,7 @@ class SearchTab:
         """Answers any question; what goes wrong becomes a sentence above the results."""
         try:
             retriever = self._session.retriever(key)
-            wanted = _wanted(retriever, choices.values)
+            wanted = wanted_of(retriever, choices.values)
             answered = answer(retriever, ask, choices.method, choices.count, wanted)
         except ValueError as error:
             return {self._ask: ask, self._line: panels.problem(str(error))}
@@ -321,18 +274,21 @@ class SearchTab:
         return {
             self._ask: ask,
             self._line: panel.answer_line(answered),
-            self._link: panel.link(query, _COPIES if query else _NO_LINK.get(ask.kind, _ASK_FIRST)),
+            self._link: link(_TAB, query, COPIES if query else _NO_LINK.get(ask.kind, ASK_FIRST)),
             self._captions: gr.HTML(captions, visible=bool(captions)),
-            self._filter_drawer: _filter_drawer(wanted),
+            self._filter_drawer: filter_drawer(wanted),
             **self._list(remember(choices.asked, ask)),
-            **self._show(retriever, answered, choices.method),
+            **self._show(retriever, answered, choices.method, looked_for(ask)),
         }
 
-    def look(self, key: str, shown: list[Subject], event: gr.SelectData) -> dict[Any, Any]:
-        """Opens the picture that was clicked."""
+    def look(self, key: str, shown: list[Subject], image_id: Any) -> dict[Any, Any]:
+        """Opens the picture that was clicked, unless the results were replaced since."""
+        subject = next((one for one in shown if one.image_id == image_id), None)
+        if subject is None:
+            return self._inspector.clear()
         try:
-            return self._inspector.show(key, shown[int(event.index)])
-        except (ValueError, IndexError) as error:
+            return self._inspector.show(key, subject)
+        except ValueError as error:
             return self._inspector.complain(str(error))
 
     def forget(self) -> dict[Any, Any]:
@@ -362,12 +318,12 @@ class SearchTab:
             started[self._line] = sentences + started[self._line]
         return {
             **started,
-            self._method: gr.Dropdown(_methods(retriever, method), value=method),
+            self._method: gr.Dropdown(method_choices(retriever, method), value=method),
             self._count: count,
             self._about: panel.about(retriever.runtime.methods),
             **self._offer(retriever),
             **self._filters(facts, values),
-            self._filter_drawer: _filter_drawer(link.wanted, visible=bool(facts)),
+            self._filter_drawer: filter_drawer(link.wanted, visible=bool(facts)),
         }
 
     def _offer(self, retriever: Retriever) -> dict[Any, Any]:
@@ -394,7 +350,7 @@ class SearchTab:
         return {
             self._words: ask.words,
             self._picture: picture,
-            self._upload: _preview(picture),
+            self._upload: preview(picture),
             self._weight: ask.weight,
         }
 
@@ -403,11 +359,13 @@ class SearchTab:
         label = f"Earlier questions ({len(asked)})" if asked else "Earlier questions"
         return {
             self._asked: asked,
-            self._history: panel.history([title(ask) for ask in asked]),
+            self._history: panel.history({identify(ask): title(ask) for ask in asked}),
             self._history_drawer: gr.Accordion(label=label),
         }
 
-    def _show(self, retriever: Retriever, answered: Answer, method: str) -> dict[Any, Any]:
+    def _show(
+        self, retriever: Retriever, answered: Answer, method: str, words: str
+    ) -> dict[Any, Any]:
         """Fills the grid and closes what was open; pictures that are gone are left out."""
         found, shown = [], []
         for place, hit in enumerate(answered.hits):
@@ -417,51 +375,12 @@ class SearchTab:
                 continue
             views = {name: tuple(won[:, place].tolist()) for name, won in answered.winners.items()}
             picture = retriever.picture(hit.image_id)
-            words = picture.captions[0] if picture.captions else Path(picture.file).name
-            badge = hit.view if _has_views(retriever, method) else None
+            caption = picture.captions[0] if picture.captions else Path(picture.file).name
+            badge = hit.view if has_several_views(retriever, method) else None
             satisfies = hit.image_id in answered.satisfying
-            found.append(panel.Tile(path, words, hit.rank, hit.score, badge, satisfies))
-            shown.append(
-                Subject(hit.image_id, method, hit.rank, hit.score, hit.view, answered.terms, views)
+            found.append(
+                panel.Tile(hit.image_id, path, caption, hit.rank, hit.score, badge, satisfies)
             )
+            subject = Subject(hit.image_id, method, hit.rank, hit.score, hit.view)
+            shown.append(replace(subject, terms=answered.terms, won=views, words=words))
         return {self._grid: panel.tiles(found), self._shown: shown, **self._inspector.clear()}
-
-
-def _has_views(retriever: Retriever, spec: str) -> bool:
-    """Whether a picture has several views, of which one can win."""
-    names = retriever.methods_of(spec)
-    shape = retriever.index.images[names[0]].shape
-    return len(names) == 1 and shape is not None and shape[0] > 1
-
-
-def _methods(retriever: Retriever, chosen: str) -> list[tuple[str, str]]:
-    """What can be chosen as the method: (what is read, value)."""
-    single = [(f"{m.title} ({m.paper})", name) for name, m in retriever.runtime.methods.items()]
-    specs = dict.fromkeys(retriever.ensembles(_ENSEMBLES))
-    if chosen not in retriever.runtime.methods:
-        specs[chosen] = None
-    return single + [(f"{retriever.title_of(spec)} (ensemble)", spec) for spec in specs]
-
-
-def _filter_drawer(wanted: Wanted, visible: bool = True) -> gr.Accordion:
-    """The drawer's label, which tells of filters that are set even while it is closed."""
-    chosen = sum(map(len, wanted.values()))
-    return gr.Accordion(label=f"Filters ({chosen})" if chosen else "Filters", visible=visible)
-
-
-def _wanted(retriever: Retriever, values: Sequence[list[str]]) -> dict[str, list[str]]:
-    """Filters by the names of their facts."""
-    facts = zip(retriever.collection.facts, values, strict=False)
-    return {fact: chosen for fact, chosen in facts if chosen}
-
-
-def _preview(picture: Ask) -> Image.Image | None:
-    """An uploaded picture as shown; None where there is none that can be."""
-    if picture.kind != "upload":
-        return None
-    try:
-        shown = open_picture(Path(picture.path))
-    except PictureError:
-        return None  # the answer says why
-    shown.thumbnail((_PREVIEW, _PREVIEW))
-    return shown

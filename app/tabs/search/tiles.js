@@ -16,7 +16,7 @@ element.addEventListener("click", (event) => {
   if (!tile) return;
   for (const other of tiles()) other.toggleAttribute("aria-current", other === tile);
   focus(tile);
-  trigger("select", { index: Number(tile.dataset.place), value: null });
+  choose(Number(tile.dataset.picture));
 });
 
 element.addEventListener("keydown", (event) => {

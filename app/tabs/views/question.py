@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ class Chosen:
         key: of the pack it was chosen in; None before the first.
         image_id: of the collection, or None for an uploaded one.
         path: the uploaded file.
+        token: of the `LookLink` that was last followed.
     """
 
     key: str | None = None
     image_id: int | None = 0
     path: str = ""
+    token: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,12 @@ class Asked:
     def of(cls, given: Sequence[Any]) -> Asked:
         """From the values of the widgets."""
         key, chosen, words, method, knobs, lens = given
-        settings = noted(knobs, "settings")
-        settings = settings if isinstance(settings, dict) else {}
-        return cls(key, chosen, words, method, settings, noted(lens, "weights"))
+        return cls(key, chosen, words, method, knobs.get("settings", {}), lens.get("weights"))
 
-
-def noted(value: Any, name: str) -> Any:
-    """What a script noted in the value of such HTML, or None."""
-    return value.get(name) if isinstance(value, dict) else None
+    def at(self, image_id: int | None, path: str = "") -> Asked:
+        """The same of another picture, or of an uploaded one."""
+        chosen = replace(self.chosen, key=self.key, image_id=image_id, path=path)
+        return replace(self, chosen=chosen)
 
 
 def first_method(retriever: Retriever) -> str:

@@ -11,17 +11,22 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from app import panels
-from app.api.replies import MODEL_QUEUE
+from app import links, panels
 from app.collapse import Meters
 from app.inside import method_of
 from app.lens import rank
+from app.links import LookLink
 from app.pictures import PictureError, open_picture
 from app.retriever import Retriever
 from app.session import Session
+from app.tabs.events import on_question, on_refresh
+from app.tabs.sharing import COPIES, link, share
 from app.tabs.views import charts, lens_panel, meter_panel, panel, words_panel
-from app.tabs.views.question import Asked, Chosen, count_views, first_method, look_at, noted, sample
+from app.tabs.views.question import Asked, Chosen, count_views, first_method, look_at, sample
+from app.tabs.widgets import choosable, question_row
 
+_TAB = "views"
+_NO_LINK = "A link cannot hold an uploaded picture, nor a very long text"
 _CHIPS = 5  # captions of the picture
 _HITS = 12
 _PREVIEW = 320  # pixels of an uploaded picture's longer side as shown
@@ -43,8 +48,7 @@ _SCROLL_UP = """() => {
     const maps = document.getElementById("pv-v-maps");
     if (maps.getBoundingClientRect().top < 0) maps.scrollIntoView({behavior: "smooth"});
 }"""
-# Of HTML that a visitor changes: its value also holds what was changed, where every event finds the
-# latest. An event's own data would be that of the first of several events in a row.
+# Of HTML that a visitor changes: its value also holds what was changed.
 _TEMPLATE = "${value.html}"
 _EXPLAINED = (_HERE / "explained.md").read_text("utf-8")
 
@@ -73,33 +77,23 @@ class ViewsTab:
             self._session.pack, self._chosen, self._words, self._method, self._knobs, self._lens,
         ]  # fmt: skip
         self._answer = [
-            self._chosen, self._line, self._strip, self._number, *self._chips, self._maps,
-            self._read, self._panels, self._hits,
+            self._chosen, self._line, self._link, self._strip, self._number, *self._chips,
+            self._maps, self._read, self._panels, self._hits,
         ]  # fmt: skip
         self._connect_question()
         self._connect_rest()
 
     def _lay_out_question(self) -> None:
-        self._strip = _changeable("pv-v-pictures", _PICTURES_JS)
+        self._strip, self._strip_choice = choosable(_PICTURES_JS, "pv-v-pictures")
         with gr.Row(elem_id="pv-v-choices"):
             self._method = gr.Dropdown([], label="Method", min_width=220, elem_id="pv-v-method")
             self._number = gr.Number(
                 label="Picture number", precision=0, minimum=0, min_width=120, elem_id="pv-v-number"
             )
             self._random = gr.Button("Another picture", min_width=120, elem_id="pv-v-random")
-        with gr.Row(elem_id="pv-v-question"):
-            self._words = gr.Textbox(
-                placeholder="A sentence to look at beside the picture, or none",
-                label="Text",
-                show_label=False,
-                container=False,
-                max_lines=1,
-                scale=6,
-                elem_id="pv-v-words",
-            )
-            self._go = gr.Button(
-                "Look", variant="primary", scale=1, min_width=96, elem_id="pv-v-go"
-            )
+        self._words, self._go = question_row(
+            "pv-v", "Look", "Text", "A sentence to look at beside the picture, or none"
+        )
         with gr.Row(elem_id="pv-v-chips"):
             self._chips = [
                 gr.Button("…", size="sm", min_width=40, visible=False, elem_classes="pv-chip")
@@ -115,7 +109,9 @@ class ViewsTab:
             )
 
     def _lay_out_maps(self) -> None:
-        self._line = gr.HTML(panels.line("One moment …"), elem_id="pv-v-answer")
+        with gr.Row(elem_classes="pv-answer-row"):
+            self._line = gr.HTML(panels.line("One moment …"), elem_id="pv-v-answer")
+            self._link = share(_TAB)
         with gr.Column(elem_id="pv-v-maps"):
             with gr.Row(elem_id="pv-v-controls"):
                 self._mode = gr.Radio(
@@ -140,7 +136,7 @@ class ViewsTab:
     def _lay_out_lens(self) -> None:
         gr.HTML('<h3 class="pv-v-head">View lens</h3>')
         self._lens = _changeable("pv-v-lens", _LENS_JS)
-        self._hits = _changeable("pv-v-hits", _PICTURES_JS)
+        self._hits, self._hits_choice = choosable(_PICTURES_JS, "pv-v-hits")
 
     def _lay_out_meter(self) -> None:
         gr.HTML('<h3 class="pv-v-head">View collapse</h3>')
@@ -154,8 +150,10 @@ class ViewsTab:
             self._on(chip.click, self.by_caption, f"views_caption{i + 1}", [chip], [self._words])
         self._on(self._random.click, self.at_random, "views_random")
         self._on(self._number.input, self.by_number, "views_number", [self._number])
-        self._on(self._strip.choose, self.by_click, "views_choose", [self._strip])
-        chosen = self._on(self._hits.choose, self.by_click, "views_choose_hit", [self._hits])
+        self._on(self._strip_choice.select, self.by_number, "views_choose", [self._strip_choice])
+        chosen = self._on(
+            self._hits_choice.select, self.by_number, "views_choose_hit", [self._hits_choice]
+        )
         chosen.then(None, js=_SCROLL_UP, api_visibility="private")
         # Unprocessed: gradio would open the picture itself, without our limits and our sentences.
         self._on(
@@ -165,29 +163,22 @@ class ViewsTab:
         anew = [self._knobs, self._lens, self._meter, self._clock]
         self._on(self._method.input, self.by_method, "views_method", [], anew)
         anew += [self._words, self._method]
-        self._on(self._tab.select, self.open, "views_open", [], anew)
-        self._on(self._session.pack.change, self.open, "views_swap", [], anew)
-        self._session.blocks.load(
-            self.open_by_link,
-            self._asked,
-            [*self._answer, *anew],
-            api_name="views_link",
-            api_visibility="undocumented",
-            show_progress="hidden",
-        )
+        asked = [self._session.look, *self._asked]
+        for event, handler, name in (
+            (self._session.blocks.load, self.open_by_link, "views_link"),
+            (self._tab.select, self.open, "views_open"),
+            (self._session.look.change, self.open, "views_follow_link"),
+            (self._session.pack.change, self.open, "views_swap"),
+        ):
+            on_question(event, handler, asked, [*self._answer, *anew], name, line=self._line)
 
     def _connect_rest(self) -> None:
         turned = [self._panels, self._line]
         self._on(self._knobs.turn, self.turn, "views_turn", [], turned, alone=True)
         self._on(self._lens.weigh, self.weigh, "views_weigh", [], [self._hits], alone=True)
-        self._clock.tick(
-            self.follow,
-            [self._session.pack, self._method],
-            [self._meter, self._clock],
-            api_name="views_follow",
-            api_visibility="undocumented",
-            show_progress="hidden",
-        )
+        followed = [self._session.pack, self._method]
+        meter = [self._meter, self._clock]
+        on_refresh([(self._clock.tick, "follow")], self.follow, followed, meter, "views")
         for widget, change in (
             (self._mode, _SET_MODE),
             (self._opacity, _SET_OPACITY),
@@ -222,38 +213,56 @@ class ViewsTab:
         def answer(*given: Any) -> dict[Any, Any]:
             return handler(Asked.of(given[:count]), *given[count:])
 
-        return event(
+        return on_question(
+            event,
             answer,
             [*self._asked, *inputs],
             list(outputs) if alone else [*self._answer, *outputs],
-            api_name=name,
-            api_visibility="undocumented",
-            concurrency_id=MODEL_QUEUE,
-            show_progress="hidden" if alone else "minimal",
-            show_progress_on=None if alone else [self._line],
-            trigger_mode="always_last",
+            name,
+            line=None if alone else self._line,
             preprocess=preprocess,
         )
 
-    def open_by_link(self, request: gr.Request, *given: Any) -> dict[Any, Any]:
+    def open_by_link(
+        self, request: gr.Request, look: LookLink | None, *given: Any
+    ) -> dict[Any, Any]:
         """Fills the tab where the page's address names it, which selects it without a click."""
-        asked = Asked.of(given)
-        named = request.query_params.get("tab") == self._tab.id
-        return self.open(asked) if named else {self._chosen: asked.chosen}
+        if request.query_params.get("tab") != _TAB:
+            return {self._chosen: Asked.of(given).chosen}
+        return self.open(request, look, *given)
 
-    def open(self, asked: Asked) -> dict[Any, Any]:
-        """Fills the tab when it is first seen, and again for another pack."""
-        if asked.chosen.key == asked.key:
-            return {self._chosen: asked.chosen}
+    def open(self, request: gr.Request, look: LookLink | None, *given: Any) -> dict[Any, Any]:
+        """Fills the tab when it is first seen, for another pack, and as another tab asks.
+
+        Several events may ask for this at once, in any order; all do the same.
+        """
+        asked = Asked.of(given)
+        chosen = asked.chosen
         retriever = self._session.retriever(asked.key)
+        if look is not None and look.token != chosen.token:
+            chosen = replace(chosen, token=look.token)
+        elif chosen.key == asked.key:
+            return {self._chosen: chosen}
+        elif chosen.key is None:
+            look = links.read_look(request.query_params.multi_items(), retriever)
+        else:
+            look = LookLink()
+        image_id = look.image_id or 0
+        method = look.method or first_method(retriever)
+        words = look.words
+        if words is None:
+            captions = retriever.picture(image_id).captions
+            words = captions[0] if captions else asked.words
         methods = retriever.runtime.methods
         choices = [(f"{m.title} ({m.paper})", name) for name, m in methods.items()]
-        method, captions = first_method(retriever), retriever.picture(0).captions
-        words = captions[0] if captions else asked.words
+        asked = replace(asked, chosen=chosen, words=words, method=method).at(image_id)
+        opened = self.by_method(asked)
+        if look.problems:
+            opened[self._line] = "".join(map(panels.problem, look.problems)) + opened[self._line]
         return {
             self._words: words,
             self._method: gr.Dropdown(choices, value=method),
-            **self.by_method(replace(asked, chosen=Chosen(asked.key), words=words, method=method)),
+            **opened,
         }
 
     def by_method(self, asked: Asked) -> dict[Any, Any]:
@@ -263,11 +272,11 @@ class ViewsTab:
             method = method_of(retriever, asked.method)
         except ValueError as error:
             return self._complain(asked, error)
-        count = count_views(retriever, asked.method)
+        count, method_key = count_views(retriever, asked.method), f"{asked.key} {asked.method}"
         return {
             **self.show(replace(asked, settings={}, weights=None)),
             self._knobs: {"html": panel.knobs(method.knobs, {})},
-            self._lens: {"html": lens_panel.lens(f"{asked.key} {asked.method}", count)},
+            self._lens: {"html": lens_panel.lens(method_key, count)},
             **self.follow(asked.key, asked.method),
         }
 
@@ -275,22 +284,14 @@ class ViewsTab:
         """Looks at one of the picture's own captions."""
         return {self._words: caption, **self.show(replace(asked, words=caption))}
 
-    def by_number(self, asked: Asked, number: float | None) -> dict[Any, Any]:
-        """Looks at the picture of that number."""
-        image_id = -1 if number is None else int(number)
-        return self.show(replace(asked, chosen=Chosen(asked.key, image_id)))
-
-    def by_click(self, asked: Asked, clicked: Any) -> dict[Any, Any]:
-        """Looks at the picture that was clicked."""
-        image_id = noted(clicked, "image_id")
-        chosen = Chosen(asked.key, image_id if isinstance(image_id, int) else -1)
-        return self.show(replace(asked, chosen=chosen))
+    def by_number(self, asked: Asked, number: Any) -> dict[Any, Any]:
+        """Looks at the picture of that number, typed or clicked."""
+        return self.show(asked.at(int(number) if isinstance(number, int | float) else -1))
 
     def at_random(self, asked: Asked) -> dict[Any, Any]:
         """Looks at any picture."""
         pictures = self._session.retriever(asked.key).collection.pictures
-        chosen = Chosen(asked.key, random.randrange(len(pictures)))
-        return self.show(replace(asked, chosen=chosen))
+        return self.show(asked.at(random.randrange(len(pictures))))
 
     def by_upload(self, asked: Asked, upload: dict[str, Any] | None) -> dict[Any, Any]:
         """Looks at an uploaded picture, and shows it as it was understood: upright, in RGB."""
@@ -301,8 +302,7 @@ class ViewsTab:
             shown.thumbnail((_PREVIEW, _PREVIEW))
         except PictureError:
             shown = None  # `show` says why
-        chosen = Chosen(asked.key, None, path)
-        return {self._upload: shown, **self.show(replace(asked, chosen=chosen))}
+        return {self._upload: shown, **self.show(asked.at(None, path))}
 
     def show(self, asked: Asked) -> dict[Any, Any]:
         """Looks; what goes wrong becomes a sentence above the maps."""
@@ -315,11 +315,13 @@ class ViewsTab:
         method, chosen = retriever.runtime.methods[asked.method], asked.chosen
         score = "" if seen.score is None else f"score {seen.score:.3f}"
         winner = panel.winner(seen, method)
+        query = links.write_look(chosen.image_id, asked.method, asked.words)
         captions = () if chosen.image_id is None else retriever.picture(chosen.image_id).captions
         return {
             self._chosen: chosen,
             self._line: panels.line(shown.name, method.title, score, winner, remark),
-            self._strip: {"html": panel.strip(retriever, sample(retriever), chosen.image_id)},
+            self._link: link(_TAB, query, COPIES if query else _NO_LINK),
+            self._strip: panel.strip(retriever, sample(retriever), chosen.image_id),
             self._number: chosen.image_id,
             **self._captions(captions),
             self._maps: panel.maps(seen, method, shown),
@@ -341,7 +343,7 @@ class ViewsTab:
         try:
             return self._rank(self._session.retriever(asked.key), asked)
         except ValueError as error:
-            return {self._hits: {"html": panels.problem(str(error))}}
+            return {self._hits: panels.problem(str(error))}
 
     def follow(self, key: str, method: str) -> dict[Any, Any]:
         """Shows how far the view-collapse meter is."""
@@ -361,16 +363,16 @@ class ViewsTab:
         """Updates of the ranking through the lens."""
         if not asked.words.strip():
             sentence = "Type a sentence above, and the pictures it finds are ranked here."
-            return {self._hits: {"html": panel.note(sentence)}}
+            return {self._hits: panel.note(sentence)}
         count = count_views(retriever, asked.method)
         try:
             query = retriever.text_query(asked.words, asked.method)
             weights = [1.0] * count if asked.weights is None else asked.weights
             found = rank(retriever, query, asked.method, weights, _HITS)
         except ValueError as error:
-            return {self._hits: {"html": panels.problem(str(error))}}
+            return {self._hits: panels.problem(str(error))}
         drawn = lens_panel.ranking(retriever, found, asked.chosen.image_id, count)
-        return {self._hits: {"html": drawn}}
+        return {self._hits: drawn}
 
     def _captions(self, captions: Sequence[str]) -> dict[Any, Any]:
         """Updates of the buttons that hold the picture's own captions."""

@@ -1,0 +1,130 @@
+"""The app as visitors get it: `python app/main.py` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client, handle_file
+
+MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
+
+
+@dataclass(frozen=True)
+class Server:
+    """The app, running as `python app/main.py`.
+
+    Attributes:
+        url: its address.
+        log: what it printed.
+        effort: seconds that it computed before its first page came; on an idle machine the page
+            takes no longer, and on a busy one this does not grow.
+    """
+
+    url: str
+    log: Path
+    effort: float
+
+    @cached_property
+    def _client(self) -> Client:
+        return Client(self.url, verbose=False)
+
+    def ask(self, endpoint: str, *values: Any) -> dict[str, Any]:
+        """What a named endpoint answers."""
+        return self._client.predict(*values, api_name=f"/{endpoint}")
+
+    def ask_picture(self, path: Path, method: str = "vsepp", k: int = 3) -> dict[str, Any]:
+        """What /search_image answers about a file of ours."""
+        return self.ask("search_image", handle_file(path), method, k)
+
+    def ready(self) -> dict[str, Any]:
+        """What /info says once everything is searchable."""
+        deadline = time.monotonic() + 120
+        while (info := self.ask("info"))["gallery"]["state"] not in ("ready", "failed"):
+            assert time.monotonic() < deadline, info["gallery"]
+            time.sleep(0.3)
+        return info
+
+
+Serve = Callable[..., Server]
+
+
+@contextmanager
+def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
+    """Gives a function that starts the app with arguments and waits until all is searchable."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str | Path) -> Server:
+        folder = new_folder()
+        port = _free_port()
+        command = [sys.executable, MAIN, "--port", port, "--device", "cpu", *arguments]
+        environment = {
+            **os.environ,
+            "POLYVIEW_CACHE": str(folder / "cache"),
+            "GRADIO_TEMP_DIR": str(folder / "gradio"),
+            "HF_HUB_OFFLINE": "1",
+        }
+        log = folder / "log.txt"
+        started = time.monotonic()
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=folder,
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        running.append(process)
+        url = f"http://127.0.0.1:{port}"
+        _await_page(url, process, log)
+        server = Server(url, log, _effort(process.pid, started))
+        server.ready()
+        return server
+
+    try:
+        yield start
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait(20)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await_page(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the app ended:\n{log.read_text()}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as page:
+                assert page.status == 200
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.2)
+    pytest.fail(f"no page within 90 s:\n{log.read_text()}")
+
+
+def _effort(process: int, started: float) -> float:
+    """Seconds that a process has computed so far, in all its threads together."""
+    stat = Path(f"/proc/{process}/stat")
+    if not stat.is_file():  # not Linux: what passed on the clock is the most it can have computed
+        return time.monotonic() - started
+    user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
