@@ -52,15 +52,18 @@ def results(page: Page) -> None:
 
 
 def compare(page: Page) -> None:
-    """One question through several methods, side by side."""
-    _type(page, "#pv-cmp-words", WORDS)
-    page.locator("#pv-cmp-line").get_by_text(WORDS).wait_for()
+    """One of the examples through several methods, side by side."""
+    page.locator(".pv-cmp-try", has_text=f"Only {METHOD}").click()
+    page.locator(".pv-cmp-mark").first.wait_for()
     page.locator("#pv-cmp-results img").first.wait_for()
 
 
 def views(page: Page) -> None:
     """The maps of every view of a picture."""
-    page.locator("#pv-v-grid img").first.wait_for()
+    page.locator("#pv-v-method input").click()
+    page.get_by_role("option", name=METHOD).locator("visible=true").click()
+    page.locator("#pv-v-answer").get_by_text(METHOD).wait_for()
+    page.locator(".pv-v-view").nth(16).wait_for()
 
 
 def benchmark(page: Page) -> None:
