@@ -3,6 +3,7 @@
 `ablations/<pack folder>/<any name>.json`, written by `python -m training.ablate`:
 
     {"name": "mvam-views", "title": "MVAM: number of view codes", "paper": "...", "found": "...",
+     "here": "...",
      "command": "python -m training.ablate ...", "hardware": "2 CPU cores", "seeds": [0, 1],
      "columns": ["views", "rsum"], "rows": [["1", 450.1], ["16", 496.3]], "note": "..."}
 """
@@ -29,6 +30,7 @@ class Ablation:
         title: for people.
         paper: what is varied, and where the paper reports it.
         found: what the paper found.
+        here: what came out here, or empty.
         command: reproduces the rows.
         hardware: what they were measured on.
         seeds: of the training runs.
@@ -41,6 +43,7 @@ class Ablation:
     title: str
     paper: str
     found: str
+    here: str
     command: str
     hardware: str
     seeds: tuple[int, ...]
@@ -84,6 +87,7 @@ def read(path: Path) -> Ablation:
         title=fields.text("title"),
         paper=fields.text("paper"),
         found=fields.text("found"),
+        here=fields.text("here") if values.get("here") else "",
         command=fields.text("command"),
         hardware=fields.text("hardware"),
         seeds=_seeds(fields),

@@ -213,7 +213,7 @@ def _overlap(
     for start in range(0, len(sample), _MAPS_AT_ONCE):
         tell(f"comparing maps: {start} of {len(sample)} pictures")
         pictures = [retriever.picture(i) for i in sample[start : start + _MAPS_AT_ONCE]]
-        found, _ = retriever.index.encoder.features(pictures)
+        found, _ = retriever.index.encoder.features(pictures, name)
         if not found:
             continue
         features = torch.stack(list(found.values()))  # (B, N, d)

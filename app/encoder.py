@@ -54,7 +54,13 @@ class Encoder:
         place = hashlib.sha256(str(collection.folder).encode()).hexdigest()
         root = cache / "encoded" / f"{runtime.info.checksum[:16]}-{place[:16]}"
         self._runtime = runtime
-        self._features = Store(root / "features")
+        self._readers = {runtime.image_encoder_of(name): name for name in runtime.methods}
+        self._features = {
+            file: Store(
+                root / ("features" if file == runtime.info.image_encoder.file else str(file))
+            )
+            for file in self._readers
+        }
         self._images = {name: Store(root / f"images-{name}") for name in runtime.methods}
         self._captions = {name: Store(root / f"captions-{name}") for name in runtime.methods}
 
@@ -63,25 +69,46 @@ class Encoder:
         keys, refused = _keys(pictures)
         stored = {name: store.load(keys) for name, store in self._images.items()}
         missing = [key for key in keys if any(key not in found for found in stored.values())]
-        features, damaged = self.features([keys[key] for key in missing])
+        read, damaged = self._read([keys[key] for key in missing], list(self._readers))
         refused += damaged
-        if features:
+        for file, features in read.items():
+            if not features:
+                continue
             rows = torch.stack(list(features.values()))  # (B, N, d)
             for name, found in stored.items():
-                views = self._runtime.image_views(rows, name).embeddings.cpu()  # (B, V, D)
-                self._images[name].save(list(features), views)
-                found.update(zip(features, views, strict=True))
+                if self._runtime.image_encoder_of(name) == file:
+                    views = self._runtime.image_views(rows, name).embeddings.cpu()  # (B, V, D)
+                    self._images[name].save(list(features), views)
+                    found.update(zip(features, views, strict=True))
         kept = [key for key in keys if all(key in found for found in stored.values())]
         views_by_method = {
             name: Views(stack(found, kept)) for name, found in stored.items() if kept
         }
         return Encoded([keys[key] for key in kept], views_by_method, refused)
 
-    def features(self, pictures: Sequence[Picture]) -> tuple[dict[str, Tensor], list[Refusal]]:
-        """Features (N, d) by picture key, from the cache or the files, and what was refused."""
+    def features(
+        self, pictures: Sequence[Picture], method: str
+    ) -> tuple[dict[str, Tensor], list[Refusal]]:
+        """What a method reads of pictures, and which were refused.
+
+        Args:
+            pictures: of the collection.
+            method: its image encoder gives the features.
+
+        Returns:
+            Features (N, d) by picture key, from the cache or the files; and the refused.
+        """
+        file = self._runtime.image_encoder_of(method)
+        read, refused = self._read(pictures, [file])
+        return read[file], refused
+
+    def _read(
+        self, pictures: Sequence[Picture], encoders: Sequence[str | None]
+    ) -> tuple[dict[str | None, dict[str, Tensor]], list[Refusal]]:
+        """Features by encoder and picture key; each picture is opened once for all encoders."""
         keys, refused = _keys(pictures)
-        found = self._features.load(keys)
-        missing = [key for key in keys if key not in found]
+        found = {file: self._features[file].load(keys) for file in encoders}
+        missing = [key for key in keys if any(key not in part for part in found.values())]
         with ThreadPoolExecutor(_DECODERS) as pool:
             opened = list(pool.map(self._open, [keys[key] for key in missing]))
         squares = {}
@@ -90,11 +117,16 @@ class Encoder:
                 refused.append(result)
             else:
                 squares[key] = result
-        if squares:
-            fresh = self._runtime.image_features(list(squares.values())).cpu()  # (B, N, d)
-            self._features.save(list(squares), fresh)
-            found.update(zip(squares, fresh, strict=True))
-        return {key: found[key] for key in keys if key in found}, refused
+        for file, part in found.items():
+            new = [key for key in squares if key not in part]
+            if new:
+                opened_now, name = [squares[key] for key in new], self._readers[file]
+                fresh = self._runtime.square_features(opened_now, name).cpu()  # (B, N, d)
+                self._features[file].save(new, fresh)
+                part.update(zip(new, fresh, strict=True))
+        return {
+            file: {key: part[key] for key in keys if key in part} for file, part in found.items()
+        }, refused
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Views:
         """A method's views of sentences."""
@@ -110,7 +142,7 @@ class Encoder:
     def prune(self, pictures: Sequence[Picture]) -> None:
         """Forgets what is kept of files that have changed or are gone."""
         keys, _ = _keys(pictures)
-        for store in (self._features, *self._images.values()):
+        for store in (*self._features.values(), *self._images.values()):
             store.prune(keys)
 
     def _open(self, picture: Picture) -> Image.Image | Refusal:

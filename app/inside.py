@@ -74,7 +74,7 @@ def look(
     """
     method = method_of(retriever, name)
     runtime = retriever.runtime
-    images = runtime.image_views(features_of(retriever, picture), name, attention=True)
+    images = runtime.image_views(features_of(retriever, picture, name), name, attention=True)
     maps = None
     if images.attention is not None:
         maps = runtime.on_grid(images.attention[0]).float().cpu().numpy()
@@ -113,15 +113,15 @@ def method_of(retriever: Retriever, name: str) -> Method:
     return retriever.runtime.methods[names[0]]
 
 
-def features_of(retriever: Retriever, picture: int | Image.Image) -> Tensor:
-    """The encoder's features (1, N, d) of a picture.
+def features_of(retriever: Retriever, picture: int | Image.Image, name: str) -> Tensor:
+    """The features (1, N, d) of a picture that a method reads.
 
     Raises:
         ValueError: there is no such picture, or its file cannot be used.
     """
     if not isinstance(picture, int):
-        return retriever.runtime.image_features([picture])
-    found, refused = retriever.index.encoder.features([retriever.picture(picture)])
+        return retriever.runtime.image_features([picture], name)
+    found, refused = retriever.index.encoder.features([retriever.picture(picture)], name)
     if refused:
         raise ValueError(refused[0].reason)
     return next(iter(found.values()))[None]

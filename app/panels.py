@@ -25,6 +25,12 @@ _METRICS = {
     "rprecision": "R-precision",
     "map_at_r": "mAP@R",
 }
+_OF_BOTH = {
+    "rsum": ("rsum", ""),
+    "pointing": ("the winning view points at a mentioned object for", " % of captions"),
+    "pointing_chance": ("by chance for", " %"),
+    "view_cosine": ("mean cosine between the views of a picture", ""),
+}
 _MARK = (
     '<svg viewBox="0 0 32 32" width="30" height="30" aria-hidden="true">'
     '<rect x="2" y="9" width="15" height="15" rx="4" fill="#0f766e"/>'
@@ -71,7 +77,8 @@ def line(main: str, *details: str) -> str:
 def problem(sentence: str) -> str:
     """A sentence about what went wrong and how to mend it."""
     first = sentence.split(maxsplit=1)[0] if sentence.strip() else ""
-    shown = sentence if "." in first else sentence[:1].upper() + sentence[1:]  # not a file's name
+    named = "." in first or "/" in first  # a file's name, or a repository's
+    shown = sentence if named else sentence[:1].upper() + sentence[1:]
     return f'<p class="pv-problem" role="alert">{text(shown)}</p>'
 
 
@@ -221,9 +228,9 @@ def _metric_table(values: dict[str, float]) -> str:
         for title, row in rows.items()
     )
     both = ", ".join(
-        f"{text(key)} {_reached(value)}"
-        for key, value in values.items()
-        if not key.startswith(tuple(_DIRECTIONS))
+        f"{title} {_reached(values[key], key)}{unit}"
+        for key, (title, unit) in _OF_BOTH.items()
+        if key in values
     )
     return (
         '<div class="pv-scroll"><table class="pv-numbers">'
@@ -235,7 +242,9 @@ def _metric_table(values: dict[str, float]) -> str:
 def _reached(value: float | None, key: str = "") -> str:
     if value is None:
         return ""
-    return f"{value:.2%}".replace("%", " %") if key == "nmr" else f"{value:.1f}"
+    if key == "nmr":
+        return f"{value:.2%}".replace("%", " %")
+    return f"{value:.3f}" if key == "view_cosine" else f"{value:.1f}"
 
 
 def _short(value: Any) -> str:

@@ -7,12 +7,9 @@ text: a pack may come from anywhere, and what it holds is not run.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import queue
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +22,7 @@ from typing import Any
 
 import torch
 
+from app import child
 from app.measured import COLUMNS
 from export.fields import read_json
 from export.manifest import Metrics, PackInfo
@@ -33,7 +31,6 @@ ROOT = Path(__file__).resolve().parents[1]
 _FORM = ("python", "-m", "training.evaluate", "--pack", None, "--method", None, "--split", None)
 _EXTRA = {"--views"}  # options that a recorded command may have beyond its form
 _PAUSE = 0.5  # seconds between two signs of life
-_GIVE_WAY = 5  # niceness: visitors' questions come first
 _DIGITS = {column.key: column.digits for column in COLUMNS}
 _FINE = 4  # digits of shares of the gallery
 
@@ -186,7 +183,7 @@ class Runner:
                 return False
             self._cancelled = True
             if self._process is not None:
-                _kill(self._process)
+                child.end(self._process)
             return True
 
     def _follow(
@@ -194,8 +191,7 @@ class Runner:
     ) -> Iterator[Step | Outcome]:
         began = time.monotonic()
         process = self._start(_command(info, methods, device, result))
-        lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=_read, args=(process, lines), daemon=True).start()
+        lines = child.follow(process)
         complaints: list[str] = []
         try:
             ended = False
@@ -206,7 +202,7 @@ class Runner:
                 yield self._last
             status = process.wait()
         finally:
-            _kill(process)
+            child.end(process)
         if self._cancelled:
             raise RerunCancelledError(f"Cancelled after {time.monotonic() - began:.0f} s.")
         if status:
@@ -215,27 +211,14 @@ class Runner:
         yield Outcome(_values(result, methods), time.monotonic() - began)
 
     def _start(self, command: list[str]) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            command,
-            cwd=self._root,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,  # a group of its own, so that all of it can be killed
-        )
-        if hasattr(os, "setpriority"):
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, _GIVE_WAY)
+        process = child.start(command, self._root)
         with self._lock:
             self._process = process
             if self._cancelled:  # before it was there
-                _kill(process)
+                child.end(process)
         return process
 
-    def _take(self, lines: queue.Queue[str | None], complaints: list[str]) -> bool:
+    def _take(self, lines: child.Lines, complaints: list[str]) -> bool:
         """Takes what was said until there is nothing more for a while; True at the end."""
         patience = time.monotonic() + _PAUSE
         while (rest := patience - time.monotonic()) > 0:
@@ -291,25 +274,6 @@ def _values(result: Path, methods: list[str]) -> dict[str, dict[str, float]]:
         return {name: {k: float(v) for k, v in found[name].items()} for name in methods}
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise RerunError(f"the evaluation wrote no numbers that can be read: {error}") from error
-
-
-def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
-    """Passes on what a process says on stderr; None at the end."""
-    with contextlib.suppress(ValueError):  # closed while reading
-        for line in process.stderr or ():
-            lines.put(line)
-    lines.put(None)
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """Ends a process and all it started; nothing where it has ended."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                process.kill()
-    process.wait()
 
 
 def _digits(key: str) -> int:

@@ -88,7 +88,7 @@ class Retriever:
     def image_query(self, image: Image.Image, method: str) -> Views:
         """A picture's views (1, V, D), for `images_for` and `captions_for`."""
         self._check_method(method)
-        return self.runtime.image_views(self.runtime.image_features([image]), method)
+        return self.runtime.image_views(self.runtime.image_features([image], method), method)
 
     def images_for(
         self, query: Views, method: str, k: int, only: AbstractSet[int] | None = None
@@ -137,12 +137,14 @@ class Retriever:
         kept = combined(terms)
         views: dict[str, list[Views]] = {name: [] for name in methods}
         for term in kept:
-            features = None if term.image is None else self.runtime.image_features([term.image])
+            seen = {}
+            if term.image is not None:
+                seen = self.runtime.features_by_method([term.image], methods)
             for name in methods:
                 views[name].append(
-                    self.runtime.text_views([term.words], name)
-                    if features is None
-                    else self.runtime.image_views(features, name)
+                    self.runtime.image_views(seen[name], name)
+                    if seen
+                    else self.runtime.text_views([term.words], name)
                 )
         return Question(tuple(kept), {name: tuple(part) for name, part in views.items()})
 
@@ -257,12 +259,12 @@ class Retriever:
         """
         self._check_method(method)
         if isinstance(image, int):
-            found, refused = self.index.encoder.features([self.picture(image)])
+            found, refused = self.index.encoder.features([self.picture(image)], method)
             if refused:
                 raise ValueError(refused[0].reason)
             features = next(iter(found.values()))[None]  # (1, N, d)
         else:
-            features = self.runtime.image_features([image])  # (1, N, d)
+            features = self.runtime.image_features([image], method)  # (1, N, d)
         attention = self.runtime.image_views(features, method, attention=True).attention
         if attention is None:
             raise ValueError(f"{self.runtime.methods[method].title} has no attention to show")

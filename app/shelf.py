@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import threading
 from collections import OrderedDict
 from pathlib import Path
 
 from app.collection import Collection, from_folder, from_pack
+from app.obtaining import Obtainer
 from app.retriever import Retriever
 from app.settings import Settings, bundled_pack
 from export import hub
-from export.pack import resolve
+from export.offer import HUB_ID, PACK, Offer, UnreachableError, look
+from export.pack import MANIFEST, resolve
 from export.runtime import Runtime
 
 _GUESTS = 3  # packs kept open beside the first
-_HUB_ID = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@([\w./-]+))?", re.ASCII)
 
 
 class Shelf:
@@ -27,6 +28,7 @@ class Shelf:
 
     Attributes:
         first: the pack the app was started with; its index is for the caller to start.
+        obtainer: fetches packs that are not on this machine, and converts published weights.
 
     Raises:
         FileNotFoundError: the pack or its pictures are missing.
@@ -39,8 +41,14 @@ class Shelf:
         self._lock = threading.Lock()  # of the guests
         self._loading = threading.Lock()  # one pack at a time: each takes memory while it loads
         self._guests: OrderedDict[str, Retriever] = OrderedDict()
+        self.obtainer = Obtainer(cache / "packs")
         folder = bundled_pack(settings.pack) or resolve(settings.pack)
         self.first = self._open(folder, None)
+
+    @property
+    def converts(self) -> bool:
+        """Whether visitors may have published weights converted, which takes minutes and memory."""
+        return self._settings.private
 
     @property
     def accepts(self) -> str:
@@ -81,7 +89,71 @@ class Shelf:
             FileNotFoundError: there is no such pack.
             ValueError: it cannot be used, or folders may not be named here.
         """
-        folder = self._locate(address.strip())
+        address = address.strip()
+        folder = self.find(PACK, address)
+        if folder is None:
+            hub_id = HUB_ID.fullmatch(address)
+            assert hub_id is not None  # `find` refuses what is none
+            folder = hub.pull(hub_id["id"], revision=hub_id["revision"])
+        return self.open(folder)
+
+    def find(self, kind: str, address: str) -> Path | None:
+        """The pack that an address means, where it is on this machine; the Hub is not asked.
+
+        Args:
+            kind: one of `export.offer.KINDS`.
+            address: see `load`; of published weights, see `export.offer.look`.
+
+        Returns:
+            Its folder, or None where the Hub must be asked.
+
+        Raises:
+            ValueError: it names nothing, or published weights may not be converted here.
+        """
+        if not address:
+            raise ValueError("name a pack: a Hub id such as owner/name")
+        if kind != PACK:
+            if not self.converts:
+                raise ValueError(
+                    "published weights are converted only where no other machine reaches the app; "
+                    "convert them there, and name the pack"
+                )
+            return self.obtainer.find(kind, address)
+        bundled = bundled_pack(address)
+        if bundled is not None:
+            return bundled
+        if self._settings.private and Path(address).is_dir():
+            return Path(address)
+        if HUB_ID.fullmatch(address) is None:
+            raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
+        return None
+
+    def look(self, kind: str, address: str) -> Offer | Path:
+        """Asks the Hub what an address would fetch; a whole pack in its client's cache is taken.
+
+        Returns:
+            What would be fetched, or the folder of the pack where nothing is left to fetch.
+
+        Raises:
+            ValueError: there is no such thing, or the Hub refuses.
+            UnreachableError: the Hub cannot be asked, and the cache holds no such pack.
+        """
+        hub_id = HUB_ID.fullmatch(address)
+        try:
+            offer = look(kind, address)
+        except UnreachableError as error:
+            if kind == PACK and hub_id is not None:
+                return hub.pull(hub_id["id"], hub_id["revision"], local=True)
+            own = "; a pack in a folder on this machine loads without" if self.converts else ""
+            raise UnreachableError(f"{error}{own}") from error
+        first = offer.parts[0]
+        if kind == PACK and MANIFEST in first.here:
+            with contextlib.suppress(hub.HubError):
+                return hub.pull(first.repo_id, first.commit, local=True)
+        return offer
+
+    def open(self, folder: Path) -> str:
+        """Opens the pack in a folder; see `load`."""
         with self._loading:
             retriever = self._open(folder, self.first.collection)
             key = retriever.runtime.info.checksum
@@ -95,19 +167,6 @@ class Shelf:
                     _, oldest = self._guests.popitem(last=False)
                     oldest.index.stop()
             return key
-
-    def _locate(self, address: str) -> Path:
-        if not address:
-            raise ValueError("name a pack: a Hub id such as owner/name")
-        bundled = bundled_pack(address)
-        if bundled is not None:
-            return bundled
-        if self._settings.private and Path(address).is_dir():
-            return Path(address)
-        hub_id = _HUB_ID.fullmatch(address)
-        if hub_id is None:
-            raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
-        return hub.pull(hub_id[1], revision=hub_id[2])
 
     def _open(self, folder: Path, fallback: Collection | None) -> Retriever:
         runtime = Runtime.load(folder, self._settings.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,14 @@ LABELS = {
     "i2t_map_at_r": "mAP@R",
     "t2i_rprecision": "text to image R-precision",
     "t2i_map_at_r": "mAP@R",
+    "view_cosine": "cosine between an image's views",
+    "wins_entropy": "entropy of the wins of views, bits",
+    "pointing": "the winning view points at a mentioned object, %",
+    "pointing_chance": "by chance, %",
+    "mass": "its attention on mentioned objects, %",
+    "mass_chance": "by chance, %",
 }
+_OF_ONE_VIEW = re.compile(r"(wins|pointing|mass)_\d+")  # in pack.json, too many for a table
 
 
 def render(info: PackInfo) -> str:
@@ -86,7 +94,9 @@ def _methods(info: PackInfo) -> str:
 
 
 def _number(key: str, value: float) -> str:
-    return f"{value:.4f}" if key.endswith("nmr") else f"{value:.1f}"
+    if key.endswith("nmr"):
+        return f"{value:.4f}"
+    return f"{value:.3f}" if key == "view_cosine" else f"{value:.1f}"
 
 
 def _results(info: PackInfo) -> str:
@@ -94,7 +104,8 @@ def _results(info: PackInfo) -> str:
     parts = ["## Results"]
     if measured:
         named = {key for metrics in measured.values() for key in metrics.values}
-        keys = [key for key in LABELS if key in named] + sorted(named - LABELS.keys())
+        others = {key for key in named - LABELS.keys() if not _OF_ONE_VIEW.fullmatch(key)}
+        keys = [key for key in LABELS if key in named] + sorted(others)
         rows = []
         for name, metrics in measured.items():
             numbers = [_number(k, metrics.values[k]) if k in metrics.values else "" for k in keys]
@@ -157,9 +168,10 @@ def _loading(info: PackInfo) -> str:
     app = (
         "In the app, from a folder or from the Hub:\n\n    python app/main.py --pack PATH_OR_HUB_ID"
     )
+    reader = f', "{method}"' if info.methods[method].image_encoder else ""
     library, features = (
         "from PIL import Image",
-        'runtime.image_features([Image.open("picture.jpg")])',
+        f'runtime.image_features([Image.open("picture.jpg")]{reader})',
     )
     if info.image_encoder.file is None:
         app = "The app searches pictures, which this pack cannot."

@@ -23,7 +23,7 @@ from export.manifest_parser import parse_info
 from export.pack import CARD, MANIFEST, list_files, load_info
 from models.hub import HubError, endpoint, explain, reachable_files, root_cause
 
-__all__ = ["HubError", "main", "pull", "push"]
+__all__ = ["HubError", "main", "patterns_of", "pull", "push", "sentences"]
 
 
 def push(
@@ -53,7 +53,7 @@ def push(
     info = load_info(pack)
     adds = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
     api = HfApi(endpoint=endpoint(), token=token)
-    with _sentences(repo_id, revision):
+    with sentences(repo_id, revision):
         api.create_repo(repo_id, private=private, exist_ok=True)
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
@@ -68,6 +68,7 @@ def pull(
     revision: str | None = None,
     token: str | None = None,
     cache_dir: Path | None = None,
+    local: bool = False,
 ) -> Path:
     """Downloads a pack into the Hub client's cache; without a connection, finds it there.
 
@@ -78,6 +79,7 @@ def pull(
         revision: a branch, tag or commit; None for the main branch.
         token: a token that may read; None uses the one the client is logged in with, if any.
         cache_dir: where downloads are kept; None for the client's own folder.
+        local: look into that folder only, and ask nobody.
 
     Returns:
         The pack's folder, after every size and checksum in it was found right.
@@ -86,13 +88,15 @@ def pull(
         HubError: the Hub refused or could not be reached, or what it holds is not a whole pack.
     """
     api = HfApi(endpoint=endpoint(), token=token)
-    with _sentences(repo_id, revision):
-        manifest, local = _fetch_manifest(api, repo_id, revision, cache_dir)
-        commit = manifest.parent.name
-        info = parse_info(read_json(manifest), manifest.parent)
-        wanted = [MANIFEST, CARD, *info.files]
-        if info.gallery is not None:
-            wanted.append(f"{FOLDER}/*")
+    with sentences(repo_id, revision):
+        # asked first: a download would try again for half a minute where nobody answers
+        local = local or reachable_files(repo_id, revision, api)[0] is None
+        manifest = Path(
+            api.hf_hub_download(
+                repo_id, MANIFEST, revision=revision, cache_dir=cache_dir, local_files_only=local
+            )
+        )
+        commit, wanted = manifest.parent.name, patterns_of(manifest)
         folder = Path(
             api.snapshot_download(
                 repo_id,
@@ -106,25 +110,19 @@ def pull(
     return folder
 
 
-def _fetch_manifest(
-    api: HfApi, repo_id: str, revision: str | None, cache_dir: Path | None
-) -> tuple[Path, bool]:
-    """Downloads pack.json, or finds it in the cache where the Hub cannot be asked.
+def patterns_of(manifest: Path) -> list[str]:
+    """What of a repository belongs to the pack that a pack.json describes, as file patterns.
 
-    The Hub is asked about the repository first, see `reachable_files`.
-
-    Returns:
-        pack.json in the folder of its commit, and whether it is to be the cache alone.
+    Raises:
+        PackError: it is no pack.json.
     """
-    local = reachable_files(repo_id, revision, api)[0] is None
-    manifest = api.hf_hub_download(
-        repo_id, MANIFEST, revision=revision, cache_dir=cache_dir, local_files_only=local
-    )
-    return Path(manifest), local
+    info = parse_info(read_json(manifest), manifest.parent)
+    gallery = [] if info.gallery is None else [f"{FOLDER}/*"]
+    return [MANIFEST, CARD, *info.files, *gallery]
 
 
 @contextmanager
-def _sentences(repo_id: str, revision: str | None) -> Iterator[None]:
+def sentences(repo_id: str, revision: str | None) -> Iterator[None]:
     """Turns what goes wrong inside into `HubError`s that a person can act on."""
     name = repo_id if revision is None else f"{repo_id}@{revision}"
     try:

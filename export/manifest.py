@@ -9,7 +9,8 @@ Format 1:
      "tokenizer": {"file", "max_length"},
      "methods": {name: {"arguments", "image_dim", "text_dim", "text_encoder", "head", "config",
                         "parity", "metrics": null or {"split", "command", "hardware", "seed",
-                                                      "values": {name: number}}}},
+                                                      "values": {name: number}},
+                        "image_encoder": path, only where it is the method's own}},
      "files": {path: {"sha256", "bytes"}},
      "gallery": null or {"file", "split", "images", "captions", "images_sha256", "images_bytes"}}
 
@@ -98,6 +99,8 @@ class MethodInfo:
         parity: how far the pack was from the torch modules at export, see `export/parity.py`;
             empty if that was not measured.
         metrics: what it reached, once measured.
+        image_encoder: path of its own ONNX file, the pack's encoder trained further with it: same
+            preprocessing, width and grid, other weights; None where it reads the pack's.
     """
 
     arguments: dict[str, Any]
@@ -108,6 +111,14 @@ class MethodInfo:
     config: dict[str, Any]
     parity: dict[str, float | bool]
     metrics: Metrics | None = None
+    image_encoder: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """What pack.json holds; `image_encoder` is left out where there is none of its own."""
+        said = asdict(self)
+        if self.image_encoder is None:
+            del said["image_encoder"]
+        return said
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,11 @@ class PackInfo:
                     f"pack.json: methods: {name}: image_dim is {method.image_dim}, but the image "
                     f"encoder's features have {self.image_encoder.dim} dimensions"
                 )
+            if method.image_encoder is not None and self.image_encoder.file is None:
+                raise PackError(
+                    f"pack.json: methods: {name}: it has an image encoder of its own, but the pack "
+                    "reads no pictures; name a file in image_encoder, or export the pack again"
+                )
         for file in self.named_files():
             if file not in self.files:
                 raise PackError(
@@ -161,6 +177,8 @@ class PackInfo:
         said = self.to_json()
         parts = {key: said[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         parts["arguments"] = {name: m.arguments for name, m in self.methods.items()}
+        own = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder is not None}
+        parts |= {"image_encoders": own} if own else {}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -176,6 +194,7 @@ class PackInfo:
             named.append(self.image_encoder.file)
         for method in self.methods.values():
             named += [method.text_encoder, method.head]
+            named += [] if method.image_encoder is None else [method.image_encoder]
         return named if self.gallery is None else [*named, self.gallery.file]
 
     def to_json(self) -> dict[str, Any]:
@@ -188,7 +207,7 @@ class PackInfo:
             "preprocess": self.preprocess.to_json(),
             "image_encoder": {**asdict(self.image_encoder), "grid": list(self.image_encoder.grid)},
             "tokenizer": asdict(self.tokenizer),
-            "methods": {name: asdict(method) for name, method in self.methods.items()},
+            "methods": {name: method.to_json() for name, method in self.methods.items()},
             "files": {path: asdict(file) for path, file in sorted(self.files.items())},
             "gallery": None if self.gallery is None else asdict(self.gallery),
         }

@@ -134,6 +134,7 @@ def _method(said: Fields) -> MethodInfo:
         config=said.mapping("config"),
         parity=_parity(said.child("parity")),
         metrics=parse_metrics(said.child("metrics")) if said.has("metrics") else None,
+        image_encoder=said.path("image_encoder") if said.has("image_encoder") else None,
     )
 
 

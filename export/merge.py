@@ -1,7 +1,8 @@
 """Puts methods of one pack into another: `python -m export.merge --help`.
 
 For a method that was trained again, or a new one: the others keep their weights, their metrics and
-their place. Both packs must have the same image encoder and tokenizer, file for file.
+their place. Both packs must have the same image encoder and tokenizer, file for file; a method with
+an image encoder of its own takes it along.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from export.manifest import PackInfo
+from export.manifest import MethodInfo, PackInfo
 from export.pack import list_files, load_info, write_info
 
 
@@ -35,21 +36,12 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
         ValueError: the packs do not share image encoder and tokenizer, or there is no such method.
     """
     into, given = load_info(pack), load_info(source)
-    for file in (given.image_encoder.file, given.tokenizer.file):
-        if file is None and into.image_encoder.file is None:
-            continue  # both read features that were computed elsewhere
-        if file is None or into.files.get(file) != given.files[file]:
-            raise ValueError(
-                f"{source} and {pack} have different files {file}; methods can only move between "
-                "packs whose image encoder and tokenizer are the same"
-            )
-    if given.preprocess != into.preprocess:
-        raise ValueError(f"{source} and {pack} prepare pictures differently")
     for name in names:
         if name not in given.methods:
             known = ", ".join(given.methods)
             raise ValueError(f'{source} has no method "{name}"; choose one of {known}')
     moved = {name: given.methods[name] for name in names or given.methods}
+    _refuse_unlike(into, given, moved)
     files = {path: file for path, file in into.files.items() if not _belongs(path, moved)}
     added = {path: file for path, file in given.files.items() if _belongs(path, moved)}
     # a text encoder that several methods share lies outside their folders
@@ -67,6 +59,26 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
         pack.rename(Path(folder) / "replaced")
         work.rename(pack)
     return replace(merged, folder=pack)
+
+
+def _refuse_unlike(into: PackInfo, given: PackInfo, moved: Mapping[str, MethodInfo]) -> None:
+    """Methods can move only where pictures and texts are read as they were where they come from."""
+    shared: list[str | None] = [given.tokenizer.file]
+    if any(method.image_encoder is None for method in moved.values()):
+        shared.append(given.image_encoder.file)
+    both = f"{given.folder} and {into.folder}"
+    for file in shared:
+        if file is None and into.image_encoder.file is None:
+            continue  # both read features that were computed elsewhere
+        if file is None or into.files.get(file) != given.files[file]:
+            raise ValueError(
+                f"{both} have different files {file}; methods can only move between packs whose "
+                "image encoder and tokenizer are the same"
+            )
+    if given.preprocess != into.preprocess:
+        raise ValueError(f"{both} prepare pictures differently")
+    if replace(given.image_encoder, file="") != replace(into.image_encoder, file=""):
+        raise ValueError(f"the image encoders of {both} give features of different shapes")
 
 
 def _belongs(path: str, methods: Collection[str]) -> bool:

@@ -182,7 +182,7 @@ def _run_torch(stack: TorchStack, probe: Probe) -> dict[str, Tensor]:
 def _run_pack(runtime: Runtime, name: str, probe: Probe) -> dict[str, Tensor]:
     image_features = torch.from_numpy(probe.pixels)
     if runtime.info.image_encoder.file is not None:
-        image_features = runtime.pixel_features(probe.pixels)
+        image_features = runtime.pixel_features(probe.pixels, name)
     text_features, mask = runtime.token_features(probe.ids, probe.lengths, name)
     images = runtime.image_views(image_features, name)
     texts = runtime.methods[name].encode_text(text_features, mask)

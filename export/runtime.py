@@ -54,7 +54,8 @@ class Tokens:
 class Runtime:
     """A loaded pack. Safe to use from several threads.
 
-    Build it with `Runtime.load`. A text encoder's ONNX session starts at its first use.
+    Build it with `Runtime.load`. The ONNX session of a text encoder, or of an image encoder that a
+    method has of its own, starts at its first use.
 
     Attributes:
         info: what pack.json says.
@@ -99,27 +100,66 @@ class Runtime:
         sessions = Sessions(Path(pack), device, threads)
         return cls(load_info(pack), sessions)
 
-    def image_features(self, images: Sequence[Image.Image]) -> Tensor:
+    def image_encoder_of(self, method: str | None) -> str | None:
+        """The file of the image encoder that a method reads; methods of one file share features.
+
+        Args:
+            method: a method of the pack; None asks for the pack's own encoder.
+
+        Returns:
+            A path in the pack; None where features are computed elsewhere.
+
+        Raises:
+            ValueError: an unknown method.
+        """
+        if method is None:
+            return self.info.image_encoder.file
+        self._method(method)
+        return self.info.methods[method].image_encoder or self.info.image_encoder.file
+
+    def features_by_method(
+        self, images: Sequence[Image.Image], methods: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """`image_features` for each of some methods, computed once for each distinct encoder."""
+        found: dict[str | None, Tensor] = {}
+        for name in methods:
+            file = self.image_encoder_of(name)
+            if file not in found:
+                found[file] = self.image_features(images, name)
+        return {name: found[self.image_encoder_of(name)] for name in methods}
+
+    def image_features(self, images: Sequence[Image.Image], method: str | None = None) -> Tensor:
         """Encodes pictures of any size and mode.
+
+        Args:
+            images: at least one.
+            method: whose image encoder reads them; None takes the pack's.
 
         Returns:
             (B, N, d) features.
 
         Raises:
-            ValueError: there is no picture.
+            ValueError: there is no picture, or no such method.
         """
-        self.require_pictures()
+        self.require_pictures(method)
         if not images:
             raise ValueError("there is no image to encode; give at least one")
         parts = []
         for start in range(0, len(images), IMAGE_BATCH):
             # one by one, because a sequence may open its pictures only when asked for them
             rows = range(start, min(start + IMAGE_BATCH, len(images)))
-            parts.append(self.pixel_features(self.preprocess([images[i] for i in rows])))
+            squares = [self.preprocess.square(images[i]) for i in rows]
+            parts.append(self.square_features(squares, method))
         return torch.cat(parts)  # (B, N, d)
 
-    def require_pictures(self) -> ort.InferenceSession:
-        """The image encoder's session.
+    def square_features(self, squares: Sequence[Image.Image], method: str | None = None) -> Tensor:
+        """`image_features` of pictures that `preprocess.square` has cut out already."""
+        pixels = np.stack([np.asarray(square, np.uint8) for square in squares])
+        normal = np.ascontiguousarray(self.preprocess.normalize(pixels))  # (B, 3, S, S)
+        return self.pixel_features(normal, method)
+
+    def require_pictures(self, method: str | None = None) -> ort.InferenceSession:
+        """The session of the image encoder of a method, or of the pack.
 
         Raises:
             ValueError: the pack has none, because its methods read features that were computed
@@ -131,13 +171,17 @@ class Runtime:
                 f"{self.info.image_encoder.dim} numbers for each region, and reads no pictures; "
                 "choose a pack with an image encoder"
             )
-        return self._image_session
+        file = self.image_encoder_of(method)
+        if file is None or file == self.info.image_encoder.file:
+            return self._image_session
+        return self._sessions.get(file, ["pixels"])
 
-    def pixel_features(self, pixels: np.ndarray) -> Tensor:
+    def pixel_features(self, pixels: np.ndarray, method: str | None = None) -> Tensor:
         """Encodes preprocessed pictures.
 
         Args:
             pixels: (B, 3, S, S) float32, as `preprocess` makes them.
+            method: see `image_features`.
 
         Returns:
             (B, N, d) features.
@@ -152,14 +196,14 @@ class Runtime:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
-        session = self.require_pictures()
+        session = self.require_pictures(method)
         run, starts = session.run, range(0, len(pixels), IMAGE_BATCH)
         parts = [run(None, {"pixels": pixels[i : i + IMAGE_BATCH]})[0] for i in starts]
         features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, N, d)
         if features.shape[1:] != (len(self.boxes), encoder.dim):
             raise PackError(
-                f"{encoder.file} gives {tuple(features.shape[1:])} features for an image, "
-                f"but pack.json says {(len(self.boxes), encoder.dim)}; export the pack again"
+                f"{self.image_encoder_of(method)} gives {tuple(features.shape[1:])} features for "
+                f"an image, but pack.json says {(len(self.boxes), encoder.dim)}; export it again"
             )
         return features
 

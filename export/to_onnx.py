@@ -61,7 +61,8 @@ def build_pack(
     Args:
         out: the folder to make.
         backbone: source of the image encoder, see `models/sources.py`.
-        runs: run folders of the methods, all trained on that backbone with one tokenizer.
+        runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
+            trained the backbone along brings its own.
         labels: what people read about it.
         gallery: a folder with `gallery.json` that is to come with the pack.
         force: replace what is at `out`.
@@ -117,21 +118,26 @@ def _write_pack(
     gallery: Path | None,
 ) -> PackInfo:
     pairs = {name: stacks(backbone, run) for name, run in trained.items()}
+    work.mkdir()
     encoder, size = backbone.rounded, backbone.preprocess.size
-    export_image_encoder(encoder, size, work / IMAGE_ENCODER)
+    own = [f"{name}/{IMAGE_ENCODER}" for name, run in trained.items() if run.has_image_encoder]
+    # where no method reads the backbone as it came, the first method's own stands for it
+    image_encoder = own[0] if len(own) == len(trained) else IMAGE_ENCODER
+    if image_encoder == IMAGE_ENCODER:
+        export_image_encoder(encoder, size, work / IMAGE_ENCODER)
     first = next(iter(trained.values()))
     shutil.copyfile(first.tokenizer, work / TOKENIZER)
     _copy_logs(Path(backbone.source), work / "training" / "backbone")
     methods = {}
     for name, run in trained.items():
-        methods[name] = _write_method(work, run, pairs[name][0])
+        methods[name] = _write_method(work, run, pairs[name][0], size)
         _copy_logs(run.folder, work / "training" / name)
     listed = [path for path in sorted(work.rglob("*")) if path.is_file()]
     if gallery is not None:
         _copy_gallery(gallery, work / FOLDER)
         listed.append(work / FOLDER / INDEX)
     described = ImageEncoderInfo(
-        IMAGE_ENCODER, encoder.dim, encoder.grid(size), encoder.summary_token
+        image_encoder, encoder.dim, encoder.grid(size), encoder.summary_token
     )
     info = PackInfo(
         folder=work,
@@ -147,12 +153,16 @@ def _write_pack(
     return _with_parity(info, pairs)
 
 
-def _write_method(work: Path, run: TrainedMethod, stack: TorchStack) -> MethodInfo:
+def _write_method(work: Path, run: TrainedMethod, stack: TorchStack, size: int) -> MethodInfo:
     text_encoder, head = f"{run.name}/text_encoder.onnx", f"{run.name}/head.safetensors"
     if run.shared_text is not None:
         text_encoder = f"text_encoder-{run.shared_text[:12]}.onnx"
     if not (work / text_encoder).is_file():
         export_text_encoder(stack.text_encoder, work / text_encoder)
+    image_encoder = None
+    if run.has_image_encoder and stack.image_encoder is not None:
+        image_encoder = f"{run.name}/{IMAGE_ENCODER}"
+        export_image_encoder(stack.image_encoder, size, work / image_encoder)
     weights = stack.method.state_dict()
     stored = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
     arguments = run.about.mapping("arguments")
@@ -165,6 +175,7 @@ def _write_method(work: Path, run: TrainedMethod, stack: TorchStack) -> MethodIn
         head=head,
         config=run.about.mapping("config"),
         parity={},
+        image_encoder=image_encoder,
     )
 
 

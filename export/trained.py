@@ -15,7 +15,7 @@ from export.graph import round_to_half
 from export.manifest_parser import check_name
 from export.pack import describe_file
 from models import Method
-from models.backbones import TEXT_ENCODERS
+from models.backbones import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.checkpoint import load_strict, load_tensors
 from models.encoder import ImageEncoder, TextEncoder
 from models.preprocess import Preprocess
@@ -64,7 +64,8 @@ class TrainedMethod:
         folder: the run folder.
         name: key of `models.METHODS`.
         about: what training wrote about it.
-        tensors: weights named `method.*` and `text_encoder.*`, as trained.
+        tensors: weights named `method.*`, `text_encoder.*` and, where the image encoder was trained
+            along, `image_encoder.*`; as trained.
     """
 
     folder: Path
@@ -76,6 +77,11 @@ class TrainedMethod:
     def tokenizer(self) -> Path:
         """The tokenizer's file."""
         return self.folder / TOKENIZER
+
+    @property
+    def has_image_encoder(self) -> bool:
+        """Whether the image encoder was trained along, so that the method has one of its own."""
+        return self.about.has("image_encoder")
 
     @property
     def shared_text(self) -> str | None:
@@ -95,10 +101,16 @@ class TrainedMethod:
         load_strict(method, _under("method.", tensors), str(self.folder / WEIGHTS))
         return self._text_encoder(tensors, rounded).eval(), method.eval()
 
+    def build_image_encoder(self, tensors: dict[str, Tensor]) -> ImageEncoder:
+        """The image encoder that was trained along, with the given weights."""
+        encoder: ImageEncoder = _build(IMAGE_ENCODERS, self.about.child("image_encoder"))
+        load_strict(encoder, _under("image_encoder.", tensors), str(self.folder / WEIGHTS))
+        return encoder.eval()
+
     def _text_encoder(self, tensors: dict[str, Tensor], rounded: bool) -> TextEncoder:
         about = self.about.child("text_encoder")
         if self.shared_text is None:
-            encoder = _build(TEXT_ENCODERS, about)
+            encoder: TextEncoder = _build(TEXT_ENCODERS, about)
             load_strict(encoder, _under("text_encoder.", tensors), str(self.folder / WEIGHTS))
             return encoder
         source = about.text("source")
@@ -147,10 +159,13 @@ def load_method(folder: Path, backbone: TrainedBackbone) -> TrainedMethod:
 
 def stacks(backbone: TrainedBackbone, run: TrainedMethod) -> tuple[TorchStack, TorchStack]:
     """The torch modules of a method: with weights rounded to half precision, and as trained."""
-    texts = round_to_half(run.tensors, str(run.folder))
+    halves = round_to_half(run.tensors, str(run.folder))
+    images = backbone.rounded, backbone.original
+    if run.has_image_encoder:
+        images = run.build_image_encoder(halves), run.build_image_encoder(run.tensors)
     return (
-        TorchStack(backbone.rounded, *run.build(texts, rounded=True)),
-        TorchStack(backbone.original, *run.build(run.tensors, rounded=False)),
+        TorchStack(images[0], *run.build(halves, rounded=True)),
+        TorchStack(images[1], *run.build(run.tensors, rounded=False)),
     )
 
 
@@ -163,13 +178,11 @@ def _load(folder: Path, kind: str) -> tuple[dict[str, Tensor], Fields]:
     return tensors, about
 
 
-def _build(registry: Mapping[str, type[TextEncoder]], about: Fields) -> TextEncoder:
+def _build(registry: Mapping[str, type[Any]], about: Fields) -> Any:
     arch = about.text("arch")
     if arch not in registry:
         raise ValueError(f'{about.where}: unknown arch "{arch}"; known: {", ".join(registry)}')
-    kind: Any = registry[arch]
-    encoder: TextEncoder = kind(**about.mapping("arguments"))
-    return encoder
+    return registry[arch](**about.mapping("arguments"))
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

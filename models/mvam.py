@@ -70,7 +70,8 @@ class MVAM(Method):
     Args:
         image_dim: d of the image encoder.
         text_dim: d of the text encoder.
-        embed_dim: D, width of one view (16 views of 64 make the paper's 1,024).
+        embed_dim: D, width of one view (16 views of 64 make the paper's 1,024); 0 pools the
+            encoders' features as they are, d of both sides being the same, as CLIP's projected are.
         views: m (paper: 16).
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         learned_temperature: where a learnable temperature of the contrastive loss starts; 0 for
@@ -105,11 +106,19 @@ class MVAM(Method):
             raise ValueError(f"views must be 1 or more, not {views}")
         if learned_temperature < 0:
             raise ValueError(f"learned_temperature must be 0 or more, not {learned_temperature}")
+        if not embed_dim and (image_dim != text_dim or mlp_dim):
+            raise ValueError(
+                "embed_dim 0 leaves features as they are, so both encoders must give the same "
+                f"width, here {image_dim} and {text_dim}, and mlp_dim be 0, here {mlp_dim}"
+            )
         self.row_search = views == 1
-        self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
-        self.project_text: nn.Module = text_projection(text_dim, embed_dim)
+        self.project_image: nn.Module = nn.Identity()
+        self.project_text: nn.Module = nn.Identity()
+        if embed_dim:
+            self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
+            self.project_text = text_projection(text_dim, embed_dim)
         self.code_space = code_space
-        wide = code_space == "encoder"
+        wide = code_space == "encoder" or not embed_dim
         self.image_codes = ViewCodes(views, image_dim if wide else embed_dim)
         self.text_codes = ViewCodes(views, text_dim if wide else embed_dim)
         self.log_temperature: nn.Parameter | None = None

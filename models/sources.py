@@ -199,7 +199,7 @@ def _find(source: str | Path) -> _Source:
                 "id as owner/name"
             )
         try:
-            folder = hub.fetch(hub_id["id"], hub_id["revision"], _wanted)
+            folder = hub.fetch(hub_id["id"], hub_id["revision"], wanted_files)
         except hub.HubError as error:
             raise SourceError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, "config.json")):
@@ -210,7 +210,7 @@ def _find(source: str | Path) -> _Source:
     return _Source(folder, str(source), part == PROJECTED)
 
 
-def _wanted(files: Iterable[str]) -> list[str]:
+def wanted_files(files: Iterable[str]) -> list[str]:
     """Which of a repository's files to fetch; of weights, safetensors only."""
     there = set(files)
     shards = {name for name in there if _SHARDS.fullmatch(name)}
@@ -301,7 +301,7 @@ def _with_identity(said: dict[str, Any], found: _Source) -> dict[str, Any]:
 
 def _weight_files(found: _Source) -> list[Path]:
     there = sorted(path.name for path in found.folder.iterdir() if path.is_file())
-    chosen = [name for name in _wanted(there) if name.endswith(".safetensors")]
+    chosen = [name for name in wanted_files(there) if name.endswith(".safetensors")]
     if not chosen:
         raise FileNotFoundError(
             f"{found.name} has no {_WEIGHTS[0]}; an older pytorch_model.bin is a pickle and is "

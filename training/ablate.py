@@ -159,6 +159,7 @@ def result_of(ablation: Ablation, seeds: Sequence[int], out: Path) -> dict[str, 
         "title": ablation.title,
         "paper": ablation.paper,
         "found": ablation.found,
+        "here": ablation.here,
         "command": f"python -m training.ablate {ablation.name}{seeds_said}",
         "hardware": hardware(),
         "seeds": list(seeds),
@@ -175,6 +176,17 @@ def result_of(ablation: Ablation, seeds: Sequence[int], out: Path) -> dict[str, 
     return result
 
 
+def state_outcomes(results: Path) -> None:
+    """Brings what ablations say came out (`Ablation.here`) into the files of their results."""
+    for name in ablation_names():
+        path = results / f"{name}.json"
+        if path.is_file():
+            values = json.loads(path.read_text("utf-8"))
+            if values.get("here") != (here := load_ablation(name).here):
+                values["here"] = here
+                write_text(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     options = _parser().parse_args(argv)
@@ -185,6 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif options.name:
             _ablate(options)
         if options.report:
+            state_outcomes(RESULTS)
             update_page()
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)

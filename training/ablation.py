@@ -66,6 +66,7 @@ class Ablation:
         paper: what the paper varies, and where it reports it.
         found: what it found.
         note: what is different here, beside the budget.
+        here: what came out here, and whether that agrees with the paper; empty before it was run.
         axis: what the variants' labels are.
         columns: keys of `MEASURES` beyond those that every ablation has.
         curves: also keep the learned pooling coefficients.
@@ -78,6 +79,7 @@ class Ablation:
     paper: str
     found: str
     note: str
+    here: str
     axis: str
     columns: tuple[str, ...]
     curves: bool
@@ -110,7 +112,7 @@ def load_ablation(name: str, changes: Sequence[str] = ()) -> Ablation:
         raise ValueError(f"ablation {name} compares nothing; give it two [[variants]] or more")
     try:
         variants = tuple(_variant(entry, settings, changes) for entry in entries)
-        values = {"note": "", "axis": "variant", "columns": (), "curves": False, **said}
+        values = {"note": "", "here": "", "axis": "variant", "columns": (), "curves": False, **said}
         values["columns"] = tuple(values["columns"])
         shared = _config(settings, changes)
         ablation = Ablation(name=name, budget=_budget(shared), variants=variants, **values)

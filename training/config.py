@@ -125,7 +125,15 @@ class TrainConfig:
         arguments: the method's own arguments (see its class).
         objective: the objective's own arguments (see `training/objectives.py`).
         data: folder with the splits `train` and `val`, see `datasets.load_split`.
-        backbone: run folder of the frozen image encoder; not read where `data` holds features.
+        backbone: source of the image encoder, see `models/sources.py`; not read where `data` holds
+            features.
+        backbone_frozen: leave the image encoder as it is; its features are then computed once.
+            Otherwise it is trained along, on pictures that are decoded as they are needed; batch
+            norms keep the statistics they came with.
+        backbone_rate: learning rate of an image encoder that is trained, as a share of the base
+            rate (VSE-infinity trains its CNN with 0.1).
+        init: run folder whose best weights training starts from; empty for none, see
+            `training/start.py`.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
@@ -145,6 +153,9 @@ class TrainConfig:
     objective: dict[str, Any] = field(default_factory=dict)
     data: str = "data/scenes"
     backbone: str = "runs/backbone"
+    backbone_frozen: bool = True
+    backbone_rate: float = 1.0
+    init: str = ""
     text: TextConfig = field(default_factory=TextConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     epochs: int = 25
@@ -165,6 +176,9 @@ class TrainConfig:
         rare = 1 <= self.validate_every <= self.patience
         _require(rare, "validate_every", self.validate_every, f"1 to patience ({self.patience})")
         _require(self.train_images >= 0, "train_images", self.train_images, "0 or more")
+        _require(0 < self.backbone_rate <= 1, "backbone_rate", self.backbone_rate, "above 0 to 1")
+        named = self.backbone_frozen or bool(self.backbone)
+        _require(named, "backbone", '""', "named where backbone_frozen is false")
         for name in ("size_augmentation", "feature_dropout"):
             _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "0 to 1")
         known = ("fp32", "bf16", "fp16")

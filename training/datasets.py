@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
+from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from models.preprocess import Preprocess
 from training.features import Extraction, cached_features, has_summary, photograph_features
 from training.karpathy import karpathy_file, load_karpathy
+from training.pictures import PictureArrays, PictureFiles, Pixels
 from training.precomputed import is_precomputed, load_precomputed
 from training.scenes.store import load_scenes
+from training.scenes.world import Scene
 from training.tokenizer import PAD_ID, UNKNOWN_ID
 
 
@@ -24,8 +29,8 @@ class Batch:
     """B image-text pairs.
 
     Attributes:
-        features: (B, N, d) float32 image features.
-        mask: (B, N) bool.
+        features: (B, N, d) float32 image features, or pixels (B, 3, S, S).
+        mask: (B, N) bool; N is 0 for pixels, as only their encoder knows it.
         ids: (B, L) int64 word ids, 0 beyond the text.
         lengths: (B,) int64.
         image_ids: (B,) int64, equal where the batch holds an image twice.
@@ -41,19 +46,14 @@ class Batch:
         """The same batch on another device."""
         return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
 
-    def part(self, rank: int, world: int) -> Batch:
-        """The consecutive share of one of `world` processes; B must divide evenly."""
-        size = len(self.image_ids) // world
-        rows = slice(rank * size, (rank + 1) * size)
-        return Batch(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
 
 @dataclass(frozen=True)
 class CaptionedFeatures:
     """A split ready for training: features, captions, and which image each caption describes.
 
     Attributes:
-        features: (N_img, n, d) float, often float16 and memory-mapped.
+        features: (N_img, n, d) float, often float16 and memory-mapped; or pictures, for an image
+            encoder that is trained along.
         captions: N_txt texts.
         image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
         summary_token: the first of an image's n features sums up the others ([CLS]).
@@ -61,7 +61,7 @@ class CaptionedFeatures:
             to image.
     """
 
-    features: np.ndarray
+    features: np.ndarray | Pixels
     captions: list[str]
     image_of: np.ndarray
     summary_token: bool = False
@@ -112,14 +112,49 @@ def load_split(
             "nor ready-made features (train_ims.npy and so on, see training/precomputed.py) "
             "nor photographs (dataset_flickr8k.json and images/, see training/karpathy.py)"
         )
-    scenes = load_scenes(data / split).scenes
-    features = cached_features(data / split, backbone, extraction)
-    if limit:
-        scenes, features = scenes[:limit], features[:limit]
+    captions, rows = _scene_captions(load_scenes(data / split).scenes[: limit or None])
+    features = cached_features(data / split, backbone, extraction)[: limit or None]
+    return CaptionedFeatures(features, captions, rows, has_summary(backbone))
+
+
+def load_pictures(
+    data: Path, split: str, preprocess: Preprocess, summary_token: bool, limit: int = 0
+) -> CaptionedFeatures:
+    """Captions of a split with its pictures, for an image encoder that is trained along.
+
+    Args:
+        data: folder of rendered scenes or of photographs, see `load_split`.
+        split: "train", "val" or "test".
+        preprocess: the image encoder's.
+        summary_token: whether the encoder's features begin with a summary.
+        limit: use only the first so many images; 0 for all.
+
+    Raises:
+        FileNotFoundError: the folder holds no such split.
+        ValueError: it holds features, no pictures.
+    """
+    if is_precomputed(data):
+        raise ValueError(
+            f"{data} holds ready-made features, with which no image encoder can be trained; set "
+            "backbone_frozen=true, or name a folder with pictures"
+        )
+    pictures: Sequence[Image.Image]
+    if karpathy_file(data) is not None:
+        photographs = load_karpathy(data, split, limit)
+        pictures = PictureFiles(photographs.paths)
+        captions, rows = photographs.captions, photographs.image_of
+    else:
+        scenes = load_scenes(data / split)
+        pictures = PictureArrays(scenes.images[: limit or None])
+        captions, rows = _scene_captions(scenes.scenes[: limit or None])
+    return CaptionedFeatures(Pixels(pictures, preprocess), captions, rows, summary_token)
+
+
+def _scene_captions(scenes: Sequence[Scene]) -> tuple[list[str], np.ndarray]:
+    """All captions, and (N_txt,) which scene each describes."""
     captions = [caption.text for scene in scenes for caption in scene.captions]
     counts = [len(scene.captions) for scene in scenes]
-    rows = np.repeat(np.arange(len(scenes)), counts)
-    return CaptionedFeatures(features, captions, rows, has_summary(backbone))
+    return captions, np.repeat(np.arange(len(scenes)), counts)
 
 
 def _load_photographs(
@@ -181,6 +216,7 @@ def batches(
     batch_size: int,
     seed: tuple[int, int],
     unknown_rate: float = 0.0,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Batch]:
     """Shuffled batches over all captions, the incomplete last one left out.
 
@@ -191,7 +227,11 @@ def batches(
         seed: (run seed, epoch); the order depends on nothing else, so that a resumed run sees it
             again.
         unknown_rate: share of words replaced by [UNK].
+        share: (rank, processes): of each batch only this process's consecutive part; B must divide
+            evenly.
     """
+    rank, world = share
+    part = slice(rank * batch_size // world, (rank + 1) * batch_size // world)
     random = np.random.default_rng(seed)
     order = random.permutation(len(data.captions))
     for start in range(0, len(order) - batch_size + 1, batch_size):
@@ -200,12 +240,22 @@ def batches(
         if unknown_rate:
             lost = (random.random(ids.shape) < unknown_rate) & (ids != PAD_ID)
             ids = np.where(lost, UNKNOWN_ID, ids)
-        images = data.image_of[index]
-        features = torch.from_numpy(data.features[images]).float()  # (B, n, d)
+        images = data.image_of[index][part]
+        features = torch.from_numpy(data.features[images]).float()  # (B, n, d) or (B, 3, S, S)
+        elements = features.shape[1] if features.dim() == 3 else 0
         yield Batch(
             features,
-            torch.ones(features.shape[:2], dtype=torch.bool),
-            torch.from_numpy(ids),
-            torch.from_numpy(lengths.astype(np.int64)),
+            torch.ones(len(features), elements, dtype=torch.bool),
+            torch.from_numpy(ids[part]),
+            torch.from_numpy(lengths[part].astype(np.int64)),
             torch.from_numpy(images),
         )
+
+
+def ahead(stream: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, the next of them made in a thread while one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, stream, None)
+        while (batch := waiting.result()) is not None:
+            waiting = pool.submit(next, stream, None)
+            yield batch

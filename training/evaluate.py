@@ -68,10 +68,13 @@ class _Steps:
     ("pictures", or what a row of the table is called).
     """
 
-    def __init__(self, asked: bool, data: CaptionedImages, methods: int, rows: int) -> None:
+    def __init__(
+        self, asked: bool, data: CaptionedImages, encoders: int, methods: int, rows: int
+    ) -> None:
         self.asked = asked
         each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
-        self.total = math.ceil(len(data.images) / IMAGES_AT_ONCE) + methods * each + rows
+        reads = encoders * math.ceil(len(data.images) / IMAGES_AT_ONCE)
+        self.total = reads + methods * each + rows
         self.done = 0
 
     def __call__(self, doing: str) -> None:
@@ -193,12 +196,15 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     pairs = [_pair(text) for text in options.compare]
     asked = [*names, *chain.from_iterable(pairs)]
     parts = _parts(asked, pack, list(runtime.info.methods))
-    tell = _Steps(options.progress, data, len(parts), len(names))
-    features = image_features(runtime, data, tell if options.progress else None)
+    readers = {runtime.image_encoder_of(part): part for part in parts}
+    tell = _Steps(options.progress, data, len(readers), len(parts), len(names))
+    told = tell if options.progress else None
+    features = {file: image_features(runtime, data, told, part) for file, part in readers.items()}
     covered = mentioned_cells(runtime, data) if options.views else None
     scores, seen = {}, {}
     for part in parts:
-        views = split_views(runtime, part, data, features, options.views, tell)
+        read = features[runtime.image_encoder_of(part)]
+        views = split_views(runtime, part, data, read, options.views, tell)
         scores[part] = score_matrix(runtime.methods[part], *views)
         tell(part)
         if options.views and part in names:

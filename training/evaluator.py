@@ -45,19 +45,20 @@ class CaptionedImages:
 
 
 def image_features(
-    runtime: Runtime, data: CaptionedImages, tell: Tell | None = None
+    runtime: Runtime, data: CaptionedImages, tell: Tell | None = None, method: str | None = None
 ) -> torch.Tensor:
-    """Features (N_img, N, d) of all pictures, through the pack's ONNX encoder.
+    """Features (N_img, N, d) of all pictures, through an ONNX encoder of the pack.
 
     Args:
         runtime: a loaded pack.
         data: whose pictures.
         tell: told of every batch; without it, a bar is drawn.
+        method: whose image encoder reads them; None takes the pack's.
     """
     parts, starts = [], range(0, len(data.images), IMAGES_AT_ONCE)
     for start in tqdm(starts, desc="images", mininterval=1, disable=tell is not None):
         stop = min(start + IMAGES_AT_ONCE, len(data.images))
-        parts.append(runtime.image_features([data.images[i] for i in range(start, stop)]))
+        parts.append(runtime.image_features([data.images[i] for i in range(start, stop)], method))
         if tell is not None:
             tell("pictures")
     return torch.cat(parts)
@@ -78,7 +79,7 @@ def split_views(
         runtime: a loaded pack.
         method: one of its methods.
         data: what to encode.
-        features: `image_features` of the same data.
+        features: `image_features` of the same data, as the method reads it.
         attention: also compute the images' maps (N_img, V, N).
         tell: told of every batch of captions.
     """

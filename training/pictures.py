@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from models.preprocess import Preprocess
 
 
 class PictureFiles(Sequence[Image.Image]):
@@ -57,3 +61,32 @@ class PictureArrays(Sequence[Image.Image]):
 
     def __getitem__(self, index: int) -> Image.Image:  # type: ignore[override]
         return Image.fromarray(self.pixels[index])
+
+
+class Pixels:
+    """Pictures as an image encoder reads them, decoded when they are asked for.
+
+    Args:
+        pictures: N pictures.
+        preprocess: how they become pixels.
+
+    Attributes:
+        shape: (N, 3, S, S), as of an array.
+    """
+
+    def __init__(self, pictures: Sequence[Image.Image], preprocess: Preprocess) -> None:
+        self.pictures, self.preprocess = pictures, preprocess
+        self.shape = (len(pictures), 3, preprocess.size, preprocess.size)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Pixels (B, 3, S, S) float32 of some rows; see `PictureFiles` for what it raises."""
+        wanted = np.arange(len(self))[rows].tolist()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow lets others work as it decodes
+            squares = list(pool.map(self._square, wanted))
+        return np.ascontiguousarray(self.preprocess.normalize(np.stack(squares)))
+
+    def _square(self, row: int) -> np.ndarray:
+        return np.asarray(self.preprocess.square(self.pictures[row]), np.uint8)

@@ -73,6 +73,7 @@ def ablation_lines(result: dict[str, Any]) -> list[str]:
         "",
         *table_lines(result["columns"], result["rows"]),
         "",
+        *([f"**Here:** {result['here']}", ""] if result.get("here") else []),
         f"`{result['command']}`, {_seeds(result['seeds'])}, {result['hardware']}. {result['note']}",
         "",
     ]

@@ -24,13 +24,21 @@ class RunFolder:
         path: the folder; made if missing.
         config: the run's configuration, as nested dictionaries.
         resume: go on with what is there; otherwise a folder that holds a run is refused.
+        defaults: settings of runs that were begun before there were such settings.
 
     Raises:
         FileExistsError: the folder holds a run and `resume` is off.
         ValueError: `resume` is on and the folder's run has another configuration.
     """
 
-    def __init__(self, path: Path, config: dict[str, Any], *, resume: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: dict[str, Any],
+        *,
+        resume: bool,
+        defaults: dict[str, Any] | None = None,
+    ) -> None:
         self.path = path
         self.rows: list[dict[str, Any]] = []
         path.mkdir(parents=True, exist_ok=True)
@@ -40,7 +48,8 @@ class RunFolder:
                 f"{path} holds a run already; add --resume to go on with it, or name another folder"
             )
         if started:
-            before = tomlkit.parse((path / CONFIG).read_text("utf-8")).unwrap()
+            written = tomlkit.parse((path / CONFIG).read_text("utf-8")).unwrap()
+            before = {**(defaults or {}), **written}
             changed = sorted(
                 k for k in config.keys() | before.keys() if config.get(k) != before.get(k)
             )

@@ -12,8 +12,9 @@ import torch
 
 from models.sources import describe_image_source
 from training.config import TrainConfig, load_recipe
-from training.datasets import CaptionedFeatures, load_split
+from training.datasets import CaptionedFeatures, load_pictures, load_split
 from training.features import CACHE, Extraction
+from training.images import load_image_side
 from training.precomputed import is_precomputed
 from training.trainer import Trainer
 
@@ -32,11 +33,17 @@ def build_trainer(
         config: what to train.
         out: run folder.
         resume: go on with the run in `out`.
-        load: loads a split, as `load_split` does; several trainers can share one that remembers.
+        load: loads a split's features, as `load_split` does; several trainers can share one that
+            remembers.
         cache: folder of the token features of text encoders that are not trained.
     """
-    data, backbone = Path(config.data), config.backbone
-    train = load(data, "train", backbone, config.train_images)
+    data, backbone, limit = Path(config.data), config.backbone, config.train_images
+    if not config.backbone_frozen:
+        images = load_image_side(backbone)
+        how = images.preprocess, images.encoder.summary_token
+        train, val = load_pictures(data, "train", *how, limit), load_pictures(data, "val", *how)
+        return Trainer(config, train, val, out, images=images, resume=resume, cache=cache)
+    train = load(data, "train", backbone, limit)
     val = load(data, "val", backbone, 0)
     sha = "" if is_precomputed(data) else describe_image_source(backbone)["sha256"]
     return Trainer(config, train, val, out, backbone_sha256=sha, resume=resume, cache=cache)
@@ -44,7 +51,7 @@ def build_trainer(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    parser = argparse.ArgumentParser(description="Train one method on cached features.")
+    parser = argparse.ArgumentParser(description="Train one method.")
     parser.add_argument(
         "--recipe", required=True, help="for example scenes/vse_infty, or a TOML file"
     )

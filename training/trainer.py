@@ -1,4 +1,7 @@
-"""One loop trains every method on cached features, on one process or, under torchrun, on many."""
+"""One loop trains every method, on one process or, under torchrun, on many.
+
+It trains on cached features, or on pictures where the image encoder is trained along.
+"""
 
 from __future__ import annotations
 
@@ -15,65 +18,24 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F
 from tqdm import tqdm
 
 import models
 from models import Method, Views
-from models.encoder import TextEncoder
-from models.layers import drop_elements
 from models.views import lengths_to_mask
 from training.config import TrainConfig, to_values
-from training.datasets import Batch, CaptionedFeatures, batches
+from training.datasets import Batch, CaptionedFeatures, ahead, batches
 from training.features import CACHE, file_sha256
+from training.images import ImageSide
 from training.metrics import retrieval_metrics
 from training.objectives import build_objective
+from training.pair import Pair
 from training.runs import RunFolder, hardware, write_text
 from training.scoring import score_matrix
+from training.start import start_from
 from training.texts import TextSide, build_text_side
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Pair(nn.Module):
-    """A method with its text encoder: what one run trains, as one module for DDP.
-
-    Args:
-        method: the heads and the score.
-        text_encoder: gives their text features.
-        config: says how much is dropped in training.
-        image_summary: an image's first feature is a summary ([CLS]), which is never dropped.
-        text_summary: likewise a text's.
-    """
-
-    def __init__(
-        self,
-        method: Method,
-        text_encoder: TextEncoder,
-        config: TrainConfig,
-        *,
-        image_summary: bool = False,
-        text_summary: bool = False,
-    ) -> None:
-        super().__init__()
-        self.method = method
-        self.text_encoder = text_encoder
-        self.size_augmentation = config.size_augmentation
-        self.feature_dropout = config.feature_dropout
-        self.image_summary, self.text_summary = image_summary, text_summary
-
-    def forward(
-        self, features: Tensor, mask: Tensor, ids: Tensor, lengths: Tensor
-    ) -> tuple[Views, Views]:
-        """Pairs to views: B images and B texts."""
-        words = self.text_encoder(ids, lengths)  # (B, L, d)
-        spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
-        if self.training:
-            features = F.dropout(features, self.feature_dropout)
-            rate = self.size_augmentation
-            mask = drop_elements(mask, rate, keep_first=self.image_summary)
-            spoken = drop_elements(spoken, rate, keep_first=self.text_summary)
-        return self.method.encode_image(features, mask), self.method.encode_text(words, spoken)
 
 
 class Trainer:
@@ -85,6 +47,7 @@ class Trainer:
         val: features and captions that choose the best epoch.
         out: run folder.
         backbone_sha256: of the image encoder that made the features.
+        images: the image encoder where it is trained along; `train` and `val` then hold pictures.
         resume: go on with the run in `out`; on CPU its weights come out bit for bit the same as
             those of a run that was never interrupted.
         cache: folder of the token features of text encoders that are not trained.
@@ -98,11 +61,15 @@ class Trainer:
         out: Path,
         *,
         backbone_sha256: str = "",
+        images: ImageSide | None = None,
         resume: bool = False,
         cache: Path = CACHE,
     ) -> None:
         self.config, self.train, self.val = config, train, val
-        self.backbone_sha256 = backbone_sha256
+        self.images = images
+        self.backbone_sha256 = backbone_sha256 if images is None else images.sha256
+        if config.backbone_frozen == (images is not None):
+            raise ValueError("backbone_frozen must be false just where an image encoder is trained")
         self.rank, self.world = _join_processes()
         if config.batch_size % self.world:
             raise ValueError(
@@ -121,8 +88,12 @@ class Trainer:
             fused=True,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
-        self.run = RunFolder(out, to_values(config), resume=resume or self.rank > 0)
+        resume, defaults = resume or self.rank > 0, to_values(TrainConfig())
+        self.run = RunFolder(out, to_values(config), resume=resume, defaults=defaults)
         loaded = self.run.load_last(self.pair, self.optimizer)
+        if loaded is None and config.init:
+            known = self.backbone_sha256, self.texts.tokenizer
+            start_from(Path(config.init), self.pair, config, *known)
         self.progress: dict[str, Any] = loaded or {
             "epoch": 0,
             "step": 0,
@@ -149,28 +120,36 @@ class Trainer:
 
     def _build(self) -> Pair:
         config, texts = self.config, self.texts
-        width = self.train.features.shape[2]
-        method = models.build(config.method, width, texts.encoder.dim, config.arguments)
+        encoder = None if self.images is None else self.images.encoder
+        method = models.build(config.method, self.image_dim, texts.encoder.dim, config.arguments)
         summaries = self.train.summary_token, texts.summary_token
         _refuse_without_summary(config.method, method, *summaries)
         return Pair(
             method,
             texts.encoder,
             config,
+            image_encoder=encoder,
             image_summary=self.train.summary_token,
             text_summary=texts.summary_token,
         )
 
+    @property
+    def image_dim(self) -> int:
+        """Width d of the image features."""
+        return self.train.features.shape[2] if self.images is None else self.images.encoder.dim
+
+    @property
+    def image_elements(self) -> int:
+        """How many features N an image has."""
+        return self.train.features.shape[1] if self.images is None else self.images.elements
+
     def _parameters(self) -> list[dict[str, Any]]:
-        """What is trained; a text encoder with a rate of its own is a group of its own."""
-        share = self.config.text.rate
-        if share == 1.0:
-            return [{"params": list(self.pair.parameters())}]
-        words = list(self.pair.text_encoder.parameters())
-        return [
-            {"params": list(self.pair.method.parameters())},
-            *([{"params": words, "share": share}] if words else []),
-        ]
+        """What is trained, a group for each share of the base rate."""
+        own = {"text_encoder": self.config.text.rate, "image_encoder": self.config.backbone_rate}
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, part in self.pair.named_children():
+            groups.setdefault(own.get(name, 1.0), []).extend(part.parameters())
+        return [{"params": params, "share": share} for share, params in groups.items() if params]
 
     def fit(self) -> dict[str, float]:
         """Trains until the last epoch or until patience runs out.
@@ -206,7 +185,9 @@ class Trainer:
     def _batches(self, epoch: int) -> Iterator[Batch]:
         config = self.config
         seed, rate = (config.seed, epoch), config.text.unknown_rate
-        return batches(self.train, self.texts.tables[0], config.batch_size, seed, rate)
+        table, share = self.texts.tables[0], (self.rank, self.world)
+        stream = batches(self.train, table, config.batch_size, seed, rate, share)
+        return stream if self.images is None else ahead(stream)
 
     def _epoch(self, epoch: int) -> dict[str, float]:
         config = self.config
@@ -218,7 +199,7 @@ class Trainer:
         with tqdm(stream, desc=title, total=steps, mininterval=2, disable=quiet) as bar:
             for batch in bar:
                 rate = self._set_rate(epoch, steps)
-                terms = self._step(batch.part(self.rank, self.world).to(self.device), epoch)
+                terms = self._step(batch.to(self.device), epoch)
                 for name, value in terms.items():
                     totals[name] = totals.get(name, 0.0) + value / steps
         return {"rate": rate, **{name: round(value, 5) for name, value in totals.items()}}
@@ -280,10 +261,12 @@ class Trainer:
         self.pair.eval()
         method = self.pair.method
         images, texts = [], []
-        for start in range(0, len(self.val.features), 256):
-            part = np.asarray(self.val.features[start : start + 256], np.float32)
-            features = torch.from_numpy(part).to(self.device)
-            mask = torch.ones(features.shape[:2], dtype=torch.bool, device=self.device)
+        at_once = 256 if self.images is None else 64
+        for start in range(0, len(self.val.features), at_once):
+            part = np.asarray(self.val.features[start : start + at_once], np.float32)
+            read = torch.from_numpy(part).to(self.device)
+            mask = torch.ones(read.shape[:2], dtype=torch.bool, device=self.device)
+            features, mask = self.pair.image_features(read, mask)
             images.append(method.encode_image(features, mask).embeddings)
         for start in range(0, len(self.val.captions), 512):
             stop = min(start + 512, len(self.val.captions))
@@ -322,7 +305,7 @@ class Trainer:
             "kind": "run",
             "method": self.config.method,
             "arguments": self.config.arguments,
-            "image_dim": self.train.features.shape[2],
+            "image_dim": self.image_dim,
             "text_dim": self.pair.text_encoder.dim,
             "text_encoder": dict(self.texts.about),
             "config": to_values(self.config),
@@ -333,6 +316,8 @@ class Trainer:
             "seed": self.config.seed,
             "hardware": hardware(),
         }
+        if self.images is not None:
+            about["image_encoder"] = dict(self.images.about)
         self.run.save_best(self.pair.state_dict(), about)
 
 

@@ -144,7 +144,7 @@ def _curves(trainer: Trainer) -> dict[str, list[float]]:
     curves = {}
     for name, module in trainer.pair.method.named_modules():
         if isinstance(module, RankPooling) and list(module.parameters()):
-            size = words if "text" in name else trainer.val.features.shape[1]
+            size = words if "text" in name else trainer.image_elements
             sizes = torch.tensor([size], device=trainer.device)
             curves[name] = [round(x, 5) for x in module.coefficients(sizes)[0].tolist()]
     return curves

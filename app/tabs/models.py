@@ -1,15 +1,42 @@
-"""The Models tab: what is loaded, what it reached, where it runs, and loading another pack."""
+"""The Models tab: what is loaded, what it reached, where it runs, and loading another pack.
+
+What the Hub has is looked at first; only a second press, on a button that says how much, fetches.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from app import panels
 from app.description import describe
+from app.obtaining import CancelledError
 from app.session import Session
+from app.tabs import offers
 from app.tabs.events import on_refresh
+from export.offer import CLIP, PACK, VSE_INFTY, Offer
+
+Updates = dict[Any, Any]
+
+_LOAD = "Load"
+_CHOICES = [
+    ("A pack", PACK),
+    ("CLIP, zero-shot", CLIP),
+    ("VSE∞, the authors' weights", VSE_INFTY),
+]
+_ADDRESSES = {
+    PACK: "",
+    CLIP: "openai/clip-vit-base-patch32",
+    VSE_INFTY: "cccjc/vse-infty/f30k_wsl_grid_bert",
+}
+_ACCEPTED = {
+    CLIP: "a Hub id of a CLIP, such as openai/clip-vit-base-patch32 or owner/name@revision",
+    VSE_INFTY: "a checkpoint on the Hub, as owner/name/folder or owner/name/folder@revision",
+}
 
 
 def build(session: Session, tab: gr.Tab) -> None:
@@ -23,17 +50,28 @@ class ModelsTab:
     def __init__(self, session: Session, tab: gr.Tab) -> None:
         self._session = session
         self._tab = tab
+        self._offer = gr.State(None)
         self._pack = gr.HTML()
+        self._kind = gr.Radio(
+            _CHOICES,
+            value=PACK,
+            label="Load",
+            visible=session.shelf.converts,
+            elem_id="pv-kind",
+        )
         with gr.Row(elem_id="pv-load"):
             self._address = gr.Textbox(
-                label="Load another pack",
+                label="Which",
                 info=session.shelf.accepts,
                 placeholder="owner/name",
                 max_lines=1,
                 scale=6,
                 elem_id="pv-address",
             )
-            self._load = gr.Button("Load", scale=1, min_width=96, elem_id="pv-load-go")
+            self._load = gr.Button(_LOAD, scale=1, min_width=96, elem_id="pv-load-go")
+            self._cancel = gr.Button(
+                "Cancel", scale=1, min_width=96, visible=False, elem_id="pv-load-cancel"
+            )
         self._message = gr.HTML(elem_id="pv-load-message")
         self._methods = gr.HTML()
         self._refused = gr.HTML()
@@ -41,19 +79,49 @@ class ModelsTab:
 
     def _connect(self) -> None:
         pack = self._session.pack
+        asked = [self._kind, self._address]
+        answered = [self._offer, self._message, self._load, self._cancel]
         for trigger, name in (
             (self._load.click, "load_pack"),
             (self._address.submit, "enter_pack"),
         ):
             trigger(
                 self.load,
-                [pack, self._address],
-                [pack, self._message],
+                [pack, *asked, self._offer],
+                [pack, *answered],
                 api_name=name,
                 api_visibility="undocumented",
-                concurrency_id="load",
+                concurrency_limit=None,  # whoever comes second is told so at once
                 show_progress_on=[self._message],
+                show_progress="minimal",
             )
+        self._kind.input(
+            self.choose,
+            self._kind,
+            [self._address, *answered],
+            api_name="choose_pack",
+            api_visibility="undocumented",
+            show_progress_on=[self._message],
+            show_progress="minimal",
+        )
+        self._address.change(
+            self.edit,
+            [self._address, self._offer],
+            answered,
+            api_name="edit_pack",
+            api_visibility="undocumented",
+            show_progress="hidden",
+            queue=False,
+        )
+        self._cancel.click(
+            self.cancel,
+            None,
+            self._cancel,
+            api_name="cancel_pack",
+            api_visibility="undocumented",
+            concurrency_limit=None,
+            show_progress="hidden",
+        )
         events = (
             (self._session.blocks.load, "open"),
             (self._tab.select, "select"),
@@ -62,23 +130,107 @@ class ModelsTab:
         shown = [self._pack, self._methods, self._refused]
         on_refresh(events, self.refresh, [pack], shown, "models")
 
-    def load(self, key: str, address: str) -> dict[Any, Any]:
-        """Opens a pack for this visitor; where that fails, the present one goes on serving."""
+    def choose(self, kind: str) -> Updates:
+        """Names the usual address of a choice, and what it would fetch."""
+        address = _ADDRESSES[kind]
+        shown = gr.Textbox(
+            value=address,
+            placeholder=address or "owner/name",
+            info=_ACCEPTED.get(kind, self._session.shelf.accepts),
+        )
+        updates = {self._address: shown, **self.forget()}
+        if not address:
+            return updates
         try:
-            loaded = self._session.shelf.load(address)
+            return {**updates, **self._look(kind, address)}
+        except (ValueError, OSError) as error:
+            return {**updates, self._message: panels.problem(str(error))}
+
+    def edit(self, address: str, offer: Offer | None) -> Updates:
+        """Takes back an offer whose address is another one by now."""
+        same = offer is None or offer.address == address.strip()
+        return {self._message: gr.update()} if same else self.forget()
+
+    def forget(self) -> Updates:
+        """Offers nothing, and shows no message."""
+        return {
+            self._offer: None,
+            self._message: "",
+            self._load: gr.Button(_LOAD, interactive=True),
+            self._cancel: gr.Button(visible=False),
+        }
+
+    def load(
+        self, key: str, kind: str, address: str, offer: Offer | None, request: gr.Request
+    ) -> Iterator[Updates]:
+        """Opens a pack for this visitor; where that fails, the present one goes on serving.
+
+        What must be fetched is shown first; that it is wanted is said by asking again.
+        """
+        shelf, address = self._session.shelf, address.strip()
+        try:
+            folder = shelf.find(kind, address)
+            if folder is None and (offer is None or (offer.kind, offer.address) != (kind, address)):
+                found = shelf.look(kind, address)
+                if isinstance(found, Offer):
+                    yield self._offered(found)
+                    return
+                folder = found
+            if folder is None and offer is not None:
+                with closing(shelf.obtainer.run(offer, str(request.session_hash))) as signs:
+                    for sign in signs:
+                        if isinstance(sign, Path):
+                            folder = sign
+                        else:
+                            yield self._waiting(offers.fetching(sign))
+            assert folder is not None
+            yield self._waiting(panels.line("Opening the pack …"), cancel=False)
+            loaded = shelf.open(folder)
+        except CancelledError as error:
+            yield {**self.forget(), self._message: panels.line(f"{error}; nothing was kept.")}
+            return
         except (ValueError, OSError) as error:
             kept = self._session.retriever(key).runtime.info.title
-            return {
-                self._message: panels.problem(f"{str(error).rstrip('.')}. {kept} goes on serving.")
-            }
+            sentence = f"{str(error).rstrip('.')}. {kept} goes on serving."
+            yield {**self.forget(), self._message: panels.problem(sentence)}
+            return
         title = self._session.retriever(loaded).runtime.info.title
-        return {self._message: panels.line(f"{title} is loaded."), self._session.pack: loaded}
+        said = panels.line(f"{title} is loaded.")
+        yield {**self.forget(), self._message: said, self._session.pack: loaded}
 
-    def refresh(self, key: str) -> dict[Any, Any]:
+    def cancel(self, request: gr.Request) -> Updates:
+        """Ends what this visitor started; `load` then says so."""
+        self._session.shelf.obtainer.cancel(str(request.session_hash))
+        return {self._cancel: gr.Button(interactive=False)}
+
+    def refresh(self, key: str) -> Updates:
         """Shows the visitor's pack."""
         info = describe(self._session.retriever(key))
         return {
             self._pack: panels.pack_card(info),
             self._methods: panels.method_cards(info),
             self._refused: panels.refusals(info["gallery"]),
+        }
+
+    def _look(self, kind: str, address: str) -> Updates:
+        """What an address would fetch, or that it is here."""
+        shelf = self._session.shelf
+        found = shelf.find(kind, address) or shelf.look(kind, address)
+        if isinstance(found, Offer):
+            return self._offered(found)
+        return {self._message: panels.line("It is on this machine: nothing is to be fetched.")}
+
+    def _offered(self, offer: Offer) -> Updates:
+        return {
+            self._offer: offer,
+            self._message: offers.offer_card(offer),
+            self._load: gr.Button(offers.button(offer), interactive=True),
+            self._cancel: gr.Button(visible=False),
+        }
+
+    def _waiting(self, message: str, cancel: bool = True) -> Updates:
+        return {
+            self._message: message,
+            self._load: gr.Button(interactive=False),
+            self._cancel: gr.Button(visible=cancel, interactive=True),
         }

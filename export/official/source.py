@@ -25,20 +25,13 @@ def fetch_checkpoint(address: str) -> tuple[Path, str]:
         OfficialError: the address names no repository, or no checkpoint in it.
         HubError: the Hub refused or could not be reached.
     """
-    place, _, revision = address.partition("@")
-    parts = [part for part in place.split("/") if part]
-    if len(parts) < 2 or ".." in parts:
-        raise OfficialError(
-            f"--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "
-            f'not "{address}"'
-        )
-    repo_id, inside = "/".join(parts[:2]), "/".join(parts[2:])
+    repo_id, inside, revision = parse_address(address)
 
     def choose(files: Iterable[str]) -> list[str]:
-        return [_choose(list(files), repo_id, inside)]
+        return [choose_checkpoint(files, repo_id, inside)]
 
-    folder = fetch(repo_id, revision or None, choose)
-    name = _choose(
+    folder = fetch(repo_id, revision, choose)
+    name = choose_checkpoint(
         [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()],
         repo_id,
         inside,
@@ -46,8 +39,29 @@ def fetch_checkpoint(address: str) -> tuple[Path, str]:
     return folder / name, f"{repo_id}/{name}@{folder.name}"
 
 
-def _choose(files: list[str], repo_id: str, inside: str) -> str:
-    """The one checkpoint that a file or folder of a repository means."""
+def parse_address(address: str) -> tuple[str, str, str | None]:
+    """The repository, the path in it ("" for all of it) and the revision that an address names.
+
+    Raises:
+        OfficialError: it names no repository.
+    """
+    place, _, revision = address.partition("@")
+    parts = [part for part in place.split("/") if part]
+    if len(parts) < 2 or ".." in parts:
+        raise OfficialError(
+            f"--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "
+            f'not "{address}"'
+        )
+    return "/".join(parts[:2]), "/".join(parts[2:]), revision or None
+
+
+def choose_checkpoint(names: Iterable[str], repo_id: str, inside: str) -> str:
+    """The one checkpoint that a file or folder of a repository means.
+
+    Raises:
+        OfficialError: there is none, or there are several.
+    """
+    files = list(names)
     if inside in files:
         return inside
     held = [name for name in files if name.endswith(_SUFFIXES)]

@@ -30,6 +30,7 @@ ABLATION: dict[str, Any] = {
     "title": "How many codes",
     "paper": "Table 5.",
     "found": "More are better.",
+    "here": "Fewer are <better>.",
     "command": "python -m training.ablate codes",
     "hardware": "2 cores",
     "seeds": [0, 1],
@@ -166,7 +167,8 @@ def test_ablations_are_shown_with_their_command(pack: Path) -> None:
     assert problems == []
     assert tables[0].rows == (("1", 450.1, None), ("16", 1496.25, 0.4))
     html = panel.ablation_tables(tables, problems)
-    for said in ("450.10", "1,496.25", "<td>–</td>", "Table 5.", ABLATION["command"], "seed 0, 1"):  # noqa: RUF001
+    expected = ["450.10", "1,496.25", "<td>–</td>", "Table 5.", "seed 0, 1", "Fewer"]  # noqa: RUF001
+    for said in [*expected, ABLATION["command"]]:
         assert said in html
 
 

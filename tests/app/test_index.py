@@ -32,10 +32,10 @@ class Counting:
     def __getattr__(self, name: str) -> object:
         return getattr(self._runtime, name)
 
-    def image_features(self, images: Sequence[Image.Image]) -> Tensor:
+    def square_features(self, squares: Sequence[Image.Image], method: str | None = None) -> Tensor:
         """Counts pictures."""
-        self.pictures += len(images)
-        return self._runtime.image_features(images)
+        self.pictures += len(squares)
+        return self._runtime.square_features(squares, method)
 
     def image_views(self, features: Tensor, method: str) -> Views:
         """Counts pictures times methods."""
@@ -157,8 +157,9 @@ def test_the_cache_holds_exactly_what_was_computed(
 ) -> None:
     index = Index(runtime, from_folder(photos), tmp_path / "cache")
     pictures = from_folder(photos).pictures
-    fresh, _ = index.encoder.features(pictures)
-    cached, _ = Index(runtime, from_folder(photos), tmp_path / "cache").encoder.features(pictures)
+    again = Index(runtime, from_folder(photos), tmp_path / "cache")
+    fresh, _ = index.encoder.features(pictures, "vsepp")
+    cached, _ = again.encoder.features(pictures, "vsepp")
     assert fresh.keys() == cached.keys()
     for key, value in fresh.items():
         assert torch.equal(value, cached[key])

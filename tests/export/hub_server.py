@@ -26,9 +26,13 @@ ID = r"(?P<id>[\w.-]+/[\w.-]+)"
 
 @dataclass
 class Repo:
-    """One repository: commits are {path: content}, branches are names of commits."""
+    """One repository: commits are {path: content}, branches are names of commits.
+
+    `card` is what the front matter of its README.md would say.
+    """
 
     private: bool = False
+    card: dict[str, Any] = field(default_factory=dict)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
 
@@ -244,8 +248,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _repo_info(self, id: str, rev: str) -> None:
         repo = self._repo(id)
         commit = self._commit_of(repo, rev)
-        files = [{"rfilename": path} for path in repo.commits[commit]]
-        self._answer({"id": id, "sha": commit, "siblings": files})
+        files: list[dict[str, Any]] = [{"rfilename": path} for path in repo.commits[commit]]
+        if "blobs=true" in urlsplit(self.path).query.lower():
+            for file in files:
+                file["size"] = len(repo.commits[commit][file["rfilename"]])
+        self._answer({"id": id, "sha": commit, "siblings": files, "cardData": repo.card})
 
     def _tree(self, id: str, rev: str) -> None:
         repo = self._repo(id)

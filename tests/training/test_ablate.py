@@ -81,7 +81,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     for part, images in (("train", 60), ("dev", 30)):
         split = make_features(images, images)
-        np.save(data / f"{part}_ims.npy", split.features)
+        np.save(data / f"{part}_ims.npy", split.features[:])
         (data / f"{part}_caps.txt").write_text("\n".join(split.captions))
     (folder / "budget.toml").write_text(BUDGET.format(data=data))
     (folder / "toy.toml").write_text(TOY)
@@ -126,6 +126,20 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+def test_what_came_out_reaches_the_results(run: Run, world: Path, tmp_path: Path) -> None:
+    assert run("toy")["here"] == ""
+    path, results = world / "ablations" / "toy.toml", tmp_path / "results"
+    before = path.read_text()
+    try:
+        path.write_text(f'here = "Disagrees."\n{before}')
+        ablate.state_outcomes(results)
+    finally:
+        path.write_text(before)
+    values = json.loads((results / "toy.json").read_text())
+    assert values["here"] == "Disagrees."
+    assert values["rows"] == run("toy")["rows"]
+
+
 @pytest.mark.parametrize("name", ablation_names())
 def test_every_ablation_is_whole(name: str) -> None:
     found = load_ablation(name)
@@ -159,7 +173,7 @@ def test_the_paper_questions_are_all_there() -> None:
 
 def test_one_command_trains_measures_and_writes(run: Run, world: Path) -> None:
     found = run("toy")
-    keys = "name title paper found command hardware seeds columns rows note curves"
+    keys = "name title paper found here command hardware seeds columns rows note curves"
     assert list(found) == keys.split()
     assert found["command"] == "python -m training.ablate toy"
     headings = ["views", "rsum", "i2t R@1", "t2i R@1", MEASURES["view_cosine"].heading]

@@ -234,13 +234,14 @@ def _ablation(table: Ablation) -> str:
         body += f'<tr><th scope="row">{_shown(first, digits[0])}</th>{cells}</tr>'
     seeds = ", ".join(map(str, table.seeds))
     note = f'<p class="pv-note">{text(table.note)}</p>' if table.note else ""
+    here = f"<p><b>Here:</b> {text(table.here)}</p>" if table.here else ""
     return (
         f'<article class="pv-card pv-ablation"><h4>{text(table.title)}</h4>'
         f'<p class="pv-paper">{text(table.paper)}</p>'
         '<div class="pv-scroll" tabindex="0" role="region" '
         f'aria-label="{text(table.title)}, scrolls sideways"><table class="pv-bench pv-small">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        f"<p><b>The paper found:</b> {text(table.found)}</p>{note}"
+        f"<p><b>The paper found:</b> {text(table.found)}</p>{here}{note}"
         f'<p class="pv-paper">{text(table.hardware)}, seed {text(seeds)}</p>'
         f"<code>{text(table.command)}</code></article>"
     )

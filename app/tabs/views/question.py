@@ -77,7 +77,7 @@ def count_views(retriever: Retriever, name: str) -> int:
     if shape is not None:
         return shape[0]
     try:  # the gallery is still being read
-        features = features_of(retriever, 0)
+        features = features_of(retriever, 0, name)
     except ValueError:
         return 1
     return retriever.runtime.image_views(features, name).embeddings.shape[1]
