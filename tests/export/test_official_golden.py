@@ -20,10 +20,7 @@ from tests.export.releases import write_pieces
 from tests.golden.loading import worst
 
 FOLDER = Path(__file__).parents[3] / "shared" / "golden" / "checkpoints"
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no {FOLDER}"),
-]
+pytestmark = pytest.mark.shared
 TOLERANCE = 1e-5
 Data = dict[str, Tensor]
 Convert = Callable[..., Runtime]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -274,10 +275,10 @@ def test_a_changed_budget_trains_anew_and_is_only_printed(
     assert sorted(results.RESULTS.glob("*.json")) == before
 
 
-def test_new_settings_at_their_defaults_change_no_folder(tmp_path: Path) -> None:
-    config = TrainConfig(method="vsepp", epochs=3)
-    same = TrainConfig(method="vsepp", epochs=3, patience=TrainConfig().patience)
-    other = TrainConfig(method="vsepp", epochs=4)
+def test_new_settings_at_their_defaults_change_no_folder(world: Path, tmp_path: Path) -> None:
+    config = TrainConfig(method="vsepp", epochs=3, data=str(world / "data"))
+    same = replace(config, patience=TrainConfig().patience)
+    other = replace(config, epochs=4)
     assert trial.trial_folder(config, tmp_path) == trial.trial_folder(same, tmp_path)
     assert trial.trial_folder(config, tmp_path) != trial.trial_folder(other, tmp_path)
 

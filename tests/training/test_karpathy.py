@@ -131,7 +131,6 @@ def test_a_folder_without_json_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the data folder beside the checkout is missing")
 def test_flickr8k_has_its_official_splits() -> None:
     train, val = load_karpathy(SHARED, "train"), load_karpathy(SHARED, "val")
     assert (len(train), len(val)) == (6000, 1000)
