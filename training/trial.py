@@ -15,7 +15,7 @@ import torch
 from models import Method, Views
 from models.checkpoint import load_strict, load_tensors
 from models.gpo import RankPooling
-from models.sources import describe_image_source
+from models.sources import SourceError, describe_image_source
 from training.config import TrainConfig, to_values
 from training.datasets import CaptionedFeatures, load_split
 from training.metrics import retrieval_metrics
@@ -44,7 +44,7 @@ def _checksum(backbone: str) -> str:
     """Of an image encoder; nothing where there is none, which training itself complains about."""
     try:
         return str(describe_image_source(backbone)["sha256"]) if backbone else ""
-    except FileNotFoundError:
+    except (FileNotFoundError, SourceError):
         return ""
 
 

@@ -276,7 +276,7 @@ def test_a_changed_budget_trains_anew_and_is_only_printed(
 
 
 def test_new_settings_at_their_defaults_change_no_folder(world: Path, tmp_path: Path) -> None:
-    config = TrainConfig(method="vsepp", epochs=3, data=str(world / "data"))
+    config = TrainConfig(method="vsepp", epochs=3, data=str(world / "data"), backbone="")
     same = replace(config, patience=TrainConfig().patience)
     other = replace(config, epochs=4)
     assert trial.trial_folder(config, tmp_path) == trial.trial_folder(same, tmp_path)
