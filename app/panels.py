@@ -12,7 +12,9 @@ from app.heatmaps import colour
 from app.retriever import CaptionHit
 
 # Besides HTML's own characters, those that the template languages of gr.HTML give a meaning.
-_TEMPLATE = str.maketrans({"{": "&#123;", "}": "&#125;", "$": "&#36;", "`": "&#96;", "\\": "&#92;"})
+TEMPLATE_SIGNS = str.maketrans(
+    {"{": "&#123;", "}": "&#125;", "$": "&#36;", "`": "&#96;", "\\": "&#92;"}
+)
 
 _DIRECTIONS = {"i2t_": "picture to text", "t2i_": "text to picture"}
 _METRICS = {
@@ -45,7 +47,7 @@ def text(value: object) -> str:
     >>> text("<b>{{x}}</b>")
     '&lt;b&gt;&#123;&#123;x&#125;&#125;&lt;/b&gt;'
     """
-    return html.escape(str(value)).translate(_TEMPLATE)
+    return html.escape(str(value)).translate(TEMPLATE_SIGNS)
 
 
 def header(info: dict[str, Any]) -> str:

@@ -70,10 +70,10 @@ def main(argv: Sequence[str]) -> int:
 def _measure(retriever: Retriever, method: str, texts: Sequence[str]) -> float:
     """Prints a method's row; the median of its queries in milliseconds."""
     encoder = milliseconds(lambda text: retriever.runtime.text_features([text], method), texts)
-    p50, p95 = np.percentile(query_times(retriever, method, texts), [50, 95])
+    p50, p95 = np.percentile(query_times(retriever, method, texts), [50, 95]).round(3)
     alone = float(np.median(encoder))
     print(f"{method:<12} {p50:>8.2f} {p95:>8.2f} {alone:>12.2f} {p50 / alone:>6.2f}")
-    return round(float(p50), 3)
+    return float(p50)
 
 
 def _conditions(retriever: Retriever) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -148,7 +149,7 @@ def test_the_bundled_packs_speed_is_recorded(bundled: Retriever) -> None:
     assert found is not None, "run python -m benchmarks.query_latency --record"
     assert found.median.keys() == bundled.runtime.methods.keys()
     html = panel.accuracy_and_speed(measured.table(bundled, found), found)
-    assert html.count("<circle") == 2 * len(found.median)  # drawn wide and narrow
+    assert html.count('class="pv-point"') == 2 * len(found.median)  # drawn wide and narrow
     assert panel.text(found.hardware) in html
 
 
@@ -206,6 +207,7 @@ def write_ablation(pack: Path, name: str, change: dict[str, Any] | None) -> None
     (folder / f"{name}.json").write_text(content)
 
 
+SVG = "http://www.w3.org/2000/svg"
 CROWD = [Point(f"Method {i}", 1 + 0.05 * (i % 3), 500 + i, 0.5 + i / 10) for i in range(7)]
 
 
@@ -226,16 +228,42 @@ def test_labels_keep_apart_even_in_a_crowd(frame: Frame) -> None:
 def test_the_plot_sets_values_to_scale_and_says_them_in_words() -> None:
     points = [Point("slow", 4.0, 500.0, 2.0), Point("fast", 1.0, 400.0, 0.5)]
     svg = plot([*points, replace(points[1], title=HOSTILE, ms=2.0)], "rsum", WIDE, "x")
-    circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', svg)
-    (slow_x, slow_y, slow_r), (fast_x, fast_y, fast_r), (middle_x, _, _) = (
-        [float(number) for number in circle] for circle in circles
-    )
+    drawn = ET.fromstring(svg)
+    (slow_x, slow_y, slow_r), (fast_x, fast_y, fast_r), (middle_x, _, _) = circles(drawn)
     assert slow_y < fast_y  # up is better
     assert middle_x - fast_x == pytest.approx(slow_x - middle_x, abs=0.2)  # logarithmic
     assert slow_r**2 / fast_r**2 == pytest.approx(2.0 / 0.5, rel=0.01)  # area
-    assert "slow: 4.00 ms, 500.0, 2.00 MB" in svg
-    assert "ms per text query" in svg
+    tips = [title.text for title in drawn.iter(f"{{{SVG}}}title")]
+    assert tips[0] == "slow: 4.00 ms, 500.0, 2.00 MB"
+    said = [label.text for label in drawn.iter(f"{{{SVG}}}text")]
+    assert {"slow", "fast", HOSTILE, "rsum", "ms per text query, logarithmic"} <= set(said)
     assert "<img" not in svg
+
+
+def test_plots_on_one_page_do_not_mix() -> None:
+    points = [Point("one", 1.0, 400.0, 0.5), Point("$x_2$", 2.0, 450.0, 0.5)]
+    wide, narrow = (plot(points, "rsum", f, c) for f, c in ((WIDE, "a"), (NARROW, "b")))
+    ids = [set(re.findall(r'id="([^"]+)"', svg)) for svg in (wide, narrow)]
+    assert not ids[0] & ids[1]
+    for svg, own in zip((wide, narrow), ids, strict=True):
+        assert set(re.findall(r"#(\w+)[\")]", svg)) == own  # every reference is to its own
+        assert "<style" not in svg  # it would hold for the whole page
+        assert "var(--primary-500)" in svg
+        assert not re.search(r"#[0-9a-f]{6}\b", svg), "a colour that knows no dark page"
+    assert plot([], "rsum", WIDE, "a") == ""
+
+
+def circles(drawn: ET.Element) -> list[tuple[float, float, float]]:
+    """Centre and radius of each point of a plot, in pixels."""
+    shapes = {path.get("id"): path.get("d", "") for path in drawn.iter(f"{{{SVG}}}path")}
+    found = []
+    for group in drawn.iter(f"{{{SVG}}}g"):
+        if group.get("class") == "pv-point":
+            use = next(group.iter(f"{{{SVG}}}use"))
+            shape = shapes[use.get("{http://www.w3.org/1999/xlink}href", "")[1:]]
+            radius = max(abs(float(n)) for n in re.findall(r"-?\d+\.?\d*", shape))
+            found.append((float(use.get("x", "")), float(use.get("y", "")), radius))
+    return found
 
 
 def test_the_endpoint_says_what_the_table_shows(server: Server, retriever: Retriever) -> None:

@@ -1,17 +1,38 @@
-"""Accuracy against speed, with size as area: an SVG that follows the page's colours."""
+"""Accuracy against speed, with size as area: drawn by matplotlib as SVG in the page's colours.
+
+Matplotlib is imported with the first plot. What it draws has a colour of `_COLORS` for each part;
+the SVG then names the page's CSS variables in their place, so that it is light or dark with the
+page. Texts stay texts, in the page's font; style.css draws the methods' names over the lines.
+"""
 
 from __future__ import annotations
 
+import io
 import math
+import re
+import threading
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from app.panels import text
+from app.panels import TEMPLATE_SIGNS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _LINE = 15  # pixels from one line of text to the next
 _GAP = 4  # between a circle and its label
-_TICKS = (1.0, 2.0, 5.0)
+_SVG = "http://www.w3.org/2000/svg"
+_COLORS = {  # colours that stand for the page's, so none may occur twice
+    "grid": ("#010101", "var(--border-color-primary)"),
+    "quiet": ("#020202", "var(--body-text-color-subdued)"),
+    "circle": ("#030303", "var(--primary-500)"),
+    "edge": ("#040404", "var(--pv-circle-edge)"),
+}
+_POINT, _NAME = "point", "name"  # begin the ids of circles and of their names
+_drawing = threading.Lock()  # what matplotlib reads its style from is one for all threads
 
 
 @dataclass(frozen=True)
@@ -81,39 +102,34 @@ WIDE, NARROW = Frame(760, 400), Frame(340, 360, 6.4, 11.0)
 
 
 def plot(points: Sequence[Point], accuracy: str, frame: Frame, css_class: str) -> str:
-    """The drawing as SVG; empty where there is nothing to draw.
+    """The drawing as SVG to stand within a page; empty where there is nothing to draw.
 
     Args:
         points: what is shown.
         accuracy: what the vertical axis is, with its unit.
         frame: how large it is.
-        css_class: the SVG's class.
+        css_class: the SVG's class; no other on the page may have it.
     """
     if not points:
         return ""
-    across, up = _log_ticks([p.ms for p in points]), _ticks([p.accuracy for p in points])
-    places = [_place(point, across, up, frame) for point in points]
-    largest = max(point.megabytes for point in points)
-    radii = [frame.largest * math.sqrt(point.megabytes / largest) for point in points]
-    labels = place_labels([p.title for p in points], places, radii, frame)
-    parts = [
-        _axes(across, up, accuracy, frame),
-        _frontier(points, places),
-        *map(_circle, points, places, radii),
-        *map(_label, [p.title for p in points], places, radii, labels),
-    ]
-    return (
-        f'<svg class="{css_class}" viewBox="0 0 {frame.width} {frame.height}" role="img" '
-        f'aria-label="{text(describe(points, accuracy))}">{"".join(parts)}</svg>'
-    )
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with _drawing, mpl.rc_context():
+        mpl.rcParams["svg.fonttype"] = "none"
+        mpl.rcParams["svg.hashsalt"] = css_class
+        mpl.rcParams["text.parse_math"] = False
+        figure = Figure(figsize=(frame.width / 72, frame.height / 72), dpi=72)  # points are pixels
+        _draw(figure, points, accuracy, frame)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="svg", transparent=True)
+    tips = {f"{_POINT}{i}": _fact(point) for i, point in enumerate(points)}
+    return _for_the_page(drawn.getvalue(), css_class, describe(points, accuracy), tips)
 
 
 def describe(points: Sequence[Point], accuracy: str) -> str:
     """The plot in words, for those who do not see it."""
-    facts = "; ".join(
-        f"{p.title}: {p.ms:.2f} ms, {p.accuracy:.1f}, {p.megabytes:.2f} MB"
-        for p in sorted(points, key=lambda p: -p.accuracy)
-    )
+    facts = "; ".join(map(_fact, sorted(points, key=lambda p: -p.accuracy)))
     return f"{accuracy} against milliseconds per text query, circles as large as the files. {facts}"
 
 
@@ -171,88 +187,128 @@ def _candidates(title: str, circle: Box, frame: Frame) -> Iterator[Label]:
         yield Label(Box(x - width / 2, bottom, x + width / 2, bottom + _LINE), "middle")
 
 
-def _ticks(values: Sequence[float]) -> list[float]:
-    """About five round numbers that the values lie between."""
-    low, high = min(values), max(values)
-    rough = max(high - low, 1.0) / 4
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = power * next(t for t in (*_TICKS, 10.0) if t * power >= rough)
-    first, last = math.floor((low - step / 4) / step), math.ceil((high + step / 4) / step)
-    return [step * i for i in range(first, last + 1)]
-
-
-def _log_ticks(values: Sequence[float]) -> list[float]:
-    """1, 2, 5, 10, ... as far as the values lie between them, with some room."""
-    every = [10.0**power * tick for power in range(-4, 6) for tick in _TICKS]
-    low = max((i for i, tick in enumerate(every) if tick <= min(values) * 0.9), default=0)
-    high = next((i for i, tick in enumerate(every) if tick >= max(values) * 1.1), len(every) - 1)
-    return every[low : high + 1]
-
-
-def _place(
-    point: Point, across: Sequence[float], up: Sequence[float], frame: Frame
-) -> tuple[float, float]:
-    """Where a point is drawn."""
-    return _x(point.ms, across, frame), _y(point.accuracy, up, frame)
-
-
-def _x(ms: float, ticks: Sequence[float], frame: Frame) -> float:
-    share = math.log(ms / ticks[0]) / math.log(ticks[-1] / ticks[0])
-    return frame.area.left + share * (frame.area.right - frame.area.left)
-
-
-def _y(accuracy: float, ticks: Sequence[float], frame: Frame) -> float:
-    share = (accuracy - ticks[0]) / (ticks[-1] - ticks[0])
-    return frame.area.bottom - share * (frame.area.bottom - frame.area.top)
-
-
-def _axes(across: Sequence[float], up: Sequence[float], accuracy: str, frame: Frame) -> str:
-    area, parts = frame.area, []
-    for tick in up:
-        y = _y(tick, up, frame)
-        parts.append(f'<line x1="{area.left}" y1="{y:.1f}" x2="{area.right}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{area.left - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
-    for tick in across:
-        x = _x(tick, across, frame)
-        parts.append(f'<line x1="{x:.1f}" y1="{area.top}" x2="{x:.1f}" y2="{area.bottom}"/>')
-        said = f'<text x="{x:.1f}" y="{area.bottom + 18}" text-anchor="middle">{tick:g}</text>'
-        parts.append(said)
-    middle = (area.top + area.bottom) / 2
-    parts.append(
-        f'<text x="{(area.left + area.right) / 2}" y="{frame.height - 8}" text-anchor="middle">'
-        "ms per text query, logarithmic</text>"
-        f'<text transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">'
-        f"{text(accuracy)}</text>"
+def _draw(figure: Figure, points: Sequence[Point], accuracy: str, frame: Frame) -> None:
+    """Axes, the frontier, circles and their names."""
+    axes = _axes(figure, points, accuracy, frame)
+    best = [points[i] for i in frontier(points)]
+    axes.plot(
+        [p.ms for p in best],
+        [p.accuracy for p in best],
+        color=_COLORS["quiet"][0],
+        linewidth=1.5,
+        dashes=(4, 3),
+        clip_on=False,
     )
-    return f'<g class="pv-axes">{"".join(parts)}</g>'
-
-
-def _frontier(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> str:
-    path = " ".join(f"{places[i][0]:.1f},{places[i][1]:.1f}" for i in frontier(points))
-    return f'<polyline class="pv-frontier" points="{path}"/>'
-
-
-def _circle(point: Point, place: tuple[float, float], radius: float) -> str:
-    x, y = place
-    fact = f"{point.title}: {point.ms:.2f} ms, {point.accuracy:.1f}, {point.megabytes:.2f} MB"
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{text(fact)}</title></circle>'
-    )
-
-
-def _label(title: str, place: tuple[float, float], radius: float, label: Label) -> str:
-    """A title, and a line to its circle where it stands apart."""
-    box, (x, y) = label.box, place
-    at = {"start": box.left, "end": box.right, "middle": (box.left + box.right) / 2}[label.anchor]
-    base = box.bottom - 4
-    middle = (box.top + box.bottom) / 2
-    apart = math.hypot(at - x, middle - y) > radius + _LINE + _GAP
-    line = ""
-    if apart:
-        line = (
-            f'<line class="pv-leader" x1="{x:.1f}" y1="{y:.1f}" x2="{at:.1f}" y2="{middle:.1f}"/>'
+    largest = max(point.megabytes for point in points)
+    radii = [frame.largest * math.sqrt(point.megabytes / largest) for point in points]
+    for i, (point, radius) in enumerate(zip(points, radii, strict=True)):
+        circle = axes.scatter(
+            point.ms,
+            point.accuracy,
+            s=(2 * radius) ** 2,
+            facecolor=_COLORS["circle"][0],
+            edgecolor=_COLORS["edge"][0],
+            linewidth=1,
+            zorder=2.5,
+            clip_on=False,
         )
-    return (
-        f'{line}<text class="pv-name" x="{at:.1f}" y="{base:.1f}" '
-        f'text-anchor="{label.anchor}">{text(title)}</text>'
+        circle.set_gid(f"{_POINT}{i}")
+    upwards = axes.transData.transform([(point.ms, point.accuracy) for point in points])
+    places = [(float(x), frame.height - float(y)) for x, y in upwards]
+    labels = place_labels([point.title for point in points], places, radii, frame)
+    for point, place, radius, label in zip(points, places, radii, labels, strict=True):
+        _name(axes, point, place, radius, label, frame)
+
+
+def _axes(figure: Figure, points: Sequence[Point], accuracy: str, frame: Frame) -> Axes:
+    """Axes with room around the points: milliseconds across, on a logarithmic scale."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+    area, grid, quiet = frame.area, _COLORS["grid"][0], _COLORS["quiet"][0]
+    left, bottom = area.left / frame.width, 1 - area.bottom / frame.height
+    width, height = (area.right - area.left) / frame.width, (area.bottom - area.top) / frame.height
+    axes = figure.add_axes((left, bottom, width, height))
+    times, reached = [point.ms for point in points], [point.accuracy for point in points]
+    room = max(max(reached) - min(reached), 1.0) / 8
+    axes.set_xscale("log")
+    axes.set_xlim(min(times) / 1.25, max(times) * 1.25)
+    axes.set_ylim(min(reached) - room, max(reached) + room)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.set_xlabel("ms per text query, logarithmic", fontsize=12, color=quiet, labelpad=6)
+    axes.set_ylabel(accuracy, fontsize=12, color=quiet, labelpad=6)
+    axes.tick_params(length=0, pad=6, labelsize=12, labelcolor=quiet)
+    axes.grid(color=grid, linewidth=1, clip_on=False)
+    axes.set_axisbelow(True)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return axes
+
+
+def _name(
+    axes: Axes,
+    point: Point,
+    place: tuple[float, float],
+    radius: float,
+    label: Label,
+    frame: Frame,
+) -> None:
+    """A title, and a line to its circle where it stands apart."""
+    box = label.box
+    across = {"start": box.left, "end": box.right, "middle": (box.left + box.right) / 2}
+    at = across[label.anchor], frame.height - (box.top + box.bottom) / 2
+    apart = math.dist(at, (place[0], frame.height - place[1])) > radius + _LINE + _GAP
+    line = {"arrowstyle": "-", "color": _COLORS["quiet"][0], "shrinkA": 0, "shrinkB": 0}
+    said = axes.annotate(
+        point.title,
+        (point.ms, point.accuracy),
+        at,
+        textcoords="figure pixels",
+        fontsize=13 if frame.letter >= WIDE.letter else 12,
+        horizontalalignment={"start": "left", "end": "right", "middle": "center"}[label.anchor],
+        verticalalignment="center_baseline",
+        arrowprops=line if apart else None,
+        annotation_clip=False,
     )
+    said.set_gid(_NAME)
+
+
+def _for_the_page(drawn: bytes, css_class: str, said: str, tips: dict[str, str]) -> str:
+    """Matplotlib's SVG document as an element of a page.
+
+    Args:
+        drawn: the document.
+        css_class: becomes the element's class and begins every id in it.
+        said: the drawing in words.
+        tips: what is said over the group of an id.
+    """
+    ET.register_namespace("", _SVG)
+    ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+    root = ET.fromstring(drawn)
+    for unwanted in ("metadata", "defs"):  # of the document; the style in it would hold page-wide
+        for element in root.findall(f"{{{_SVG}}}{unwanted}"):
+            root.remove(element)
+    for side in ("width", "height"):
+        del root.attrib[side]
+    root.attrib |= {"class": css_class, "role": "img", "aria-label": said}
+    for group in root.iter(f"{{{_SVG}}}g"):
+        name = group.attrib.pop("id", "")  # the same in every drawing; nothing refers to them
+        if name in tips:
+            title = ET.Element(f"{{{_SVG}}}title")
+            title.text = tips[name]
+            group.insert(0, title)
+            group.set("class", "pv-point")
+        elif name == _NAME:
+            group.set("class", "pv-name")
+    svg = ET.tostring(root, "unicode").translate(TEMPLATE_SIGNS)
+    svg = re.sub(r" font-family: [^;]*;", "", svg)
+    for stand_in, wanted in _COLORS.values():
+        svg = svg.replace(stand_in, wanted)
+    return svg
+
+
+def _fact(point: Point) -> str:
+    return f"{point.title}: {point.ms:.2f} ms, {point.accuracy:.1f}, {point.megabytes:.2f} MB"
