@@ -138,6 +138,8 @@ class TrainConfig:
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs in a step, over all processes.
+        captions_together: captions of an image that stand in a batch together, the image encoded
+            once for all of them; 1 draws pairs one by one.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
         patience: stop after so many epochs without a better validation rsum.
@@ -160,6 +162,7 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     epochs: int = 25
     batch_size: int = 128
+    captions_together: int = 1
     size_augmentation: float = 0.2
     feature_dropout: float = 0.0
     patience: int = 5
@@ -172,6 +175,8 @@ class TrainConfig:
         """Refuses values outside their ranges."""
         _require(self.epochs >= 1, "epochs", self.epochs, "1 or more")
         _require(self.batch_size >= 2, "batch_size", self.batch_size, "2 or more")
+        together = self.captions_together
+        _require(together >= 1, "captions_together", together, "1 or more")
         _require(self.patience >= 1, "patience", self.patience, "1 or more")
         rare = 1 <= self.validate_every <= self.patience
         _require(rare, "validate_every", self.validate_every, f"1 to patience ({self.patience})")

@@ -26,11 +26,12 @@ from training.tokenizer import PAD_ID, UNKNOWN_ID
 
 @dataclass(frozen=True)
 class Batch:
-    """B image-text pairs.
+    """B image-text pairs of I images, I <= B.
 
     Attributes:
-        features: (B, N, d) float32 image features, or pixels (B, 3, S, S).
-        mask: (B, N) bool; N is 0 for pixels, as only their encoder knows it.
+        features: (I, N, d) float32 image features, or pixels (I, 3, S, S).
+        mask: (I, N) bool; N is 0 for pixels, as only their encoder knows it.
+        rows: (B,) int64, which of the I images a pair has.
         ids: (B, L) int64 word ids, 0 beyond the text.
         lengths: (B,) int64.
         image_ids: (B,) int64, equal where the batch holds an image twice.
@@ -38,6 +39,7 @@ class Batch:
 
     features: Tensor
     mask: Tensor
+    rows: Tensor
     ids: Tensor
     lengths: Tensor
     image_ids: Tensor
@@ -217,6 +219,7 @@ def batches(
     seed: tuple[int, int],
     unknown_rate: float = 0.0,
     share: tuple[int, int] = (0, 1),
+    together: int = 1,
 ) -> Iterator[Batch]:
     """Shuffled batches over all captions, the incomplete last one left out.
 
@@ -229,11 +232,13 @@ def batches(
         unknown_rate: share of words replaced by [UNK].
         share: (rank, processes): of each batch only this process's consecutive part; B must divide
             evenly.
+        together: so many captions of an image, drawn anew each time, stand in a batch, where the
+            image is encoded once for all of them; with 1 each pair has its own image.
     """
     rank, world = share
     part = slice(rank * batch_size // world, (rank + 1) * batch_size // world)
     random = np.random.default_rng(seed)
-    order = random.permutation(len(data.captions))
+    order = caption_order(data.image_of, together, random)
     for start in range(0, len(order) - batch_size + 1, batch_size):
         index = order[start : start + batch_size]
         ids, lengths = table.rows(index)
@@ -241,15 +246,39 @@ def batches(
             lost = (random.random(ids.shape) < unknown_rate) & (ids != PAD_ID)
             ids = np.where(lost, UNKNOWN_ID, ids)
         images = data.image_of[index][part]
-        features = torch.from_numpy(data.features[images]).float()  # (B, n, d) or (B, 3, S, S)
+        unique, rows = np.unique(images, return_inverse=True)
+        if together == 1:
+            unique, rows = images, np.arange(len(images))
+        features = torch.from_numpy(data.features[unique]).float()  # (I, n, d) or (I, 3, S, S)
         elements = features.shape[1] if features.dim() == 3 else 0
         yield Batch(
             features,
             torch.ones(len(features), elements, dtype=torch.bool),
+            torch.from_numpy(rows),
             torch.from_numpy(ids[part]),
             torch.from_numpy(lengths[part].astype(np.int64)),
             torch.from_numpy(images),
         )
+
+
+def caption_order(image_of: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:
+    """All captions in random order, but up to `together` of an image one after the other.
+
+    >>> order = caption_order(np.array([0, 0, 1, 1]), 2, np.random.default_rng(0))
+    >>> sorted(order[:2].tolist()) in ([0, 1], [2, 3])
+    True
+    """
+    order = random.permutation(len(image_of))
+    if together == 1:
+        return order
+    order = order[np.argsort(image_of[order], kind="stable")]  # by image, mixed within each
+    owner = image_of[order]
+    first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])  # where an image begins
+    counts = np.diff(np.r_[first, len(order)])
+    within = np.arange(len(order)) - np.repeat(first, counts)
+    starts = np.flatnonzero(within % together == 0)
+    groups = np.split(order, starts[1:])
+    return np.concatenate([groups[g] for g in random.permutation(len(groups))])
 
 
 def ahead(stream: Iterator[Batch]) -> Iterator[Batch]:

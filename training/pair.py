@@ -60,9 +60,9 @@ class Pair(nn.Module):
         return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
 
     def forward(
-        self, images: Tensor, mask: Tensor, ids: Tensor, lengths: Tensor
+        self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
     ) -> tuple[Views, Views]:
-        """Pairs to views: B images and B texts."""
+        """Pairs to views: the image of each of B pairs, and B texts; see `datasets.Batch`."""
         features, mask = self.image_features(images, mask)
         words = self.text_encoder(ids, lengths)  # (B, L, d)
         spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
@@ -71,4 +71,5 @@ class Pair(nn.Module):
             rate = self.size_augmentation
             mask = drop_elements(mask, rate, keep_first=self.image_summary)
             spoken = drop_elements(spoken, rate, keep_first=self.text_summary)
-        return self.method.encode_image(features, mask), self.method.encode_text(words, spoken)
+        seen = self.method.encode_image(features, mask)
+        return seen[rows], self.method.encode_text(words, spoken)

@@ -186,7 +186,8 @@ class Trainer:
         config = self.config
         seed, rate = (config.seed, epoch), config.text.unknown_rate
         table, share = self.texts.tables[0], (self.rank, self.world)
-        stream = batches(self.train, table, config.batch_size, seed, rate, share)
+        together = config.captions_together
+        stream = batches(self.train, table, config.batch_size, seed, rate, share, together)
         return stream if self.images is None else ahead(stream)
 
     def _epoch(self, epoch: int) -> dict[str, float]:
@@ -207,7 +208,9 @@ class Trainer:
     def _step(self, batch: Batch, epoch: int) -> dict[str, float]:
         precision = PRECISIONS[self.config.precision]
         with torch.autocast(self.device.type, precision, enabled=precision != torch.float32):
-            images, texts = self.parallel(batch.features, batch.mask, batch.ids, batch.lengths)
+            images, texts = self.parallel(
+                batch.features, batch.mask, batch.rows, batch.ids, batch.lengths
+            )
         # every process sees the whole batch, so that negatives do not depend on how many there are
         images, texts = (v.apply(lambda part: self._gather(part.float())) for v in (images, texts))
         image_ids = self._gather(batch.image_ids)
