@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,12 @@ from torch import nn
 from tqdm import tqdm
 
 from models.preprocess import Preprocess
+from training.graph import GraphEncoder
 from training.runs import write_text
 
 RECORD_SECONDS = 5.0  # from one record of what is done to the next
 _BATCHES_AHEAD = 3  # decoded while the encoder works
+WORTH_A_GRAPH = 200  # pictures; a graph takes some seconds to make
 _NAMED = 10  # damaged pictures named in a refusal
 
 
@@ -119,6 +121,9 @@ class _Extraction:
     def run(self, title: str) -> None:
         self._go_on()
         rows = [*sorted(self.damaged), *range(self.done, len(self.pictures))]
+        if self.reader.device.type == "cpu" and len(rows) >= WORTH_A_GRAPH:
+            graph = GraphEncoder(self.reader.encoder, self.reader.preprocess.size)
+            self.reader = replace(self.reader, encoder=graph)
         recorded = time.monotonic()
         with tqdm(total=len(self.pictures), initial=self.done, desc=title, mininterval=1) as bar:
             for batch, squares in self._decoded(rows):

@@ -38,10 +38,10 @@ def update_page(page: Path = PAGE, results: Path = RESULTS, pack: Path = PACK) -
         ValueError: the page lacks one of these lines, or a file is damaged.
     """
     found = [_read(path) for path in sorted(results.glob("*.json"))]
-    text = page.read_text("utf-8")
-    text = _replaced(text, "methods", method_lines(_read(pack)), page)
     parts = [line for result in found for line in ablation_lines(result)]
-    write_text(page, _replaced(text, "ablations", parts or ["None was run yet."], page))
+    methods = method_lines(_read(pack))
+    replace_part(page, "methods", methods)
+    replace_part(page, "ablations", parts or ["None was run yet."])
 
 
 def method_lines(pack: dict[str, Any]) -> list[str]:
@@ -113,11 +113,17 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _replaced(text: str, part: str, lines: list[str], page: Path) -> str:
+def replace_part(page: Path, part: str, lines: list[str]) -> None:
+    """Writes the lines between a part's marks; the rest of the page stays.
+
+    Raises:
+        ValueError: the page lacks one of the marks.
+    """
+    text = page.read_text("utf-8")
     start, end = f"<!-- {part} -->", f"<!-- /{part} -->"
     if start not in text or end not in text.partition(start)[2]:
         raise ValueError(f'{page} lacks the lines "{start}" and "{end}" around its {part}')
     before, _, rest = text.partition(start)
     after = rest.partition(end)[2]
     body = "\n".join(lines).strip()
-    return f"{before}{start}\n\n{body}\n\n{end}{after}"
+    write_text(page, f"{before}{start}\n\n{body}\n\n{end}{after}")

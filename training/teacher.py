@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -27,6 +24,7 @@ from tqdm import tqdm
 from models.checkpoint import load_tensors, save_tensors
 from models.preprocess import Preprocess
 from models.sources import load_image_source
+from training.graph import GraphEncoder
 from training.karpathy import Photographs, load_karpathy
 from training.runs import write_text
 
@@ -207,34 +205,16 @@ class _Reader:
         self, teacher: nn.Module, seen_as: Preprocess, device: torch.device, squares: np.ndarray
     ) -> None:
         self.teacher, self.seen_as, self.device, self.squares = teacher, seen_as, device, squares
-        self.session = _session(teacher, squares.shape[1]) if device.type == "cpu" else None
+        if device.type == "cpu":
+            self.teacher = GraphEncoder(teacher, squares.shape[1])
 
     @torch.inference_mode()
     def read(self, rows: np.ndarray, boxes: np.ndarray) -> Tensor:
         """Feature maps (B, N, d) of a crop (B, 4) of each of some photographs (B,)."""
         crops = np.stack([cut(self.squares[p], b) for p, b in zip(rows, boxes, strict=True)])
         pixels = np.ascontiguousarray(self.seen_as.normalize(crops))
-        if self.session is not None:
-            return torch.from_numpy(self.session.run(None, {"pixels": pixels})[0])
         features: Tensor = self.teacher(torch.from_numpy(pixels).to(self.device))
         return features.float()
-
-
-def _session(teacher: nn.Module, side: int) -> ort.InferenceSession:
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the tracing exporter: deprecated, and one batch size
-        graph = Path(folder) / "teacher.onnx"
-        torch.onnx.export(
-            teacher.eval(),
-            (torch.zeros(2, 3, side, side),),
-            graph,
-            input_names=["pixels"],
-            dynamic_axes={"pixels": {0: "B"}},
-            dynamo=False,
-        )
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def _key(config: DistillConfig, about: dict[str, Any]) -> str:

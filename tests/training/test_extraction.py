@@ -59,7 +59,11 @@ def backbone(tmp_path: Path) -> Path:
     return write_encoder(tmp_path / "backbone")
 
 
-def test_features_are_those_of_the_encoder(photos: Path, backbone: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("worth", [1, 200], ids=["as a graph", "by torch"])
+def test_features_are_those_of_the_encoder(
+    worth: int, photos: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
     how = Extraction(tmp_path / "cache", batch=3, workers=2, device="cpu")
     photographs = load_karpathy(photos, "train")
     features, kept, path = photograph_features(photographs, "photos/train", backbone, how)
