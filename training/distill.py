@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from tqdm import tqdm
 
 import models
@@ -87,6 +86,7 @@ class Distillation:
                 f"the teacher's map has {self.train.targets.shape[1]} cells and the student's "
                 f"{self.grid**2}; choose blocks so that they agree"
             )
+        self.weights = component_weights(self.train.targets, config.emphasis).to(self.device)
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
         self.optimizer = torch.optim.AdamW(
@@ -153,8 +153,7 @@ class Distillation:
         targets = torch.where(mirrored, square.flip(2), square).flatten(1, 2)
         seen = change_colors(pixels, self.config.color, random)
         cells = self._cells(self._normalized(seen))
-        missed = F.mse_loss(self.model.imitate(cells), targets.to(self.device))
-        terms = {"distillation": missed}
+        terms = {"distillation": self._missed(cells, targets)}
         if retrieval:
             captions = self.train.caption_of(rows, random)
             ids, lengths = map(torch.from_numpy, self.train_table.rows(captions))
@@ -164,6 +163,11 @@ class Distillation:
             contrastive = info_nce(scores, same_image(images, images), TEMPERATURE)
             terms["retrieval"] = self.config.retrieval_weight * contrastive
         return terms
+
+    def _missed(self, cells: Tensor, targets: Tensor) -> Tensor:
+        """Weighted squared error of imitated maps (B, N, T); 1 where all cells are the mean."""
+        error = (self.model.imitate(cells) - targets.to(self.device)).square()
+        return (error * self.weights).mean()
 
     def _normalized(self, pixels: Tensor) -> Tensor:
         mean = 255.0 * torch.tensor(self.preprocess.mean)
@@ -188,8 +192,8 @@ class Distillation:
         """How far the student is from the teacher on whole validation photographs, and retrieval.
 
         Returns:
-            `val_distillation`, the mean squared error in units of the targets' variance, and, where
-            asked for, the metrics of `retrieval_metrics` by the student's own heads.
+            `val_distillation`, the squared error weighted as in training, and, where asked for, the
+            metrics of `retrieval_metrics` by the student's own heads.
         """
         self.model.eval()
         images, missed = [], 0.0
@@ -198,9 +202,8 @@ class Distillation:
             whole = np.zeros(len(rows), int)
             pixels = torch.from_numpy(self.val.pixels(rows, whole)).float()
             cells = self._cells(self._normalized(pixels))
-            targets = torch.from_numpy(self.val.maps(rows, whole)).float().to(self.device)
-            error = F.mse_loss(self.model.imitate(cells), targets)
-            missed += error.item() * len(rows) / self.val.photographs
+            targets = torch.from_numpy(self.val.maps(rows, whole)).float()
+            missed += self._missed(cells, targets).item() * len(rows) / self.val.photographs
             images.append(self.model.images(cells).embeddings.cpu())
         score = {"val_distillation": round(missed, 4)}
         if retrieval:
@@ -227,6 +230,22 @@ class Distillation:
             "hardware": hardware(),
         }
         self.run.save_best(self.model.trunk.state_dict(), about)
+
+
+def component_weights(targets: np.ndarray, emphasis: float) -> Tensor:
+    """What the error of each component counts.
+
+    Args:
+        targets: (crops, N, T).
+        emphasis: see `DistillConfig`.
+
+    Returns:
+        (T,), such that a student that draws only zeros misses 1.
+    """
+    some = torch.tensor(targets[:: max(1, len(targets) // 500)]).float()  # enough to tell
+    spread = some.square().mean(dim=(0, 1))  # (T,)
+    weights = spread**emphasis
+    return weights / (weights * spread).mean().clamp_min(1e-12)
 
 
 def change_colors(pixels: Tensor, most: float, random: np.random.Generator) -> Tensor:

@@ -45,6 +45,8 @@ class DistillConfig:
         crops: crops of each training photograph that the teacher reads.
         smallest: area of the smallest crop, as a share of the photograph.
         targets: principal components of the teacher's features that the student learns.
+        emphasis: a component's error counts by this power of its variance among the targets, lest
+            the first, which say most and are learned first, are lost among the many others.
         color: largest relative change of brightness, contrast and saturation.
         epochs: passes over the training photographs, one random crop of each.
         retrieval_epochs: last epochs with the retrieval loss.
@@ -65,6 +67,7 @@ class DistillConfig:
     crops: int = 8
     smallest: float = 0.35
     targets: int = 256
+    emphasis: float = 1.0
     color: float = 0.3
     epochs: int = 40
     retrieval_epochs: int = 12
@@ -82,6 +85,7 @@ class DistillConfig:
             (self.crops >= 1, "crops", "1 or more"),
             (0 < self.smallest <= 1, "smallest", "above 0 and at most 1"),
             (self.targets >= 1, "targets", "1 or more"),
+            (0 <= self.emphasis <= 2, "emphasis", "0 to 2"),
             (0 <= self.color < 1, "color", "0 to 1"),
             (self.epochs >= 1, "epochs", "1 or more"),
             (0 <= self.retrieval_epochs <= self.epochs, "retrieval_epochs", "0 to epochs"),

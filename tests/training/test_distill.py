@@ -16,7 +16,7 @@ from models.checkpoint import load_tensors, save_tensors
 from models.preprocess import Preprocess
 from models.sources import load_image_source
 from training import teacher
-from training.distill import Distillation, DistillConfig, change_colors
+from training.distill import Distillation, DistillConfig, change_colors, component_weights
 from training.runs import BEST, LAST
 
 COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220)}
@@ -126,6 +126,15 @@ def test_colors_change_within_bounds() -> None:
     assert changed.min() >= 0
     assert changed.max() <= 255
     assert (changed - pixels).abs().mean() > 5
+
+
+@pytest.mark.parametrize("emphasis", [0.0, 1.0, 2.0])
+def test_weights_leave_the_error_of_the_mean_at_1(emphasis: float) -> None:
+    spread = np.array([4.0, 1.0, 0.25])
+    targets = np.random.default_rng(0).normal(size=(600, 49, 3)) * np.sqrt(spread)
+    weights = component_weights(targets.astype(np.float16), emphasis).numpy()
+    assert weights[0] / weights[2] == pytest.approx(16.0**emphasis, rel=0.1)
+    assert (np.square(targets) * weights).mean() == pytest.approx(1.0, rel=0.05)
 
 
 def test_a_student_learns_and_goes_on_bit_for_bit(school: DistillConfig, tmp_path: Path) -> None:
