@@ -142,6 +142,8 @@ class TrainConfig:
             once for all of them; 1 draws pairs one by one.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
+        feature_copies: looks at each training photograph whose features are kept: itself, and
+            random crops, half of them mirrored; a batch draws one of them. 1 for itself alone.
         patience: stop after so many epochs without a better validation rsum.
         validate_every: epochs from one validation to the next; the last epoch always has one.
         precision: "fp32", "bf16" (a gain on GPUs, and on CPUs that compute in it) or "fp16", which
@@ -165,6 +167,7 @@ class TrainConfig:
     captions_together: int = 1
     size_augmentation: float = 0.2
     feature_dropout: float = 0.0
+    feature_copies: int = 1
     patience: int = 5
     validate_every: int = 1
     precision: str = "fp32"
@@ -177,6 +180,9 @@ class TrainConfig:
         _require(self.batch_size >= 2, "batch_size", self.batch_size, "2 or more")
         together = self.captions_together
         _require(together >= 1, "captions_together", together, "1 or more")
+        copies, frozen = self.feature_copies, self.backbone_frozen
+        _require(copies >= 1, "feature_copies", copies, "1 or more")
+        _require(copies == 1 or frozen, "feature_copies", copies, "1 beside backbone_frozen=false")
         _require(self.patience >= 1, "patience", self.patience, "1 or more")
         rare = 1 <= self.validate_every <= self.patience
         _require(rare, "validate_every", self.validate_every, f"1 to patience ({self.patience})")

@@ -49,13 +49,37 @@ class Batch:
         return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
 
 
+class Copies:
+    """Features of images, and of other looks at the same images; by index, those of the first.
+
+    Args:
+        parts: (N, n, d) each.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self.parts = parts
+        self.shape = parts[0].shape
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        found: np.ndarray = self.parts[0][rows]
+        return found
+
+    def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """A random look (B, n, d) at each of some images (B,)."""
+        looks = random.integers(len(self.parts), size=len(rows))
+        return np.stack([self.parts[look][row] for look, row in zip(looks, rows, strict=True)])
+
+
 @dataclass(frozen=True)
 class CaptionedFeatures:
     """A split ready for training: features, captions, and which image each caption describes.
 
     Attributes:
         features: (N_img, n, d) float, often float16 and memory-mapped; or pictures, for an image
-            encoder that is trained along.
+            encoder that is trained along. `Copies` show another look in every batch.
         captions: N_txt texts.
         image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
         summary_token: the first of an image's n features sums up the others ([CLS]).
@@ -63,7 +87,7 @@ class CaptionedFeatures:
             to image.
     """
 
-    features: np.ndarray | Pixels
+    features: np.ndarray | Pixels | Copies
     captions: list[str]
     image_of: np.ndarray
     summary_token: bool = False
@@ -86,6 +110,7 @@ def load_split(
     backbone: str | Path,
     limit: int = 0,
     extraction: Extraction | None = None,
+    copies: int = 1,
 ) -> CaptionedFeatures:
     """Captions of a split with the features of a frozen image encoder.
 
@@ -98,16 +123,22 @@ def load_split(
             are ready-made.
         limit: use only the first so many images; 0 for all.
         extraction: how features are made, and where those of photographs are kept.
+        copies: how many looks at each photograph there are, the photograph itself among them.
 
     Raises:
         FileNotFoundError: the folder holds no such split.
         ValueError: what it holds does not fit together.
     """
+    photographs = not is_precomputed(data) and karpathy_file(data) is not None
+    if copies > 1 and not photographs:
+        raise ValueError(
+            f"feature_copies={copies} crops photographs, and {data} holds none; leave it at 1"
+        )
     if is_precomputed(data):
         ready = load_precomputed(data, split, limit)
         return CaptionedFeatures(ready.features, ready.captions, ready.image_of, boxes=ready.boxes)
-    if karpathy_file(data) is not None:
-        return _load_photographs(data, split, backbone, limit, extraction)
+    if photographs:
+        return _load_photographs(data, split, backbone, limit, extraction, copies)
     if not (data / split).is_dir():
         raise FileNotFoundError(
             f'{data} holds neither a rendered split "{split}" (python -m training.scenes makes it) '
@@ -160,15 +191,24 @@ def _scene_captions(scenes: Sequence[Scene]) -> tuple[list[str], np.ndarray]:
 
 
 def _load_photographs(
-    data: Path, split: str, backbone: str | Path, limit: int, extraction: Extraction | None
+    data: Path,
+    split: str,
+    backbone: str | Path,
+    limit: int,
+    extraction: Extraction | None,
+    copies: int,
 ) -> CaptionedFeatures:
     whole = load_karpathy(data, split)
     name = f"{data.resolve().name}/{split}"
     features, photographs, _ = photograph_features(whole, name, backbone, extraction)
+    others = [
+        photograph_features(whole, name, backbone, extraction, copy)[0] for copy in range(1, copies)
+    ]
     used = min(limit or len(photographs), len(photographs))
     texts = int(np.searchsorted(photographs.image_of, used))
+    looks = Copies([part[:used] for part in (features, *others)]) if others else features[:used]
     return CaptionedFeatures(
-        features[:used],
+        looks,
         photographs.captions[:texts],
         photographs.image_of[:texts],
         has_summary(backbone),
@@ -249,7 +289,11 @@ def batches(
         unique, rows = np.unique(images, return_inverse=True)
         if together == 1:
             unique, rows = images, np.arange(len(images))
-        features = torch.from_numpy(data.features[unique]).float()  # (I, n, d) or (I, 3, S, S)
+        if isinstance(data.features, Copies):
+            found = data.features.drawn(unique, random)
+        else:
+            found = data.features[unique]
+        features = torch.from_numpy(found).float()  # (I, n, d) or (I, 3, S, S)
         elements = features.shape[1] if features.dim() == 3 else 0
         yield Batch(
             features,

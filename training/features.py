@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 
 from models.backbones import IMAGE_ENCODERS
 from models.sources import describe_image_source, load_image_source
 from training.extraction import Reader, extract, skipped_rows
 from training.karpathy import Photographs
-from training.pictures import PictureArrays, PictureFiles
+from training.pictures import Crops, PictureArrays, PictureFiles
 
 CACHE = Path("data/cache")
 
@@ -96,6 +98,7 @@ def photograph_features(
     name: str,
     backbone: str | Path,
     extraction: Extraction | None = None,
+    copy: int = 0,
 ) -> tuple[np.ndarray, Photographs, Path]:
     """Features of photographs, computed once and kept in the cache.
 
@@ -104,6 +107,7 @@ def photograph_features(
         name: what the file is called, "flickr8k/train"; its key follows.
         backbone: source of the image encoder, see `models/sources.py`.
         extraction: how they are made where they are not there.
+        copy: 0 for the photographs as they are, else the number of a `Crops`.
 
     Returns:
         (N, n, d) float16, memory-mapped; the N photographs they belong to, which are all but the
@@ -115,9 +119,10 @@ def photograph_features(
     how = extraction or Extraction()
     listed = [describe_image_source(backbone)["sha256"], [str(p.name) for p in photographs.paths]]
     key = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:12]
-    path = how.cache / f"{name}-{key}.npy"
+    path = how.cache / f"{name}-{key}{f'-copy{copy}' if copy else ''}.npy"
     if not path.is_file():
-        pictures = PictureFiles(photographs.paths)
+        pictures: Sequence[Image.Image] = PictureFiles(photographs.paths)
+        pictures = Crops(pictures, copy) if copy else pictures
         extract(how.reader(backbone), pictures, path, f"features of {name}")
     left_out = skipped_rows(path)
     return _mapped(path), photographs.without(left_out) if left_out else photographs, path

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from models.preprocess import Preprocess
 
@@ -44,6 +44,34 @@ class PictureFiles(Sequence[Image.Image]):
                 raise
             reason = str(error).replace(f" {str(file)!r}", "")
             raise ValueError(f"{path} is not a readable picture: {reason}") from error
+
+
+class Crops(Sequence[Image.Image]):
+    """Another look at each of some pictures: a random crop, in half of all cases mirrored.
+
+    Args:
+        pictures: of any size.
+        number: which look; each picture's is always the same for the same number.
+        smallest: area of the smallest crop, as a share of the picture.
+    """
+
+    def __init__(self, pictures: Sequence[Image.Image], number: int, smallest: float = 0.5) -> None:
+        self.pictures, self.number, self.smallest = pictures, number, smallest
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, index: int) -> Image.Image:  # type: ignore[override]
+        """Opens a picture and crops it; see `PictureFiles.__getitem__` for errors."""
+        random = np.random.default_rng([self.number, index])
+        image = ImageOps.exif_transpose(self.pictures[index])
+        area, tilt = random.uniform(self.smallest, 1.0), np.exp(random.uniform(-0.3, 0.3))
+        width = round(image.width * min(1.0, np.sqrt(area * tilt)))
+        height = round(image.height * min(1.0, np.sqrt(area / tilt)))
+        left = int(random.integers(image.width - width + 1))
+        top = int(random.integers(image.height - height + 1))
+        cut = image.crop((left, top, left + max(1, width), top + max(1, height)))
+        return ImageOps.mirror(cut) if random.random() < 0.5 else cut
 
 
 class PictureArrays(Sequence[Image.Image]):

@@ -24,7 +24,7 @@ def build_trainer(
     out: Path,
     *,
     resume: bool,
-    load: Callable[[Path, str, str, int], CaptionedFeatures] = load_split,
+    load: Callable[..., CaptionedFeatures] = load_split,
     cache: Path = CACHE,
 ) -> Trainer:
     """Loads what a configuration names and puts it into a trainer.
@@ -43,7 +43,7 @@ def build_trainer(
         how = images.preprocess, images.encoder.summary_token
         train, val = load_pictures(data, "train", *how, limit), load_pictures(data, "val", *how)
         return Trainer(config, train, val, out, images=images, resume=resume, cache=cache)
-    train = load(data, "train", backbone, limit)
+    train = load(data, "train", backbone, limit, copies=config.feature_copies)
     val = load(data, "val", backbone, 0)
     sha = "" if is_precomputed(data) else describe_image_source(backbone)["sha256"]
     return Trainer(config, train, val, out, backbone_sha256=sha, resume=resume, cache=cache)

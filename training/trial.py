@@ -151,5 +151,7 @@ def _curves(trainer: Trainer) -> dict[str, list[float]]:
 
 
 @functools.lru_cache(maxsize=4)
-def _load_once(data: Path, split: str, backbone: str, limit: int) -> CaptionedFeatures:
-    return load_split(data, split, backbone, limit)
+def _load_once(
+    data: Path, split: str, backbone: str, limit: int, copies: int = 1
+) -> CaptionedFeatures:
+    return load_split(data, split, backbone, limit, copies=copies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import models
 from models.backbones import BiGRUTextEncoder
 from training.config import TrainConfig
-from training.datasets import CaptionedFeatures, TokenTable, batches, caption_order
+from training.datasets import CaptionedFeatures, Copies, TokenTable, batches, caption_order
 from training.objectives import build_objective
 from training.pair import Pair
 from training.tokenizer import build_tokenizer
@@ -103,3 +104,21 @@ def test_encoding_an_image_once_changes_no_number(method: str, data: CaptionedFe
     assert torch.allclose(found[0][0], found[1][0], rtol=1e-5)
     for one, other in zip(found[0][1], found[1][1], strict=True):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_draws_one_look_at_each_image(data: CaptionedFeatures) -> None:
+    looks = [np.asarray(data.features) + 100 * copy for copy in range(3)]
+    several = replace(data, features=Copies(looks))
+    table, seen = table_of(data), set()
+    for epoch in range(4):
+        for batch in batches(several, table, 10, (0, epoch), together=5):
+            drawn = batch.features[batch.rows] - torch.from_numpy(looks[0])[batch.image_ids]
+            copies = (drawn / 100).round()
+            assert torch.allclose(drawn, 100 * copies, atol=1e-4)
+            seen |= {int(copy) for copy in copies[:, 0, 0]}
+            assert (copies == copies[:, :1, :1]).all()  # all of a look, not of several
+    assert seen == {0, 1, 2}
+    again = [next(iter(batches(several, table, 10, (0, 0)))).features for _ in range(2)]
+    assert torch.equal(*again)
+    assert several.features.shape == data.features.shape
+    assert np.array_equal(several.features[1:3], looks[0][1:3])

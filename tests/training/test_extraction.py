@@ -21,11 +21,11 @@ from models.preprocess import Preprocess
 from models.sources import load_image_source
 from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
 from training import extraction as module
-from training.datasets import load_split
+from training.datasets import Copies, load_split
 from training.extraction import Reader, extract
 from training.features import Extraction, photograph_features
 from training.karpathy import load_karpathy
-from training.pictures import PictureArrays, PictureFiles
+from training.pictures import Crops, PictureArrays, PictureFiles
 
 ROOT = Path(__file__).parents[2]
 
@@ -226,3 +226,38 @@ def test_a_full_disk_is_told_before(
 def test_sizes_that_make_no_sense_are_refused(values: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Extraction(**values)  # type: ignore[arg-type]
+
+
+def test_another_look_is_a_part_of_the_picture_and_always_the_same(photos: Path) -> None:
+    pictures = PictureFiles(load_karpathy(photos, "train").paths)
+    looks = [Crops(pictures, number) for number in (1, 1, 2)]
+    assert all(len(look) == 10 for look in looks)
+    first, again, other = ([np.asarray(look[i]) for i in range(10)] for look in looks)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    mirrored = 0
+    for i, cut in enumerate(first):
+        whole = np.asarray(pictures[i])
+        assert 0.45 < cut.shape[0] * cut.shape[1] / (whole.shape[0] * whole.shape[1]) <= 1
+        windows = np.lib.stride_tricks.sliding_window_view(whole, cut.shape)[..., 0, :, :, :]
+        inside = [(windows == look).all(axis=(2, 3, 4)).any() for look in (cut, cut[:, ::-1])]
+        assert any(inside)
+        mirrored += not inside[0]
+    assert 0 < mirrored < 10
+
+
+def test_looks_are_kept_beside_the_photographs(
+    photos: Path, backbone: Path, tmp_path: Path
+) -> None:
+    how = Extraction(tmp_path / "cache", device="cpu")
+    data = load_split(photos, "train", backbone, 4, how, copies=3)
+    assert isinstance(data.features, Copies)
+    assert data.features.shape == (4, 4, WIDTH)
+    assert len({part[0].tobytes() for part in data.features.parts}) == 3
+    one = load_split(photos, "train", backbone, 4, how)
+    assert np.array_equal(one.features[:], data.features[:])
+    assert len(list((tmp_path / "cache").rglob("*.npy"))) == 3
+    np.save(tmp_path / "train_ims.npy", np.zeros((1, 2, 3), np.float32))
+    (tmp_path / "train_caps.txt").write_text("a dog")
+    with pytest.raises(ValueError, match=r"feature_copies=2 crops photographs, and .* holds none"):
+        load_split(tmp_path, "train", backbone, copies=2)
