@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,24 @@ class Encoded:
     refused: list[Refusal]
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """Features that are known, by encoder and picture key, and pictures that are being opened."""
+
+    found: dict[str | None, dict[str, Tensor]]
+    opening: dict[str, Future[Image.Image | Refusal]]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Pictures by key, the refused, the views that are known by method, and what is missing."""
+
+    keys: dict[str, Picture]
+    refused: list[Refusal]
+    views: dict[str, dict[str, Tensor]]
+    reading: _Reading
+
+
 class Encoder:
     """Features and views of a collection's pictures and captions, each computed once.
 
@@ -66,25 +84,47 @@ class Encoder:
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Encoded:
         """Every method's views of pictures; files that cannot be used are left out and named."""
+        (encoded,) = self.encode_each([pictures])
+        return encoded
+
+    def encode_each(self, chunks: Iterable[Sequence[Picture]]) -> Generator[Encoded]:
+        """As `encode_pictures` of each chunk, opening the next one while one is encoded."""
+        pool = ThreadPoolExecutor(_DECODERS)
+        before: _Chunk | None = None
+        try:
+            for pictures in chunks:
+                chunk = self._begin(pictures, pool)
+                if before is not None:
+                    yield self._finish(before)
+                before = chunk
+            if before is not None:
+                yield self._finish(before)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _begin(self, pictures: Sequence[Picture], pool: ThreadPoolExecutor) -> _Chunk:
         keys, refused = _keys(pictures)
-        stored = {name: store.load(keys) for name, store in self._images.items()}
-        missing = [key for key in keys if any(key not in found for found in stored.values())]
-        read, damaged = self._read([keys[key] for key in missing], list(self._readers))
-        refused += damaged
+        views = {name: store.load(keys) for name, store in self._images.items()}
+        missing = [key for key in keys if any(key not in found for found in views.values())]
+        wanted = {key: keys[key] for key in missing}
+        return _Chunk(keys, refused, views, self._opening(wanted, list(self._readers), pool))
+
+    def _finish(self, chunk: _Chunk) -> Encoded:
+        read, damaged = self._read(chunk.reading)
         for file, features in read.items():
             if not features:
                 continue
             rows = torch.stack(list(features.values()))  # (B, N, d)
-            for name, found in stored.items():
+            for name, found in chunk.views.items():
                 if self._runtime.image_encoder_of(name) == file:
                     views = self._runtime.image_views(rows, name).embeddings.cpu()  # (B, V, D)
                     self._images[name].save(list(features), views)
                     found.update(zip(features, views, strict=True))
-        kept = [key for key in keys if all(key in found for found in stored.values())]
+        kept = [key for key in chunk.keys if all(key in found for found in chunk.views.values())]
         views_by_method = {
-            name: Views(stack(found, kept)) for name, found in stored.items() if kept
+            name: Views(stack(found, kept)) for name, found in chunk.views.items() if kept
         }
-        return Encoded([keys[key] for key in kept], views_by_method, refused)
+        return Encoded([chunk.keys[key] for key in kept], views_by_method, chunk.refused + damaged)
 
     def features(
         self, pictures: Sequence[Picture], method: str
@@ -99,34 +139,40 @@ class Encoder:
             Features (N, d) by picture key, from the cache or the files; and the refused.
         """
         file = self._runtime.image_encoder_of(method)
-        read, refused = self._read(pictures, [file])
-        return read[file], refused
-
-    def _read(
-        self, pictures: Sequence[Picture], encoders: Sequence[str | None]
-    ) -> tuple[dict[str | None, dict[str, Tensor]], list[Refusal]]:
-        """Features by encoder and picture key; each picture is opened once for all encoders."""
         keys, refused = _keys(pictures)
+        with ThreadPoolExecutor(_DECODERS) as pool:
+            read, damaged = self._read(self._opening(keys, [file], pool))
+        return read[file], refused + damaged
+
+    def _opening(
+        self,
+        keys: dict[str, Picture],
+        encoders: Sequence[str | None],
+        pool: ThreadPoolExecutor,
+    ) -> _Reading:
+        """Begins to open what is not cached; each picture is opened once for all encoders."""
         found = {file: self._features[file].load(keys) for file in encoders}
         missing = [key for key in keys if any(key not in part for part in found.values())]
-        with ThreadPoolExecutor(_DECODERS) as pool:
-            opened = list(pool.map(self._open, [keys[key] for key in missing]))
-        squares = {}
-        for key, result in zip(missing, opened, strict=True):
+        return _Reading(found, {key: pool.submit(self._open, keys[key]) for key in missing})
+
+    def _read(self, reading: _Reading) -> tuple[dict[str | None, dict[str, Tensor]], list[Refusal]]:
+        """Features by encoder and picture key, and the refused."""
+        squares: dict[str, Image.Image] = {}
+        refused = []
+        for key, waiting in reading.opening.items():
+            result = waiting.result()
             if isinstance(result, Refusal):
                 refused.append(result)
             else:
                 squares[key] = result
-        for file, part in found.items():
+        for file, part in reading.found.items():
             new = [key for key in squares if key not in part]
             if new:
-                opened_now, name = [squares[key] for key in new], self._readers[file]
-                fresh = self._runtime.square_features(opened_now, name).cpu()  # (B, N, d)
+                opened, name = [squares[key] for key in new], self._readers[file]
+                fresh = self._runtime.square_features(opened, name).cpu()  # (B, N, d)
                 self._features[file].save(new, fresh)
                 part.update(zip(new, fresh, strict=True))
-        return {
-            file: {key: part[key] for key in keys if key in part} for file, part in found.items()
-        }, refused
+        return reading.found, refused
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Views:
         """A method's views of sentences."""

@@ -15,7 +15,7 @@ from app.encoder import Encoder, Refusal
 from app.gallery import Gallery
 from export.runtime import Runtime
 
-_PICTURES_AT_ONCE = 64
+PICTURES_AT_ONCE = 64
 _CAPTIONS_AT_ONCE = 512
 
 _log = logging.getLogger(__name__)
@@ -111,17 +111,22 @@ class Index:
             cancel: when set, ends the work after the present step.
         """
         report = Report(0, [])
-        for start in range(0, len(pictures), _PICTURES_AT_ONCE):
+        starts = range(0, len(pictures), PICTURES_AT_ONCE)
+        chunks = [pictures[start : start + PICTURES_AT_ONCE] for start in starts]
+        encoding = self.encoder.encode_each(chunks)
+        done = 0
+        for chunk in chunks:
             if cancel.is_set():
                 break
-            chunk = pictures[start : start + _PICTURES_AT_ONCE]
-            encoded = self.encoder.encode_pictures(chunk)
+            encoded = next(encoding)
             ids = [picture.image_id for picture in encoded.pictures]
             for name, views in encoded.views.items():
                 self.images[name].add(ids, views)
             self.refused.extend(encoded.refused)
             report = Report(report.added + len(ids), report.refused + encoded.refused)
-            progress(start + len(chunk), len(pictures))
+            done += len(chunk)
+            progress(done, len(pictures))
+        encoding.close()
         return report
 
     def _fill(self, watch: Callable[[Progress], None] | None) -> None:

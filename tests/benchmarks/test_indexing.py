@@ -1,0 +1,34 @@
+"""The indexing benchmark measures the app and the bare encoder on the same pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from benchmarks import indexing
+
+
+def test_rates_and_their_ratio_are_printed(
+    tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(5):
+        Image.new("RGB", (40, 30), (40 * i, 90, 30)).save(tmp_path / f"{i}.png")
+    (tmp_path / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
+    arguments = ["--pack", str(tiny_pack), "--gallery", str(tmp_path), "--pictures", "6"]
+    assert indexing.main(arguments) == 0
+    about, _, head, *rows = capsys.readouterr().out.splitlines()
+    assert "6 pictures" in about
+    assert head.split() == ["pictures/s", "ratio"]
+    rates = {row[:24].strip(): [float(value) for value in row[24:].split()] for row in rows}
+    assert list(rates) == ["bare encoder", "decoding alone", "the app"]
+    assert rates["bare encoder"][1] == 1.0
+    for rate, ratio in rates.values():
+        assert ratio == pytest.approx(rate / rates["bare encoder"][0], abs=0.02)
+
+
+def test_a_folder_that_is_not_there_is_named(tiny_pack: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(SystemExit, match="gone"):
+        indexing.main(["--pack", str(tiny_pack), "--gallery", str(gone)])
