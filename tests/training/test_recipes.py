@@ -12,6 +12,7 @@ import torch
 
 from models import METHODS
 from models.backbones import BiGRUTextEncoder
+from tests.published import save_bert
 from training.config import RECIPES, TrainConfig, load_recipe, to_values
 from training.datasets import CaptionedFeatures
 from training.trainer import Trainer
@@ -45,13 +46,17 @@ def stand_in() -> CaptionedFeatures:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("coco/")])
 def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
-    changes = [f"batch_size={PAIRS}", "text.min_count=1"]
+    changes = [f"batch_size={PAIRS}"]
+    if load_recipe(TrainConfig, name).text.source:
+        changes.append(f"text.source={save_bert(tmp_path / 'bert')}")
+    else:
+        changes.append("text.min_count=1")
     if load_recipe(TrainConfig, name).text.vectors:
         vectors = tmp_path / "vectors.txt"
         vectors.write_text(f"dog{' 0.5' * 300}\n")
         changes.append(f"text.vectors={vectors}")
     config = load_recipe(TrainConfig, name, changes)
-    trainer = Trainer(config, stand_in(), stand_in(), tmp_path / "run")
+    trainer = Trainer(config, stand_in(), stand_in(), tmp_path / "run", cache=tmp_path)
     if config.text.vectors:
         row = trainer.texts.tokenizer.token_to_id("dog")
         encoder = trainer.pair.text_encoder
