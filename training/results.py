@@ -11,6 +11,7 @@ from training.runs import write_text
 
 RESULTS = Path("app/bundled/ablations/scenes")
 PACK = Path("app/bundled/scenes/pack.json")
+PHOTOS = Path("app/bundled/photos_mini/pack.json")
 PAGE = Path("docs/results.md")
 MAIN_COLUMNS = (
     "i2t_r1",
@@ -26,13 +27,19 @@ MAIN_COLUMNS = (
 CURVE_SHOWN = 10
 
 
-def update_page(page: Path = PAGE, results: Path = RESULTS, pack: Path = PACK) -> None:
+def update_page(
+    page: Path = PAGE,
+    results: Path = RESULTS,
+    pack: Path = PACK,
+    photos: Path | None = PHOTOS,
+) -> None:
     """Writes the generated parts of the page again; the rest of it stays.
 
     Args:
         page: holds, for each part, the lines `<!-- part -->` and `<!-- /part -->`.
         results: folder of the ablations' JSON files.
-        pack: `pack.json` of the bundled pack.
+        pack: `pack.json` of the bundled pack of scenes.
+        photos: likewise of the one for photographs; None for a page without its part.
 
     Raises:
         ValueError: the page lacks one of these lines, or a file is damaged.
@@ -41,6 +48,8 @@ def update_page(page: Path = PAGE, results: Path = RESULTS, pack: Path = PACK) -
     parts = [line for result in found for line in ablation_lines(result)]
     methods = method_lines(_read(pack))
     replace_part(page, "methods", methods)
+    if photos is not None and photos.is_file():
+        replace_part(page, "photos", method_lines(_read(photos)))
     replace_part(page, "ablations", parts or ["None was run yet."])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.results import PACK, PAGE, RESULTS, update_page
+from training.results import PAGE, update_page
 
 RESULT: dict[str, Any] = {
     "name": "toy",
@@ -48,7 +48,7 @@ def paths(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 def test_tables_are_written_between_the_marks(paths: tuple[Path, Path, Path]) -> None:
-    update_page(*paths)
+    update_page(*paths, None)
     text = paths[0].read_text()
     for line in (
         "| method | i2t R@1 | rsum |",
@@ -72,10 +72,23 @@ def test_tables_are_written_between_the_marks(paths: tuple[Path, Path, Path]) ->
     assert "pvse" not in text
 
 
+def test_packs_have_tables_of_their_own(paths: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    page, folder, pack = paths
+    page.write_text(EMPTY + "<!-- photos --><!-- /photos -->\n")
+    other = {"vse_infty": {"metrics": {**METRICS, "split": "val"}}}
+    (tmp_path / "photos.json").write_text(json.dumps({"methods": other}))
+    update_page(page, folder, pack, tmp_path / "photos.json")
+    scenes, photos = page.read_text().split("<!-- photos -->")
+    assert "`vsepp`" in scenes
+    assert "`vse_infty`" not in scenes
+    assert "| `vse_infty` | 65.5 | 440.5 |" in photos
+    assert "Seed 4; val split, an abacus." in photos
+
+
 def test_writing_again_changes_nothing(paths: tuple[Path, Path, Path]) -> None:
-    update_page(*paths)
+    update_page(*paths, None)
     first = paths[0].read_text()
-    update_page(*paths)
+    update_page(*paths, None)
     assert paths[0].read_text() == first
 
 
@@ -83,7 +96,7 @@ def test_nothing_measured_is_said(paths: tuple[Path, Path, Path]) -> None:
     page, folder, pack = paths
     (folder / "toy.json").unlink()
     pack.write_text(json.dumps({"methods": {"pvse": {"metrics": None}}}))
-    update_page(*paths)
+    update_page(*paths, None)
     assert "No method was measured yet." in page.read_text()
     assert "None was run yet." in page.read_text()
 
@@ -94,15 +107,15 @@ def test_a_page_without_marks_and_a_damaged_file_are_refused(
     page, folder, _ = paths
     (folder / "toy.json").write_text("{")
     with pytest.raises(ValueError, match=r"toy\.json is damaged .*; run its command again"):
-        update_page(*paths)
+        update_page(*paths, None)
     (folder / "toy.json").unlink()
     page.write_text("# Results\n<!-- methods --><!-- /methods -->\n")
     with pytest.raises(ValueError, match=r"lacks the lines .*<!-- ablations -->"):
-        update_page(*paths)
+        update_page(*paths, None)
 
 
 def test_the_page_here_says_what_the_files_say(tmp_path: Path) -> None:
     copy = tmp_path / "page.md"
     copy.write_text(PAGE.read_text("utf-8"), "utf-8")
-    update_page(copy, RESULTS, PACK)
+    update_page(copy)
     assert copy.read_text("utf-8") == PAGE.read_text("utf-8"), "python -m training.ablate --report"
