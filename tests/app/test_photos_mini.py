@@ -1,0 +1,106 @@
+"""The bundled pack for photographs: what it states, and a folder of pictures searched with it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+from app.settings import BUNDLED
+from export.pack import load_info
+from export.runtime import Runtime
+from models import METHODS
+from tests.app.serving import Serve, Server
+from tests.conftest import SHARED
+from training.config import RECIPES
+from training.evaluate import main as evaluate
+
+PACK = BUNDLED / "photos_mini"
+MB = 2**20
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dog-coloured patch on grass, a blue sea, and a file that is no picture."""
+    folder = tmp_path_factory.mktemp("mine")
+    lawn = Image.new("RGB", (320, 240), (70, 140, 60))
+    ImageDraw.Draw(lawn).ellipse((110, 90, 210, 170), fill=(120, 80, 40))
+    lawn.save(folder / "lawn.jpg")
+    sea = Image.new("RGB", (240, 320), (150, 200, 240))
+    ImageDraw.Draw(sea).rectangle((0, 160, 240, 320), fill=(20, 70, 160))
+    sea.save(folder / "sea.png")
+    (folder / "notes.jpg").write_text("no picture")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(serve: Serve, pictures: Path) -> Server:
+    """The app over one's own folder, as the README says."""
+    return serve("--pack", "photos_mini", "--gallery", pictures)
+
+
+def test_all_that_is_bundled_stays_light() -> None:
+    def size(folder: Path) -> int:
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+    assert size(PACK) < 25 * MB
+    assert size(BUNDLED) < 60 * MB
+
+
+def test_every_method_came_of_its_recipe_and_is_measured() -> None:
+    info = load_info(PACK)
+    there = {name for name, method in METHODS.items() if not method.summary_token} - {"clip"}
+    assert set(info.methods) == there
+    for name, method in info.methods.items():
+        recipe = (RECIPES / "photos_mini" / f"{name}.toml").read_text("utf-8")
+        made_by = (PACK / "training" / name / "config.toml").read_text("utf-8")
+        for line in recipe.splitlines():
+            if " = " in line and not line.startswith(("#", "data")):
+                assert line in made_by, f"{name}: {line}"
+        with (PACK / "training" / name / "log.csv").open(encoding="utf-8") as log:
+            best = max(float(row["rsum"]) for row in csv.DictReader(log))
+        assert method.metrics is not None
+        assert method.metrics.split == "val"
+        # what ships is rounded to half precision, so recalls move by a few captions
+        assert method.metrics.values["rsum"] == pytest.approx(best, abs=1.0)
+    best = max(m.metrics.values["rsum"] for m in info.methods.values() if m.metrics)
+    assert best >= 130
+
+
+def test_a_folder_of_ones_own_is_searched(photos: Server) -> None:
+    info = photos.ask("info")
+    assert info["gallery"]["searchable"] == 2
+    assert [refused["file"] for refused in info["gallery"]["refused"]] == ["notes.jpg"]
+    for words, file in (("the ocean", "sea.png"), ("a brown dog on the grass", "lawn.jpg")):
+        hits = photos.ask("search_text", words, "vse_infty", 2)["hits"]
+        assert hits[0]["file"] == file
+        assert len(hits) == 2
+
+
+def test_views_are_finite_unit_vectors(pictures: Path) -> None:
+    runtime = Runtime.load(PACK, "cpu")
+    with Image.open(pictures / "sea.png") as picture:
+        features = runtime.image_features([picture])
+    assert features.shape == (1, 49, 320)
+    for name in runtime.methods:
+        for views in (
+            runtime.image_views(features, name),
+            runtime.text_views(["two dogs run on a beach"], name),
+        ):
+            norms = views.embeddings.norm(dim=2)  # (1, V)
+            if name == "mvam":  # its views have unit length together
+                norms = norms.square().sum(dim=1).sqrt()
+            assert torch.allclose(norms, torch.ones_like(norms), atol=1e-3)
+
+
+@pytest.mark.shared
+def test_the_stated_numbers_are_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
+    stated = load_info(PACK).methods["vse_infty"].metrics
+    assert stated is not None
+    data = ["--data", str(SHARED / "flickr8k"), "--split", "val"]
+    evaluate(["--pack", str(PACK), "--method", "vse_infty", *data])
+    row = next(line for line in capsys.readouterr().out.splitlines() if "| vse_infty" in line)
+    assert f"{stated.values['rsum']:.1f}" in row
