@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -113,20 +114,19 @@ class Index:
         report = Report(0, [])
         starts = range(0, len(pictures), PICTURES_AT_ONCE)
         chunks = [pictures[start : start + PICTURES_AT_ONCE] for start in starts]
-        encoding = self.encoder.encode_each(chunks)
         done = 0
-        for chunk in chunks:
-            if cancel.is_set():
-                break
-            encoded = next(encoding)
-            ids = [picture.image_id for picture in encoded.pictures]
-            for name, views in encoded.views.items():
-                self.images[name].add(ids, views)
-            self.refused.extend(encoded.refused)
-            report = Report(report.added + len(ids), report.refused + encoded.refused)
-            done += len(chunk)
-            progress(done, len(pictures))
-        encoding.close()
+        with contextlib.closing(self.encoder.encode_each(chunks)) as encoding:
+            for chunk in chunks:
+                if cancel.is_set():
+                    break
+                encoded = next(encoding)
+                ids = [picture.image_id for picture in encoded.pictures]
+                for name, views in encoded.views.items():
+                    self.images[name].add(ids, views)
+                self.refused.extend(encoded.refused)
+                report = Report(report.added + len(ids), report.refused + encoded.refused)
+                done += len(chunk)
+                progress(done, len(pictures))
         return report
 
     def _fill(self, watch: Callable[[Progress], None] | None) -> None:

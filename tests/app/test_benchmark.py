@@ -111,7 +111,7 @@ def test_titles_from_a_pack_stay_text() -> None:
     row = Row("a", HOSTILE, HOSTILE, {c.key: 1.0 for c in COLUMNS}, HOSTILE, source)
     table = Table(COLUMNS, (row,))
     found = speed.Speed({"a": 1.0}, 5, 6, HOSTILE, HOSTILE)
-    pieces = [panel.results(table), panel.accuracy_and_speed(table, found)]
+    pieces = [panel.results(table), panel.accuracy_and_speed(table, found, captions=True)]
     hostile: dict[str, Any] = {
         key: HOSTILE if isinstance(value, str) else value for key, value in ABLATION.items()
     }
@@ -148,15 +148,24 @@ def test_the_bundled_packs_speed_is_recorded(bundled: Retriever) -> None:
     found = speed.recorded(bundled.runtime.info)
     assert found is not None, "run python -m benchmarks.query_latency --record"
     assert found.median.keys() == bundled.runtime.methods.keys()
-    html = panel.accuracy_and_speed(measured.table(bundled, found), found)
+    html = panel.accuracy_and_speed(measured.table(bundled, found), found, captions=True)
     assert html.count('class="pv-point"') == 2 * len(found.median)  # drawn wide and narrow
     assert panel.text(found.hardware) in html
 
 
 def test_without_a_speed_there_is_an_invitation(retriever: Retriever) -> None:
-    html = panel.accuracy_and_speed(measured.table(retriever, None), None)
+    html = panel.accuracy_and_speed(measured.table(retriever, None), None, captions=True)
     assert "Measure it here" in html
     assert "<svg" not in html
+    without = panel.accuracy_and_speed(measured.table(retriever, None), None, captions=False)
+    assert "Measure it here" not in without
+    assert "A gallery with captions would show" in without
+
+
+def test_what_stands_in_the_way_of_running_it_is_no_alarm() -> None:
+    html = panel.invitation("The pack <b> comes without pictures")
+    assert "The pack &lt;b&gt; comes without pictures." in html
+    assert 'role="alert"' not in html
 
 
 def test_ablations_are_shown_with_their_command(pack: Path) -> None:

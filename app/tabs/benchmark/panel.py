@@ -57,17 +57,24 @@ def results(table: Table) -> str:
     )
 
 
-def accuracy_and_speed(table: Table, speed: Speed | None) -> str:
-    """The plot, as wide and as narrow as pages are, and where its times are from."""
+def accuracy_and_speed(table: Table, speed: Speed | None, *, captions: bool) -> str:
+    """The plot, as wide and as narrow as pages are, and where its times are from.
+
+    Args:
+        table: the methods and their numbers.
+        speed: how long their queries take, where that is known.
+        captions: whether the gallery has captions, which the speed can be measured with here.
+    """
     points = [
         Point(row.title, row.values[QUERY_MS], row.values[RSUM], row.values[MEGABYTES])
         for row in table.rows
         if QUERY_MS in row.values and RSUM in row.values
     ]
     if speed is None or not points:
+        then = "Measure it here to see" if captions else "A gallery with captions would show"
         return (
             '<div class="pv-plot pv-plot-empty"><p>How long a query takes was not recorded for '
-            "this pack. Measure it here to see accuracy against speed.</p></div>"
+            f"this pack. {then} accuracy against speed.</p></div>"
         )
     by = f" by <code>{text(speed.command)}</code>" if speed.command else ", just now"
     return (
@@ -93,7 +100,7 @@ def ablation_tables(tables: Sequence[Ablation], problems: Sequence[str]) -> str:
 def invitation(obstacle: str) -> str:
     """What stands under the button before anything was run, or why nothing can be."""
     if obstacle:
-        return f'<div class="pv-run">{problem(obstacle)}</div>'
+        return f'<div class="pv-run"><p class="pv-quiet">{text(obstacle)}.</p></div>'
     return (
         '<div class="pv-run"><p class="pv-quiet">Choose a method and run it: half a minute for all '
         "of them on two cores. You can go on searching meanwhile.</p></div>"

@@ -83,12 +83,14 @@ class Frame:
     Attributes:
         width: of the drawing.
         height: of the drawing.
-        letter: width of an average letter of a label.
+        font: size of a label's letters.
+        letter: width of an average one.
         largest: radius of the largest circle.
     """
 
     width: int
     height: int
+    font: int = 13
     letter: float = 7.0
     largest: float = 15.0
 
@@ -98,7 +100,7 @@ class Frame:
         return Box(52, 14, self.width - 16, self.height - 46)
 
 
-WIDE, NARROW = Frame(760, 400), Frame(340, 360, 6.4, 11.0)
+WIDE, NARROW = Frame(760, 400), Frame(340, 360, 12, 6.4, 11.0)
 
 
 def plot(points: Sequence[Point], accuracy: str, frame: Frame, css_class: str) -> str:
@@ -267,7 +269,7 @@ def _name(
         (point.ms, point.accuracy),
         at,
         textcoords="figure pixels",
-        fontsize=13 if frame.letter >= WIDE.letter else 12,
+        fontsize=frame.font,
         horizontalalignment={"start": "left", "end": "right", "middle": "center"}[label.anchor],
         verticalalignment="center_baseline",
         arrowprops=line if apart else None,

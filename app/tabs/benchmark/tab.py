@@ -47,16 +47,19 @@ class BenchmarkTab:
         with gr.Accordion("What am I looking at?", open=False, elem_id="pv-bench-about"):
             gr.HTML(panel.explanation())
         # Filled from the start, so that nothing moves when a visitor's own pack is shown.
-        info = session.shelf.first.runtime.info
+        first = session.shelf.first
+        info = first.runtime.info
         found = speed.recorded(info)
-        numbers = table(session.shelf.first, found)
+        numbers = table(first, found)
+        captions = bool(first.collection.captions)
         self._results = gr.HTML(
             panel.results(numbers), js_on_load=_SORT, elem_id="pv-bench-results"
         )
         with gr.Row(elem_id="pv-bench-below"):
             with gr.Column(scale=5, min_width=320):
                 self._plot = gr.HTML(
-                    panel.accuracy_and_speed(numbers, found), elem_id="pv-bench-plot"
+                    panel.accuracy_and_speed(numbers, found, captions=captions),
+                    elem_id="pv-bench-plot",
                 )
                 self._time = gr.Button("Measure speed here", size="sm", elem_id="pv-bench-time")
                 self._message = gr.HTML(elem_id="pv-bench-message")
@@ -125,12 +128,13 @@ class BenchmarkTab:
         if measured is not None and measured[0] == key:
             found = measured[1]
         numbers = table(retriever, found)
+        captions = bool(retriever.collection.captions)
         return {
             self._results: panel.results(numbers),
-            self._plot: panel.accuracy_and_speed(numbers, found),
+            self._plot: panel.accuracy_and_speed(numbers, found, captions=captions),
             self._ablations: panel.ablation_tables(*ablations.load(retriever.runtime.info)),
             self._message: "",
-            self._time: gr.Button(interactive=bool(retriever.collection.captions)),
+            self._time: gr.Button(interactive=captions),
         }
 
     def invite(self, key: str) -> dict[Any, Any]:
