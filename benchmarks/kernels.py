@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import models
 from benchmarks.baselines import (
@@ -34,6 +36,7 @@ from models.pvse import PVSE
 from training.objectives import Polysemous, build_objective
 
 Run = Callable[[], object]
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # the matrix products among PyTorch's operators
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,11 @@ def pvse_rows(sizes: Sizes) -> list[Row]:
 
 
 def step_rows(sizes: Sizes) -> list[Row]:
-    """A whole training step of each method, in float32 and with bfloat16 autocast."""
+    """A whole training step of each method, in float32 and with bfloat16 autocast.
+
+    Beside them a step's matrix products in float32 and nothing else: no step that multiplies these
+    matrices is faster, however well it is written, so their ratio is what float32 can reach.
+    """
     residual = {"mlp_dim": sizes.embed_dim // 2, "released_gpo": True}
     arguments: dict[str, dict[str, Any]] = {
         "vse_infty": residual,
@@ -161,7 +168,45 @@ def step_rows(sizes: Sizes) -> list[Row]:
             ours = _step(name, own, sizes, precision)
             title = f"training step of {name}, {str(precision).removeprefix('torch.')}"
             rows.append(Row(title, plain, ours, ">= 2 x"))
+        alone = products(_step(name, own, sizes))
+        rows.append(Row("its matrix products alone, float32", plain, alone, "the ceiling"))
     return rows
+
+
+def products(run: Run) -> Run:
+    """The matrix products of `run` alone: of the same shapes and strides, as often, on noise."""
+    with _Recorder() as recorder:
+        run()
+    noise = {key: tuple(_noise(*part) for part in key) for key in recorder.seen}
+
+    def alone() -> None:
+        for key, times in recorder.seen.items():
+            left, right = noise[key]
+            for _ in range(times):
+                left @ right
+
+    return alone
+
+
+class _Recorder(TorchDispatchMode):
+    """Counts the matrix products of what runs under it, by the shapes and strides of factors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func.overloadpacket.__name__ in PRODUCTS:
+            factors = [part for part in args if isinstance(part, Tensor)][-2:]
+            self.seen[tuple((tuple(part.shape), part.stride()) for part in factors)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _noise(shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    return torch.randn(last + 1).as_strided(shape, stride)
 
 
 SECTIONS: dict[str, Callable[[Sizes], list[Row]]] = {

@@ -149,7 +149,7 @@ def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, 
     ids[np.arange(size) >= lengths[:, None]] = 0
     if encoder.file is None:
         return Probe(rng.normal(size=(images, REGIONS, encoder.dim)).astype("f"), ids, lengths)
-    return Probe(np.ascontiguousarray(runtime.preprocess.normalize(pixels)), ids, lengths)
+    return Probe(runtime.preprocess.planes(pixels), ids, lengths)
 
 
 def _from_gallery(runtime: Runtime, pack: Path) -> Probe:

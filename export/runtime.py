@@ -155,7 +155,7 @@ class Runtime:
     def square_features(self, squares: Sequence[Image.Image], method: str | None = None) -> Tensor:
         """`image_features` of pictures that `preprocess.square` has cut out already."""
         pixels = np.stack([np.asarray(square, np.uint8) for square in squares])
-        normal = np.ascontiguousarray(self.preprocess.normalize(pixels))  # (B, 3, S, S)
+        normal = self.preprocess.planes(pixels)  # (B, 3, S, S)
         return self.pixel_features(normal, method)
 
     def require_pictures(self, method: str | None = None) -> ort.InferenceSession:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -100,6 +101,14 @@ class FixedPooling(RankPooling):
         return (places < used[:, None]) / used[:, None].float()  # (B, longest)
 
 
+@dataclass(frozen=True)
+class _Known:
+    """Coefficients by size of set, and the weights they were generated with."""
+
+    weights: tuple[tuple[int, int], ...]
+    coefficients: dict[int, Tensor]
+
+
 class GPO(RankPooling):
     """Pools by coefficients that a small recurrent network learns to generate.
 
@@ -132,6 +141,7 @@ class GPO(RankPooling):
         if mlp:
             hidden = nn.Linear(hidden_dim, hidden_dim)
             self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
+        self._known = _Known((), {})
 
     @classmethod
     def released(cls) -> GPO:
@@ -144,10 +154,33 @@ class GPO(RankPooling):
         return cls.released() if released else cls()
 
     def coefficients(self, sizes: Tensor) -> Tensor:
-        """See `RankPooling.coefficients`; runs once for each distinct size, whatever the batch."""
+        """See `RankPooling.coefficients`; runs once for each distinct size, whatever the batch.
+
+        Where no gradient is wanted, a size that was met before, with the weights of now, is looked
+        up: the coefficients depend on nothing else.
+        """
         distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
+        if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
+            return self._generate(distinct)[rows]  # (B, longest)
+        known, wanted = self._coefficients_of_now(), distinct.tolist()
+        new = [size for size in wanted if size not in known]
+        if new:
+            made = self._generate(torch.tensor(new, device=sizes.device))  # (S', longest)
+            known.update((size, row[:size]) for size, row in zip(new, made, strict=True))
+        theta = nn.utils.rnn.pad_sequence([known[size] for size in wanted], batch_first=True)
+        return theta[rows]
+
+    def _coefficients_of_now(self) -> dict[int, Tensor]:
+        """What was generated with the weights as they are now, by size."""
+        now = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
+        if self._known.weights != now:
+            self._known = _Known(now, {})
+        return self._known.coefficients
+
+    def _generate(self, distinct: Tensor) -> Tensor:
+        """Coefficients (S, longest) of distinct sizes (S,) in ascending order."""
         longest = int(distinct[-1])
-        positions = self._encode_positions(longest, sizes.device)  # (longest, p)
+        positions = self._encode_positions(longest, distinct.device)  # (longest, p)
         inputs = positions.expand(len(distinct), -1, -1)  # (S, longest, p)
         packed = nn.utils.rnn.pack_padded_sequence(
             inputs, distinct.cpu(), batch_first=True, enforce_sorted=False
@@ -155,9 +188,9 @@ class GPO(RankPooling):
         states, _ = nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)
         forward, backward = states.chunk(2, dim=-1)  # (S, longest, h) each
         scores = self.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (S, longest)
-        index = torch.arange(longest, device=sizes.device)
+        index = torch.arange(longest, device=distinct.device)
         scores = scores.masked_fill(index >= distinct[:, None], -torch.inf)
-        return (scores / self.temperature).softmax(dim=-1)[rows]  # (B, longest)
+        return (scores / self.temperature).softmax(dim=-1)
 
     def _encode_positions(self, count: int, device: torch.device) -> Tensor:
         """Trigonometric encoding of `count` positions, Eq. (4): (count, position_dim)."""

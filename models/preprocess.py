@@ -122,10 +122,19 @@ class Preprocess:
         rows /= np.tile(np.asarray(self.std, np.float32) * 255.0, width)
         return rows.reshape(count, height, width, 3).transpose(0, 3, 1, 2)
 
+    def planes(self, pixels: np.ndarray) -> np.ndarray:
+        """As `normalize`, contiguous, in less time than normalising and copying take."""
+        out = np.empty((len(pixels), 3, *pixels.shape[1:3]), np.float32)
+        for channel in range(3):
+            plane = out[:, channel]
+            plane[...] = pixels[..., channel]
+            plane -= np.float32(self.mean[channel]) * np.float32(255.0)
+            plane /= np.float32(self.std[channel]) * np.float32(255.0)
+        return out
+
     def __call__(self, images: list[Image.Image]) -> np.ndarray:
         """PIL images to (B, 3, size, size) float32, contiguous."""
-        squares = [np.asarray(self.square(image), np.uint8) for image in images]
-        return np.ascontiguousarray(self.normalize(np.stack(squares)))
+        return self.planes(np.stack([np.asarray(self.square(image), np.uint8) for image in images]))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

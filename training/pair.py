@@ -12,6 +12,8 @@ from models.layers import drop_elements
 from models.views import lengths_to_mask
 from training.config import TrainConfig
 
+TEXTS_AT_ONCE = 128
+
 
 class Pair(nn.Module):
     """A method with its encoders: what one run trains, as one module for DDP.
@@ -64,7 +66,7 @@ class Pair(nn.Module):
     ) -> tuple[Views, Views]:
         """Pairs to views: the image of each of B pairs, and B texts; see `datasets.Batch`."""
         features, mask = self.image_features(images, mask)
-        words = self.text_encoder(ids, lengths)  # (B, L, d)
+        words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
         spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         if self.training:
             features = F.dropout(features, self.feature_dropout)
@@ -73,3 +75,28 @@ class Pair(nn.Module):
             spoken = drop_elements(spoken, rate, keep_first=self.text_summary)
         seen = self.method.encode_image(features, mask)
         return seen[rows], self.method.encode_text(words, spoken)
+
+
+def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
+    """Texts to features, as `encoder` does it, with less padding to compute.
+
+    Texts of like length go through the encoder together: a few long captions would otherwise make
+    it read hundreds of short ones to their length.
+
+    Args:
+        encoder: reads ids and lengths.
+        ids: (B, L), 0 beyond each text's length.
+        lengths: (B,) int64 in 1..L.
+
+    Returns:
+        (B, L, d); padded positions hold 0.
+    """
+    if len(ids) <= TEXTS_AT_ONCE:
+        return encoder(ids, lengths)
+    order = lengths.argsort(stable=True)
+    parts = []
+    for texts in order.split(TEXTS_AT_ONCE):
+        longest = int(lengths[texts].max())
+        part = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
+        parts.append(F.pad(part, (0, 0, 0, ids.shape[1] - longest)))
+    return torch.cat(parts)[order.argsort()]

@@ -114,7 +114,7 @@ class Pixels:
         wanted = np.arange(len(self))[rows].tolist()
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow lets others work as it decodes
             squares = list(pool.map(self._square, wanted))
-        return np.ascontiguousarray(self.preprocess.normalize(np.stack(squares)))
+        return self.preprocess.planes(np.stack(squares))
 
     def _square(self, row: int) -> np.ndarray:
         return np.asarray(self.preprocess.square(self.pictures[row]), np.uint8)

@@ -216,7 +216,7 @@ class _Reader:
     def read(self, rows: np.ndarray, boxes: np.ndarray) -> Tensor:
         """Feature maps (B, N, d) of a crop (B, 4) of each of some photographs (B,)."""
         crops = np.stack([cut(self.squares[p], b) for p, b in zip(rows, boxes, strict=True)])
-        pixels = np.ascontiguousarray(self.seen_as.normalize(crops))
+        pixels = self.seen_as.planes(crops)
         features: Tensor = self.teacher(torch.from_numpy(pixels).to(self.device))
         return features.float()
 

@@ -39,9 +39,16 @@ class Visitor:
 
     def enter(self, address: str = "", dark: bool = False) -> None:
         """Loads the page; what was there before is gone, and the session is a new one."""
+        self.leave()
         theme = "dark" if dark else "light"
         self.page.goto(f"{self.home}/?__theme={theme}&{address}".rstrip("&"))
         expect(self.page.locator("#pv-grid img").first).to_be_visible(timeout=SECONDS)
+
+    def leave(self) -> None:
+        """Leaves the page. What it says of answers it was still waiting for is no complaint."""
+        said = len(self.complaints)
+        self.page.goto("about:blank")
+        del self.complaints[said:]
 
     def resize(self, width: int, dark: bool = False) -> None:
         """Makes the page so wide, and dark or light, without loading it again."""

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import models
 from benchmarks import kernels
@@ -82,8 +83,26 @@ def test_every_comparison_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None
         torch.set_num_threads(threads)
     conditions, _, *rows = capsys.readouterr().out.splitlines()
     assert "1 thread(s)" in conditions
-    assert len(rows) == 1 + 6 + 1 + 8
+    assert len(rows) == 1 + 6 + 1 + 12
     assert all(re.search(r" [\d.]+ +[\d.]+ +[\d.]+x   ", row) for row in rows)
+
+
+def test_the_products_of_a_step_are_all_there_and_nothing_else() -> None:
+    layer, features = torch.nn.Linear(5, 4), torch.randn(3, 5)
+    texts = torch.randn(2, 4, 7)
+
+    def run() -> None:
+        (layer(features).tanh()[None].expand(2, -1, -1) @ texts).sum().backward()
+
+    alone = kernels.products(run)
+    with FlopCounterMode(display=False) as whole:
+        run()
+    with FlopCounterMode(display=False) as ours:
+        alone()
+    assert ours.get_total_flops() == whole.get_total_flops() > 0
+    with torch.profiler.profile() as profile:
+        alone()
+    assert not {"aten::tanh", "aten::sum"} & {event.key for event in profile.key_averages()}
 
 
 def test_no_threads_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,20 @@ def test_generator_runs_once_for_each_distinct_size(gpo: GPO) -> None:
     assert rows == [2]
 
 
+def test_coefficients_are_generated_again_when_the_weights_change(gpo: GPO) -> None:
+    runs: list[int] = []
+    gpo.gru.register_forward_hook(lambda *_: runs.append(1))
+    sizes = torch.tensor([3, 6, 3]), torch.tensor([6, 4])
+    with torch.inference_mode():
+        kept = [gpo.coefficients(some) for some in (*sizes, *sizes)]
+    assert len(runs) == 2  # 3 and 6, then 4
+    for some, theta in zip((*sizes, *sizes), kept, strict=True):
+        torch.testing.assert_close(theta, gpo.coefficients(some).detach())
+    with torch.no_grad():
+        next(gpo.gru.parameters()).mul_(3)
+        assert not torch.allclose(gpo.coefficients(sizes[0]), kept[0])
+
+
 def _constant_scores(gpo: GPO, values: list[float]) -> None:
     """Replaces the generator's scores by fixed ones."""
 

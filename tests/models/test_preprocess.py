@@ -31,6 +31,9 @@ def test_whole_rows_are_normalised_bit_for_bit_as_single_pixels(
     whole = preprocess.normalize(pixels)
     assert whole.dtype == np.float32
     np.testing.assert_array_equal(whole, plain)
+    planes = preprocess.planes(pixels)
+    assert planes.flags.c_contiguous
+    np.testing.assert_array_equal(planes, plain)
     turned = pixels.transpose(0, 2, 1, 3)  # not contiguous
     np.testing.assert_array_equal(preprocess.normalize(turned), plain.transpose(0, 1, 3, 2))
 

@@ -31,6 +31,8 @@ def test_pooling_and_its_gradients(size: int, dtype: torch.dtype) -> None:
         pooled = pool(given[0], mask, given[1])
         (pooled * upstream).sum().backward()
         grads.append([pooled, *(x.grad for x in given)])
+    plain = pool_ranked(features, mask, theta)  # another way, since no gradient is wanted
+    torch.testing.assert_close(plain, sorted_pool(features, mask, theta), rtol=1e-4, atol=1e-4)
     for got, want in zip(*grads, strict=True):
         beyond = got.shape == theta.shape  # weights of absent ranks have a gradient in neither
         shown = mask[..., None] if beyond else torch.ones(())

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 import models
 from models.backbones import BiGRUTextEncoder
+from models.views import lengths_to_mask
 from training.config import TrainConfig
 from training.datasets import CaptionedFeatures, Copies, TokenTable, batches, caption_order
 from training.objectives import build_objective
-from training.pair import Pair
+from training.pair import TEXTS_AT_ONCE, Pair, word_features
 from training.tokenizer import build_tokenizer
 
 IMAGES, CAPTIONS, DIM = 6, 5, 4
@@ -122,3 +123,18 @@ def test_a_batch_draws_one_look_at_each_image(data: CaptionedFeatures) -> None:
     assert torch.equal(*again)
     assert several.features.shape == data.features.shape
     assert np.array_equal(several.features[1:3], looks[0][1:3])
+
+
+def test_texts_of_like_length_go_through_the_encoder_together() -> None:
+    encoder, count = BiGRUTextEncoder(20, 3, 4), 2 * TEXTS_AT_ONCE + 9
+    lengths = torch.where(torch.arange(count) < 9, 12, 1 + torch.arange(count) % 4)
+    ids = torch.randint(1, 20, (count, 12)) * lengths_to_mask(lengths, 12)
+    read: list[int] = []
+    encoder.register_forward_hook(lambda _, given, __: read.append(given[0].numel()))
+    together, plain = word_features(encoder, ids, lengths), encoder(ids, lengths)
+    torch.testing.assert_close(together, plain)
+    assert sum(read[:-1]) < read[-1] / 2
+    upstream = torch.randn_like(plain)
+    weights = list(encoder.parameters())
+    ours = torch.autograd.grad(together, weights, upstream)
+    torch.testing.assert_close(ours, torch.autograd.grad(plain, weights, upstream))
