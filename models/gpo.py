@@ -161,6 +161,7 @@ class GPO(RankPooling):
         """
         distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
+            self._known = _Known((), {})  # fused optimisers change weights without counting it
             return self._generate(distinct)[rows]  # (B, longest)
         known, wanted = self._coefficients_of_now(), distinct.tolist()
         new = [size for size in wanted if size not in known]

@@ -63,7 +63,13 @@ def test_coefficients_are_generated_again_when_the_weights_change(gpo: GPO) -> N
         torch.testing.assert_close(theta, gpo.coefficients(some).detach())
     with torch.no_grad():
         next(gpo.gru.parameters()).mul_(3)
-        assert not torch.allclose(gpo.coefficients(sizes[0]), kept[0])
+        changed = gpo.coefficients(sizes[0])
+        assert not torch.allclose(changed, kept[0])
+    optimizer = torch.optim.AdamW(gpo.parameters(), lr=0.1, fused=True)
+    gpo.coefficients(sizes[0])[0, 0].backward()
+    optimizer.step()
+    with torch.no_grad():
+        assert not torch.allclose(gpo.coefficients(sizes[0]), changed)
 
 
 def _constant_scores(gpo: GPO, values: list[float]) -> None:
