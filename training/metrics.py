@@ -143,8 +143,10 @@ def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dic
 
 def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     count = int(right.sum())
+    last = np.partition(row, -count)[-count]
+    best = np.flatnonzero(row >= last)  # the first R, and what equals the last of them
     # wrong items first among equals: ties count against the method
-    first = np.lexsort((right, -row))[:count]
+    first = best[np.lexsort((right[best], -row[best]))[:count]]
     hits = right[first]
     precision = np.cumsum(hits) / np.arange(1, count + 1)
     return float(hits.mean()), float((precision * hits).sum() / count)
