@@ -1,4 +1,4 @@
-"""Started by torchrun from a test: a short run without chance in it, to be compared."""
+"""Started by torchrun from a test: short runs without chance in them, to be compared."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ VALUES = {
 }
 
 if __name__ == "__main__":
-    method = sys.argv[2]
-    config = from_values(TrainConfig, {**VALUES, "method": method, "arguments": ARGUMENTS[method]})
-    Trainer(config, make_features(60, 0), make_features(20, 1), Path(sys.argv[1])).fit()
+    for method, arguments in ARGUMENTS.items():
+        config = from_values(TrainConfig, {**VALUES, "method": method, "arguments": arguments})
+        out = Path(sys.argv[1]) / method
+        Trainer(config, make_features(60, 0), make_features(20, 1), out).fit()
