@@ -148,7 +148,7 @@ def pvse_rows(sizes: Sizes) -> list[Row]:
 
 
 def step_rows(sizes: Sizes) -> list[Row]:
-    """A whole training step of each method, in float32 and with bfloat16 autocast.
+    """A whole training step of each method, in float32 and, where the CPU computes in it, bfloat16.
 
     Beside them a step's matrix products in float32 and nothing else: no step that multiplies these
     matrices is faster, however well it is written, so their ratio is what float32 can reach.
@@ -164,13 +164,18 @@ def step_rows(sizes: Sizes) -> list[Row]:
     for name, own in arguments.items():
         own = {"embed_dim": sizes.embed_dim, **own}
         plain = _step(name, own, sizes, plain=True)
-        for precision in (torch.float32, torch.bfloat16):
+        for precision in (torch.float32, torch.bfloat16)[: 1 + computes_in_bfloat16()]:
             ours = _step(name, own, sizes, precision)
             title = f"training step of {name}, {str(precision).removeprefix('torch.')}"
             rows.append(Row(title, plain, ours, ">= 2 x"))
         alone = products(_step(name, own, sizes))
         rows.append(Row("its matrix products alone, float32", plain, alone, "the ceiling"))
     return rows
+
+
+def computes_in_bfloat16() -> bool:
+    """Whether matrix products in bfloat16 have instructions here; emulated, they only cost time."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def products(run: Run) -> Run:
@@ -319,6 +324,8 @@ def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
             baseline, ours = measure(row, given.repeats, clock)
             times = f"{baseline * 1e3:>12.1f} {ours * 1e3:>10.1f} {baseline / ours:>6.1f}x"
             print(f"{row.title:<62} {times}   {row.target}", flush=True)
+    if "steps" in given.only and not computes_in_bfloat16():
+        print("no steps in bfloat16: this CPU has no instructions for it")
     return 0
 
 

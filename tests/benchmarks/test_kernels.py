@@ -75,16 +75,21 @@ def test_packed_bigru_is_the_text_encoder() -> None:
     torch.testing.assert_close(PackedBiGRU(encoder)(ids, lengths), encoder(ids, lengths))
 
 
-def test_every_comparison_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("bfloat16", [True, False])
+def test_every_comparison_gets_a_row(
+    bfloat16: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "computes_in_bfloat16", lambda: bfloat16)
     threads = torch.get_num_threads()
     try:
         assert kernels.main(["--repeats", "0"], SMALL) == 0
     finally:
         torch.set_num_threads(threads)
-    conditions, _, *rows = capsys.readouterr().out.splitlines()
-    assert "1 thread(s)" in conditions
-    assert len(rows) == 1 + 6 + 1 + 12
-    assert all(re.search(r" [\d.]+ +[\d.]+ +[\d.]+x   ", row) for row in rows)
+    printed = capsys.readouterr().out
+    assert "1 thread(s)" in printed
+    rows = re.findall(r".* [\d.]+ +[\d.]+ +[\d.]+x   .*", printed)
+    assert len(rows) == 1 + 6 + 1 + (12 if bfloat16 else 8)
+    assert ("no steps in bfloat16" in printed) is not bfloat16
 
 
 def test_the_products_of_a_step_are_all_there_and_nothing_else() -> None:
