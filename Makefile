@@ -1,14 +1,17 @@
 # The two commands of the README are `make app` and `make test`; each does its own set-up.
 #   make app ARGS="--gallery ~/Pictures"     arguments for the app
 #   make app TORCH_INDEX=URL                 an extra package index, e.g. one with CPU builds of torch
+#   make space ARGS="--hardware zero-gpu"    the folder of a Hugging Face Space, in build/space
+#   make space-check SPACE_PYTHON=python3.12 the same, installed and started as the Hub would
 
 VENV ?= .venv
 PYTHON ?= python3
 ARGS ?=
+SPACE_PYTHON ?= python3.12
 PIP = $(VENV)/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: app test lint types check system
+.PHONY: app test lint types check system space space-check
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
 
@@ -23,6 +26,14 @@ types: $(VENV)/dev.stamp
 	$(VENV)/bin/mypy
 
 check: lint types test
+
+space: $(VENV)/app.stamp
+	rm -rf build/space
+	$(VENV)/bin/python -m export.space --out build/space $(ARGS)
+
+space-check: space
+	$(VENV)/bin/python -m export.space.rehearsal build/space --python $(SPACE_PYTHON) \
+		$(if $(TORCH_INDEX),--index $(TORCH_INDEX))
 
 # what the tests need beside Python: a browser to drive the app, the font the scenes are made of
 system:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     # Only now: these take seconds, and a mistake in the command line should not.
     from PIL import Image
 
-    from app import interface
+    from app import interface, zerogpu
     from app.cache import cache_folder
     from app.shelf import Shelf
     from app.terminal import ProgressBar
@@ -56,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
     cache = cache_folder()
     try:
         shelf = Shelf(settings, cache)
+        zerogpu.declare()
         blocks = interface.build(shelf)
         interface.launch(blocks, settings, cache)
         # Only now, so that the first page does not wait for processors busy with pictures.

@@ -89,8 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--pack",
-        default=Settings.pack,
-        help="a bundled name (scenes), a pack's folder, or a Hub id owner/name[@revision]",
+        default=os.environ.get("POLYVIEW_PACK") or Settings.pack,
+        help="a bundled name, a pack's folder, or a Hub id owner/name[@revision] "
+        "(default: POLYVIEW_PACK if it is set, else scenes)",
     )
     parser.add_argument(
         "--gallery", type=Path, help="search this folder of your own pictures (read recursively)"

@@ -33,7 +33,9 @@ def choose_device(device: Device) -> torch.device:
         raise DeviceError(f'device must be "auto", "cpu" or "cuda", not "{device}"')
     if device == "cpu":
         return torch.device("cpu")
-    if not torch.cuda.is_available():
+    if on_zerogpu():  # where torch says that it has CUDA, but only single calls do
+        why = "ZeroGPU lends its GPUs to single calls, which cost more than they would save here"
+    elif not torch.cuda.is_available():
         why = "torch finds no CUDA device"
     elif CUDA not in ort.get_available_providers():
         why = "this onnxruntime was built without CUDA"
@@ -42,6 +44,11 @@ def choose_device(device: Device) -> torch.device:
     if device == "cuda":
         raise DeviceError(f'device "cuda" cannot be used: {why}; use "cpu" or "auto"')
     return torch.device("cpu")
+
+
+def on_zerogpu() -> bool:
+    """Whether this is a Space on ZeroGPU, by the variable that the Hub sets there."""
+    return os.environ.get("SPACES_ZERO_GPU", "").lower() in {"1", "t", "true"}
 
 
 def default_threads() -> int:

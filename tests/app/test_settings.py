@@ -65,6 +65,18 @@ def test_only_the_own_machine_is_private(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not Settings(host="127.0.0.1").private
 
 
+def test_a_variable_names_the_pack_unless_the_command_line_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("POLYVIEW_PACK", raising=False)
+    assert Settings.from_argv([]).pack == "scenes"
+    monkeypatch.setenv("POLYVIEW_PACK", "owner/name@v1")
+    assert Settings.from_argv([]).pack == "owner/name@v1"
+    assert Settings.from_argv(["--pack", "scenes"]).pack == "scenes"
+    monkeypatch.setenv("POLYVIEW_PACK", "")
+    assert Settings.from_argv([]).pack == "scenes"
+
+
 @pytest.mark.parametrize("name", ["..", "../bundled", "/etc", "no_such_pack", "", "a/b"])
 def test_only_bundled_names_name_bundled_packs(name: str) -> None:
     assert bundled_pack(name) is None
