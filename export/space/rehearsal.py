@@ -47,7 +47,7 @@ class Heard:
     reported: bool
 
 
-def install(folder: Path, python: str, venv: Path, index: str | None = None) -> Path:
+def install(folder: Path, python: str, venv: Path, index: str | None = None) -> str:
     """Makes a virtual environment with all that the Hub would install.
 
     Args:

@@ -19,7 +19,12 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
     """The functions that a stand-in for the package `spaces` was given."""
     functions: list[Callable[..., Any]] = []
     spaces = ModuleType("spaces")
-    spaces.__dict__["GPU"] = lambda function: functions.append(function) or function
+
+    def lend(function: Callable[..., Any]) -> Callable[..., Any]:
+        functions.append(function)
+        return function
+
+    spaces.__dict__["GPU"] = lend
     monkeypatch.setitem(sys.modules, "spaces", spaces)
     return functions
 

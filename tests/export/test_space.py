@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import metadata_load
@@ -242,9 +243,9 @@ def test_packs_that_do_not_fit_are_refused(root: Path, copied: Path, tmp_path: P
         ({"packs": ()}, "nothing to search"),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, str], said: str) -> None:
+def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Plan(**plan)  # type: ignore[arg-type]
+        Plan(**plan)
 
 
 def test_a_front_matter_that_disagrees_is_refused(root: Path, tmp_path: Path) -> None:
