@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-_PATIENCE = 180  # seconds until a first page
+_PATIENCE = 300  # seconds until a first page
 
 
 class SpaceError(ValueError):
