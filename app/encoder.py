@@ -1,19 +1,26 @@
-"""A pack's runtime that remembers on disk what it has encoded for one collection."""
+"""A pack's runtime that remembers on disk what it has encoded for one collection.
+
+A picture's way: its file is read and known by its SHA-256 (`_look`), decoded where something of it
+is missing (`_open`), encoded, and kept. The four overlap, a chunk of pictures behind the other.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from app.cache import Store, stack
+from app.catalogue import Catalogue, Contents, Key, Stamp
 from app.collection import Collection, Picture
 from app.pictures import PictureError, open_picture
 from export.runtime import Runtime
@@ -32,35 +39,36 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Pictures, their views by method (one row each), and the files that were refused."""
+    """Pictures, the SHA-256 of each one's file, their views by method, and the refused files."""
 
     pictures: list[Picture]
+    digests: list[bytes]
     views: dict[str, Views]
     refused: list[Refusal]
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """Features that are known, by encoder and picture key, and pictures that are being opened."""
+class _Looked:
+    """Pictures with what is in their files, the refused, and the known rows by space."""
 
-    found: dict[str | None, dict[str, Tensor]]
-    opening: dict[str, Future[Image.Image | Refusal]]
+    pictures: list[tuple[Picture, Contents]]
+    refused: list[Refusal]
+    found: dict[str, dict[Key, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class _Chunk:
-    """Pictures by key, the refused, the views that are known by method, and what is missing."""
+class _Opened:
+    """The same, and pictures that are being opened, by digest."""
 
-    keys: dict[str, Picture]
-    refused: list[Refusal]
-    views: dict[str, dict[str, Tensor]]
-    reading: _Reading
+    looked: _Looked
+    opening: dict[bytes, Future[Image.Image | Refusal]]
 
 
 class Encoder:
     """Features and views of a collection's pictures and captions, each computed once.
 
-    The caches are keyed by the pack's checksum and, for pictures, by path, time of change and size.
+    What was computed is kept in a `Catalogue` of the collection's folder: views under the pack's
+    checksum, features under that of the image encoder, which packs may share.
 
     Args:
         runtime: the loaded pack.
@@ -69,18 +77,15 @@ class Encoder:
     """
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
-        place = hashlib.sha256(str(collection.folder).encode()).hexdigest()
-        root = cache / "encoded" / f"{runtime.info.checksum[:16]}-{place[:16]}"
+        place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
+        self._catalogue = Catalogue(cache / "galleries" / place[:24])
         self._runtime = runtime
+        self._root = collection.folder
         self._readers = {runtime.image_encoder_of(name): name for name in runtime.methods}
-        self._features = {
-            file: Store(
-                root / ("features" if file == runtime.info.image_encoder.file else str(file))
-            )
-            for file in self._readers
-        }
-        self._images = {name: Store(root / f"images-{name}") for name in runtime.methods}
-        self._captions = {name: Store(root / f"captions-{name}") for name in runtime.methods}
+        self._features = {file: _features_space(runtime, file) for file in self._readers}
+        checksum = runtime.info.checksum
+        self._views = {name: f"views {name} {checksum}" for name in runtime.methods}
+        self._captions = {name: f"captions {name} {checksum}" for name in runtime.methods}
 
     def encode_pictures(self, pictures: Sequence[Picture]) -> Encoded:
         """Every method's views of pictures; files that cannot be used are left out and named."""
@@ -88,47 +93,29 @@ class Encoder:
         return encoded
 
     def encode_each(self, chunks: Iterable[Sequence[Picture]]) -> Generator[Encoded]:
-        """As `encode_pictures` of each chunk, opening the next one while one is encoded."""
-        pool = ThreadPoolExecutor(_DECODERS)
-        before: _Chunk | None = None
+        """As `encode_pictures` of each chunk, reading later ones while one is encoded.
+
+        What is yielded is on the disk.
+        """
+        pool, disk = ThreadPoolExecutor(_DECODERS), ThreadPoolExecutor(1)
+        looking: Future[_Looked] | None = None
+        opened: _Opened | None = None
+        writing: Future[Encoded] | None = None
         try:
-            for pictures in chunks:
-                chunk = self._begin(pictures, pool)
-                if before is not None:
-                    yield self._finish(before)
-                before = chunk
-            if before is not None:
-                yield self._finish(before)
+            for pictures in chain(chunks, [None] * 3):  # three steps behind, the last one is done
+                ahead = None if looking is None else self._opening(looking.result(), pool)
+                looking = None if pictures is None else disk.submit(self._look, pictures)
+                done = None if opened is None else self._encode(opened, disk)
+                if writing is not None:
+                    yield writing.result()
+                opened, writing = ahead, done
         finally:
             pool.shutdown(cancel_futures=True)
-
-    def _begin(self, pictures: Sequence[Picture], pool: ThreadPoolExecutor) -> _Chunk:
-        keys, refused = _keys(pictures)
-        views = {name: store.load(keys) for name, store in self._images.items()}
-        missing = [key for key in keys if any(key not in found for found in views.values())]
-        wanted = {key: keys[key] for key in missing}
-        return _Chunk(keys, refused, views, self._opening(wanted, list(self._readers), pool))
-
-    def _finish(self, chunk: _Chunk) -> Encoded:
-        read, damaged = self._read(chunk.reading)
-        for file, features in read.items():
-            if not features:
-                continue
-            rows = torch.stack(list(features.values()))  # (B, N, d)
-            for name, found in chunk.views.items():
-                if self._runtime.image_encoder_of(name) == file:
-                    views = self._runtime.image_views(rows, name).embeddings.cpu()  # (B, V, D)
-                    self._images[name].save(list(features), views)
-                    found.update(zip(features, views, strict=True))
-        kept = [key for key in chunk.keys if all(key in found for found in chunk.views.values())]
-        views_by_method = {
-            name: Views(stack(found, kept)) for name, found in chunk.views.items() if kept
-        }
-        return Encoded([chunk.keys[key] for key in kept], views_by_method, chunk.refused + damaged)
+            disk.shutdown()
 
     def features(
         self, pictures: Sequence[Picture], method: str
-    ) -> tuple[dict[str, Tensor], list[Refusal]]:
+    ) -> tuple[dict[int, Tensor], list[Refusal]]:
         """What a method reads of pictures, and which were refused.
 
         Args:
@@ -136,77 +123,181 @@ class Encoder:
             method: its image encoder gives the features.
 
         Returns:
-            Features (N, d) by picture key, from the cache or the files; and the refused.
+            Features (N, d) by a picture's id, in the order given; and the refused.
         """
         file = self._runtime.image_encoder_of(method)
-        keys, refused = _keys(pictures)
+        space = self._features[file]
         with ThreadPoolExecutor(_DECODERS) as pool:
-            read, damaged = self._read(self._opening(keys, [file], pool))
-        return read[file], refused + damaged
-
-    def _opening(
-        self,
-        keys: dict[str, Picture],
-        encoders: Sequence[str | None],
-        pool: ThreadPoolExecutor,
-    ) -> _Reading:
-        """Begins to open what is not cached; each picture is opened once for all encoders."""
-        found = {file: self._features[file].load(keys) for file in encoders}
-        missing = [key for key in keys if any(key not in part for part in found.values())]
-        return _Reading(found, {key: pool.submit(self._open, keys[key]) for key in missing})
-
-    def _read(self, reading: _Reading) -> tuple[dict[str | None, dict[str, Tensor]], list[Refusal]]:
-        """Features by encoder and picture key, and the refused."""
-        squares: dict[str, Image.Image] = {}
-        refused = []
-        for key, waiting in reading.opening.items():
-            result = waiting.result()
-            if isinstance(result, Refusal):
-                refused.append(result)
-            else:
-                squares[key] = result
-        for file, part in reading.found.items():
-            new = [key for key in squares if key not in part]
-            if new:
-                opened, name = [squares[key] for key in new], self._readers[file]
-                fresh = self._runtime.square_features(opened, name).cpu()  # (B, N, d)
-                self._features[file].save(new, fresh)
-                part.update(zip(new, fresh, strict=True))
-        return reading.found, refused
+            looked = self._identify(pictures)
+            looked.found[space] = self._catalogue.load(space, _digests(looked))
+            opening = self._open_missing(looked, _missing(looked, [space]), pool)
+            read, refused = self._read(_Opened(looked, opening), [file])
+        self._catalogue.save(read)
+        found = looked.found[space]
+        return {
+            picture.image_id: torch.from_numpy(found[contents.digest])
+            for picture, contents in looked.pictures
+            if contents.digest in found
+        }, refused
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Views:
         """A method's views of sentences."""
-        store = self._captions[method]
-        found = store.load(texts)
+        space = self._captions[method]
+        found = self._catalogue.load(space, texts)
         missing = list(dict.fromkeys(text for text in texts if text not in found))
         if missing:
-            views = self._runtime.text_views(missing, method).embeddings.cpu()  # (B, V, D)
-            store.save(missing, views)
+            views = self._runtime.text_views(missing, method).embeddings.cpu().numpy()  # (B, V, D)
+            self._catalogue.save({space: (missing, views)})
             found.update(zip(missing, views, strict=True))
-        return Views(stack(found, texts))
+        return Views(torch.from_numpy(np.stack([found[text] for text in texts])))
 
     def prune(self, pictures: Sequence[Picture]) -> None:
-        """Forgets what is kept of files that have changed or are gone."""
-        keys, _ = _keys(pictures)
-        for store in (*self._features.values(), *self._images.values()):
-            store.prune(keys)
+        """Forgets what is kept of pictures whose files are gone or have changed.
 
-    def _open(self, picture: Picture) -> Image.Image | Refusal:
+        Args:
+            pictures: the whole collection.
+        """
+        self._catalogue.prune(self._root, [picture.file for picture in pictures])
+
+    def close(self) -> None:
+        """Lets go of the files on disk until something is asked again."""
+        self._catalogue.close()
+
+    def _identify(self, pictures: Sequence[Picture]) -> _Looked:
+        """Finds out what is in files; those that have not changed are not read again."""
+        stamps: dict[str, Stamp] = {}
+        read: dict[str, Contents] = {}
+        refused: dict[str, Refusal] = {}
+        for picture in pictures:
+            try:
+                stamps[picture.file] = Stamp.of(picture.path)
+            except OSError as error:
+                refused[picture.file] = _unreadable(picture, error)
+        known = self._catalogue.digests(stamps)
+        for picture in pictures:
+            if picture.file in known or picture.file in refused:
+                continue
+            try:
+                read[picture.file] = Contents.of(picture.path)
+            except OSError as error:
+                refused[picture.file] = _unreadable(picture, error)
+        self._catalogue.record(read)
+        read |= {file: Contents(digest, stamps[file], 0) for file, digest in known.items()}
+        there = [(picture, read[picture.file]) for picture in pictures if picture.file in read]
+        return _Looked(there, list(refused.values()), {})
+
+    def _look(self, pictures: Sequence[Picture]) -> _Looked:
+        """What is in the files, and what is known of it: all views, or features to make them of."""
+        looked = self._identify(pictures)
+        digests = _digests(looked)
+        for space in self._views.values():
+            looked.found[space] = self._catalogue.load(space, digests)
+        missing = _missing(looked, self._views.values())
+        for space in self._features.values():
+            looked.found[space] = self._catalogue.load(space, missing)
+        return looked
+
+    def _opening(self, looked: _Looked, pool: ThreadPoolExecutor) -> _Opened:
+        """Begins to open what views are made of; each picture is opened once for all encoders."""
+        wanted = set(_missing(looked, self._views.values()))
+        lacking = [d for d in _missing(looked, self._features.values()) if d in wanted]
+        return _Opened(looked, self._open_missing(looked, lacking, pool))
+
+    def _open_missing(
+        self, looked: _Looked, digests: Sequence[bytes], pool: ThreadPoolExecutor
+    ) -> dict[bytes, Future[Image.Image | Refusal]]:
+        first = {
+            contents.digest: (picture, contents) for picture, contents in looked.pictures[::-1]
+        }
+        return {d: pool.submit(self._open, first[d][0], first[d][1].stamp) for d in digests}
+
+    def _open(self, picture: Picture, stamp: Stamp) -> Image.Image | Refusal:
         """The square that the encoder sees, which is small enough to hold many of."""
         try:
-            opened = open_picture(picture.path, picture.file)
-            return self._runtime.preprocess.square(opened)
-        except (PictureError, OSError) as error:
+            square = self._runtime.preprocess.square(open_picture(picture.path, picture.file))
+            if Stamp.of(picture.path) == stamp:
+                return square
+            return Refusal(picture.file, f"{picture.file} changed while it was read; start again")
+        except PictureError as error:
             return Refusal(picture.file, str(error))
+        except OSError as error:
+            return _unreadable(picture, error)
+
+    def _read(
+        self, opened: _Opened, files: Iterable[str | None]
+    ) -> tuple[dict[str, tuple[Sequence[Key], np.ndarray]], list[Refusal]]:
+        """Features by space that are new, also added to what is known; and the refused."""
+        squares: dict[bytes, Image.Image] = {}
+        reasons: dict[bytes, Refusal] = {}
+        for digest, waiting in opened.opening.items():
+            result = waiting.result()
+            if isinstance(result, Refusal):
+                reasons[digest] = result
+            else:
+                squares[digest] = result
+        fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {}
+        for file in files:
+            space = self._features[file]
+            found = opened.looked.found[space]
+            new = [digest for digest in squares if digest not in found]
+            if new:
+                seen = [squares[digest] for digest in new]
+                rows = self._runtime.square_features(seen, self._readers[file]).cpu().numpy()
+                fresh[space] = (new, rows)  # (B, N, d)
+                found.update(zip(new, rows, strict=True))
+        copies = [
+            Refusal(p.file, reasons[c.digest].reason.replace(reasons[c.digest].file, p.file))
+            for p, c in opened.looked.pictures
+            if c.digest in reasons
+        ]
+        return fresh, opened.looked.refused + copies
+
+    def _encode(self, opened: _Opened, disk: ThreadPoolExecutor) -> Future[Encoded]:
+        """Makes what is missing, and begins to write it."""
+        looked, found = opened.looked, opened.looked.found
+        fresh, refused = self._read(opened, self._features)
+        for name, space in self._views.items():
+            features = found[self._features[self._runtime.image_encoder_of(name)]]
+            new = [d for d in _missing(looked, [space]) if d in features]
+            if new:
+                rows = torch.from_numpy(np.stack([features[digest] for digest in new]))  # (B, N, d)
+                views = self._runtime.image_views(rows, name).embeddings.cpu().numpy()  # (B, V, D)
+                fresh[space] = (new, views)
+                found[space].update(zip(new, views, strict=True))
+        lacking = set(_missing(looked, self._views.values()))
+        kept = [(p, c.digest) for p, c in looked.pictures if c.digest not in lacking]
+        digests = [digest for _, digest in kept]
+        views_by_method = {
+            name: Views(torch.from_numpy(np.stack([found[space][d] for d in digests])))
+            for name, space in self._views.items()
+            if kept
+        }
+        encoded = Encoded([p for p, _ in kept], digests, views_by_method, refused)
+
+        def write() -> Encoded:
+            self._catalogue.save(fresh)
+            return encoded
+
+        return disk.submit(write)
 
 
-def _keys(pictures: Sequence[Picture]) -> tuple[dict[str, Picture], list[Refusal]]:
-    """Pictures by key, and those whose file is gone."""
-    keys: dict[str, Picture] = {}
-    gone = []
-    for picture in pictures:
-        try:
-            keys[picture.key()] = picture
-        except OSError:
-            gone.append(Refusal(picture.file, f"{picture.file} is not there any more"))
-    return keys, gone
+def _features_space(runtime: Runtime, file: str | None) -> str:
+    """Where features of an image encoder are kept, whichever pack it is in."""
+    about = [asdict(runtime.info.preprocess), runtime.info.files[file].sha256 if file else None]
+    return f"features {hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}"
+
+
+def _digests(looked: _Looked) -> list[bytes]:
+    return list(dict.fromkeys(contents.digest for _, contents in looked.pictures))
+
+
+def _missing(looked: _Looked, spaces: Iterable[str]) -> list[bytes]:
+    """Digests that one of the spaces has no row of."""
+    parts = [looked.found[space] for space in spaces]
+    return [digest for digest in _digests(looked) if any(digest not in part for part in parts)]
+
+
+def _unreadable(picture: Picture, error: OSError) -> Refusal:
+    if isinstance(error, FileNotFoundError):
+        return Refusal(picture.file, f"{picture.file} is not there any more")
+    return Refusal(picture.file, f"{picture.file} cannot be read ({error.strerror})")

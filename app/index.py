@@ -12,9 +12,10 @@ from typing import Literal
 
 from app import prepared
 from app.collection import Collection, Picture
-from app.encoder import Encoder, Refusal
+from app.encoder import Encoded, Encoder, Refusal
 from app.gallery import Gallery
 from export.runtime import Runtime
+from models import Views
 
 PICTURES_AT_ONCE = 64
 _CAPTIONS_AT_ONCE = 512
@@ -46,6 +47,14 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """A file that is the same, byte for byte, as one that is shown in its place."""
+
+    file: str
+    same_as: str
+
+
+@dataclass(frozen=True)
 class Report:
     """What came of adding pictures: how many are searchable now, and which files are not."""
 
@@ -68,6 +77,8 @@ class Index:
         captions_done: set once no more captions will come.
         encoder: the runtime with its cache.
         refused: the files that were skipped so far, and why.
+        copies: the files that are not shown because another one is the same. Pictures that come
+            with captions are all shown: captions and measurements mean each of them.
         progress: how far the galleries are.
     """
 
@@ -77,6 +88,8 @@ class Index:
         self.images_done, self.captions_done = threading.Event(), threading.Event()
         self.encoder = Encoder(runtime, collection, cache)
         self.refused: list[Refusal] = []
+        self.copies: list[Copy] = []
+        self._shown: dict[bytes, str] = {}  # the file in the place of all that are the same
         self.progress = Progress("pictures", 0, len(collection.pictures))
         self._collection = collection
         self._runtime = runtime
@@ -120,14 +133,28 @@ class Index:
                 if cancel.is_set():
                     break
                 encoded = next(encoding)
-                ids = [picture.image_id for picture in encoded.pictures]
+                rows = self._first_ones(encoded)
+                ids = [encoded.pictures[row].image_id for row in rows]
                 for name, views in encoded.views.items():
-                    self.images[name].add(ids, views)
+                    self.images[name].add(ids, Views(views.embeddings[rows]))
                 self.refused.extend(encoded.refused)
                 report = Report(report.added + len(ids), report.refused + encoded.refused)
                 done += len(chunk)
                 progress(done, len(pictures))
         return report
+
+    def _first_ones(self, encoded: Encoded) -> list[int]:
+        """The rows to show: of files that are the same, the first."""
+        rows = []
+        for row, (picture, digest) in enumerate(
+            zip(encoded.pictures, encoded.digests, strict=True)
+        ):
+            first = self._shown.setdefault(digest, picture.file)
+            if picture.captions or first == picture.file:
+                rows.append(row)
+            else:
+                self.copies.append(Copy(picture.file, first))
+        return rows
 
     def _fill(self, watch: Callable[[Progress], None] | None) -> None:
         """Encodes everything; runs in its own thread, and a failure becomes part of `progress`."""
@@ -153,6 +180,7 @@ class Index:
             _log.exception("the gallery could not be filled")
             tell(Progress("failed", problem=f"the gallery could not be read: {error}"))
         finally:
+            self.encoder.close()
             self.images_done.set()
             self.captions_done.set()
 

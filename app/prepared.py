@@ -72,6 +72,7 @@ def write(runtime: Runtime, collection: Collection) -> Path:
             if encoded.refused:
                 raise ValueError(encoded.refused[0].reason)
             parts.append(encoded.views)
+        encoder.close()
     rows = {
         name: torch.cat([part[name].embeddings for part in parts]).half()
         for name in runtime.methods

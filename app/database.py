@@ -1,0 +1,139 @@
+"""A SQLite file that several processes share, and that costs only time where it cannot be used.
+
+A lock file guards what comes before SQLite's own locks can: making the database, and setting a
+damaged one aside.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from filelock import FileLock
+
+T = TypeVar("T")
+
+_PATIENCE = 60.0  # seconds to wait for another process that writes
+
+_log = logging.getLogger(__name__)
+
+
+class _OtherVersionError(Exception):
+    """The database is of another version than is wanted."""
+
+
+class Database:
+    """A database with one schema; safe to use from several threads and processes.
+
+    A damaged database, or one of another version, is set aside under a name that ends in
+    `.damaged`, and an empty one takes its place. Where the file cannot be used at all, or not now,
+    a warning says so once.
+
+    Args:
+        path: the file; made with its folder when it is first used.
+        schema: SQL that makes the tables.
+        version: of the schema, from 1.
+    """
+
+    def __init__(self, path: Path, schema: str, version: int) -> None:
+        self._path = path
+        self._schema = schema
+        self._version = version
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._told = False
+
+    def run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """Does some work with the database.
+
+        Args:
+            work: is given the connection, outside of a transaction; done again, once, where the
+                database was damaged.
+            otherwise: what is returned where the database, or a file that `work` needs, cannot be
+                used.
+        """
+        with self._lock:
+            for _ in range(2):
+                try:
+                    if self._connection is None:
+                        self._connection = self._open()
+                    return work(self._connection)
+                except (OSError, sqlite3.Error, _OtherVersionError) as error:
+                    if not _damaged(error) or not self._set_aside(error):
+                        self._warn(f"cannot be used, which costs time: {error}")
+                        break
+            return otherwise
+
+    def close(self) -> None:
+        """Lets go of the file; `run` opens it again."""
+        with self._lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self._path.with_suffix(".lock"), _PATIENCE):
+            db = sqlite3.connect(
+                self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = FULL")
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                if version == 0:
+                    about = f"PRAGMA user_version = {self._version}"
+                    db.executescript(f"BEGIN IMMEDIATE; {self._schema} {about}; COMMIT")
+                elif version != self._version:
+                    raise _OtherVersionError(f"it is of version {version}, not {self._version}")
+            except BaseException:
+                db.close()
+                raise
+        return db
+
+    def _set_aside(self, error: Exception) -> bool:
+        """Renames a damaged database; False where that fails. Another process may have done it."""
+        self._let_go()
+        aside = self._path.with_suffix(".damaged")
+        try:
+            with FileLock(self._path.with_suffix(".lock"), _PATIENCE):
+                if not self._sound():
+                    _log.warning("%s is set aside, and is made anew: %s", self._path, error)
+                    self._path.replace(aside)
+                    for rest in ("-wal", "-shm"):
+                        self._path.with_name(self._path.name + rest).unlink(missing_ok=True)
+        except (OSError, sqlite3.Error) as failed:
+            self._warn(f"is damaged ({error}) and cannot be set aside: {failed}")
+            return False
+        return True
+
+    def _sound(self) -> bool:
+        """Whether the database is whole and of the right version."""
+        db = sqlite3.connect(self._path, timeout=_PATIENCE)
+        try:
+            whole = db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
+            return whole and db.execute("PRAGMA user_version").fetchone()[0] == self._version
+        except sqlite3.DatabaseError as error:
+            if _damaged(error):
+                return False
+            raise
+        finally:
+            db.close()
+
+    def _warn(self, what: str) -> None:
+        if not self._told:
+            _log.warning("the index %s %s", self._path, what)
+        self._told = True
+
+
+def _damaged(error: Exception) -> bool:
+    codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return isinstance(error, _OtherVersionError) or code in codes
