@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -137,7 +138,7 @@ def from_folder(folder: Path) -> Collection:
         raise FileNotFoundError(f"there is no folder {folder}")
     root = folder.resolve()
     files = [
-        (path.relative_to(root).as_posix(), path)
+        (_shown(path.relative_to(root)), path)
         for path in root.rglob("*")
         if path.suffix.lower() in SUFFIXES and path.is_file()
     ]
@@ -148,6 +149,11 @@ def from_folder(folder: Path) -> Collection:
         )
     pictures = tuple(Picture(i, path, name) for i, (name, path) in enumerate(visible))
     return Collection(root.name, root, pictures)
+
+
+def _shown(path: Path) -> str:
+    """A path for people; what is no UTF-8, which some systems allow, as numbers."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
 
 
 def _hidden(name: str) -> bool:

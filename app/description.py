@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import asdict
 from typing import Any
 
+from app.index import Index
 from app.retriever import Retriever
 
-_MOST_REFUSALS = 1000
+_MOST = 1000  # files of a list
 
 
 def describe(retriever: Retriever) -> dict[str, Any]:
@@ -56,9 +59,8 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
 
 
 def describe_gallery(retriever: Retriever) -> dict[str, Any]:
-    """The pictures: how many there are, how many are searchable, which were refused and why."""
+    """The pictures: how many there are and are searchable, which files are left out and why."""
     index = retriever.index
-    refused = index.refused[:_MOST_REFUSALS]
     return {
         "title": retriever.collection.title,
         "pictures": len(retriever.collection.pictures),
@@ -67,5 +69,17 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
         "state": index.progress.stage,
         "progress": str(index.progress),
         "refused_count": len(index.refused),
-        "refused": [asdict(refusal) for refusal in refused],
+        "refused": [asdict(refusal) for refusal in index.refused[:_MOST]],
+        "copies_count": len(index.copies),
+        "copies": [asdict(copy) for copy in index.copies[:_MOST]],
     }
+
+
+def left_out(index: Index) -> bytes:
+    """Every file that is not shown, and why, as CSV in UTF-8."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(["file", "reason"])
+    writer.writerows([refusal.file, refusal.reason] for refusal in index.refused)
+    writer.writerows([copy.file, f"the same as {copy.same_as}"] for copy in index.copies)
+    return out.getvalue().encode()

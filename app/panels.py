@@ -149,16 +149,13 @@ def method_cards(info: dict[str, Any]) -> str:
     return f'<div class="pv-cards">{cards}</div>'
 
 
-def refusals(gallery: dict[str, Any]) -> str:
-    """The files that were skipped, and why; nothing where there are none."""
-    count = gallery["refused_count"]
-    if not count:
-        return ""
-    files = "one file was" if count == 1 else f"{count:,} files were"
-    rows = "".join(f"<li>{text(refusal['reason'])}</li>" for refusal in gallery["refused"])
-    return (
-        f'<details class="pv-card pv-refused"><summary>{files.capitalize()} skipped</summary>'
-        f"<ul>{rows}</ul></details>"
+def left_out(gallery: dict[str, Any]) -> str:
+    """The files that were skipped, and why, and copies; nothing where there are none."""
+    reasons = [refusal["reason"] for refusal in gallery["refused"]]
+    copies = [f"{copy['file']} is the same as {copy['same_as']}" for copy in gallery["copies"]]
+    skipped, same = gallery["refused_count"], gallery["copies_count"]
+    return _files("One file was skipped", f"{skipped:,} files were skipped", skipped, reasons) + (
+        _files("One copy is shown once", f"{same:,} copies are shown once", same, copies)
     )
 
 
@@ -169,6 +166,16 @@ def megabytes(size: int) -> str:
     '1.2 MB'
     """
     return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+
+
+def _files(one: str, many: str, count: int, sentences: Sequence[str]) -> str:
+    if not count:
+        return ""
+    rows = "".join(f"<li>{text(sentence)}</li>" for sentence in sentences)
+    return (
+        f'<details class="pv-card pv-refused"><summary>{one if count == 1 else many}</summary>'
+        f"<ul>{rows}</ul></details>"
+    )
 
 
 def _method_card(name: str, method: dict[str, Any]) -> str:

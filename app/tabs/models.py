@@ -13,11 +13,12 @@ from typing import Any
 import gradio as gr
 
 from app import panels
-from app.description import describe
+from app.description import describe, left_out
 from app.obtaining import CancelledError
 from app.session import Session
 from app.tabs import offers
 from app.tabs.events import on_refresh
+from app.tabs.saving import keep, on_save
 from export.offer import CLIP, PACK, VSE_INFTY, Offer
 
 Updates = dict[Any, Any]
@@ -74,7 +75,11 @@ class ModelsTab:
             )
         self._message = gr.HTML(elem_id="pv-load-message")
         self._methods = gr.HTML()
-        self._refused = gr.HTML()
+        self._left_out = gr.HTML()
+        self._save = gr.Button(
+            "Save the list of files left out", size="sm", visible=False, elem_id="pv-left-out"
+        )
+        self._file = gr.DownloadButton(visible="hidden")
         self._connect()
 
     def _connect(self) -> None:
@@ -127,8 +132,9 @@ class ModelsTab:
             (self._tab.select, "select"),
             (pack.change, "swap"),
         )
-        shown = [self._pack, self._methods, self._refused]
+        shown = [self._pack, self._methods, self._left_out, self._save]
         on_refresh(events, self.refresh, [pack], shown, "models")
+        on_save(self._save, self.save, [pack], self._file, "save_left_out")
 
     def choose(self, kind: str) -> Updates:
         """Names the usual address of a choice, and what it would fetch."""
@@ -206,11 +212,20 @@ class ModelsTab:
     def refresh(self, key: str) -> Updates:
         """Shows the visitor's pack."""
         info = describe(self._session.retriever(key))
+        gallery = info["gallery"]
         return {
             self._pack: panels.pack_card(info),
             self._methods: panels.method_cards(info),
-            self._refused: panels.refusals(info["gallery"]),
+            self._left_out: panels.left_out(gallery),
+            self._save: gr.Button(
+                visible=bool(gallery["refused_count"] or gallery["copies_count"])
+            ),
         }
+
+    def save(self, key: str) -> str:
+        """Makes a file of what is left out of the visitor's gallery."""
+        content = left_out(self._session.retriever(key).index)
+        return str(keep(content, "polyview-left-out.csv", Path(self._file.GRADIO_CACHE)))
 
     def _look(self, kind: str, address: str) -> Updates:
         """What an address would fetch, or that it is here."""

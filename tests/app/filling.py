@@ -1,4 +1,4 @@
-"""What a process does that fills a gallery, without pictures and without torch.
+"""A process that fills a gallery, without pictures and without torch, so that it starts quickly.
 
 Embeddings are drawn from what they are of, so that anybody can tell whether they are right.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +46,8 @@ def fill(photos: Path, gallery: Path, report: Path, seed: int) -> None:
             out.writelines(f"{digest.hex()}\n" for digest in digests)
     catalogue.prune(photos, [path.name for path in files])
     catalogue.close()
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    fill(*map(Path, sys.argv[1:4]), int(sys.argv[4]))

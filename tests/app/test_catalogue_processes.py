@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
 import sqlite3
+import subprocess
+import sys
 import time
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from app.catalogue import Catalogue, Contents
-from tests.app.filling import SHAPE, SPACES, fill, vectors
+from tests.app import filling
+from tests.app.filling import SHAPE, SPACES, vectors
 
-# Each process is forked off one that never sees torch, which keeps them light.
-CONTEXT = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
 PICTURES = 60
+Process = subprocess.Popen[bytes]
 
 
 class Place:
@@ -34,12 +33,17 @@ class Place:
         """Writes a file; of each two numbers, both have the same content."""
         (self.photos / f"{name}.png").write_bytes(f"picture {name // 2}".encode())
 
-    def start(self, seed: int) -> BaseProcess:
-        """A process that fills the gallery in an order of its own."""
-        process = CONTEXT.Process(
-            target=fill, args=(self.photos, self.gallery, self.report, seed), daemon=True
+    def start(self, seed: int) -> Process:
+        """A process that fills the gallery in an order of its own, and begins now."""
+        arguments = [str(path) for path in (self.photos, self.gallery, self.report)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", filling.__name__, *arguments, str(seed)],
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
         )
-        process.start()
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
         return process
 
     def check(self) -> None:
@@ -74,17 +78,15 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    CONTEXT.set_forkserver_preload(["tests.app.filling"])
     place = Place(tmp_path)
     for name in range(PICTURES):
         place.add(name)
     return place
 
 
-def finish(*processes: BaseProcess) -> None:
+def finish(*processes: Process) -> None:
     for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
+        assert process.wait(60) == 0
 
 
 def test_two_processes_fill_one_gallery(place: Place) -> None:
@@ -109,7 +111,7 @@ def test_killed_at_any_moment(place: Place, times: int) -> None:
         process = place.start(seed)
         time.sleep(chance.uniform(0, whole))
         process.kill()
-        process.join()
+        process.wait()
         if other is not None:
             finish(other)
         place.check()

@@ -12,6 +12,8 @@ from app.description import describe
 from app.retriever import CaptionHit, Retriever
 from tests.app.conftest import HOSTILE, PICTURES
 
+REFUSED = {"refused_count": 1, "refused": [{"file": HOSTILE, "reason": HOSTILE}]}
+COPIES = {"copies_count": 1, "copies": [{"file": HOSTILE, "same_as": HOSTILE}]}
 _OWN_TAGS = re.compile(
     r"</?(section|h[1-4]|ol|ul|li|span|p|div|details|summary|code|dl|dt|dd|i|strong)\b"
 )
@@ -25,7 +27,8 @@ _OWN_TAGS = re.compile(
         panels.caption_hits([CaptionHit(HOSTILE, 0, 0.5, 0, 1)]),
         panels.legend(HOSTILE),
         panels.own_captions([HOSTILE]),
-        panels.refusals({"refused_count": 1, "refused": [{"file": HOSTILE, "reason": HOSTILE}]}),
+        panels.left_out(REFUSED | {"copies_count": 0, "copies": []}),
+        panels.left_out({"refused_count": 0, "refused": []} | COPIES),
     ],
 )
 def test_text_from_outside_stays_text(piece: str) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import re
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from app.comparison import as_json
 from app.tabs.compare.sheet import draw
 from app.tabs.compare.shown import Sheet, Shown
+from app.tabs.saving import keep
 
 KINDS = {"png": "Save PNG", "csv": "Save CSV", "json": "Save JSON"}
 FIELDS = (
@@ -35,15 +34,7 @@ def write(sheet: Sheet, kind: str, folder: Path) -> Path:
         The file, named after the query.
     """
     content = {"png": draw, "csv": table, "json": whole}[kind](sheet)
-    place = folder / hashlib.sha256(content).hexdigest()[:32]
-    place.mkdir(parents=True, exist_ok=True)
-    path = place / f"polyview-{_slug(sheet.comparison.query)}.{kind}"
-    partial = place / f".{uuid4().hex}.partial"
-    try:
-        partial.write_bytes(content)
-        return partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    return keep(content, f"polyview-{_slug(sheet.comparison.query)}.{kind}", folder)
 
 
 def table(sheet: Sheet) -> bytes:

@@ -23,19 +23,13 @@ from app.session import Session
 from app.tabs.compare import files, panel
 from app.tabs.compare.shown import Sheet, Shown
 from app.tabs.events import Event, Handler, on_question, on_refresh
+from app.tabs.saving import on_save
 from app.tabs.widgets import choosable, question_row
 
 _TRIES = 8
 _RANKS, _MOST_RANKS = 10, 50
 _PREVIEW = 480  # pixels of an uploaded picture's longer side as shown
 _ON_THE_SHEET = 160  # pixels of the picture asked with, as kept for a download
-_DOWNLOAD = """(file) => {
-    if (!file) return;
-    const link = document.createElement("a");
-    link.href = file.url;
-    link.download = file.orig_name;
-    link.click();
-}"""
 
 
 def build(session: Session, tab: gr.Tab) -> None:
@@ -154,16 +148,8 @@ class CompareTab:
         selected = [(self._tab.select, "select")]
         on_refresh(selected, self.offer, [pack, self._columns], settings, "compare")
         for kind, button in self._downloads.items():
-            made = button.click(
-                partial(self.download, kind),
-                self._sheet,
-                self._file,
-                api_name=f"compare_{kind}",
-                api_visibility="undocumented",
-                show_progress="minimal",
-                show_progress_on=[button],
-            )
-            made.success(None, self._file, js=_DOWNLOAD, api_visibility="private")
+            handler = partial(self.download, kind)
+            on_save(button, handler, [self._sheet], self._file, f"compare_{kind}")
 
     def _on(
         self,

@@ -1,0 +1,65 @@
+"""Files that visitors save: written when one is asked for, and downloaded at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import gradio as gr
+from gradio.blocks import Block
+
+_DOWNLOAD = """(file) => {
+    if (!file) return;
+    const link = document.createElement("a");
+    link.href = file.url;
+    link.download = file.orig_name;
+    link.click();
+}"""
+
+
+def keep(content: bytes, name: str, folder: Path) -> Path:
+    """Writes a file, whole or not at all.
+
+    Args:
+        content: of the file.
+        name: of the file.
+        folder: where a folder is made for it, named after its content.
+    """
+    place = folder / hashlib.sha256(content).hexdigest()[:32]
+    place.mkdir(parents=True, exist_ok=True)
+    partial = place / f".{uuid4().hex}.partial"
+    try:
+        partial.write_bytes(content)
+        return partial.replace(place / name)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def on_save(
+    button: gr.Button,
+    handler: Callable[..., str],
+    inputs: Sequence[Block],
+    file: gr.DownloadButton,
+    name: str,
+) -> None:
+    """Connects a button to a file that is made, and downloaded in the same click.
+
+    Args:
+        button: what is clicked.
+        handler: makes the file and answers with its path.
+        inputs: what the handler gets.
+        file: an invisible widget that takes the file.
+        name: of the event.
+    """
+    made = button.click(
+        handler,
+        list(inputs),
+        file,
+        api_name=name,
+        api_visibility="undocumented",
+        show_progress="minimal",
+        show_progress_on=[button],
+    )
+    made.success(None, file, js=_DOWNLOAD, api_visibility="private")
