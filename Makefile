@@ -11,12 +11,15 @@ SPACE_PYTHON ?= python3.12
 PIP = $(VENV)/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: app test lint types check system space space-check
+.PHONY: app test soak lint types check system space space-check
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
 
 test: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest
+
+soak: $(VENV)/dev.stamp system
+	$(VENV)/bin/python -m pytest -m soak
 
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff format --check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -183,10 +184,16 @@ def test_a_folder_is_indexed_and_its_bad_files_are_listed(
     hostile.write(photos, "rotated.jpg")
     hostile.write(photos, "text.jpg")
     hostile.write(photos, "bomb.png")
+    shutil.copy(photos / "sub/mine.png", photos / "sub/same.png")
     server = serve("--pack", tiny_pack, "--gallery", photos)
     gallery = server.ready()["gallery"]
     assert gallery["searchable"] == 2
     assert {bad["file"] for bad in gallery["refused"]} == {"text.jpg", "bomb.png"}
+    assert gallery["copies"] == [{"file": "sub/same.png", "same_as": "sub/mine.png"}]
+    saved = Path(str(server.ask("save_left_out"))).read_text("utf-8")
+    assert [line.split(",")[0] for line in saved.splitlines()] == [
+        "file", "bomb.png", "text.jpg", "sub/same.png",
+    ]  # fmt: skip
     hits = server.ask("search_text", "a red bar", "vse_infty", 10)["hits"]
     assert {hit["file"] for hit in hits} == {"sub/mine.png", "rotated.jpg"}
     answer = server.ask_picture(photos / "sub/mine.png")

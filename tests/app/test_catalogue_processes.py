@@ -96,7 +96,10 @@ def test_two_processes_fill_one_gallery(place: Place) -> None:
     assert place.rows() == len(SPACES) * PICTURES // 2  # nothing was written twice
 
 
-@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.soak)])
+LONG = pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])
+
+
+@pytest.mark.parametrize("times", [10, LONG])
 def test_killed_at_any_moment(place: Place, times: int) -> None:
     chance = random.Random(times)
     began = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import tempfile
@@ -20,6 +21,7 @@ from app import encoder as encoder_module
 from app import index as index_module
 from app.catalogue import Contents
 from app.collection import from_folder
+from app.description import left_out
 from app.encoder import Encoder
 from app.index import Copy, Index
 from tests.app.pretended import METHODS, Pretended
@@ -148,6 +150,18 @@ def test_copies_are_shown_once_under_the_first_name(tmp_path: Path) -> None:
     same = {"c/d.webp": "a.png", "c/e.gif": "b.jpg", "g.tiff": "a.png"}
     assert index.copies == [Copy(file, first) for file, first in same.items()]
     assert folder.runtime.encoded == 3
+
+
+def test_all_that_is_left_out_is_one_list(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for name, number in zip(("a, b.png", *NAMES[:2]), (0, 0, BROKEN), strict=True):
+        folder.write(name, content(number))
+    index = indexed(folder.root, folder.cache, folder.runtime)
+    assert list(csv.reader(io.StringIO(left_out(index).decode()))) == [
+        ["file", "reason"],
+        ["b.jpg", "b.jpg is not a picture in a format that can be read"],
+        ["a.png", "the same as a, b.png"],
+    ]
 
 
 def test_copies_of_a_refused_file_are_refused_by_their_own_names(tmp_path: Path) -> None:

@@ -32,6 +32,16 @@ def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
     assert [p.image_id for p in collection.pictures] == [0, 1, 2]
 
 
+def test_names_that_are_not_utf8_can_be_told(tmp_path: Path) -> None:
+    try:
+        (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"x")
+    except OSError:
+        pytest.skip("this file system wants UTF-8")
+    [picture] = from_folder(tmp_path).pictures
+    assert picture.path.read_bytes() == b"x"
+    assert picture.file == "caf\\xe9.png"
+
+
 def test_a_folder_without_pictures_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(FileNotFoundError, match="holds no pictures"):
