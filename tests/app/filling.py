@@ -50,4 +50,5 @@ def fill(photos: Path, gallery: Path, report: Path, seed: int) -> None:
 
 if __name__ == "__main__":
     print("ready", flush=True)
-    fill(*map(Path, sys.argv[1:4]), int(sys.argv[4]))
+    PHOTOS, GALLERY, REPORT = map(Path, sys.argv[1:4])
+    fill(PHOTOS, GALLERY, REPORT, seed=int(sys.argv[4]))

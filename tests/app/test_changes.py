@@ -197,9 +197,14 @@ def test_indexing_that_was_cancelled_goes_on_where_it_was(
     for name, number in zip(NAMES, range(5), strict=False):
         folder.write(name, content(number))
     cancel = threading.Event()
+
+    def after_two(done: int, _: int) -> None:
+        if done == 2:
+            cancel.set()
+
     collection = from_folder(folder.root)
     index = Index(folder.runtime.runtime, collection, folder.cache)
-    report = index.add(collection.pictures, lambda done, _: done < 2 or cancel.set(), cancel)
+    report = index.add(collection.pictures, after_two, cancel)
     assert report.added == 2
     assert folder.runtime.encoded < 5
     indexed(folder.root, folder.cache, folder.runtime)
