@@ -155,7 +155,7 @@ def left_out(gallery: dict[str, Any]) -> str:
     copies = [f"{copy['file']} is the same as {copy['same_as']}" for copy in gallery["copies"]]
     skipped, same = gallery["refused_count"], gallery["copies_count"]
     return _files("One file was skipped", f"{skipped:,} files were skipped", skipped, reasons) + (
-        _files("One copy is shown once", f"{same:,} copies are shown once", same, copies)
+        _files("One copy is left out", f"{same:,} copies are left out", same, copies)
     )
 
 
