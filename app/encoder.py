@@ -1,7 +1,8 @@
 """A pack's runtime that remembers on disk what it has encoded for one collection.
 
 A picture's way: its file is read and known by its SHA-256 (`_look`), decoded where something of it
-is missing (`_open`), encoded, and kept. The four overlap, a chunk of pictures behind the other.
+is missing (`_open`), encoded (`_read`), and its views are made and kept (`_finish`). The four
+overlap, a chunk of pictures behind the other.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Encoder:
 
         What is yielded is on the disk.
         """
-        pool, disk = ThreadPoolExecutor(_DECODERS), ThreadPoolExecutor(1)
+        pool, disk, heads = (ThreadPoolExecutor(count) for count in (_DECODERS, 1, 1))
         looking: Future[_Looked] | None = None
         opened: _Opened | None = None
         writing: Future[Encoded] | None = None
@@ -105,13 +106,14 @@ class Encoder:
             for pictures in chain(chunks, [None] * 3):  # three steps behind, the last one is done
                 ahead = None if looking is None else self._opening(looking.result(), pool)
                 looking = None if pictures is None else disk.submit(self._look, pictures)
-                done = None if opened is None else self._encode(opened, disk)
+                done = None if opened is None else self._encode(opened, heads)
                 if writing is not None:
                     yield writing.result()
                 opened, writing = ahead, done
         finally:
             pool.shutdown(cancel_futures=True)
             disk.shutdown()
+            heads.shutdown()
 
     def features(
         self, pictures: Sequence[Picture], method: str
@@ -252,10 +254,19 @@ class Encoder:
         ]
         return fresh, opened.looked.refused + copies
 
-    def _encode(self, opened: _Opened, disk: ThreadPoolExecutor) -> Future[Encoded]:
-        """Makes what is missing, and begins to write it."""
-        looked, found = opened.looked, opened.looked.found
+    def _encode(self, opened: _Opened, heads: ThreadPoolExecutor) -> Future[Encoded]:
+        """Encodes what is missing, and begins to make views of it and to write them."""
         fresh, refused = self._read(opened, self._features)
+        return heads.submit(self._finish, opened.looked, fresh, refused)
+
+    def _finish(
+        self,
+        looked: _Looked,
+        fresh: dict[str, tuple[Sequence[Key], np.ndarray]],
+        refused: list[Refusal],
+    ) -> Encoded:
+        """Makes the views that are missing, and writes them with the features they came of."""
+        found = looked.found
         for name, space in self._views.items():
             features = found[self._features[self._runtime.image_encoder_of(name)]]
             new = [d for d in _missing(looked, [space]) if d in features]
@@ -264,6 +275,7 @@ class Encoder:
                 views = self._runtime.image_views(rows, name).embeddings.cpu().numpy()  # (B, V, D)
                 fresh[space] = (new, views)
                 found[space].update(zip(new, views, strict=True))
+        self._catalogue.save(fresh)
         lacking = set(_missing(looked, self._views.values()))
         kept = [(p, c.digest) for p, c in looked.pictures if c.digest not in lacking]
         digests = [digest for _, digest in kept]
@@ -272,13 +284,7 @@ class Encoder:
             for name, space in self._views.items()
             if kept
         }
-        encoded = Encoded([p for p, _ in kept], digests, views_by_method, refused)
-
-        def write() -> Encoded:
-            self._catalogue.save(fresh)
-            return encoded
-
-        return disk.submit(write)
+        return Encoded([p for p, _ in kept], digests, views_by_method, refused)
 
 
 def _features_space(runtime: Runtime, file: str | None) -> str:
