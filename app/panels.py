@@ -22,7 +22,7 @@ _METRICS = {
     "r5": "R@5",
     "r10": "R@10",
     "medr": "median rank",
-    "nmr": "of the gallery",
+    "nmr": "median rank, of the gallery",
     "meanr": "mean rank",
     "rprecision": "R-precision",
     "map_at_r": "mAP@R",
@@ -220,21 +220,19 @@ def _metrics(metrics: dict[str, Any] | None) -> str:
 
 
 def _metric_table(values: dict[str, float]) -> str:
-    """A row for each direction of retrieval, and what belongs to both below."""
-    rows = {}
-    for direction, title in _DIRECTIONS.items():
-        rows[title] = {
-            key.removeprefix(direction): value
-            for key, value in values.items()
-            if key.startswith(direction)
-        }
-    columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-    head = "".join(f"<th>{text(_METRICS.get(key, key))}</th>" for key in columns)
+    """A column for each direction of retrieval, and what belongs to both below."""
+    measured = dict.fromkeys(
+        key.removeprefix(direction)
+        for direction in _DIRECTIONS
+        for key in values
+        if key.startswith(direction)
+    )
+    head = "".join(f"<th>{title}</th>" for title in _DIRECTIONS.values())
     body = "".join(
-        f"<tr><th>{title}</th>"
-        + "".join(f"<td>{_reached(row.get(k), k)}</td>" for k in columns)
+        f"<tr><th>{text(_METRICS.get(key, key))}</th>"
+        + "".join(f"<td>{_reached(values.get(way + key), key)}</td>" for way in _DIRECTIONS)
         + "</tr>"
-        for title, row in rows.items()
+        for key in measured
     )
     both = ", ".join(
         f"{title} {_reached(values[key], key)}{unit}"
@@ -242,8 +240,7 @@ def _metric_table(values: dict[str, float]) -> str:
         if key in values
     )
     return (
-        '<div class="pv-scroll"><table class="pv-numbers">'
-        f"<tr><th></th>{head}</tr>{body}</table></div>"
+        f'<table class="pv-numbers"><tr><th></th>{head}</tr>{body}</table>'
         f'<p class="pv-both">{both}</p>'
     )
 
