@@ -1,22 +1,25 @@
-"""The searchable store: view embeddings of pictures or captions, and an exact top-k over them."""
+"""The searchable store: view embeddings of pictures or captions, and a top-k over them."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal, NamedTuple
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor
 
+from app.clusters import Clusters
+from app.store import SEGMENT, Snapshot, Store
 from models import Method, Views
 
 EXHAUSTIVE_UP_TO = 4096  # items; below, scoring all is faster than a shortlist
+HALF_FROM = 256 * 2**20  # bytes in float32, of rows that are scanned
+CLUSTERED_FROM = 2**30  # bytes as they are kept; below, all rows can be scanned for each query
 _CHUNK = 4096  # items scored in one call
-_SLACK = 1e-5  # float32 inner products of unit vectors differ by less between two orders of adding
+_FEWEST_ROWS = 64  # listed at once: more cost nothing, and spare a second scan
+_BEST = 10  # what recall is measured by
 
 
 class Match(NamedTuple):
@@ -30,51 +33,100 @@ class Match(NamedTuple):
 class Gallery:
     """View embeddings of one method, for pictures or for captions.
 
-    `search` is exact. Methods whose score is the largest inner product between a view row of the
-    item and one of the query (`Method.row_search`) are searched through a shortlist of rows, the
-    others, and small galleries, by scoring every item.
+    There are three ways to search, by size:
 
-    **Why the shortlist is exact.** Let items own V rows each, and let the query have W rows. For
-    each query row w, FAISS lists the T rows with the largest inner products, T = kV + 1; let b be
-    the largest, over w, of the last products listed, and let C be the items that own a listed row.
+    - Up to `exhaustive_up_to` items, and where no single pair of rows decides the score
+      (`Method.row_search`), every item is scored: exact.
+    - Above that, all rows are scanned for the largest inner products, and the items that own them
+      are scored: exact, see below. From `HALF_FROM` on views are kept in float16 only, and it is
+      those that are searched.
+    - From `CLUSTERED_FROM` on, once `settle` was called, rows are looked for in the nearest
+      clusters only (`app.clusters`), and the items that own them are scored: approximate, and
+      `recall` says how much of the best is found.
+
+    **Why the shortlist is exact.** Let items own V rows each, and let the query have W rows. An
+    item's *product* is the largest inner product of one of its rows with one of the query's; scores
+    rise with it. For each query row w, the T rows with the largest inner products are listed,
+    T = kV + 1; let b be the largest, over w, of the last products listed, and let C be the items
+    that own a listed row.
 
     1. *C holds more than k items*, or all: the T rows of one list belong to at least
        ceil((kV + 1) / V) = k + 1 items, since no item owns more than V of them.
-    2. *Nothing outside C scores more than b.* An item's score is one of its inner products; if none
-       of its rows is listed, its products with each w are at most the last one listed for w.
-    3. Let s be the k-th best exact score within C. *s >= b always*: the list of the w that attains
-       b names k + 1 items, each with a product, hence a score, of at least b. *If s > b*, all items
-       that score at least s are in C by 2, so the k best of C are the k best of all, and ties at
-       the k-th place are broken as an exhaustive search breaks them. *If s = b* (ties; in float
-       arithmetic: s <= b + slack), T is doubled and the step repeated; at the latest it ends when
-       T covers all rows.
+    2. *What is not listed is at most b*: a row that is not listed for w has a product with w of at
+       most the last one listed for w. So an item whose product is above b has it listed.
+    3. Let s be the k-th largest product of the items in C, as far as listed. *s >= b always*: the
+       list of the w that attains b names k + 1 items with products of at least b. *If s > b*, all
+       items whose product is at least s are in C by 2, so the k best of C are the k best of all,
+       and ties at the k-th place are broken as an exhaustive search breaks them. *If s = b* (ties),
+       T is doubled and the step repeated; at the latest it ends when T covers all rows.
+
+    Products are listed from rows rounded to float16, and added up in another order than scores are.
+    *s <= b + slack* therefore counts as a tie, where the slack is twice what that can change
+    (`Snapshot.slack`).
 
     Args:
         side: what the items are; the query is of the other kind or, for pictures, may be a picture.
-        device: where embeddings are kept and scored; the shortlist is used on the CPU only.
+        device: where embeddings are kept and scored; rows are scanned on the CPU only.
+        method: the one that makes the embeddings; None for one whose rows are views.
+        expected: about how many items will come, which decides on float16 when the first ones come.
         exhaustive_up_to: galleries of up to this many items are scored one by one.
+        half_from: bytes of float32 from which rows are kept in float16.
+        clustered_from: bytes of rows from which `settle` makes clusters.
+        segment: items that are kept, and scanned by one thread, together.
+
+    Attributes:
+        recall: the share of the ten best that a search finds, measured by `settle`; None where
+            searches are exact.
     """
 
     def __init__(
         self,
         side: Literal["images", "texts"],
         device: torch.device | str = "cpu",
+        method: Method | None = None,
+        expected: int = 0,
         exhaustive_up_to: int = EXHAUSTIVE_UP_TO,
+        half_from: int = HALF_FROM,
+        clustered_from: int = CLUSTERED_FROM,
+        segment: int = SEGMENT,
     ) -> None:
+        self.recall: float | None = None
         self._side = side
         self._device = torch.device(device)
         self._exhaustive_up_to = exhaustive_up_to
-        self._lock = threading.Lock()
-        self._ids: list[int] = []
-        self._buffer: Tensor | None = None  # (capacity, V, D), filled from the front
+        self._clustered_from = clustered_from
+        self._clusters: Clusters | None = None
+        scanned = self._device.type == "cpu" and (method is None or method.row_search)
+        if not scanned:
+            half_from = max(half_from, 2 * clustered_from)  # to score float16 takes longer
+        self._store = Store(
+            self._device,
+            _rows_are_views if method is None else method.row_dim,
+            lambda size: size >= half_from,
+            scanned,
+            expected,
+            segment,
+        )
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._store)
 
     @property
     def shape(self) -> tuple[int, int] | None:
         """Views of an item and dimensions of a view, (V, D); None while there is no item."""
-        return None if self._buffer is None else (self._buffer.shape[1], self._buffer.shape[2])
+        return self._store.shape
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the embeddings and of their clusters."""
+        return self._store.bytes + (0 if self._clusters is None else self._clusters.bytes)
+
+    @property
+    def kept_as(self) -> str:
+        """How rows are kept and searched, in words."""
+        if self._clusters is not None:
+            return f"float16, in {self._clusters.clusters:,} clusters of 8 bits"
+        return "float16" if self._store.half else "float32"
 
     def add(self, ids: Sequence[int], views: Views) -> None:
         """Appends items; searches already under way do not see them.
@@ -86,20 +138,42 @@ class Gallery:
         Raises:
             ValueError: the shapes do not fit.
         """
-        rows = views.embeddings.detach().to(self._device, torch.float32)  # (B, V, D)
-        if len(ids) != len(rows):
-            raise ValueError(f"{len(ids)} ids were given for {len(rows)} items")
-        with self._lock:
-            before, after = len(self._ids), len(self._ids) + len(rows)
-            if self._buffer is not None and self._buffer.shape[1:] != rows.shape[1:]:
-                raise ValueError(
-                    f"items of shape {tuple(rows.shape[1:])} do not fit a gallery of "
-                    f"{tuple(self._buffer.shape[1:])}"
-                )
-            if self._buffer is None or after > len(self._buffer):
-                self._buffer = self._grown(rows, before, after)
-            self._buffer[before:after] = rows
-            self._ids.extend(ids)
+        self._store.add(ids, views.embeddings)
+
+    def seal(self) -> None:
+        """Makes ready for searches what was added last; worth its while once no more comes."""
+        if len(self) > self._exhaustive_up_to:
+            self._store.seal()
+
+    def is_large(self) -> bool:
+        """Whether `settle` would make clusters."""
+        return self._store.half and self._store.bytes >= self._clustered_from
+
+    def settle(self, method: Method, probes: Sequence[Views]) -> None:
+        """Makes a large gallery fast once it is filled: by clusters, whose recall is measured.
+
+        Takes minutes for millions of rows; searches go on meanwhile. A small one is only sealed.
+
+        Args:
+            method: the one that made the embeddings.
+            probes: queries (1, W, D) like those that will come; at least one if `is_large`.
+        """
+        self.seal()
+        if not self.is_large():
+            return
+        clusters = Clusters(self._store.now())
+        best = [{hit.id for hit in self._find(probe, _BEST, method, None)} for probe in probes]
+
+        def found() -> float:
+            again = [self._find(probe, _BEST, method, clusters) for probe in probes]
+            shares = [
+                len(wanted & {hit.id for hit in hits}) / len(wanted)
+                for wanted, hits in zip(best, again, strict=True)
+            ]
+            return sum(shares) / len(shares)
+
+        self.recall = clusters.tune(found)
+        self._clusters = clusters
 
     def search(
         self, query: Views, k: int, method: Method, only: AbstractSet[int] | None = None
@@ -109,31 +183,14 @@ class Gallery:
         Args:
             query: (1, W, D) the views of one text or picture.
             k: at least 1; more than there are items returns them all.
-            method: scores; the one that made the embeddings.
+            method: the one that made the embeddings.
             only: ids of the items to rank, each of which is then scored; None ranks all.
         """
-        with self._lock:
-            ids, buffer = self._ids, self._buffer
-            count = len(ids)
-        if not count or buffer is None:
-            return []
-        rows, query, k = buffer[:count], query.to(self._device), min(k, count)
-        with torch.inference_mode():
-            if only is not None:
-                items = torch.tensor([i for i in range(count) if ids[i] in only], dtype=torch.long)
-                if not len(items):
-                    return []
-                scores = self._score(rows[items], query, method)
-            elif self._must_score_all(count, method):
-                items = torch.arange(count)
-                scores = self._score(rows, query, method)
-            else:
-                items, scores = self._shortlist(rows, query, k, method)
-            best = scores.sort(descending=True, stable=True).indices[:k]
-            items, scores = items.to(best.device)[best], scores[best]
-            views = self._winning_views(rows[items], query, method)
-        triples = zip(items.tolist(), scores.tolist(), views.tolist(), strict=True)
-        return [Match(ids[item], score, view) for item, score, view in triples]
+        return self._find(query, k, method, self._clusters, only)
+
+    def ids(self) -> list[int]:
+        """The ids of everything added so far, in the order of adding."""
+        return self._store.now().ids.tolist()
 
     def items(self) -> tuple[list[int], Views]:
         """Everything added so far: ids, and views (N, V, D) that later additions do not change.
@@ -141,12 +198,8 @@ class Gallery:
         Raises:
             ValueError: nothing was added yet.
         """
-        with self._lock:
-            count, buffer = len(self._ids), self._buffer
-            ids = self._ids[:count]
-        if buffer is None:
-            raise ValueError("nothing is searchable yet; try again in a moment")
-        return ids, Views(buffer[:count])
+        there = self._there()
+        return there.ids.tolist(), Views(there.views())
 
     @torch.inference_mode()
     def scores(self, query: Views, method: Method) -> tuple[list[int], Tensor]:
@@ -158,18 +211,20 @@ class Gallery:
 
         Returns:
             Ids in the order of adding, and their scores (N,) float32 on the CPU.
+
+        Raises:
+            ValueError: nothing was added yet.
         """
-        ids, views = self.items()
-        return ids, self._score(views.embeddings, query.to(self._device), method).float().cpu()
+        there = self._there()
+        scores = self._score_all(there, query.to(self._device), method).float().cpu()
+        return there.ids.tolist(), scores
 
     @torch.inference_mode()
     def view_scores(self, query: Views, method: Method) -> tuple[list[int], Tensor]:
         """As `scores`, for each image view by itself: (V, N)."""
-        ids, views = self.items()
-        query = query.to(self._device)
-        if self._side == "images":
-            return ids, method.view_scores(views, query)[..., 0].float().cpu()
-        return ids, method.view_scores(query, views)[:, 0].float().cpu()
+        there, query = self._there(), query.to(self._device)
+        parts = [self._view_scores(part, query, method) for part in there.chunks()]
+        return there.ids.tolist(), torch.cat(parts, dim=1).float().cpu()
 
     @torch.inference_mode()
     def winners(self, query: Views, method: Method, ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -183,57 +238,106 @@ class Gallery:
         Returns:
             (n,) int64, in the order of `ids`.
         """
-        known, views = self.items()
-        place = {item: row for row, item in enumerate(known)}
-        rows = torch.tensor([place[int(item)] for item in ids], dtype=torch.long)
-        if not len(rows):
+        there = self._store.now()
+        if not len(ids):
             return np.empty(0, np.int64)
-        found = self._winning_views(views.embeddings[rows], query.to(self._device), method)
-        return found.cpu().numpy()
+        places = np.flatnonzero(np.isin(there.ids, ids))
+        place = dict(zip(there.ids[places].tolist(), places.tolist(), strict=True))
+        rows = torch.tensor([place[int(item)] for item in ids])
+        scores = self._view_scores(there.take(rows), query.to(self._device), method)  # (V, n)
+        return scores.argmax(dim=0).cpu().numpy()
 
-    def _grown(self, rows: Tensor, before: int, after: int) -> Tensor:
-        """A buffer of twice the size with the present items in it; old readers keep the old one."""
-        buffer = rows.new_empty((max(after, 2 * before), *rows.shape[1:]))
-        if self._buffer is not None:
-            buffer[:before] = self._buffer[:before]
-        return buffer
+    def _there(self) -> Snapshot:
+        there = self._store.now()
+        if not len(there):
+            raise ValueError("nothing is searchable yet; try again in a moment")
+        return there
+
+    @torch.inference_mode()
+    def _find(
+        self,
+        query: Views,
+        k: int,
+        method: Method,
+        clusters: Clusters | None,
+        only: AbstractSet[int] | None = None,
+    ) -> list[Match]:
+        there = self._store.now()
+        if not len(there):
+            return []
+        query, k = query.to(self._device), min(k, len(there))
+        if only is not None:
+            chosen = np.fromiter(only, np.int64, len(only))
+            items = torch.from_numpy(np.flatnonzero(np.isin(there.ids, chosen)))
+            if not len(items):
+                return []
+            scores = self._score(there, items, query, method)
+        elif clusters is not None and (listed := clusters.listed(query, k)) is not None:
+            items = torch.cat([listed, torch.arange(clusters.items, len(there))])
+            scores = self._score(there, items, query, method)
+        elif self._must_score_all(len(there), method):
+            items, scores = torch.arange(len(there)), self._score_all(there, query, method)
+        else:
+            items = _shortlist(there, query, k)
+            scores = self._score(there, items, query, method)
+        best = _best(scores, k)
+        items, scores = items.to(best.device)[best], scores[best]
+        views = self._view_scores(there.take(items.cpu()), query, method).argmax(dim=0)
+        found = there.ids[items.cpu().numpy()]
+        triples = zip(found.tolist(), scores.tolist(), views.tolist(), strict=True)
+        return [Match(*triple) for triple in triples]
 
     def _must_score_all(self, count: int, method: Method) -> bool:
         if not method.row_search or self._device.type != "cpu":
             return True
         return count <= self._exhaustive_up_to
 
-    def _score(self, rows: Tensor, query: Views, method: Method) -> Tensor:
+    def _score_all(self, there: Snapshot, query: Views, method: Method) -> Tensor:
+        """Exact scores (N,)."""
+        return torch.cat([self._score_rows(part, query, method) for part in there.chunks()])
+
+    def _score(self, there: Snapshot, items: Tensor, query: Views, method: Method) -> Tensor:
+        """Exact scores of items (n,): (n,)."""
+        parts = [self._score_rows(there.take(i), query, method) for i in items.split(_CHUNK)]
+        return torch.cat(parts)
+
+    def _score_rows(self, rows: Tensor, query: Views, method: Method) -> Tensor:
         """Exact scores of items (n, V, D): (n,)."""
-        parts = [Views(part) for part in rows.split(_CHUNK)]
         if self._side == "images":
-            return torch.cat([method.score(part, query)[:, 0] for part in parts])
-        return torch.cat([method.score(query, part)[0] for part in parts])
+            return method.score(Views(rows), query)[:, 0]
+        return method.score(query, Views(rows))[0]
 
-    def _winning_views(self, rows: Tensor, query: Views, method: Method) -> Tensor:
-        """Which image view scores best for each item (n, V, D): (n,)."""
-        items = Views(rows)
+    def _view_scores(self, rows: Tensor, query: Views, method: Method) -> Tensor:
+        """Scores of each image view for items (n, V, D): (V, n)."""
         if self._side == "images":
-            return method.view_scores(items, query)[..., 0].argmax(dim=0)  # (V, n) -> (n,)
-        return method.view_scores(query, items)[:, 0].argmax(dim=0)  # (V, n) -> (n,)
+            return method.view_scores(Views(rows), query)[..., 0]
+        return method.view_scores(query, Views(rows))[:, 0]
 
-    def _shortlist(
-        self, rows: Tensor, query: Views, k: int, method: Method
-    ) -> tuple[Tensor, Tensor]:
-        """Items among which the k best are, ascending, and their scores; see the class for why."""
-        count, views, dim = rows.shape
-        haystack = rows.reshape(count * views, dim).numpy()
-        needles = query.embeddings[0].float().contiguous().numpy()  # (W, D)
-        take = k * views + 1
-        while True:
-            take = min(take, len(haystack))
-            products, found = faiss.knn(
-                needles, haystack, take, metric=faiss.METRIC_INNER_PRODUCT
-            )  # (W, T)
-            items = torch.from_numpy(np.unique(found // views))
-            scores = self._score(rows[items], query, method)
-            kth = float(scores.topk(k).values[-1])
-            bound = float(products[:, -1].max())
-            if take == len(haystack) or kth > bound + _SLACK * max(1.0, abs(kth)):
-                return items, scores
-            take *= 2
+
+def _best(scores: Tensor, k: int) -> Tensor:
+    """Places of the k largest of (N,), falling; ties in their order."""
+    kth = scores.topk(min(k, len(scores))).values[-1]
+    some = (scores >= kth).nonzero()[:, 0]
+    return some[scores[some].sort(descending=True, stable=True).indices[:k]]
+
+
+def _shortlist(there: Snapshot, query: Views, k: int) -> Tensor:
+    """Items among which the k best are, ascending; see `Gallery` for why."""
+    each, needles = there.rows_of_item, there.needles(query)
+    total, slack = each * len(there), there.slack(needles)
+    take = max(k * each + 1, _FEWEST_ROWS)
+    while True:
+        take = min(take, total)
+        products, rows = there.nearest(needles, take)  # (W, T)
+        items, owner = np.unique(rows // each, return_inverse=True)
+        best = np.full(len(items), -np.inf, np.float32)
+        np.maximum.at(best, owner.ravel(), products.ravel())
+        kth = float(np.partition(best, -k)[-k])
+        bound = float(products[:, -1].max())
+        if take == total or kth > bound + slack:
+            return torch.from_numpy(items)
+        take *= 2
+
+
+def _rows_are_views(_views: int, dim: int) -> int:
+    return dim

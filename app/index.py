@@ -19,9 +19,10 @@ from models import Views
 
 PICTURES_AT_ONCE = 64
 _CAPTIONS_AT_ONCE = 512
+_PROBES = 64  # queries that recall is measured with
 
 _log = logging.getLogger(__name__)
-Stage = Literal["pictures", "views", "captions", "ready", "failed"]
+Stage = Literal["pictures", "views", "captions", "clusters", "ready", "failed"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Progress:
         how_far = f"{self.done:,} of {self.total:,}"
         if self.stage == "views":
             return f"making the other methods' views: {how_far}"
+        if self.stage == "clusters":
+            return f"finding clusters for faster answers: {how_far} methods"
         return f"reading {self.stage}: {how_far}"
 
 
@@ -95,8 +98,10 @@ class Index:
         self, runtime: Runtime, collection: Collection, cache: Path, first: str | None = None
     ) -> None:
         self.first = first or next(iter(runtime.methods))
-        self.images = {name: Gallery("images", runtime.device) for name in runtime.methods}
-        self.captions = {name: Gallery("texts", runtime.device) for name in runtime.methods}
+        methods, count = runtime.methods.items(), len(collection.pictures)
+        self.images = {n: Gallery("images", runtime.device, m, count) for n, m in methods}
+        count = len(collection.captions)
+        self.captions = {n: Gallery("texts", runtime.device, m, count) for n, m in methods}
         self.first_done, self.images_done = threading.Event(), threading.Event()
         self.captions_done = threading.Event()
         self.encoder = Encoder(runtime, collection, cache)
@@ -198,6 +203,7 @@ class Index:
             self.images_done.set()
             self._fill_captions(lambda done, total: tell(Progress("captions", done, total)))
             self.encoder.prune(pictures)
+            self._settle(lambda done, total: tell(Progress("clusters", done, total)))
             tell(Progress("ready", len(self), len(self)))
         except Exception as error:  # whatever it was, the app goes on and says so
             _log.exception("the gallery could not be filled")
@@ -222,6 +228,25 @@ class Index:
             self.add(
                 shown, lambda done, total: progress("views", done, total), self._stopped, others
             )
+
+    def _settle(self, progress: Callable[[int, int], None]) -> None:
+        """Makes the galleries fast, once they are filled."""
+        for gallery in (*self.images.values(), *self.captions.values()):
+            gallery.seal()
+        large = [name for name, gallery in self.images.items() if gallery.is_large()]
+        for done, name in enumerate(large):
+            progress(done, len(large))
+            if self._stopped.is_set():
+                return
+            method = self._runtime.methods[name]
+            probes = self._runtime.text_views(self._sentences(), name).embeddings  # (Q, W, D)
+            self.images[name].settle(method, [Views(probe[None]) for probe in probes])
+
+    def _sentences(self) -> list[str]:
+        """Like those that visitors will ask: captions from all over, or else the pack's words."""
+        captions = [text for text, _ in self._collection.captions]
+        known = captions or self._runtime.words()
+        return known[:: max(1, len(known) // _PROBES)][:_PROBES]
 
     def _take_prepared(self) -> bool:
         """Fills the pictures' galleries at once with what comes with the app, where it does."""

@@ -299,7 +299,7 @@ class Retriever:
         fewest = min(galleries, key=len)
         if only is None or not len(fewest):
             return len(fewest)
-        return sum(image_id in only for image_id in fewest.items()[0])
+        return sum(image_id in only for image_id in fewest.ids())
 
     def satisfying(self, words: str, only: AbstractSet[int] | None = None) -> frozenset[int]:
         """Ids of the pictures known to satisfy a caption of the collection; none for others."""
@@ -340,7 +340,7 @@ class Retriever:
         for name, queries in question.views.items():
             gallery = galleries[name]
             self._check_filled(gallery, done)
-            ids, _ = gallery.items()
+            ids = gallery.ids()
             parts.append((ids, np.zeros(len(ids), np.float32)))
             for term, query in zip(question.terms, queries, strict=True):
                 ids, scores = gallery.scores(query, self.runtime.methods[name])

@@ -272,6 +272,10 @@ class Runtime:
         """Number of token ids, those of padding and of unknown words included."""
         return int(self._tokenizer.get_vocab_size())
 
+    def words(self) -> list[str]:
+        """The words that the tokenizer knows, in alphabetical order, without marks and pieces."""
+        return sorted(word for word in self._tokenizer.get_vocab() if word.isalpha())
+
     def tokenize(self, text: str) -> Tokens:
         """Splits a text into the tokens that its encoders read.
 

@@ -193,6 +193,10 @@ class AVSE(Method):
         """Eq. (2): the best visual block of each text block in the plan, summed."""
         return self._match(images, texts, 1)[0]
 
+    def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
+        """A block: blocks of large cosines suggest which images are worth matching."""
+        return self.block_dim
+
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """See `Method.knobs`: how blocks are matched, where there is a dustbin to match with."""

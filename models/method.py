@@ -26,9 +26,10 @@ class Method(nn.Module, ABC):
             False, it holds cosines in [-1, 1].
         summary_token: the method reads the set's first element as the encoder's summary of all
             ([CLS]), so that this element's place matters.
-        row_search: the score is the largest inner product between a row of the image's views and a
-            row of the text's views, so that a nearest-neighbour index over rows finds candidates
-            exactly. Methods that score otherwise say False and are scored against everything; an
+        row_search: the score rises with the largest inner product between a row of the image's
+            views and a row of the text's, see `row_dim`, so that a nearest-neighbour search over
+            rows finds candidates exactly. Methods that score otherwise say False and are scored
+            against everything, or, in very large galleries, against what such a search suggests; an
             instance may say other than its class when its arguments change the score.
         views_add_up: the score adds what view v of the image finds in view v of the text, for every
             v, so that no view can be left out; otherwise views compete. An instance may say other
@@ -82,6 +83,18 @@ class Method(nn.Module, ABC):
             (B_img, B_txt).
         """
         return self.view_scores(images, texts).amax(dim=0)  # (B_img, B_txt)
+
+    def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
+        """How wide rows are, by which candidates are searched: a view, a part of one, or all.
+
+        Args:
+            views: V, of an image or a text.
+            dim: D.
+
+        Returns:
+            A divisor of V * D: views (V, D) are read as rows (V * D / row_dim, row_dim).
+        """
+        return dim
 
     def weighted(self, images: Views, weights: Tensor) -> Views:
         """Images as they would be if some of their views counted less: the view lens.

@@ -111,7 +111,6 @@ class MVAM(Method):
                 "embed_dim 0 leaves features as they are, so both encoders must give the same "
                 f"width, here {image_dim} and {text_dim}, and mlp_dim be 0, here {mlp_dim}"
             )
-        self.row_search = views == 1
         self.project_image: nn.Module = nn.Identity()
         self.project_text: nn.Module = nn.Identity()
         if embed_dim:
@@ -144,6 +143,10 @@ class MVAM(Method):
     def score(self, images: Views, texts: Views) -> Tensor:
         """Cosine of the joined views, Eq. (9)."""
         return images.embeddings.flatten(1) @ texts.embeddings.flatten(1).T
+
+    def row_dim(self, views: int, dim: int) -> int:
+        """All views joined, as they are scored."""
+        return views * dim
 
     def inside(
         self,

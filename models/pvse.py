@@ -147,7 +147,7 @@ class PVSE(Method):
         _check("match", match, MATCHES)
         _check("similarity", similarity, SIMILARITIES)
         self.match, self.similarity = match, similarity
-        self.row_search = match == "max" and similarity == "cosine"
+        self.row_search = similarity == "cosine"
         self.views_add_up = match == "concat"
         if match == "concat":
             self.view_scores_are = "what each view adds to the score"
@@ -185,6 +185,10 @@ class PVSE(Method):
         """See `Method.score`."""
         scores = self.view_scores(images, texts)
         return scores.sum(dim=0) if self.match == "concat" else scores.amax(dim=0)
+
+    def row_dim(self, views: int, dim: int) -> int:
+        """All views joined for "concat", which adds up their products; else a view."""
+        return views * dim if self.match == "concat" else dim
 
     def inside(
         self,

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import models
 from app.gallery import Gallery
 from models import Method, Views
 
@@ -85,6 +86,95 @@ def test_shortlist_is_brute_force(
     )
 
 
+RULES = {
+    "max": models.build("mv_vse", 4, 4, {"embed_dim": 8, "views": 3}),
+    "pairs": models.build("pvse", 4, 4, {"embed_dim": 8, "views": 3}),
+    "joined": models.build("mvam", 4, 4, {"embed_dim": 8, "views": 3}),
+    "concat": models.build("pvse", 4, 4, {"embed_dim": 8, "views": 3, "match": "concat"}),
+    "sinkhorn": models.build("avse", 4, 4, {"embed_dim": 8, "views": 3}),
+}
+
+
+def units(rng: np.random.Generator, *shape: int, tied: bool = False) -> torch.Tensor:
+    """Unit vectors; `tied` gives few different ones, near each other."""
+    values = rng.standard_normal(shape, np.float32)
+    if tied:
+        values = np.sign(values)
+        values[..., 0] += 0.001 * rng.integers(0, 3, shape[:-1])
+    return torch.from_numpy(values / np.linalg.norm(values, axis=-1, keepdims=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rule=st.sampled_from(list(RULES)),
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 60),
+    k=st.integers(1, 12),
+    tied=st.booleans(),
+    half=st.booleans(),
+)
+def test_every_rule_finds_what_scoring_everything_finds(
+    rule: str, seed: int, count: int, k: int, tied: bool, half: bool
+) -> None:
+    method, rng = RULES[rule], np.random.default_rng(seed)
+    items = units(rng, count, 3, 8, tied=tied)
+    words = 1 if rule in ("max", "sinkhorn") else 3
+    query = Views(units(rng, 1, words, 8, tied=tied))
+    gallery = Gallery(
+        "images", method=method, exhaustive_up_to=0, half_from=0 if half else 2**40, segment=7
+    )
+    for start in range(0, count, 10):
+        part = items[start : start + 10]
+        gallery.add(range(start, start + len(part)), Views(part))
+    found = gallery.search(query, k, method)
+    ids, scores = gallery.scores(query, method)  # of what is kept, float16 or not
+    best = scores.sort(descending=True, stable=True).indices[:k]
+    assert ids == list(range(count))
+    given_back = torch.tensor([hit.score for hit in found])
+    torch.testing.assert_close(given_back, scores[best])  # ids may differ where these are equal
+    torch.testing.assert_close(given_back, scores[[hit.id for hit in found]])
+    exact = method.score(Views(items), query)[:, 0]
+    torch.testing.assert_close(scores, exact, atol=2e-3 if half else 1e-6, rtol=0)
+
+
+def test_half_the_memory_is_kept_of_what_is_expected_to_be_large() -> None:
+    items = units(np.random.default_rng(0), 100, 3, 8)
+    kept = {}
+    for expected in (100, 1000):
+        gallery = Gallery("images", expected=expected, half_from=50_000, exhaustive_up_to=10)
+        gallery.add(range(100), Views(items))
+        gallery.seal()
+        kept[gallery.kept_as] = gallery.bytes
+    assert kept == {"float32": 100 * 24 * 6, "float16": 100 * 24 * 2}  # 6: with a copy to scan
+    rounded = gallery.items()[1].embeddings
+    assert torch.equal(rounded, items.half().float())
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_clusters_find_most_and_say_how_much(rule: str) -> None:
+    method, rng = RULES[rule], np.random.default_rng(1)
+    near = units(rng, 40, 1, 8)[torch.from_numpy(rng.integers(0, 40, 1500))]
+    items = torch.nn.functional.normalize(near + 0.3 * units(rng, 1500, 3, 8), dim=-1)
+    words = 1 if rule in ("max", "sinkhorn") else 3
+    queries = [Views(items[i : i + 1, :words] + 0.1 * units(rng, 1, words, 8)) for i in range(20)]
+    gallery = Gallery("images", method=method, exhaustive_up_to=0, half_from=0, clustered_from=0)
+    gallery.add(range(1490), Views(items[:1490]))
+    exact = [{hit.id for hit in gallery.search(q, 10, method)} for q in queries]
+    assert gallery.recall is None
+    gallery.settle(method, queries[:10])
+    assert gallery.recall is not None
+    assert 0.9 <= gallery.recall <= 1.0
+    found = [{hit.id for hit in gallery.search(q, 10, method)} for q in queries]
+    assert sum(len(a & b) for a, b in zip(found, exact, strict=True)) >= 0.85 * 200
+    assert len(gallery.search(queries[0], 1490, method)) == 1490  # more than clusters list
+    gallery.add(range(1490, 1500), Views(items[1490:]))  # comes later, and is found
+    late = {hit.id for q in queries for hit in gallery.search(q, 30, method) if hit.id >= 1490}
+    wanted = [gallery.scores(q, method)[1].topk(30).indices.tolist() for q in queries]
+    assert late == {item for best in wanted for item in best if item >= 1490} != set()
+    some = {3, 30, 1495}
+    assert {hit.id for hit in gallery.search(queries[0], 10, method, some)} == some
+
+
 def test_shortlist_scores_few_items() -> None:
     scored = []
 
@@ -97,7 +187,7 @@ def test_shortlist_scores_few_items() -> None:
     items = rng.standard_normal((500, 3, 16)).astype(np.float32)
     query = Views(torch.from_numpy(rng.standard_normal((1, 4, 16)).astype(np.float32)))
     filled(items).search(query, 5, Counting())
-    assert sum(scored) <= 4 * (5 * 3 + 1)
+    assert sum(scored) <= 4 * 64  # rows listed for each of the query's four
 
 
 def test_all_items_tied_still_gives_the_first() -> None:

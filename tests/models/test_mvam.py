@@ -58,9 +58,11 @@ def test_the_default_makes_the_papers_vector(features: torch.Tensor) -> None:
     assert BaseAttention(8, 8).encode_image(features, MASK).embeddings.shape == (2, 1, 1024)
 
 
-def test_one_code_is_searched_by_rows() -> None:
-    assert not MVAM(8, 8).row_search
-    assert BaseAttention(8, 8).row_search
+def test_views_are_searched_joined(features: torch.Tensor) -> None:
+    method = MVAM(8, 8)
+    views = method.encode_image(features, MASK).embeddings
+    assert method.row_search
+    assert method.row_dim(*views.shape[1:]) == views[0].numel()
 
 
 def test_summary_pooling_reads_the_first_element_only(features: torch.Tensor) -> None:

@@ -90,7 +90,7 @@ def test_joined_views_score_their_cosine() -> None:
         images.embeddings[1].flatten(), texts.embeddings[2].flatten(), 0
     )
     torch.testing.assert_close(method.score(images, texts)[1, 2], joined)
-    assert not method.row_search
+    assert method.row_dim(2, 8) == 16
 
 
 def test_order_scores_equal_the_loop() -> None:
