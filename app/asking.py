@@ -118,6 +118,8 @@ def answer(
     remarks = (
         _truth(satisfying, hits),
         "" if question.terms else NOTHING_ASKED,
+        retriever.caveat(question),
+        retriever.out_of_reach(hits),
         "This gallery has no captions." if alone and not captions else "",
         retriever.remark(*(term.words for term in terms if term.image is None)),
     )

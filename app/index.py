@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from app import prepared
 from app.collection import Collection, Picture
 from app.encoder import Encoded, Encoder, Refusal
 from app.gallery import Gallery
+from app.searchable import Searchable
 from export.runtime import Runtime
 from models import Views
 
@@ -83,7 +84,9 @@ class Index:
     """
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
-        self.images = {name: Gallery("images", runtime.device) for name in runtime.methods}
+        self._own = {name: Gallery("images", runtime.device) for name in runtime.methods}
+        store = collection.store
+        self.images: Mapping[str, Searchable] = store.galleries(runtime) if store else self._own
         self.captions = {name: Gallery("texts", runtime.device) for name in runtime.methods}
         self.images_done, self.captions_done = threading.Event(), threading.Event()
         self.encoder = Encoder(runtime, collection, cache)
@@ -136,7 +139,7 @@ class Index:
                 rows = self._first_ones(encoded)
                 ids = [encoded.pictures[row].image_id for row in rows]
                 for name, views in encoded.views.items():
-                    self.images[name].add(ids, Views(views.embeddings[rows]))
+                    self._own[name].add(ids, Views(views.embeddings[rows]))
                 self.refused.extend(encoded.refused)
                 report = Report(report.added + len(ids), report.refused + encoded.refused)
                 done += len(chunk)
@@ -166,7 +169,7 @@ class Index:
 
         pictures = self._collection.pictures
         try:
-            if not self._take_prepared():
+            if self._collection.store is None and not self._take_prepared():
                 self.add(
                     pictures,
                     lambda done, total: tell(Progress("pictures", done, total)),
@@ -190,7 +193,7 @@ class Index:
         if views is None:
             return False
         for name, rows in views.items():
-            self.images[name].add(range(len(rows)), rows)
+            self._own[name].add(range(len(rows)), rows)
         return True
 
     def _fill_captions(self, progress: Callable[[int, int], None]) -> None:

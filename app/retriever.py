@@ -13,11 +13,12 @@ import numpy as np
 from PIL import Image
 
 from app.collection import Collection, Picture
-from app.gallery import Gallery, Match
+from app.gallery import Match
 from app.hits import CaptionHit, Found, Hit, Scores
 from app.index import Index
 from app.pictures import make_thumbnail, open_picture
 from app.query import Question, Term, checked, combined
+from app.searchable import Searchable
 from export.runtime import Runtime
 from models import Views
 
@@ -259,7 +260,8 @@ class Retriever:
         """
         self._check_method(method)
         if isinstance(image, int):
-            found, refused = self.index.encoder.features([self.picture(image)], method)
+            picture = self.picture(image).reached()
+            found, refused = self.index.encoder.features([picture], method)
             if refused:
                 raise ValueError(refused[0].reason)
             features = next(iter(found.values()))[None]  # (1, N, d)
@@ -285,7 +287,7 @@ class Retriever:
 
     def open(self, image_id: int) -> Image.Image:
         """A picture of the collection, decoded."""
-        picture = self.picture(image_id)
+        picture = self.picture(image_id).reached()
         return open_picture(picture.path, picture.file)
 
     def thumbnail(self, image_id: int) -> Path:
@@ -297,6 +299,8 @@ class Retriever:
         """How many pictures are ranked, of all or of those with an id in `only`."""
         if only is None or not len(self.index):
             return len(self.index)
+        if self.collection.store is not None:
+            return len(only)
         gallery = next(iter(self.index.images.values()))
         return sum(image_id in only for image_id in gallery.items()[0])
 
@@ -304,6 +308,25 @@ class Retriever:
         """Ids of the pictures known to satisfy a caption of the collection; none for others."""
         known = self.collection.relevant.get(" ".join(words.split()), frozenset())
         return known if only is None else known & only
+
+    def caveat(self, question: Question) -> str:
+        """In what way the best pictures for a question are not exact; empty where they are."""
+        if (plain := question.plain) is None or self.collection.store is None:
+            return ""  # everything is scored, or nothing is left out
+        name, _ = plain
+        return self.collection.store.caveat(name, self.runtime.methods[name])
+
+    def out_of_reach(self, hits: Sequence[Hit]) -> str:
+        """Which found pictures' files lie where this machine cannot read them, and what to do."""
+        reasons = []
+        for hit in hits if self.collection.store is not None else ():
+            try:
+                self.picture(hit.image_id).reached()
+            except ValueError as error:
+                reasons.append(str(error))
+        if not reasons:
+            return ""
+        return f"Not shown: {len(reasons)} of these pictures. For one, {reasons[0]}."
 
     def remark(self, *texts: str) -> str:
         """What a visitor should know about how words were read; empty if there is nothing."""
@@ -331,7 +354,7 @@ class Retriever:
         return measured + [name for name in reversed(methods) if name not in reached]
 
     def _totals(
-        self, question: Question, galleries: Mapping[str, Gallery], done: threading.Event
+        self, question: Question, galleries: Mapping[str, Searchable], done: threading.Event
     ) -> Scores:
         """Weighted sums of the terms' scores, averaged over the methods."""
         done.wait(_PATIENCE)
@@ -339,8 +362,9 @@ class Retriever:
         for name, queries in question.views.items():
             gallery = galleries[name]
             self._check_filled(gallery, done)
-            ids, _ = gallery.items()
-            parts.append((ids, np.zeros(len(ids), np.float32)))
+            if not queries:
+                ids, _ = gallery.items()
+                parts.append((ids, np.zeros(len(ids), np.float32)))
             for term, query in zip(question.terms, queries, strict=True):
                 ids, scores = gallery.scores(query, self.runtime.methods[name])
                 parts.append((ids, term.weight / len(question.views) * scores.numpy()))
@@ -350,7 +374,7 @@ class Retriever:
 
     def _search(
         self,
-        gallery: Gallery,
+        gallery: Searchable,
         done: threading.Event,
         query: Views,
         method: str,
@@ -361,7 +385,7 @@ class Retriever:
         self._check_filled(gallery, done)
         return gallery.search(query, k, self.runtime.methods[method], only)
 
-    def _check_filled(self, gallery: Gallery, done: threading.Event) -> None:
+    def _check_filled(self, gallery: Searchable, done: threading.Event) -> None:
         if not len(gallery) and done.is_set():
             raise NotReadyError(f"there is nothing to search ({self.index.progress})")
         if not len(gallery):

@@ -63,6 +63,7 @@ class AVSE(Method):
     view_scores_are = (
         "each view's own part in the matching; the score may choose another view for each block"
     )
+    block_dim: int
     direction: Tensor
 
     def __init__(

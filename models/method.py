@@ -33,6 +33,8 @@ class Method(nn.Module, ABC):
         views_add_up: the score adds what view v of the image finds in view v of the text, for every
             v, so that no view can be left out; otherwise views compete. An instance may say other
             than its class.
+        block_dim: where the score matches blocks, stretches of a view, the dimensions of one; None
+            where whole views are compared.
         view_scores_are: what `view_scores` are, in words, for people. An instance may say other
             than its class.
     """
@@ -44,6 +46,7 @@ class Method(nn.Module, ABC):
     summary_token: ClassVar[bool] = False
     row_search: bool = True
     views_add_up: bool = False
+    block_dim: int | None = None
     view_scores_are: str = "each view's best cosine with the text; the highest is the score"
 
     @abstractmethod

@@ -56,7 +56,7 @@ def add(shelf: Shelf) -> None:
         question = retriever.question(terms, method)
         hits = retriever.find(question, k, only).hits
         satisfying = retriever.satisfying(query)
-        remarks = [] if question.terms else [NOTHING_ASKED]
+        remarks = [retriever.caveat(question) if question.terms else NOTHING_ASKED]
         remarks.append(retriever.remark(*(term.words for term in terms)))
         return {
             "query": query,
