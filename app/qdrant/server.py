@@ -236,11 +236,6 @@ class Server:
             answers = self._client.query_batch_points(self.address.name, requests)
         return [[(str(point.id), point.score) for point in answer.points] for answer in answers]
 
-    def count(self, only: api.Filter | None = None) -> int:
-        """How many points there are."""
-        with self._asking():
-            return self._client.count(self.address.name, only, exact=True).count
-
     def check_pack(self, checksum: str) -> None:
         """Refuses a collection that holds views of another pack.
 
