@@ -123,7 +123,7 @@ def answer(
         "This gallery has no captions." if alone and not captions else "",
         retriever.remark(*(term.words for term in terms if term.image is None)),
     )
-    searched = retriever.searchable(only)
+    searched = retriever.searchable(spec, only)
     pictures = "picture" if searched == 1 else "pictures"
     return Answer(
         f"{len(hits)} of {searched:,} {pictures} {subject}",

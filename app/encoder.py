@@ -2,7 +2,9 @@
 
 A picture's way: its file is read and known by its SHA-256 (`_look`), decoded where something of it
 is missing (`_open`), encoded (`_read`), and its views are made and kept (`_finish`). The four
-overlap, a chunk of pictures behind the other.
+overlap, a chunk of pictures behind the other. Pictures are encoded a few at a time by a crew of
+threads, each of which computes alone: threads that share one picture wait for each other after
+every operator, and for those that decode.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +32,7 @@ from app.pictures import PictureError, open_picture
 from export.runtime import Runtime
 from models import Views
 
+SHARD = 8  # pictures that one thread encodes at once
 _DECODERS = min(4, os.cpu_count() or 1)
 
 
@@ -58,11 +64,26 @@ class _Looked:
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """The same, and pictures that are being opened, by digest."""
+class _Read:
+    """Features of pictures, by space and digest, and the refused by digest."""
+
+    features: dict[str, dict[Key, np.ndarray]]
+    refused: dict[bytes, Refusal]
+
+
+@dataclass(frozen=True)
+class _Underway:
+    """What was looked at, and what is being opened and encoded of it."""
 
     looked: _Looked
-    opening: dict[bytes, Future[Image.Image | Refusal]]
+    reading: list[Future[_Read]]
+
+
+class _Crew(NamedTuple):
+    """Threads at work, see `Encoder._crew`."""
+
+    decoders: ThreadPoolExecutor
+    encoders: ThreadPoolExecutor
 
 
 class Encoder:
@@ -93,27 +114,34 @@ class Encoder:
         (encoded,) = self.encode_each([pictures])
         return encoded
 
-    def encode_each(self, chunks: Iterable[Sequence[Picture]]) -> Generator[Encoded]:
+    def encode_each(
+        self, chunks: Iterable[Sequence[Picture]], methods: Iterable[str] | None = None
+    ) -> Generator[Encoded]:
         """As `encode_pictures` of each chunk, reading later ones while one is encoded.
 
-        What is yielded is on the disk.
+        What is yielded is on the disk; what is underway when the caller ends comes there, too.
+
+        Args:
+            chunks: of the collection.
+            methods: those that make views; None for all.
         """
-        pool, disk, heads = (ThreadPoolExecutor(count) for count in (_DECODERS, 1, 1))
+        names = list(self._views if methods is None else methods)
+        disk, heads = (ThreadPoolExecutor(1, name) for name in ("disk", "heads"))
         looking: Future[_Looked] | None = None
-        opened: _Opened | None = None
-        writing: Future[Encoded] | None = None
-        try:
-            for pictures in chain(chunks, [None] * 3):  # three steps behind, the last one is done
-                ahead = None if looking is None else self._opening(looking.result(), pool)
-                looking = None if pictures is None else disk.submit(self._look, pictures)
-                done = None if opened is None else self._encode(opened, heads)
-                if writing is not None:
-                    yield writing.result()
-                opened, writing = ahead, done
-        finally:
-            pool.shutdown(cancel_futures=True)
-            disk.shutdown()
-            heads.shutdown()
+        writing: deque[Future[Encoded]] = deque()
+        with self._crew() as crew:
+            try:
+                for pictures in chain(chunks, [None] * 3):  # three steps behind, the last is done
+                    seen = None if looking is None else looking.result()
+                    looking = None if pictures is None else disk.submit(self._look, pictures, names)
+                    if seen is not None:
+                        underway = self._begin(seen, names, crew)
+                        writing.append(heads.submit(self._finish, underway, names))
+                    if writing and (seen is None or len(writing) > 2):
+                        yield writing.popleft().result()
+            finally:
+                disk.shutdown()
+                heads.shutdown()
 
     def features(
         self, pictures: Sequence[Picture], method: str
@@ -129,12 +157,12 @@ class Encoder:
         """
         file = self._runtime.image_encoder_of(method)
         space = self._features[file]
-        with ThreadPoolExecutor(_DECODERS) as pool:
-            looked = self._identify(pictures)
-            looked.found[space] = self._catalogue.load(space, _digests(looked))
-            opening = self._open_missing(looked, _missing(looked, [space]), pool)
-            read, refused = self._read(_Opened(looked, opening), [file])
-        self._catalogue.save(read)
+        looked = self._identify(pictures)
+        looked.found[space] = self._catalogue.load(space, _digests(looked))
+        with self._crew() as crew:
+            reading = self._open_missing(looked, _missing(looked, [space]), [file], crew)
+            fresh, refused = _gather(_Underway(looked, reading))
+        self._catalogue.save(fresh)
         found = looked.found[space]
         return {
             picture.image_id: torch.from_numpy(found[contents.digest])
@@ -165,6 +193,19 @@ class Encoder:
         """Lets go of the files on disk until something is asked again."""
         self._catalogue.close()
 
+    @contextmanager
+    def _crew(self) -> Iterator[_Crew]:
+        """Threads that open pictures, and threads that encode them."""
+        crew = _Crew(
+            ThreadPoolExecutor(_DECODERS, "decode"),
+            ThreadPoolExecutor(self._runtime.threads, "encode"),
+        )
+        try:
+            yield crew
+        finally:
+            for pool in (crew.encoders, crew.decoders):  # the first waits for the second
+                pool.shutdown(cancel_futures=True)
+
     def _identify(self, pictures: Sequence[Picture]) -> _Looked:
         """Finds out what is in files; those that have not changed are not read again."""
         stamps: dict[str, Stamp] = {}
@@ -188,30 +229,47 @@ class Encoder:
         there = [(picture, read[picture.file]) for picture in pictures if picture.file in read]
         return _Looked(there, list(refused.values()), {})
 
-    def _look(self, pictures: Sequence[Picture]) -> _Looked:
+    def _look(self, pictures: Sequence[Picture], names: Sequence[str]) -> _Looked:
         """What is in the files, and what is known of it: all views, or features to make them of."""
         looked = self._identify(pictures)
         digests = _digests(looked)
-        for space in self._views.values():
-            looked.found[space] = self._catalogue.load(space, digests)
-        missing = _missing(looked, self._views.values())
-        for space in self._features.values():
+        for name in names:
+            looked.found[self._views[name]] = self._catalogue.load(self._views[name], digests)
+        missing = _missing(looked, [self._views[name] for name in names])
+        for file in self._files(names):
+            space = self._features[file]
             looked.found[space] = self._catalogue.load(space, missing)
         return looked
 
-    def _opening(self, looked: _Looked, pool: ThreadPoolExecutor) -> _Opened:
-        """Begins to open what views are made of; each picture is opened once for all encoders."""
-        wanted = set(_missing(looked, self._views.values()))
-        lacking = [d for d in _missing(looked, self._features.values()) if d in wanted]
-        return _Opened(looked, self._open_missing(looked, lacking, pool))
+    def _files(self, names: Sequence[str]) -> list[str | None]:
+        """The image encoders that some methods read."""
+        return list(dict.fromkeys(self._runtime.image_encoder_of(name) for name in names))
+
+    def _begin(self, looked: _Looked, names: Sequence[str], crew: _Crew) -> _Underway:
+        """Begins to read what views are made of; each picture is opened once for all encoders."""
+        wanted = set(_missing(looked, [self._views[name] for name in names]))
+        files = self._files(names)
+        lacking = _missing(looked, [self._features[file] for file in files])
+        digests = [digest for digest in lacking if digest in wanted]
+        return _Underway(looked, self._open_missing(looked, digests, files, crew))
 
     def _open_missing(
-        self, looked: _Looked, digests: Sequence[bytes], pool: ThreadPoolExecutor
-    ) -> dict[bytes, Future[Image.Image | Refusal]]:
+        self, looked: _Looked, digests: Sequence[bytes], files: Sequence[str | None], crew: _Crew
+    ) -> list[Future[_Read]]:
         first = {
             contents.digest: (picture, contents) for picture, contents in looked.pictures[::-1]
         }
-        return {d: pool.submit(self._open, first[d][0], first[d][1].stamp) for d in digests}
+        found = {file: looked.found[self._features[file]].keys() for file in files}
+        reading = []
+        for start in range(0, len(digests), SHARD):
+            shard = digests[start : start + SHARD]
+            opening = {
+                digest: crew.decoders.submit(self._open, first[digest][0], first[digest][1].stamp)
+                for digest in shard
+            }
+            wanted = {file: [d for d in shard if d not in known] for file, known in found.items()}
+            reading.append(crew.encoders.submit(self._read, opening, wanted))
+        return reading
 
     def _open(self, picture: Picture, stamp: Stamp) -> Image.Image | Refusal:
         """The square that the encoder sees, which is small enough to hold many of."""
@@ -226,48 +284,34 @@ class Encoder:
             return _unreadable(picture, error)
 
     def _read(
-        self, opened: _Opened, files: Iterable[str | None]
-    ) -> tuple[dict[str, tuple[Sequence[Key], np.ndarray]], list[Refusal]]:
-        """Features by space that are new, also added to what is known; and the refused."""
+        self,
+        opening: dict[bytes, Future[Image.Image | Refusal]],
+        wanted: dict[str | None, list[bytes]],
+    ) -> _Read:
+        """Encodes a few pictures, with each image encoder those that lack its features."""
+        read = _Read({}, {})
         squares: dict[bytes, Image.Image] = {}
-        reasons: dict[bytes, Refusal] = {}
-        for digest, waiting in opened.opening.items():
+        for digest, waiting in opening.items():
             result = waiting.result()
             if isinstance(result, Refusal):
-                reasons[digest] = result
+                read.refused[digest] = result
             else:
                 squares[digest] = result
-        fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {}
-        for file in files:
-            space = self._features[file]
-            found = opened.looked.found[space]
-            new = [digest for digest in squares if digest not in found]
+        for file, digests in wanted.items():
+            new = [digest for digest in digests if digest in squares]
             if new:
                 seen = [squares[digest] for digest in new]
-                rows = self._runtime.square_features(seen, self._readers[file]).cpu().numpy()
-                fresh[space] = (new, rows)  # (B, N, d)
-                found.update(zip(new, rows, strict=True))
-        copies = [
-            Refusal(p.file, reasons[c.digest].reason.replace(reasons[c.digest].file, p.file))
-            for p, c in opened.looked.pictures
-            if c.digest in reasons
-        ]
-        return fresh, opened.looked.refused + copies
+                method = self._readers[file]
+                rows = self._runtime.square_features(seen, method, alone=True).cpu().numpy()
+                read.features[self._features[file]] = dict(zip(new, rows, strict=True))  # (N, d)
+        return read
 
-    def _encode(self, opened: _Opened, heads: ThreadPoolExecutor) -> Future[Encoded]:
-        """Encodes what is missing, and begins to make views of it and to write them."""
-        fresh, refused = self._read(opened, self._features)
-        return heads.submit(self._finish, opened.looked, fresh, refused)
-
-    def _finish(
-        self,
-        looked: _Looked,
-        fresh: dict[str, tuple[Sequence[Key], np.ndarray]],
-        refused: list[Refusal],
-    ) -> Encoded:
+    def _finish(self, underway: _Underway, names: Sequence[str]) -> Encoded:
         """Makes the views that are missing, and writes them with the features they came of."""
-        found = looked.found
-        for name, space in self._views.items():
+        fresh, refused = _gather(underway)
+        looked = underway.looked
+        found, spaces = looked.found, {name: self._views[name] for name in names}
+        for name, space in spaces.items():
             features = found[self._features[self._runtime.image_encoder_of(name)]]
             new = [d for d in _missing(looked, [space]) if d in features]
             if new:
@@ -276,15 +320,39 @@ class Encoder:
                 fresh[space] = (new, views)
                 found[space].update(zip(new, views, strict=True))
         self._catalogue.save(fresh)
-        lacking = set(_missing(looked, self._views.values()))
+        lacking = set(_missing(looked, spaces.values()))
         kept = [(p, c.digest) for p, c in looked.pictures if c.digest not in lacking]
         digests = [digest for _, digest in kept]
         views_by_method = {
             name: Views(torch.from_numpy(np.stack([found[space][d] for d in digests])))
-            for name, space in self._views.items()
+            for name, space in spaces.items()
             if kept
         }
         return Encoded([p for p, _ in kept], digests, views_by_method, refused)
+
+
+def _gather(
+    underway: _Underway,
+) -> tuple[dict[str, tuple[Sequence[Key], np.ndarray]], list[Refusal]]:
+    """Features by space that are new, also added to what is known; and the refused."""
+    looked, reasons = underway.looked, {}
+    new: dict[str, dict[Key, np.ndarray]] = {}
+    for waiting in underway.reading:
+        read = waiting.result()
+        reasons.update(read.refused)
+        for space, rows in read.features.items():
+            new.setdefault(space, {}).update(rows)
+    for space, rows in new.items():
+        looked.found[space].update(rows)
+    refused = [
+        Refusal(p.file, reasons[c.digest].reason.replace(reasons[c.digest].file, p.file))
+        for p, c in looked.pictures
+        if c.digest in reasons
+    ]
+    fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {
+        space: (list(rows), np.stack(list(rows.values()))) for space, rows in new.items()
+    }
+    return fresh, looked.refused + refused
 
 
 def _features_space(runtime: Runtime, file: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ PICTURES_AT_ONCE = 64
 _CAPTIONS_AT_ONCE = 512
 
 _log = logging.getLogger(__name__)
-Stage = Literal["pictures", "captions", "ready", "failed"]
+Stage = Literal["pictures", "views", "captions", "ready", "failed"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,10 @@ class Progress:
             return f"{self.total:,} pictures ready"
         if self.stage == "failed":
             return self.problem
-        return f"reading {self.stage}: {self.done:,} of {self.total:,}"
+        how_far = f"{self.done:,} of {self.total:,}"
+        if self.stage == "views":
+            return f"making the other methods' views: {how_far}"
+        return f"reading {self.stage}: {how_far}"
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,21 @@ class Report:
 class Index:
     """The galleries of every method of a pack. Nothing is encoded before `start` or `add`.
 
+    `start` fills one method's gallery first, so that somebody can search as soon as the pictures
+    are encoded, and makes the other methods' views of the same features after that.
+
     Args:
         runtime: the loaded pack.
         collection: the pictures, and their captions where there are any.
         cache: the user's cache folder.
+        first: the method whose gallery is filled first; None takes the pack's first.
 
     Attributes:
+        first: as given.
         images: the pictures' gallery of each method.
         captions: the captions' gallery of each method; ids count `collection.captions`.
-        images_done: set once no more pictures will come.
+        first_done: set once no more pictures will come for `first`.
+        images_done: set once no more pictures will come for any method.
         captions_done: set once no more captions will come.
         encoder: the runtime with its cache.
         refused: the files that were skipped so far, and why.
@@ -83,16 +92,21 @@ class Index:
         progress: how far the galleries are.
     """
 
-    def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
+    def __init__(
+        self, runtime: Runtime, collection: Collection, cache: Path, first: str | None = None
+    ) -> None:
+        self.first = first or next(iter(runtime.methods))
         self._own = {name: Gallery("images", runtime.device) for name in runtime.methods}
         store = collection.store
         self.images: Mapping[str, Searchable] = store.galleries(runtime) if store else self._own
         self.captions = {name: Gallery("texts", runtime.device) for name in runtime.methods}
-        self.images_done, self.captions_done = threading.Event(), threading.Event()
+        self.first_done, self.images_done = threading.Event(), threading.Event()
+        self.captions_done = threading.Event()
         self.encoder = Encoder(runtime, collection, cache)
         self.refused: list[Refusal] = []
         self.copies: list[Copy] = []
         self._shown: dict[bytes, str] = {}  # the file in the place of all that are the same
+        self._digests: dict[int, bytes] = {}  # what was in the pictures that are shown, by id
         self.progress = Progress("pictures", 0, len(collection.pictures))
         self._collection = collection
         self._runtime = runtime
@@ -101,6 +115,10 @@ class Index:
     def __len__(self) -> int:
         """How many pictures every method can find."""
         return min(len(gallery) for gallery in self.images.values())
+
+    def done(self, methods: Iterable[str]) -> threading.Event:
+        """Set once no more pictures will come for any of some methods."""
+        return self.first_done if set(methods) == {self.first} else self.images_done
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Begins to fill the galleries; `watch` is told of every step."""
@@ -119,6 +137,7 @@ class Index:
         pictures: Sequence[Picture],
         progress: Callable[[int, int], None],
         cancel: threading.Event,
+        methods: Sequence[str] | None = None,
     ) -> Report:
         """Encodes pictures and makes them searchable; files that cannot be used are skipped.
 
@@ -126,38 +145,45 @@ class Index:
             pictures: of the collection.
             progress: called with how many are done, and of how many.
             cancel: when set, ends the work after the present step.
+            methods: those that can find them then; None for all.
         """
         report = Report(0, [])
         starts = range(0, len(pictures), PICTURES_AT_ONCE)
         chunks = [pictures[start : start + PICTURES_AT_ONCE] for start in starts]
         done = 0
-        with contextlib.closing(self.encoder.encode_each(chunks)) as encoding:
+        with contextlib.closing(self.encoder.encode_each(chunks, methods)) as encoding:
             for chunk in chunks:
                 if cancel.is_set():
                     break
                 encoded = next(encoding)
-                rows = self._first_ones(encoded)
+                rows, changed = self._to_show(encoded)
                 ids = [encoded.pictures[row].image_id for row in rows]
                 for name, views in encoded.views.items():
                     self._own[name].add(ids, Views(views.embeddings[rows]))
-                self.refused.extend(encoded.refused)
-                report = Report(report.added + len(ids), report.refused + encoded.refused)
+                refused = encoded.refused + changed
+                self.refused.extend(refused)
+                report = Report(report.added + len(ids), report.refused + refused)
                 done += len(chunk)
                 progress(done, len(pictures))
         return report
 
-    def _first_ones(self, encoded: Encoded) -> list[int]:
-        """The rows to show: of files that are the same, the first."""
-        rows = []
+    def _to_show(self, encoded: Encoded) -> tuple[list[int], list[Refusal]]:
+        """The rows to show: of files that are the same, the first; and those changed meanwhile."""
+        rows, changed = [], []
         for row, (picture, digest) in enumerate(
             zip(encoded.pictures, encoded.digests, strict=True)
         ):
+            before = self._digests.get(picture.image_id)
             first = self._shown.setdefault(digest, picture.file)
-            if picture.captions or first == picture.file:
+            if before is not None and before != digest:
+                reason = f"{picture.file} changed while pictures were read; start again"
+                changed.append(Refusal(picture.file, reason))
+            elif before is not None or picture.captions or first == picture.file:
                 rows.append(row)
+                self._digests[picture.image_id] = digest
             else:
                 self.copies.append(Copy(picture.file, first))
-        return rows
+        return rows, changed
 
     def _fill(self, watch: Callable[[Progress], None] | None) -> None:
         """Encodes everything; runs in its own thread, and a failure becomes part of `progress`."""
@@ -170,11 +196,8 @@ class Index:
         pictures = self._collection.pictures
         try:
             if self._collection.store is None and not self._take_prepared():
-                self.add(
-                    pictures,
-                    lambda done, total: tell(Progress("pictures", done, total)),
-                    self._stopped,
-                )
+                self._fill_pictures(lambda *step: tell(Progress(*step)))
+            self.first_done.set()
             self.images_done.set()
             self._fill_captions(lambda done, total: tell(Progress("captions", done, total)))
             self.encoder.prune(pictures)
@@ -184,8 +207,24 @@ class Index:
             tell(Progress("failed", problem=f"the gallery could not be read: {error}"))
         finally:
             self.encoder.close()
+            self.first_done.set()
             self.images_done.set()
             self.captions_done.set()
+
+    def _fill_pictures(self, progress: Callable[[Stage, int, int], None]) -> None:
+        pictures = self._collection.pictures
+        self.add(
+            pictures,
+            lambda done, total: progress("pictures", done, total),
+            self._stopped,
+            [self.first],
+        )
+        self.first_done.set()
+        if others := [name for name in self.images if name != self.first]:
+            shown = [picture for picture in pictures if picture.image_id in self._digests]
+            self.add(
+                shown, lambda done, total: progress("views", done, total), self._stopped, others
+            )
 
     def _take_prepared(self) -> bool:
         """Fills the pictures' galleries at once with what comes with the app, where it does."""

@@ -48,7 +48,7 @@ class Retriever:
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
         self.runtime = runtime
         self.collection = collection
-        self.index = Index(runtime, collection, cache)
+        self.index = Index(runtime, collection, cache, self.default_method)
         self._thumbnails = thumbnail_folder(cache)
 
     @property
@@ -97,7 +97,7 @@ class Retriever:
         """The best pictures for a query's views, among those with an id in `only`."""
         self._check_method(method)
         k = _checked_k(k)
-        images, done = self.index.images[method], self.index.images_done
+        images, done = self.index.images[method], self.index.done([method])
         found = self._search(images, done, query, method, k, only)
         pictures = self.collection.pictures
         return [
@@ -170,7 +170,7 @@ class Retriever:
             hits = self.images_for(query, name, k, only)
             return Found(hits, {name: np.array([[hit.view for hit in hits]], np.int64)})
         images = self.index.images
-        ids, values = self._totals(question, images, self.index.images_done)
+        ids, values = self._totals(question, images, self.index.done(question.views))
         if only is not None:
             kept = np.isin(ids, list(only))
             ids, values = ids[kept], values[kept]
@@ -222,7 +222,7 @@ class Retriever:
             ValueError: no term, an unknown method, or nothing is searchable yet.
         """
         question = self.question(terms, spec)
-        return self._totals(question, self.index.images, self.index.images_done)
+        return self._totals(question, self.index.images, self.index.done(question.views))
 
     def term_query(self, term: Term, method: str) -> Views:
         """A term's views (1, W, D)."""
@@ -295,14 +295,15 @@ class Retriever:
         picture = self.picture(image_id)
         return make_thumbnail(picture.path, self._thumbnails, picture.thumbnail_name())
 
-    def searchable(self, only: AbstractSet[int] | None = None) -> int:
-        """How many pictures are ranked, of all or of those with an id in `only`."""
-        if only is None or not len(self.index):
-            return len(self.index)
+    def searchable(self, spec: str, only: AbstractSet[int] | None = None) -> int:
+        """How many pictures a method or an ensemble ranks, of all or of those in `only`."""
+        galleries = [self.index.images[name] for name in self.methods_of(spec)]
+        fewest = min(galleries, key=len)
+        if only is None or not len(fewest):
+            return len(fewest)
         if self.collection.store is not None:
             return len(only)
-        gallery = next(iter(self.index.images.values()))
-        return sum(image_id in only for image_id in gallery.items()[0])
+        return sum(image_id in only for image_id in fewest.items()[0])
 
     def satisfying(self, words: str, only: AbstractSet[int] | None = None) -> frozenset[int]:
         """Ids of the pictures known to satisfy a caption of the collection; none for others."""
@@ -368,9 +369,7 @@ class Retriever:
             for term, query in zip(question.terms, queries, strict=True):
                 ids, scores = gallery.scores(query, self.runtime.methods[name])
                 parts.append((ids, term.weight / len(question.views) * scores.numpy()))
-        count = min(len(ids) for ids, _ in parts)  # items may arrive meanwhile
-        total = np.stack([scores[:count] for _, scores in parts]).sum(axis=0, dtype=np.float32)
-        return Scores(np.asarray(parts[0][0][:count]), total)
+        return _summed(parts)
 
     def _search(
         self,
@@ -397,6 +396,17 @@ class Retriever:
         if not isinstance(method, str) or method not in self.runtime.methods:
             known = ", ".join(self.runtime.methods)
             raise ValueError(f'there is no method "{method}" in this pack; choose one of {known}')
+
+
+def _summed(parts: Sequence[tuple[list[int], np.ndarray]]) -> Scores:
+    """Sums of scores of the items that are in all parts, each of which has ascending ids."""
+    ids = min((ids for ids, _ in parts), key=len)
+    if all(others[: len(ids)] == ids for others, _ in parts):  # items may arrive meanwhile
+        rows = [scores[: len(ids)] for _, scores in parts]
+    else:  # a picture could not be read again when a later method's turn came
+        ids = sorted(set(ids).intersection(*(others for others, _ in parts)))
+        rows = [scores[np.isin(others, ids)] for others, scores in parts]
+    return Scores(np.asarray(ids), np.stack(rows).sum(axis=0, dtype=np.float32))
 
 
 def thumbnail_folder(cache: Path) -> Path:

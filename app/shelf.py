@@ -176,7 +176,7 @@ class Shelf:
         if isinstance(given, Address):
             from app.qdrant.store import open_collection  # needs a package that few have
 
-            collection: Collection = open_collection(given)
+            collection: Collection = fallback or open_collection(given)
         elif given is not None:
             collection = from_folder(given)
         elif runtime.info.gallery is not None:

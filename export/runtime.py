@@ -64,6 +64,7 @@ class Runtime:
         preprocess: how a picture becomes pixels.
         grid: rows and columns of the image features; see `on_grid` for one that sums up the rest.
         boxes: (N, 4) the features' boxes in the square picture the encoder sees, relative xyxy.
+        threads: processor threads of one ONNX session, and what callers in many threads may use.
         providers: onnxruntime's providers really in use, best first.
     """
 
@@ -74,6 +75,7 @@ class Runtime:
         self.preprocess = info.preprocess
         self.grid = info.image_encoder.grid
         self.boxes = _boxes(info.image_encoder)  # (N, 4)
+        self.threads = sessions.threads
         self._sessions = sessions
         self._image_session = None
         if info.image_encoder.file is not None:
@@ -152,14 +154,27 @@ class Runtime:
             parts.append(self.square_features(squares, method))
         return torch.cat(parts)  # (B, N, d)
 
-    def square_features(self, squares: Sequence[Image.Image], method: str | None = None) -> Tensor:
-        """`image_features` of pictures that `preprocess.square` has cut out already."""
-        pixels = np.stack([np.asarray(square, np.uint8) for square in squares])
-        normal = self.preprocess.planes(pixels)  # (B, 3, S, S)
-        return self.pixel_features(normal, method)
+    def square_features(
+        self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
+    ) -> Tensor:
+        """`image_features` of pictures that `preprocess.square` has cut out already.
 
-    def require_pictures(self, method: str | None = None) -> ort.InferenceSession:
-        """The session of the image encoder of a method, or of the pack.
+        Args:
+            squares: at least one.
+            method: see `image_features`.
+            alone: compute in the caller's thread only, where the pack computes on the CPU; several
+                threads that do so encode more pictures a second than one that uses them all.
+        """
+        size = self.preprocess.size
+        pixels = np.empty((len(squares), 3, size, size), np.float32)
+        for place, square in enumerate(squares):  # one by one: a picture fits into the cache
+            self.preprocess.planes(np.asarray(square, np.uint8)[None], pixels[place, None])
+        return self.pixel_features(pixels, method, alone)
+
+    def require_pictures(
+        self, method: str | None = None, alone: bool = False
+    ) -> ort.InferenceSession:
+        """The session of the image encoder of a method, or of the pack; see `Sessions.get`.
 
         Raises:
             ValueError: the pack has none, because its methods read features that were computed
@@ -171,17 +186,18 @@ class Runtime:
                 f"{self.info.image_encoder.dim} numbers for each region, and reads no pictures; "
                 "choose a pack with an image encoder"
             )
-        file = self.image_encoder_of(method)
-        if file is None or file == self.info.image_encoder.file:
-            return self._image_session
-        return self._sessions.get(file, ["pixels"])
+        file = self.image_encoder_of(method) or self.info.image_encoder.file
+        return self._sessions.get(str(file), ["pixels"], alone and self.device.type == "cpu")
 
-    def pixel_features(self, pixels: np.ndarray, method: str | None = None) -> Tensor:
+    def pixel_features(
+        self, pixels: np.ndarray, method: str | None = None, alone: bool = False
+    ) -> Tensor:
         """Encodes preprocessed pictures.
 
         Args:
             pixels: (B, 3, S, S) float32, as `preprocess` makes them.
             method: see `image_features`.
+            alone: see `square_features`.
 
         Returns:
             (B, N, d) features.
@@ -196,7 +212,7 @@ class Runtime:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
-        session = self.require_pictures(method)
+        session = self.require_pictures(method, alone)
         run, starts = session.run, range(0, len(pixels), IMAGE_BATCH)
         parts = [run(None, {"pixels": pixels[i : i + IMAGE_BATCH]})[0] for i in starts]
         features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, N, d)

@@ -70,6 +70,7 @@ class Sessions:
 
     Attributes:
         device: where torch is to compute.
+        threads: that one session's operators use on the CPU.
 
     Raises:
         DeviceError: see `choose_device`.
@@ -82,29 +83,33 @@ class Sessions:
         self.device = choose_device(device)
         self._folder = folder
         self._strict = device == "cuda"
-        self._threads = threads or default_threads()
-        self._open: dict[str, ort.InferenceSession] = {}
+        self.threads = threads or default_threads()
+        self._open: dict[tuple[str, int], ort.InferenceSession] = {}
         self._lock = threading.Lock()
 
-    def get(self, file: str, inputs: list[str]) -> ort.InferenceSession:
+    def get(self, file: str, inputs: list[str], alone: bool = False) -> ort.InferenceSession:
         """The session of an ONNX file.
 
         Args:
             file: relative to the pack.
             inputs: the names its inputs must have.
+            alone: one that computes in its caller's thread only, for callers in many threads: they
+                need not wait for each other after every operator.
 
         Raises:
             PackError: onnxruntime cannot load the file, or its inputs have other names.
             DeviceError: CUDA was insisted on and onnxruntime could not start it.
         """
         with self._lock:
-            if file not in self._open:
-                self._open[file] = self._start(self._folder / file, inputs)
-            return self._open[file]
+            threads = 1 if alone else self.threads
+            if (file, threads) not in self._open:
+                self._open[file, threads] = self._start(self._folder / file, inputs, threads)
+            return self._open[file, threads]
 
-    def _start(self, path: Path, inputs: list[str]) -> ort.InferenceSession:
+    def _start(self, path: Path, inputs: list[str], threads: int) -> ort.InferenceSession:
         try:
-            session = ort.InferenceSession(path, self._options(), providers=self._providers())
+            options = self._options(threads)
+            session = ort.InferenceSession(path, options, providers=self._providers())
         except Exception as error:
             # onnxruntime has a class of error for every status code, without a common base.
             raise PackError(f"onnxruntime cannot load {path}: {error}") from error
@@ -118,9 +123,9 @@ class Sessions:
             )
         return session
 
-    def _options(self) -> ort.SessionOptions:
+    def _options(self, threads: int) -> ort.SessionOptions:
         options = ort.SessionOptions()
-        options.intra_op_num_threads = self._threads
+        options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors only
         # Several sessions and torch share the processors: idle threads must not keep them busy.

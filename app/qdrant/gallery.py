@@ -203,7 +203,7 @@ class QdrantGallery:
                 f"for up to {READ_UP_TO:,}; ask one method for one sentence or one picture"
             )
         if not len(self):
-            raise QdrantError(f"the collection {self._server.address} is empty")
+            raise QdrantError(f"the collection {self._server.address.name} is empty")
         return self._rows(range(len(self)))
 
     def _rows(
@@ -242,11 +242,11 @@ class QdrantGallery:
             read = self._server.read([ids[place] for place in part], [PACK], self._name)
             for fields, _ in read.values():
                 if fields.get(PACK) != self._checksum:
-                    raise foreign(self._server.address, fields.get(PACK), self._checksum)
+                    raise foreign(self._server.address.name, fields.get(PACK), self._checksum)
             there = [p for p in part if ids[p] in read and read[ids[p]][1].size == views * dim]
             if strict and len(there) < len(part):
                 raise QdrantError(
-                    f"pictures were deleted from {self._server.address} meanwhile; start again"
+                    f"pictures were deleted from {self._server.address.name} meanwhile; start again"
                 )
             if there:
                 rows = np.stack([read[ids[place]][1].reshape(views, dim) for place in there])

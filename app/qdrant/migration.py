@@ -135,7 +135,7 @@ class Migration:
         """Leaves a point as it is, but for the place of its file."""
         checksum = self._runtime.info.checksum
         if fields.get(PACK) != checksum:
-            raise foreign(self._server.address, fields.get(PACK), checksum)
+            raise foreign(self._server.address.name, fields.get(PACK), checksum)
         self._report.there += 1
         now = place(shown, self._collection.folder)
         if any(fields.get(name) != value for name, value in now.items()):

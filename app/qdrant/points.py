@@ -43,8 +43,8 @@ class DistantPicture(Picture):
         if self.path.is_file():
             return self
         raise PictureError(
-            f"{self.file} is searched, but its file, {self.path}, cannot be reached from this "
-            "machine; mount its folder, and name it with ?pictures=DIR behind the gallery's address"
+            f"{self.file} is searched, but its file cannot be reached from this machine; mount the "
+            "folder it was migrated from, and name it with ?pictures=DIR in the gallery's address"
         )
 
     def key(self) -> str:

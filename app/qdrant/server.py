@@ -250,7 +250,7 @@ class Server:
                 self.address.name, other, limit=1, with_payload=[PACK]
             )
         if strangers:
-            raise foreign(self.address, (strangers[0].payload or {}).get(PACK), checksum)
+            raise foreign(self.address.name, (strangers[0].payload or {}).get(PACK), checksum)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -273,15 +273,17 @@ class Server:
     def _refusal(self, status: int | None, reason: str) -> QdrantError:
         if status in (401, 403):
             return QdrantError(
-                f"the server of {self.address} wants another key; set the variable {KEY}"
+                f"the server of {self.address.name} wants another key; set the variable {KEY}"
             )
         if status == 404:
-            return QdrantError(f"there is no collection {self.address}; see python -m app.migrate")
-        return QdrantError(f"the server of {self.address} refuses ({status}: {reason:.200})")
+            return QdrantError(
+                f"there is no collection {self.address.name}; see python -m app.migrate"
+            )
+        return QdrantError(f"the server of {self.address.name} refuses ({status}: {reason:.200})")
 
     def _silence(self, error: Exception) -> QdrantError:
         return QdrantError(
-            f"the server of {self.address} does not answer any more ({type(error).__name__}); "
+            f"the server of {self.address.name} does not answer any more ({type(error).__name__}); "
             "try again in a moment"
         )
 
@@ -292,11 +294,11 @@ def only_points(points: Sequence[str], others: bool = False) -> api.Filter:
     return api.Filter(must_not=[condition]) if others else api.Filter(must=[condition])
 
 
-def foreign(address: Address, found: object, wanted: str) -> QdrantError:
+def foreign(name: str, found: object, wanted: str) -> QdrantError:
     """Why a collection is not searched, or written to, with a pack."""
     whose = f"of the pack with the checksum {found[:12]}…" if isinstance(found, str) else "of none"
     return QdrantError(
-        f"the collection {address} holds views {whose}, not of this one ({wanted[:12]}…); use the "
+        f"the collection {name} holds views {whose}, not of this one ({wanted[:12]}…); use the "
         "pack they were made with, or migrate the pictures with this pack to another collection"
     )
 

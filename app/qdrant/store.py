@@ -38,13 +38,13 @@ class QdrantStore:
         for name, method in runtime.methods.items():
             if name not in self.vectors or name not in shapes:
                 raise QdrantError(
-                    f"the collection {self.server.address} has no views of the method {name}; "
+                    f"the collection {self.server.address.name} has no views of the method {name}; "
                     "migrate the pictures with this pack to another collection"
                 )
             width = row_width(method, shapes[name])
             if self.vectors[name].size != width:
                 raise QdrantError(
-                    f"the rows of {name} in {self.server.address} have "
+                    f"the rows of {name} in {self.server.address.name} have "
                     f"{self.vectors[name].size} dimensions, not {width}; migrate the pictures anew"
                 )
             galleries[name] = QdrantGallery(
@@ -83,7 +83,7 @@ class QdrantStore:
         try:
             return {name: (int(views), int(dim)) for name, (views, dim) in fields.items()}
         except (AttributeError, TypeError, ValueError) as error:
-            raise QdrantError(f"the payload in {self.server.address} is damaged") from error
+            raise QdrantError(f"the payload in {self.server.address.name} is damaged") from error
 
 
 @dataclass(frozen=True)

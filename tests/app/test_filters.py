@@ -98,5 +98,5 @@ def test_a_picture_is_looked_for_within_the_filter(views_retriever: Retriever) -
     question = views_retriever.question([Term(image=views_retriever.open(4))], "mv_vse")
     assert views_retriever.find(question, 1).hits[0].image_id == 4
     assert views_retriever.find(question, 1, frozenset({7, 10})).hits[0].image_id in {7, 10}
-    assert views_retriever.searchable(frozenset({7, 10, 99})) == 2
-    assert views_retriever.searchable() == PICTURES
+    assert views_retriever.searchable("vse_infty", frozenset({7, 10, 99})) == 2
+    assert views_retriever.searchable("vse_infty+mv_vse") == PICTURES

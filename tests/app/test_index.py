@@ -25,6 +25,7 @@ class Counting:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._lock = threading.Lock()
         self.pictures = 0
         self.heads = 0
         self.texts = 0
@@ -32,10 +33,13 @@ class Counting:
     def __getattr__(self, name: str) -> object:
         return getattr(self._runtime, name)
 
-    def square_features(self, squares: Sequence[Image.Image], method: str | None = None) -> Tensor:
+    def square_features(
+        self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
+    ) -> Tensor:
         """Counts pictures."""
-        self.pictures += len(squares)
-        return self._runtime.square_features(squares, method)
+        with self._lock:
+            self.pictures += len(squares)
+        return self._runtime.square_features(squares, method, alone)
 
     def image_views(self, features: Tensor, method: str) -> Views:
         """Counts pictures times methods."""
@@ -128,8 +132,46 @@ def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_pa
     assert str(index.progress) == f"reading pictures: 0 of {PICTURES}"
     index.start(steps.append)
     assert index.wait(60)
-    assert [step.stage for step in steps] == ["pictures", "captions", "captions", "ready"]
+    stages = [step.stage for step in steps]
+    assert stages == ["pictures", "views", "captions", "captions", "ready"]
     assert all(step.done <= step.total for step in steps)
+
+
+def test_one_method_can_be_searched_before_the_others(
+    counting: Counting, photos: Path, tmp_path: Path
+) -> None:
+    index = Index(counting, from_folder(photos), tmp_path, "vse_infty")  # type: ignore[arg-type]
+    found: list[dict[str, int]] = []
+
+    def watch(progress: Progress) -> None:
+        if progress.stage == "pictures":
+            assert not index.first_done.is_set()
+        if progress.stage in ("pictures", "views"):
+            found.append({name: len(gallery) for name, gallery in index.images.items()})
+            assert not index.images_done.is_set()
+
+    index.start(watch)
+    assert index.wait(60)
+    others = [name for name in index.images if name != "vse_infty"]
+    assert found == [{"vse_infty": 6} | dict.fromkeys(others, 0), dict.fromkeys(index.images, 6)]
+    assert counting.pictures == 6
+
+
+def test_a_picture_that_changes_between_two_methods_is_left_to_the_next_start(
+    runtime: Runtime, photos: Path, tmp_path: Path
+) -> None:
+    index = Index(runtime, from_folder(photos), tmp_path / "cache", "vsepp")
+
+    def watch(progress: Progress) -> None:
+        if progress.stage == "pictures":
+            draw(9)[0].save(photos / "2.png")
+
+    index.start(watch)
+    assert index.wait(60)
+    assert {name: len(gallery) for name, gallery in index.images.items()} == {
+        name: 6 if name == "vsepp" else 5 for name in index.images
+    }
+    assert [refusal.file for refusal in index.refused] == ["2.png"]
 
 
 def test_adding_can_be_cancelled(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:

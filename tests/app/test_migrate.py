@@ -101,7 +101,7 @@ def test_files_that_are_the_same_or_none_are_left_out(
     only = collection.facts["folder"]["trip"]
     found = distant.images_for(distant.text_query("a bar", "vsepp"), "vsepp", 9, only)
     assert {hit.image_id for hit in found} == set(only)
-    assert distant.searchable(only) == 3
+    assert distant.searchable("vsepp", only) == 3
 
 
 def test_a_migration_that_was_stopped_goes_on(
@@ -192,7 +192,7 @@ def test_pictures_out_of_reach_are_named(
     found = answer(distant, Ask("words", "a bar"), "vsepp", 3)
     sentence = next(detail for detail in found.details if detail.startswith("Not shown"))
     assert "Not shown: 3 of these pictures." in sentence
-    assert "cannot be reached from this machine; mount its folder" in sentence
+    assert "cannot be reached from this machine; mount the folder" in sentence
     for look in (distant.open, distant.thumbnail):
         with pytest.raises(PictureError, match="cannot be reached from this machine"):
             look(0)

@@ -185,9 +185,9 @@ def test_threads_share_one_session_and_agree(pack: Path, monkeypatch: pytest.Mon
     started: list[str] = []
     start = Sessions._start
 
-    def count(self: Sessions, path: Path, inputs: list[str]) -> Any:
+    def count(self: Sessions, path: Path, inputs: list[str], threads: int) -> Any:
         started.append(path.name)
-        return start(self, path, inputs)
+        return start(self, path, inputs, threads)
 
     monkeypatch.setattr(Sessions, "_start", count)
     runtime = Runtime.load(pack, "cpu", threads=1)
