@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -115,9 +115,12 @@ def answer(
     subject = "for" if reading else f"like {picture}" if alone else f"for “{_short(ask.words)}”"
     plain = ask.kind == "words" and not reading
     satisfying = retriever.satisfying(ask.words, only) if plain else frozenset()
+    caveat = retriever.caveat(question, only)
     remarks = (
         _truth(satisfying, hits),
         "" if question.terms else NOTHING_ASKED,
+        caveat,
+        _out_of_reach(retriever, hits),
         "This gallery has no captions." if alone and not captions else "",
         retriever.remark(*(term.words for term in terms if term.image is None)),
     )
@@ -125,7 +128,12 @@ def answer(
     pictures = "picture" if searched == 1 else "pictures"
     return Answer(
         f"{len(hits)} of {searched:,} {pictures} {subject}",
-        (retriever.title_of(spec), spent, filters.describe(wanted), *remarks),
+        (
+            retriever.title_of(spec),
+            spent if caveat else f"{spent}, exact",
+            filters.describe(wanted),
+            *remarks,
+        ),
         hits,
         _distinct(captions)[: min(count, MAX_CAPTIONS)],
         tuple(_short(part) for part in reading),
@@ -160,6 +168,19 @@ def _sample(retriever: Retriever, only: frozenset[int] | None, wanted: Wanted) -
     summary = "One picture to search" if count == 1 else f"{count:,} pictures to search"
     invitation = "Type what you look for, or choose one to look inside."
     return Answer(summary, (filters.describe(wanted), invitation), hits)
+
+
+def _out_of_reach(retriever: Retriever, hits: Sequence[Hit]) -> str:
+    """Which found pictures' files lie where this machine cannot read them, and what to do."""
+    reasons = []
+    for hit in hits if retriever.collection.store is not None else ():
+        try:
+            retriever.picture(hit.image_id).reached()
+        except ValueError as error:
+            reasons.append(str(error))
+    if not reasons:
+        return ""
+    return f"Not shown: {len(reasons)} of these pictures. For one, {reasons[0]}."
 
 
 def _terms(retriever: Retriever, ask: Ask) -> list[Term]:

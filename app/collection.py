@@ -7,9 +7,13 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from export.gallery import GalleryImage
 from export.pack import load_gallery
+
+if TYPE_CHECKING:
+    from app.searchable import Store
 
 # HEIC is listed so that it is reported as refused instead of silently missed.
 _PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
@@ -47,6 +51,14 @@ class Picture:
         known["weather"] = self.truth.weather
         return {name: value for name, value in known.items() if value}
 
+    def reached(self) -> Picture:
+        """Itself, where its file can be tried.
+
+        Raises:
+            ValueError: it lies on another machine; the sentence says where.
+        """
+        return self
+
     def key(self) -> str:
         """Changes whenever the file does.
 
@@ -69,11 +81,13 @@ class Collection:
         title: for people.
         folder: where they lie.
         pictures: `pictures[i].image_id == i`.
+        store: where their views lie ready, or None where they are made on this machine.
     """
 
     title: str
     folder: Path
     pictures: tuple[Picture, ...]
+    store: Store | None = None
 
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:

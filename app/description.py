@@ -43,7 +43,8 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
     """One method: where it is from, its sizes, what it reached, how exact its export is."""
     info = retriever.runtime.info
     entry, method = info.methods[name], retriever.runtime.methods[name]
-    views, dim = retriever.index.images[name].shape or (None, None)
+    gallery = retriever.index.images[name]
+    views, dim = gallery.shape or (None, None)
     return {
         "title": method.title,
         "paper": method.paper,
@@ -53,6 +54,11 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
         "head_parameters": sum(tensor.numel() for tensor in method.parameters()),
         "head_bytes": info.files[entry.head].bytes,
         "text_encoder_bytes": info.files[entry.text_encoder].bytes,
+        "search": {
+            "caveat": gallery.caveat(method),
+            "kept_as": gallery.kept_as,
+            "bytes": gallery.bytes,
+        },
         "metrics": None if entry.metrics is None else asdict(entry.metrics),
         "parity": entry.parity,
     }

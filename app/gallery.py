@@ -188,6 +188,12 @@ class Gallery:
         """
         return self._find(query, k, method, self._clusters, only)
 
+    def caveat(self, method: Method, only: AbstractSet[int] | None = None) -> str:  # noqa: ARG002
+        """In what way such a search is not exact, in a sentence; empty where it is."""
+        if self._clusters is None or only is not None:
+            return ""
+        return f"Approximate: finds {self.recall:.0%} of the ten best."
+
     def ids(self) -> list[int]:
         """The ids of everything added so far, in the order of adding."""
         return self._store.now().ids.tolist()

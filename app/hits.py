@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,6 +44,17 @@ class Scores(NamedTuple):
 
     ids: np.ndarray
     values: np.ndarray
+
+    @classmethod
+    def summed(cls, parts: Sequence[tuple[list[int], np.ndarray]]) -> Scores:
+        """Sums of scores of the pictures that are in all parts, each of which has ascending ids."""
+        ids = min((ids for ids, _ in parts), key=len)
+        if all(others[: len(ids)] == ids for others, _ in parts):  # more may arrive meanwhile
+            rows = [scores[: len(ids)] for _, scores in parts]
+        else:  # a picture could not be read again when a later method's turn came
+            ids = sorted(set(ids).intersection(*(others for others, _ in parts)))
+            rows = [scores[np.isin(others, ids)] for others, scores in parts]
+        return cls(np.asarray(ids), np.stack(rows).sum(axis=0, dtype=np.float32))
 
 
 class Found(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from app import prepared
 from app.collection import Collection, Picture
 from app.encoder import Encoded, Encoder, Refusal
 from app.gallery import Gallery
+from app.searchable import Searchable
 from export.runtime import Runtime
 from models import Views
 
@@ -99,7 +100,9 @@ class Index:
     ) -> None:
         self.first = first or next(iter(runtime.methods))
         methods, count = runtime.methods.items(), len(collection.pictures)
-        self.images = {n: Gallery("images", runtime.device, m, count) for n, m in methods}
+        self._own = {n: Gallery("images", runtime.device, m, count) for n, m in methods}
+        store = collection.store
+        self.images: Mapping[str, Searchable] = store.galleries(runtime) if store else self._own
         count = len(collection.captions)
         self.captions = {n: Gallery("texts", runtime.device, m, count) for n, m in methods}
         self.first_done, self.images_done = threading.Event(), threading.Event()
@@ -161,7 +164,7 @@ class Index:
                 rows, changed = self._to_show(encoded)
                 ids = [encoded.pictures[row].image_id for row in rows]
                 for name, views in encoded.views.items():
-                    self.images[name].add(ids, Views(views.embeddings[rows]))
+                    self._own[name].add(ids, Views(views.embeddings[rows]))
                 refused = encoded.refused + changed
                 self.refused.extend(refused)
                 report = Report(report.added + len(ids), report.refused + refused)
@@ -197,7 +200,7 @@ class Index:
 
         pictures = self._collection.pictures
         try:
-            if not self._take_prepared():
+            if self._collection.store is None and not self._take_prepared():
                 self._fill_pictures(lambda *step: tell(Progress(*step)))
             self.first_done.set()
             self.images_done.set()
@@ -231,16 +234,16 @@ class Index:
 
     def _settle(self, progress: Callable[[int, int], None]) -> None:
         """Makes the galleries fast, once they are filled."""
-        for gallery in (*self.images.values(), *self.captions.values()):
+        for gallery in (*self._own.values(), *self.captions.values()):
             gallery.seal()
-        large = [name for name, gallery in self.images.items() if gallery.is_large()]
+        large = [name for name, gallery in self._own.items() if gallery.is_large()]
         for done, name in enumerate(large):
             progress(done, len(large))
             if self._stopped.is_set():
                 return
             method = self._runtime.methods[name]
             probes = self._runtime.text_views(self._sentences(), name).embeddings  # (Q, W, D)
-            self.images[name].settle(method, [Views(probe[None]) for probe in probes])
+            self._own[name].settle(method, [Views(probe[None]) for probe in probes])
 
     def _sentences(self) -> list[str]:
         """Like those that visitors will ask: captions from all over, or else the pack's words."""
@@ -254,7 +257,7 @@ class Index:
         if views is None:
             return False
         for name, rows in views.items():
-            self.images[name].add(range(len(rows)), rows)
+            self._own[name].add(range(len(rows)), rows)
         return True
 
     def _fill_captions(self, progress: Callable[[int, int], None]) -> None:

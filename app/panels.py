@@ -187,6 +187,8 @@ def _method_card(name: str, method: dict[str, Any]) -> str:
         "Parameters of the heads": f"{method['head_parameters']:,}",
         "Text encoder": megabytes(method["text_encoder_bytes"]),
         "Heads": megabytes(method["head_bytes"]),
+        "Search": method["search"]["caveat"] or "exact",
+        "Embeddings": f"{method['search']['kept_as']}, {megabytes(method['search']['bytes'])}",
         "ONNX against torch": _parity(method["parity"]),
     }
     rows = "".join(f"<dt>{text(k)}</dt><dd>{text(v)}</dd>" for k, v in facts.items())

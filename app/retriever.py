@@ -13,11 +13,12 @@ import numpy as np
 from PIL import Image
 
 from app.collection import Collection, Picture
-from app.gallery import Gallery, Match
+from app.gallery import Match
 from app.hits import CaptionHit, Found, Hit, Scores
 from app.index import Index
 from app.pictures import make_thumbnail, open_picture
 from app.query import Question, Term, checked, combined
+from app.searchable import Searchable
 from export.runtime import Runtime
 from models import Views
 
@@ -259,7 +260,8 @@ class Retriever:
         """
         self._check_method(method)
         if isinstance(image, int):
-            found, refused = self.index.encoder.features([self.picture(image)], method)
+            picture = self.picture(image).reached()
+            found, refused = self.index.encoder.features([picture], method)
             if refused:
                 raise ValueError(refused[0].reason)
             features = next(iter(found.values()))[None]  # (1, N, d)
@@ -285,7 +287,7 @@ class Retriever:
 
     def open(self, image_id: int) -> Image.Image:
         """A picture of the collection, decoded."""
-        picture = self.picture(image_id)
+        picture = self.picture(image_id).reached()
         return open_picture(picture.path, picture.file)
 
     def thumbnail(self, image_id: int) -> Path:
@@ -305,6 +307,13 @@ class Retriever:
         """Ids of the pictures known to satisfy a caption of the collection; none for others."""
         known = self.collection.relevant.get(" ".join(words.split()), frozenset())
         return known if only is None else known & only
+
+    def caveat(self, question: Question, only: AbstractSet[int] | None = None) -> str:
+        """In what way the best pictures for a question are not exact; empty where they are."""
+        if (plain := question.plain) is None:
+            return ""  # everything is scored
+        name, _ = plain
+        return self.index.images[name].caveat(self.runtime.methods[name], only)
 
     def remark(self, *texts: str) -> str:
         """What a visitor should know about how words were read; empty if there is nothing."""
@@ -332,7 +341,7 @@ class Retriever:
         return measured + [name for name in reversed(methods) if name not in reached]
 
     def _totals(
-        self, question: Question, galleries: Mapping[str, Gallery], done: threading.Event
+        self, question: Question, galleries: Mapping[str, Searchable], done: threading.Event
     ) -> Scores:
         """Weighted sums of the terms' scores, averaged over the methods."""
         done.wait(_PATIENCE)
@@ -340,16 +349,17 @@ class Retriever:
         for name, queries in question.views.items():
             gallery = galleries[name]
             self._check_filled(gallery, done)
-            ids = gallery.ids()
-            parts.append((ids, np.zeros(len(ids), np.float32)))
+            if not queries:
+                ids = gallery.ids()
+                parts.append((ids, np.zeros(len(ids), np.float32)))
             for term, query in zip(question.terms, queries, strict=True):
                 ids, scores = gallery.scores(query, self.runtime.methods[name])
                 parts.append((ids, term.weight / len(question.views) * scores.numpy()))
-        return _summed(parts)
+        return Scores.summed(parts)
 
     def _search(
         self,
-        gallery: Gallery,
+        gallery: Searchable,
         done: threading.Event,
         query: Views,
         method: str,
@@ -360,7 +370,7 @@ class Retriever:
         self._check_filled(gallery, done)
         return gallery.search(query, k, self.runtime.methods[method], only)
 
-    def _check_filled(self, gallery: Gallery, done: threading.Event) -> None:
+    def _check_filled(self, gallery: Searchable, done: threading.Event) -> None:
         if not len(gallery) and done.is_set():
             raise NotReadyError(f"there is nothing to search ({self.index.progress})")
         if not len(gallery):
@@ -372,17 +382,6 @@ class Retriever:
         if not isinstance(method, str) or method not in self.runtime.methods:
             known = ", ".join(self.runtime.methods)
             raise ValueError(f'there is no method "{method}" in this pack; choose one of {known}')
-
-
-def _summed(parts: Sequence[tuple[list[int], np.ndarray]]) -> Scores:
-    """Sums of scores of the items that are in all parts, each of which has ascending ids."""
-    ids = min((ids for ids, _ in parts), key=len)
-    if all(others[: len(ids)] == ids for others, _ in parts):  # items may arrive meanwhile
-        rows = [scores[: len(ids)] for _, scores in parts]
-    else:  # a picture could not be read again when a later method's turn came
-        ids = sorted(set(ids).intersection(*(others for others, _ in parts)))
-        rows = [scores[np.isin(others, ids)] for others, scores in parts]
-    return Scores(np.asarray(ids), np.stack(rows).sum(axis=0, dtype=np.float32))
 
 
 def thumbnail_folder(cache: Path) -> Path:

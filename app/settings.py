@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from app.qdrant.address import Address
+
 Device = Literal["auto", "cpu", "cuda"]
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -22,7 +24,8 @@ class Settings:
 
     Attributes:
         pack: a bundled name, a folder, or a Hub id `owner/name[@revision]`.
-        gallery: a folder of pictures to search instead of the pack's own, or None.
+        gallery: a folder of pictures to search instead of the pack's own, where such pictures lie
+            in Qdrant, or None.
         device: where the models run; "auto" takes a GPU if there is one.
         host: the address to listen on.
         port: the port to listen on; None takes the first free one from 7860.
@@ -30,7 +33,7 @@ class Settings:
     """
 
     pack: str = "scenes"
-    gallery: Path | None = None
+    gallery: Path | Address | None = None
     device: Device = "auto"
     host: str = "127.0.0.1"
     port: int | None = None
@@ -48,7 +51,7 @@ class Settings:
             )
         if self.port is not None and not 1 <= self.port <= 65535:
             raise ValueError(f"--port must be 1 to 65535, not {self.port}")
-        if self.gallery is not None and not self.gallery.is_dir():
+        if isinstance(self.gallery, Path) and not self.gallery.is_dir():
             raise ValueError(
                 f"--gallery {self.gallery} is not a folder; give one that holds pictures"
             )
@@ -61,7 +64,7 @@ class Settings:
         try:
             return cls(
                 pack=given.pack,
-                gallery=given.gallery,
+                gallery=_gallery(given.gallery),
                 device=cast(Device, given.device),
                 host=given.host,
                 port=given.port,
@@ -82,6 +85,12 @@ def bundled_pack(name: str) -> Path | None:
     return BUNDLED / name if plain and (BUNDLED / name / "pack.json").is_file() else None
 
 
+def _gallery(text: str | None) -> Path | Address | None:
+    if text is None:
+        return None
+    return Address.parse(text) if Address.meant(text) else Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python app/main.py",
@@ -94,7 +103,9 @@ def _parser() -> argparse.ArgumentParser:
         "(default: POLYVIEW_PACK if it is set, else scenes)",
     )
     parser.add_argument(
-        "--gallery", type=Path, help="search this folder of your own pictures (read recursively)"
+        "--gallery",
+        help="search this folder of your own pictures (read recursively), or those that were "
+        "migrated to qdrant://host:port/collection",
     )
     parser.add_argument("--device", default=Settings.device, help="auto (default), cpu or cuda")
     parser.add_argument(

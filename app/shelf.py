@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app.collection import Collection, from_folder, from_pack
 from app.obtaining import Obtainer
+from app.qdrant.address import Address
 from app.retriever import Retriever
 from app.settings import Settings, bundled_pack
 from export import hub
@@ -171,8 +172,13 @@ class Shelf:
     def _open(self, folder: Path, fallback: Collection | None) -> Retriever:
         runtime = Runtime.load(folder, self._settings.device)
         runtime.require_pictures()
-        if self._settings.gallery is not None:
-            collection = from_folder(self._settings.gallery)
+        given = self._settings.gallery
+        if isinstance(given, Address):
+            from app.qdrant.store import open_collection  # needs a package that few have
+
+            collection: Collection = fallback or open_collection(given)
+        elif given is not None:
+            collection = from_folder(given)
         elif runtime.info.gallery is not None:
             collection = from_pack(folder)
         elif fallback is not None:

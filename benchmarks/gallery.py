@@ -282,9 +282,10 @@ def _times(
         return (time.perf_counter() - began) * 1000
 
     alone = [timed(query) for query in queries]
+    asked = queries if np.median(alone) < 200 else queries[:CLIENTS]  # where each takes seconds
     with ThreadPoolExecutor(CLIENTS) as clients:
         began = time.perf_counter()
-        together = list(clients.map(timed, [*queries, *queries]))
+        together = list(clients.map(timed, asked))
         rate = len(together) / (time.perf_counter() - began)
     p50, p95 = np.percentile(alone, [50, 95])
     return float(p50), float(p95), float(np.median(together)), rate

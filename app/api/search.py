@@ -48,15 +48,16 @@ def add(shelf: Shelf) -> None:
             hits, best first, each with the view that won, from 0, or null where no single one did;
             `satisfies` says whether it is known to satisfy the query, where that is a caption of
             the gallery. `terms` and `read_as` say how the query was read, `searched` how many
-            pictures were ranked.
+            pictures were ranked, `exact` whether none that scores more can be missing.
         """
         start = time.perf_counter()
         terms = parse(checked(query))
         wanted, only = _narrowed(retriever, filters)
         question = retriever.question(terms, method)
         hits = retriever.find(question, k, only).hits
+        caveat = retriever.caveat(question, only)
         satisfying = retriever.satisfying(query)
-        remarks = [] if question.terms else [NOTHING_ASKED]
+        remarks = [caveat if question.terms else NOTHING_ASKED]
         remarks.append(retriever.remark(*(term.words for term in terms)))
         return {
             "query": query,
@@ -66,6 +67,7 @@ def add(shelf: Shelf) -> None:
             "k": int(k),
             "filters": wanted,
             "searched": retriever.searchable(method, only),
+            "exact": not caveat,
             "hits": [hit_json(retriever, hit) | _truth(satisfying, hit.image_id) for hit in hits],
             "remark": " ".join(filter(None, remarks)),
             "ms": milliseconds(start),

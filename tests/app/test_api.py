@@ -23,11 +23,12 @@ from tests.app.serving import MAIN, Serve, Server
 
 def test_search_text_answers_with_hits(server: Server) -> None:
     answer = server.ask("search_text", "a red circle", "vsepp", 2)
-    said = {"query", "read_as", "terms", "method", "k", "filters", "searched"}
+    said = {"query", "read_as", "terms", "method", "k", "filters", "searched", "exact"}
     assert answer.keys() == said | {"hits", "remark", "ms"}
     assert answer["terms"] == [{"words": "a red circle", "weight": 1.0}]
     assert (answer["read_as"], answer["filters"]) == ("a red circle", {})
     assert answer["searched"] == PICTURES
+    assert answer["exact"]
     assert (answer["query"], answer["method"], answer["k"]) == ("a red circle", "vsepp", 2)
     first, second = answer["hits"]
     assert (first["rank"], second["rank"]) == (1, 2)

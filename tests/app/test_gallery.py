@@ -160,10 +160,11 @@ def test_clusters_find_most_and_say_how_much(rule: str) -> None:
     gallery = Gallery("images", method=method, exhaustive_up_to=0, half_from=0, clustered_from=0)
     gallery.add(range(1490), Views(items[:1490]))
     exact = [{hit.id for hit in gallery.search(q, 10, method)} for q in queries]
-    assert gallery.recall is None
+    assert gallery.caveat(method) == ""
     gallery.settle(method, queries[:10])
-    assert gallery.recall is not None
-    assert 0.9 <= gallery.recall <= 1.0
+    assert 0.9 <= (gallery.recall or 0.0) <= 1.0
+    assert gallery.caveat(method) == f"Approximate: finds {gallery.recall:.0%} of the ten best."
+    assert gallery.caveat(method, {3}) == ""
     found = [{hit.id for hit in gallery.search(q, 10, method)} for q in queries]
     assert sum(len(a & b) for a, b in zip(found, exact, strict=True)) >= 0.85 * 200
     assert len(gallery.search(queries[0], 1490, method)) == 1490  # more than clusters list

@@ -1,0 +1,101 @@
+"""Moves a gallery to Qdrant.
+
+`python -m app.migrate --gallery DIR --pack PACK --to qdrant://host:port/collection`
+
+What was indexed on this machine is taken from the cache, what was not is encoded. A picture's point
+is known by its contents, so the command can be stopped and started again at any time: what is there
+already is skipped, and a file that was moved only gets its new place. At the end all points are
+counted, and the views of some compared with those they were written from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.cache import cache_folder
+from app.collection import from_folder, from_pack
+from app.index import Progress
+from app.qdrant.address import FORM, Address
+from app.settings import DEVICES, bundled_pack
+from app.terminal import ProgressBar
+from export.pack import resolve
+from export.runtime import Runtime
+
+_SHOWN = 20  # refused files that are listed
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command.
+
+    Returns:
+        0 where everything is in Qdrant, 1 where not, 130 where it was stopped; the reason is
+        printed as a sentence.
+    """
+    logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
+    given = _parser().parse_args(argv)
+    try:
+        return _migrate(given)
+    except (ValueError, OSError) as error:
+        print(f"polyview: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("polyview: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def _migrate(given: argparse.Namespace) -> int:
+    address = Address.parse(given.to)
+    from app.qdrant.migration import Migration  # needs a package that few have
+    from app.qdrant.server import Creation, Server
+
+    server = Server.connect(address)  # before the pack is loaded, which takes seconds
+    try:
+        folder = bundled_pack(given.pack) or resolve(given.pack)
+        runtime = Runtime.load(folder, given.device)
+        runtime.require_pictures()
+        collection = from_pack(folder) if given.gallery is None else from_folder(given.gallery)
+        how = Creation(given.half, given.graph, given.shards, given.replicas)
+        bar = ProgressBar()
+        report = Migration(runtime, collection, server, cache_folder(), how).run(
+            lambda done, total: bar(Progress("pictures", done, total))
+        )
+        bar(Progress("ready", total=report.written + report.there))
+    finally:
+        server.close()
+    print(f"polyview: {report}")
+    for refused in report.refused[:_SHOWN]:
+        print(f"polyview: {refused.reason}")
+    if len(report.refused) > _SHOWN:
+        print(f"polyview: and {len(report.refused) - _SHOWN} more")
+    print(f"polyview: python app/main.py --pack {given.pack} --gallery {address}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m app.migrate", description="Moves a gallery, with its views, to Qdrant."
+    )
+    parser.add_argument(
+        "--gallery", type=Path, help="a folder of pictures (default: those that come with the pack)"
+    )
+    parser.add_argument(
+        "--pack", default="scenes", help="a bundled name, a pack's folder, or a Hub id"
+    )
+    parser.add_argument("--to", required=True, metavar="ADDRESS", help=FORM)
+    parser.add_argument("--device", default="auto", choices=DEVICES)
+    new = parser.add_argument_group("a new collection", "Options for where there is none yet.")
+    new.add_argument("--half", action="store_true", help="keep float16: half the memory")
+    new.add_argument(
+        "--graph", action="store_true", help="build an HNSW graph, for ?search=approximate"
+    )
+    new.add_argument("--shards", type=int, help="into how many parts points are divided")
+    new.add_argument("--replicas", type=int, help="on how many servers each part lies")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
