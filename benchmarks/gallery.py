@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a file
 import models
@@ -61,6 +62,7 @@ RULES = {
     "joined": Rule("mvam", 4, 512, 4, {"embed_dim": 512, "views": 4}),
     "sinkhorn": Rule("avse", 2, 512, 1, {"embed_dim": 512, "views": 2}),
 }
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")
 # rule, images, milliseconds, recall@10
 TARGETS = (("max", 10**5, 60.0, 1.0), ("max", 10**6, 40.0, 0.95), ("sinkhorn", 10**5, 150.0, 1.0))
 
@@ -91,6 +93,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--qdrant-up-to", type=int, default=10**4, help="images; 0 leaves it out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="write the rows as JSON, too")
+    parser.add_argument("--plot", type=Path, help="draw milliseconds against images, as SVG")
+    parser.add_argument(
+        "--rows", type=Path, nargs="*", default=[], help="rows of earlier runs, for the plot"
+    )
     given = parser.parse_args(argv)
     print(f"{processor()}, {os.cpu_count()} cores, torch {torch.__version__}, seed {given.seed}")
     print(f"Python {platform.python_version()}, times in ms, {given.queries} queries")
@@ -113,7 +119,27 @@ def main(argv: Sequence[str]) -> int:
                 )
     if given.out:
         given.out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    if given.plot:
+        earlier = [Row(**row) for file in given.rows for row in json.loads(file.read_text())]
+        plot([*earlier, *rows], given.plot)
     return 0
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Cost of a query against the number of images, for each rule and store."""
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for color, rule in zip(COLORS, RULES, strict=True):
+        for store, style in (("polyview", "-o"), ("numpy", ":"), ("score all", ":")):
+            line = sorted((r.images, r.p50) for r in rows if (r.rule, r.store) == (rule, store))
+            if line:
+                label = rule if store == "polyview" else None
+                axes.plot(*zip(*line, strict=True), style, color=color, label=label, markersize=4)
+    axes.set(xscale="log", yscale="log", xlabel="images", ylabel="ms for a query, p50")
+    axes.plot([], [], ":", color="grey", label="brute force in float32")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path)
 
 
 def measure(name: str, size: int, queries: int, seed: int, qdrant_up_to: int) -> list[Row]:

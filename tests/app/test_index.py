@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from app import index as index_module
+from app.asking import Ask, answer
 from app.collection import from_folder, from_pack
+from app.gallery import Gallery
 from app.index import Index, Progress
+from app.retriever import Retriever
 from export.runtime import Runtime
 from models import Views
 from tests.app import hostile
@@ -205,3 +210,28 @@ def test_the_cache_holds_exactly_what_was_computed(
     assert fresh.keys() == cached.keys()
     for key, value in fresh.items():
         assert torch.equal(value, cached[key])
+
+
+def test_large_galleries_are_clustered_and_answers_say_what_is_found(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = functools.partial(Gallery, half_from=0, clustered_from=0, exhaustive_up_to=0)
+    monkeypatch.setattr(index_module, "Gallery", large)
+    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    stages: list[str] = []
+    retriever.index.start(lambda progress: stages.append(str(progress)))
+    assert retriever.index.wait(60)
+    count = len(runtime.methods)
+    assert f"finding clusters for faster answers: 0 of {count} methods" in stages
+    name = retriever.default_method
+    found = answer(retriever, Ask("words", "a red circle"), name, 5)
+    assert "Approximate: finds 100% of the ten best." in found.details
+    assert not any("exact" in note for note in found.details)
+    whole = [hit.image_id for hit in found.hits]
+    monkeypatch.undo()
+    small = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    small.index.start()
+    assert small.index.wait(60)
+    found = answer(small, Ask("words", "a red circle"), name, 5)
+    assert [hit.image_id for hit in found.hits] == whole
+    assert any(note.endswith("ms, exact") for note in found.details)

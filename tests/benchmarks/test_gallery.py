@@ -16,7 +16,9 @@ def test_stores_are_measured_over_the_same_images(
 ) -> None:
     out = tmp_path / "rows.json"
     asked = ["--sizes", "600", "--rules", "max", "sinkhorn", "--queries", "3", "--out", str(out)]
-    assert gallery.main([*asked, "--qdrant-up-to", "600"]) == 0
+    drawn = tmp_path / "curve.svg"
+    assert gallery.main([*asked, "--qdrant-up-to", "600", "--plot", str(drawn)]) == 0
+    assert "<svg" in drawn.read_text()
     rows = json.loads(out.read_text())
     stores = [(row["rule"], row["store"]) for row in rows]
     assert stores == [
