@@ -14,6 +14,7 @@ from gradio.themes.utils import colors, sizes
 from app import panels
 from app.api import add_endpoints
 from app.description import describe
+from app.guard import guard
 from app.retriever import thumbnail_folder
 from app.session import Session
 from app.settings import Settings
@@ -52,6 +53,7 @@ def build(shelf: Shelf) -> gr.Blocks:
                 tab.select(None, js=note_tab(title.lower()), api_visibility="private")
         _restore_tab(session)
         add_endpoints(shelf)
+    guard(blocks)
     return blocks
 
 
@@ -94,7 +96,7 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
         run_history=False,
         allowed_paths=[str(thumbnail_folder(cache))],
         max_file_size="50mb",
-        show_error=True,
+        show_error=False,
         ssr_mode=False,
         mcp_server=settings.mcp,
         prevent_thread_lock=True,

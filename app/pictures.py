@@ -21,7 +21,7 @@ from models.preprocess import flat_rgb, is_deep, to_rgb
 
 MAX_PIXELS = 100_000_000  # decoded; Pillow holds at most 4 bytes for each
 # Formats of photographs and of drawings; Pillow knows more, and runs other programs for some.
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF")
 _FEWER_PIXELS = {"WEBP": 40_000_000, "AVIF": 40_000_000}  # their decoders hold several copies
 _LARGE = 25_000_000  # pixels; such pictures are decoded one at a time
 _one_at_a_time = threading.Lock()
@@ -59,7 +59,7 @@ def open_picture(path: Path, name: str | None = None) -> Image.Image:
     except MemoryError as error:
         raise PictureError(f"{name} needs more memory than there is; make it smaller") from error
     except Exception as error:  # decoders raise nearly anything on damaged files
-        raise PictureError(f"{name} is damaged and cannot be decoded ({_reason(error)})") from error
+        raise PictureError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
     return rgb
 
@@ -113,7 +113,7 @@ def open_mask(path: Path) -> np.ndarray:
         with image:
             values = np.asarray(image)
     except Exception as error:  # see open_picture
-        raise PictureError(f"{path.name} is damaged ({_reason(error)})") from error
+        raise PictureError(f"{path.name} is damaged ({reason(error)})") from error
     if values.ndim != 2 or values.dtype.kind not in "bu":
         raise PictureError(f"{path.name} holds {image.mode} pixels instead of whole numbers")
     return values
@@ -129,12 +129,12 @@ def _check_size(image: Image.Image, name: str) -> None:
 
 
 def _shrunk(image: Image.Image) -> Image.Image:
-    """A picture of at least 4,096 pixels a side, or as it is; its orientation stays to be applied.
+    """A large picture at a fraction, in RGB; its orientation stays to be applied.
 
-    Converted whole, a large picture of 16 bits would take thirty times the memory of its pixels.
+    Converted whole, a picture of 16 bits would take thirty times the memory of its pixels.
     """
-    factor = max(image.size) // (4 * WORKING_SIDE)
-    if factor < 2:
+    factor = max(image.size) // (2 * WORKING_SIDE)
+    if image.width * image.height <= 2 * _BAND or factor < 2:
         return image
     image.seek(0)
     image.load()
@@ -166,10 +166,10 @@ def _open_header(path: Path, name: str) -> Image.Image:
         hint = "; convert it to JPEG first" if path.suffix.lower() in {".heic", ".heif"} else ""
         raise PictureError(f"{name} is not a picture in a format that can be read{hint}") from error
     except Exception as error:  # a hostile header can make a format's parser raise anything
-        raise PictureError(f"{name} cannot be opened ({_reason(error)})") from error
+        raise PictureError(f"{name} cannot be opened ({reason(error)})") from error
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """An exception's first line, short enough for a sentence and without paths."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return type(error).__name__ if len(text) > 90 or "/" in text or "\\" in text else text
