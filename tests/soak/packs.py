@@ -232,7 +232,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     ),
     "embedding 65,536 wide": (
         _said(*_METHOD, "arguments", value={"embed_dim": 65536, "mlp_dim": 65536}),
-        "does not fit VSEPP",
+        "but VSEPP needs",
     ),
     "embedding of negative width": (
         _said(*_METHOD, "arguments", "embed_dim", value=-5),
