@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,8 @@ def tokenizer(folder: Path, values: Any) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(values))
     with refused(PackError):
         found = load_tokenizer(folder / "tokenizer.json")
-        try:
+        with suppress(Exception):  # its own bare one: the runtime then refuses the text
             found.encode("a red circle beside a bar")
-        except Exception as error:  # its bare Exception; the runtime refuses the text
-            assert str(error)
 
 
 def weights(pack: Path, content: bytes) -> None:

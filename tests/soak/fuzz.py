@@ -43,12 +43,13 @@ SHARES = {
 Check = Callable[[Any], None]
 
 
-def fuzz(values: SearchStrategy[Any], check: Check, cases: int) -> None:
-    """Checks so many cases."""
+def fuzz(values: SearchStrategy[Any], check: Check, cases: int, *, repeated: bool = False) -> None:
+    """Checks so many cases; `repeated` draws the same ones each time."""
 
     @settings(
         max_examples=max(1, cases),
         deadline=None,
+        derandomize=repeated,
         database=None,
         print_blob=True,
         suppress_health_check=list(HealthCheck),

@@ -244,7 +244,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "tokenizer of unknown ids": (
         lambda p: change(
             p,
-            lambda t: t["model"].update(vocab={w: 10**6 for w in t["model"]["vocab"]}),
+            lambda t: t["model"].update(vocab=dict.fromkeys(t["model"]["vocab"], 10**6)),
             "tokenizer.json",
         ),
         r"text_encoder\.onnx cannot be computed",
