@@ -104,8 +104,7 @@ def read_weights(weights: Any, count: int) -> Tensor:
     """
     listed = isinstance(weights, list | tuple)
     numbers = listed and all(
-        isinstance(w, int | float) and not isinstance(w, bool) and abs(w) < math.inf
-        for w in weights
+        isinstance(w, int | float) and not isinstance(w, bool) and abs(w) <= 1e300 for w in weights
     )
     if not numbers or len(weights) != count:
         shown = str(weights)[:80]
