@@ -66,7 +66,7 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
     return METHODS[name](image_dim=image_dim, text_dim=text_dim, **arguments)
 
 
-def _check(method: str, argument: str, value: Any, like: float | str) -> None:
+def _check(method: str, argument: str, value: Any, like: Any) -> None:
     """Refuses a value that is of another type than `like`, or a size that nothing has."""
     start = f'method "{method}": {argument} must be'
     if isinstance(like, bool | str):

@@ -54,11 +54,12 @@ def write_head(pack: Path, header: Any, body: bytes = b"") -> None:
     relist(pack, HEAD)
 
 
-def relist(pack: Path, name: str) -> None:
+def relist(pack: Path, name: str) -> object:
     """Makes pack.json agree with a file that was changed."""
     content = (pack / name).read_bytes()
     file = FileInfo(hashlib.sha256(content).hexdigest(), len(content))
     change(pack, lambda p: p["files"].update({name: {"sha256": file.sha256, "bytes": file.bytes}}))
+    return pack
 
 
 def change(pack: Path, edit: Callable[[dict[str, Any]], object], name: str = "pack.json") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_events_answer_whatever_they_are_asked(serve: Serve, tiny_pack: Path) ->
     server = serve("--pack", tiny_pack)
     caller = checks.Caller(server.url)
     huge = 10**400
-    known = [
+    known: list[tuple[str, list[Any]]] = [
         ("search_text", ["a", "vsepp", huge, None]),
         ("search_text", ["a", "vsepp", 1e308, None]),
         ("lens", ["a", "vsepp", [huge], 3]),
