@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 from gradio.themes import Base
 from gradio.themes.utils import colors, sizes
+from starlette.staticfiles import StaticFiles
 
 from app import panels
 from app.api import add_endpoints
@@ -86,7 +87,7 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
         settings: where to listen.
         cache: the user's cache folder; of it, only the thumbnails can be fetched.
     """
-    blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE).launch(
+    server, _, _ = blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE).launch(
         server_name=settings.host,
         server_port=settings.port,
         theme=theme(),
@@ -94,13 +95,15 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
         favicon_path=FAVICON,
         footer_links=["api", "settings"],
         run_history=False,
-        allowed_paths=[str(thumbnail_folder(cache))],
         max_file_size="50mb",
         show_error=False,
         ssr_mode=False,
         mcp_server=settings.mcp,
         prevent_thread_lock=True,
     )
+    # by their names alone: gradio's own addresses tell where a file lies on this machine
+    files = StaticFiles(directory=thumbnail_folder(cache), check_dir=False)
+    server.mount(f"/{panels.THUMBNAILS}", files)
 
 
 def _restore_tab(session: Session) -> None:

@@ -28,7 +28,6 @@ from tests.soak import checks
 from tests.soak.junk import JUNK, LEAVES, damaged_bytes, damaged_json
 
 CASES = int(os.environ.get("SOAK_CASES", "10000"))
-_TOGETHER = 16  # questions to the app at once
 _FORMATS = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "GIF": ".gif", "TIFF": ".tif"}
 # how many of ten thousand cases go where; what is left, 1,600, are questions to the app
 SHARES = {
@@ -90,11 +89,11 @@ def targets(pack: Path, work: Path) -> dict[str, tuple[SearchStrategy[Any], Chec
     }
 
 
-def questions(caller: checks.Caller) -> SearchStrategy[list[tuple[str, list[Any]]]]:
-    """Some questions to any named event of the app, with values of any kind."""
+def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:
+    """Questions to any named event of the app, with values of any kind."""
     known = sorted(caller.events)
 
-    def ask(name: str) -> SearchStrategy[tuple[str, list[Any]]]:
+    def ask(name: str) -> SearchStrategy[checks.Question]:
         count = caller.events[name]
         values = st.lists(st.one_of(LEAVES, JUNK), min_size=count, max_size=count)
         odd = st.lists(JUNK, max_size=count + 2)
@@ -102,8 +101,7 @@ def questions(caller: checks.Caller) -> SearchStrategy[list[tuple[str, list[Any]
 
     # half of them to the endpoints that other programs use
     public = st.sampled_from([*checks.ENDPOINTS, "info", "benchmark"])
-    one = st.one_of(public, st.sampled_from(known)).flatmap(ask)
-    return st.lists(one, min_size=_TOGETHER, max_size=_TOGETHER)
+    return st.one_of(public, st.sampled_from(known)).flatmap(ask)
 
 
 def whole_picture(kind: str) -> bytes:
@@ -139,7 +137,7 @@ def test_every_event_of_the_app_answers(serve: Serve, tiny_pack: Path) -> None:
     server = serve("--pack", tiny_pack)
     caller = checks.Caller(server.url)
     left = CASES - sum(CASES * share // 10_000 for share in SHARES.values())
-    fuzz(questions(caller), caller.ask_all, left // _TOGETHER)
+    caller.ask_all(lambda ask: fuzz(questions(caller), ask, left))
     large = {"files": ("large.png", bytes(60_000_000))}
     refusal = httpx.post(f"{server.url}/gradio_api/upload", files=large, timeout=60)
     assert refusal.status_code == 413

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_events_answer_whatever_they_are_asked(serve: Serve, tiny_pack: Path) ->
     server = serve("--pack", tiny_pack)
     caller = checks.Caller(server.url)
     huge = 10**400
-    known: list[tuple[str, list[Any]]] = [
+    known: list[checks.Question] = [
         ("search_text", ["a", "vsepp", huge, None]),
         ("search_text", ["a", "vsepp", 1e308, None]),
         ("lens", ["a", "vsepp", [huge], 3]),
@@ -32,6 +32,10 @@ def test_events_answer_whatever_they_are_asked(serve: Serve, tiny_pack: Path) ->
         ("compare", ["a", ["vsepp", "vse_infty"], huge]),
         ("show_words", [None] * 11),
     ]
-    caller.ask_all(known)
-    fuzz(questions(caller), caller.ask_all, 2, repeated=True)
+    def ask_some(ask: Callable[[checks.Question], None]) -> None:
+        for question in known:
+            ask(question)
+        fuzz(questions(caller), ask, 30, repeated=True)
+
+    caller.ask_all(ask_some)
     assert server.ask("search_text", "a red circle", "vsepp", 3)["hits"]
