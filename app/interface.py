@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,10 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
         prevent_thread_lock=True,
     )
     # by their names alone: gradio's own addresses tell where a file lies on this machine
-    files = StaticFiles(directory=thumbnail_folder(cache), check_dir=False)
-    server.mount(f"/{panels.THUMBNAILS}", files)
+    folder = thumbnail_folder(cache)
+    with suppress(OSError):  # there are no thumbnails then
+        folder.mkdir(parents=True, exist_ok=True)
+    server.mount(f"/{panels.THUMBNAILS}", StaticFiles(directory=folder, check_dir=False))
 
 
 def _restore_tab(session: Session) -> None:

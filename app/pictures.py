@@ -7,11 +7,14 @@ decoded, and every failure becomes one sentence.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import shutil
 import tempfile
 import threading
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +24,9 @@ from models.preprocess import flat_rgb, is_deep, to_rgb
 
 MAX_PIXELS = 100_000_000  # decoded; Pillow holds at most 4 bytes for each
 # Formats of photographs and of drawings; Pillow knows more, and runs other programs for some.
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF")
-_FEWER_PIXELS = {"WEBP": 40_000_000, "AVIF": 40_000_000}  # their decoders hold several copies
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
+# their decoders hold several copies
+_FEWER_PIXELS = dict.fromkeys(("WEBP", "AVIF", "HEIF"), 40_000_000)
 _LARGE = 25_000_000  # pixels; such pictures are decoded one at a time
 _one_at_a_time = threading.Lock()
 _BAND = 4_000_000  # pixels converted at once
@@ -156,17 +160,26 @@ def _open_header(path: Path, name: str) -> Image.Image:
     if path.stat().st_size == 0:
         raise PictureError(f"{name} is empty (0 bytes)")
     try:
-        return Image.open(path, formats=FORMATS)
+        return Image.open(path, formats=_formats())
     except Image.DecompressionBombError as error:
         raise PictureError(
             f"{name} has far more than the {MAX_PIXELS // 10**6} million pixels allowed; "
             "make it smaller"
         ) from error
     except UnidentifiedImageError as error:
-        hint = "; convert it to JPEG first" if path.suffix.lower() in {".heic", ".heif"} else ""
+        hint = "; convert it to JPEG first, or install pillow-heif" if path.suffix.lower() in {".heic", ".heif"} else ""
         raise PictureError(f"{name} is not a picture in a format that can be read{hint}") from error
     except Exception as error:  # a hostile header can make a format's parser raise anything
         raise PictureError(f"{name} cannot be opened ({reason(error)})") from error
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those of `_FORMATS` that this Pillow reads, HEIC with the package pillow-heif."""
+    if importlib.util.find_spec("pillow_heif"):
+        importlib.import_module("pillow_heif").register_heif_opener()
+    Image.init()
+    return tuple(kind for kind in _FORMATS if kind in Image.OPEN)
 
 
 def reason(error: Exception) -> str:

@@ -160,10 +160,21 @@ def _sparse(name: str, size: int) -> Attack:
     return attack
 
 
-def _growing_tokenizer(pack: Path) -> None:
-    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}
-    grown = {"type": "Sequence", "normalizers": [step] * 5}
-    change(pack, lambda t: t.update(normalizer=grown), "tokenizer.json")
+def _tokenizer(section: str, value: Any) -> Attack:
+    return _said(section, value=value, name="tokenizer.json")
+
+
+def _normalizers(step: Any, count: int) -> Attack:
+    return _tokenizer("normalizer", {"type": "Sequence", "normalizers": [step] * count})
+
+
+def _replace(kind: str, pattern: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    how = {"behavior": "Isolated", "invert": False}
+    return {"type": "Split", "pattern": {"Regex": pattern}, **how}
 
 
 def _marking_tokenizer(pack: Path) -> None:
@@ -240,7 +251,40 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
         "whole number from 0 to 65536, not -5",
     ),
     "embedding of words": (_said(*_METHOD, "arguments", "embed_dim", value=["x"]), "embed_dim m"),
-    "tokenizer that grows texts": (_growing_tokenizer, "can make a text .* times as long"),
+    "tokenizer that grows texts": (
+        _normalizers(_replace("String", "a", "a" * 100), 5),
+        "can make a text .* times as long",
+    ),
+    "tokenizer that tries for ever": (
+        _tokenizer("pre_tokenizer", _split(r"(\w|\w\w|\s)+$#")),
+        r"its Split has the pattern .* only those of CLIP",
+    ),
+    "tokenizer that replaces for ever": (
+        _normalizers(_replace("Regex", "((a{1,99}){1,99}){1,99}$", ""), 1),
+        "its Replace has the pattern",
+    ),
+    "tokenizer of 100,000 steps": (_normalizers({"type": "NFKC"}, 10**5), "more than 16 parts"),
+    "tokenizer with a map of its own": (
+        _normalizers({"type": "Precompiled", "precompiled_charsmap": "AAAA"}, 1),
+        "its normalizer is 'Precompiled', not of NFC, ",
+    ),
+    "tokenizer that decodes for ever": (
+        _tokenizer("decoder", _replace("Regex", "(a+)+$", "")),
+        "its decoder is 'Replace'",
+    ),
+    "tokenizer of words without end": (
+        _tokenizer("model", {"type": "WordPiece", "max_input_chars_per_word": 10**9}),
+        "max_input_chars_per_word must be at most 1000",
+    ),
+    "tokenizer of long prefixes": (
+        _tokenizer("model", {"type": "WordPiece", "continuing_subword_prefix": "#" * 10**6}),
+        "continuing_subword_prefix has more than 64 characters",
+    ),
+    "tokenizer that draws lots": (
+        _tokenizer("model", {"type": "BPE", "dropout": 0.5}),
+        "would read a text at random",
+    ),
+    "tokenizer of no model": (_tokenizer("model", {"vocab": {"a": 0}}), "its model is .* not of"),
     "tokenizer that adds tokens": (_marking_tokenizer, "100,000,000 tokens longer"),
     "tokenizer of unknown ids": (
         lambda p: change(
