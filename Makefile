@@ -21,12 +21,12 @@ app: $(VENV)/app.stamp
 test: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest
 
-# the long forms: a hundred killed processes, and random damage to whatever comes from outside, of
-# which another SOAK_SEED draws other cases
+# the long forms, each bounded in number and time: a hundred killed processes, and ten thousand random
+# damages to whatever comes from outside, of which another SOAK_SEED draws other cases
 soak: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest -m soak
-	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py tests/soak/test_packs.py \
-		--hypothesis-seed=$(SOAK_SEED)
+	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py tests/soak \
+		--hypothesis-seed=$(SOAK_SEED) -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff format --check .

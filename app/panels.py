@@ -54,7 +54,7 @@ def text(value: object) -> str:
 
 
 def thumbnail_address(thumbnail: Path) -> str:
-    """Where a browser fetches a thumbnail: relative to the page, so that it holds behind a proxy."""
+    """Where a browser fetches a thumbnail; relative to the page, it also holds behind a proxy."""
     return f"{THUMBNAILS}/{quote(thumbnail.name)}"
 
 

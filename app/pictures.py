@@ -167,7 +167,8 @@ def _open_header(path: Path, name: str) -> Image.Image:
             "make it smaller"
         ) from error
     except UnidentifiedImageError as error:
-        hint = "; convert it to JPEG first, or install pillow-heif" if path.suffix.lower() in {".heic", ".heif"} else ""
+        heic = path.suffix.lower() in {".heic", ".heif"}
+        hint = "; convert it to JPEG first, or install pillow-heif" if heic else ""
         raise PictureError(f"{name} is not a picture in a format that can be read{hint}") from error
     except Exception as error:  # a hostile header can make a format's parser raise anything
         raise PictureError(f"{name} cannot be opened ({reason(error)})") from error
