@@ -25,7 +25,7 @@ test: $(VENV)/dev.stamp system
 # damages to whatever comes from outside, of which another SOAK_SEED draws other cases
 soak: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest -m soak
-	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py tests/soak \
+	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py tests/soak/test_packs.py \
 		--hypothesis-seed=$(SOAK_SEED) -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
 lint: $(VENV)/dev.stamp

@@ -127,11 +127,10 @@ class Caller:
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=SLOW)
         found = self._http.get("/config").json()["dependencies"]
-        # what loads packs is left out: it may be asked for any folder of this machine, and is slow
         self.events = {
             event["api_name"]: ENDPOINTS.get(event["api_name"], len(event["inputs"]))
             for event in found
-            if event["backend_fn"] and not event["api_name"].endswith("_pack")
+            if event["backend_fn"]
         }
 
     def ask(self, endpoint: str, values: list[Any]) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 _TEXTS = (
     "", " ", "../../etc/passwd", "/etc/passwd", "C:\\x", "a\0b", "\ud800",
-    "<script>alert(1)</script>", "{{7*7}}", "nan", "1e999", "vsepp", "2: dog + - +", "100000: a",
-    "x" * 70_000, "é" * 300, "-1",
+    "<script>alert(1)</script>", "{{7*7}}", "nan", "1e999", "vsepp", "pack", "owner/name", "/",
+    "2: dog + - +", "100000: a", "x" * 70_000, "é" * 300, "-1",
 )  # fmt: skip
 _NUMBERS = (0, -1, 1, 2**31, 2**53, 2**63, 10**30, 10**400, 1e308, -1e308, 5e-324, 0.5, -0.0)
 LEAVES = st.one_of(
