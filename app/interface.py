@@ -88,7 +88,7 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
         settings: where to listen.
         cache: the user's cache folder; of it, only the thumbnails can be fetched.
     """
-    server, _, _ = blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE).launch(
+    blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE).launch(
         server_name=settings.host,
         server_port=settings.port,
         theme=theme(),
@@ -106,7 +106,7 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
     folder = thumbnail_folder(cache)
     with suppress(OSError):  # there are no thumbnails then
         folder.mkdir(parents=True, exist_ok=True)
-    server.mount(f"/{panels.THUMBNAILS}", StaticFiles(directory=folder, check_dir=False))
+    blocks.app.mount(f"/{panels.THUMBNAILS}", StaticFiles(directory=folder, check_dir=False))
 
 
 def _restore_tab(session: Session) -> None:
