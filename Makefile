@@ -11,6 +11,9 @@ SPACE_PYTHON ?= python3.12
 PIP = $(VENV)/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
+SOAK_CASES ?= 10000
+SOAK_SEED ?= 1
+
 .PHONY: app test soak lint types check system space space-check
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
@@ -18,8 +21,12 @@ app: $(VENV)/app.stamp
 test: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest
 
+# the long forms, each bounded in number and time: a hundred killed processes, and ten thousand random
+# damages to whatever comes from outside, of which another SOAK_SEED draws other cases
 soak: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest -m soak
+	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py tests/soak/test_packs.py \
+		--hypothesis-seed=$(SOAK_SEED) -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff format --check .

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from app.catalogue import Catalogue, Contents, Key, Stamp
 from app.collection import Collection, Picture
-from app.pictures import PictureError, open_picture
+from app.pictures import PictureError, open_picture, reason
 from export.runtime import Runtime
 from models import Views
 
@@ -374,4 +374,4 @@ def _missing(looked: _Looked, spaces: Iterable[str]) -> list[bytes]:
 def _unreadable(picture: Picture, error: OSError) -> Refusal:
     if isinstance(error, FileNotFoundError):
         return Refusal(picture.file, f"{picture.file} is not there any more")
-    return Refusal(picture.file, f"{picture.file} cannot be read ({error.strerror})")
+    return Refusal(picture.file, f"{picture.file} cannot be read ({reason(error)})")

@@ -14,6 +14,7 @@ from app import prepared
 from app.collection import Collection, Picture
 from app.encoder import Encoded, Encoder, Refusal
 from app.gallery import Gallery
+from app.pictures import reason
 from app.searchable import Searchable
 from export.runtime import Runtime
 from models import Views
@@ -210,7 +211,7 @@ class Index:
             tell(Progress("ready", len(self), len(self)))
         except Exception as error:  # whatever it was, the app goes on and says so
             _log.exception("the gallery could not be filled")
-            tell(Progress("failed", problem=f"the gallery could not be read: {error}"))
+            tell(Progress("failed", problem=f"the gallery could not be read: {reason(error)}"))
         finally:
             self.encoder.close()
             self.first_done.set()

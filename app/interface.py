@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from gradio.themes import Base
 from gradio.themes.utils import colors, sizes
+from starlette.staticfiles import StaticFiles
 
 from app import panels
 from app.api import add_endpoints
 from app.description import describe
+from app.guard import guard
 from app.retriever import thumbnail_folder
 from app.session import Session
 from app.settings import Settings
@@ -52,6 +55,7 @@ def build(shelf: Shelf) -> gr.Blocks:
                 tab.select(None, js=note_tab(title.lower()), api_visibility="private")
         _restore_tab(session)
         add_endpoints(shelf)
+    guard(blocks)
     return blocks
 
 
@@ -92,13 +96,17 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
         favicon_path=FAVICON,
         footer_links=["api", "settings"],
         run_history=False,
-        allowed_paths=[str(thumbnail_folder(cache))],
         max_file_size="50mb",
-        show_error=True,
+        show_error=False,
         ssr_mode=False,
         mcp_server=settings.mcp,
         prevent_thread_lock=True,
     )
+    # by their names alone: gradio's own addresses tell where a file lies on this machine
+    folder = thumbnail_folder(cache)
+    with suppress(OSError):  # there are no thumbnails then
+        folder.mkdir(parents=True, exist_ok=True)
+    blocks.app.mount(f"/{panels.THUMBNAILS}", StaticFiles(directory=folder, check_dir=False))
 
 
 def _restore_tab(session: Session) -> None:

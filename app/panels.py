@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from app.heatmaps import colour
 from app.retriever import CaptionHit
 
+THUMBNAILS = "thumbnails"  # where the app serves them
 # Besides HTML's own characters, those that the template languages of gr.HTML give a meaning.
 TEMPLATE_SIGNS = str.maketrans(
     {"{": "&#123;", "}": "&#125;", "$": "&#36;", "`": "&#96;", "\\": "&#92;"}
@@ -48,6 +51,11 @@ def text(value: object) -> str:
     '&lt;b&gt;&#123;&#123;x&#125;&#125;&lt;/b&gt;'
     """
     return html.escape(str(value)).translate(TEMPLATE_SIGNS)
+
+
+def thumbnail_address(thumbnail: Path) -> str:
+    """Where a browser fetches a thumbnail; relative to the page, it also holds behind a proxy."""
+    return f"{THUMBNAILS}/{quote(thumbnail.name)}"
 
 
 def header(info: dict[str, Any]) -> str:

@@ -7,16 +7,29 @@ decoded, and every failure becomes one sentence.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import shutil
 import tempfile
+import threading
+from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+import numpy as np
+from PIL import ExifTags, Image, UnidentifiedImageError
 
-from models.preprocess import to_rgb
+from models.preprocess import flat_rgb, is_deep, to_rgb
 
-MAX_PIXELS = 100_000_000  # decoded; a 16-bit RGBA picture of this size takes 800 MB
+MAX_PIXELS = 100_000_000  # decoded; Pillow holds at most 4 bytes for each
+# Formats of photographs and of drawings; Pillow knows more, and runs other programs for some.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
+# their decoders hold several copies
+_FEWER_PIXELS = dict.fromkeys(("WEBP", "AVIF", "HEIF"), 40_000_000)
+_LARGE = 25_000_000  # pixels; such pictures are decoded one at a time
+_one_at_a_time = threading.Lock()
+_BAND = 4_000_000  # pixels converted at once
 WORKING_SIDE = 1024  # no encoder of ours sees more, so larger JPEGs are decoded at a fraction
 THUMBNAIL_SIDE = 320
 _WEB_FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}
@@ -42,19 +55,15 @@ def open_picture(path: Path, name: str | None = None) -> Image.Image:
     name = name or path.name
     image = _open_header(path, name)
     image.draft(None, (WORKING_SIDE, WORKING_SIDE))  # only JPEG knows how; others ignore it
-    width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise PictureError(
-            f"{name} has {width} x {height} pixels, more than the {MAX_PIXELS // 10**6} million "
-            "allowed; make it smaller"
-        )
+    _check_size(image, name)
+    large = image.width * image.height > _LARGE
     try:
-        with image:
-            rgb = to_rgb(image)
+        with image, _one_at_a_time if large else nullcontext():
+            rgb = to_rgb(_shrunk(image))
     except MemoryError as error:
         raise PictureError(f"{name} needs more memory than there is; make it smaller") from error
     except Exception as error:  # decoders raise nearly anything on damaged files
-        raise PictureError(f"{name} is damaged and cannot be decoded ({_reason(error)})") from error
+        raise PictureError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
     return rgb
 
@@ -96,6 +105,54 @@ def make_thumbnail(path: Path, folder: Path, name: str) -> Path:
         Path(partial).unlink(missing_ok=True)
 
 
+def open_mask(path: Path) -> np.ndarray:
+    """Opens a picture of numbers, one for each pixel: (H, W) of whole numbers.
+
+    Raises:
+        PictureError: it cannot be opened, or holds colours.
+    """
+    image = _open_header(path, path.name)
+    _check_size(image, path.name)
+    try:
+        with image:
+            values = np.asarray(image)
+    except Exception as error:  # see open_picture
+        raise PictureError(f"{path.name} is damaged ({reason(error)})") from error
+    if values.ndim != 2 or values.dtype.kind not in "bu":
+        raise PictureError(f"{path.name} holds {image.mode} pixels instead of whole numbers")
+    return values
+
+
+def _check_size(image: Image.Image, name: str) -> None:
+    most = _FEWER_PIXELS.get(image.format or "", MAX_PIXELS)
+    if image.width * image.height > most:
+        raise PictureError(
+            f"{name} has {image.width} x {image.height} pixels, more than the {most // 10**6} "
+            f"million allowed{f' of {image.format}' if most < MAX_PIXELS else ''}; make it smaller"
+        )
+
+
+def _shrunk(image: Image.Image) -> Image.Image:
+    """A large picture at a fraction, in RGB; its orientation stays to be applied.
+
+    Converted whole, a picture of 16 bits would take thirty times the memory of its pixels.
+    """
+    factor = max(image.size) // (2 * WORKING_SIDE)
+    if image.width * image.height <= 2 * _BAND or factor < 2:
+        return image
+    image.seek(0)
+    image.load()
+    width, height = image.size
+    most = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
+    small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    rows = max(1, _BAND // (width * factor)) * factor
+    for top in range(0, height, rows):
+        band = image.crop((0, top, width, min(top + rows, height)))
+        small.paste(flat_rgb(band, most).reduce(factor), (0, top // factor))
+    small.getexif()[ExifTags.Base.Orientation] = image.getexif().get(ExifTags.Base.Orientation, 1)
+    return small
+
+
 def _open_header(path: Path, name: str) -> Image.Image:
     """Reads a picture's header; no pixel is decoded."""
     if not path.is_file():
@@ -103,20 +160,30 @@ def _open_header(path: Path, name: str) -> Image.Image:
     if path.stat().st_size == 0:
         raise PictureError(f"{name} is empty (0 bytes)")
     try:
-        return Image.open(path)
+        return Image.open(path, formats=_formats())
     except Image.DecompressionBombError as error:
         raise PictureError(
             f"{name} has far more than the {MAX_PIXELS // 10**6} million pixels allowed; "
             "make it smaller"
         ) from error
     except UnidentifiedImageError as error:
-        hint = "; convert it to JPEG first" if path.suffix.lower() in {".heic", ".heif"} else ""
+        heic = path.suffix.lower() in {".heic", ".heif"}
+        hint = "; convert it to JPEG first, or install pillow-heif" if heic else ""
         raise PictureError(f"{name} is not a picture in a format that can be read{hint}") from error
     except Exception as error:  # a hostile header can make a format's parser raise anything
-        raise PictureError(f"{name} cannot be opened ({_reason(error)})") from error
+        raise PictureError(f"{name} cannot be opened ({reason(error)})") from error
 
 
-def _reason(error: Exception) -> str:
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those of `_FORMATS` that this Pillow reads, HEIC with the package pillow-heif."""
+    if importlib.util.find_spec("pillow_heif"):
+        importlib.import_module("pillow_heif").register_heif_opener()
+    Image.init()
+    return tuple(kind for kind in _FORMATS if kind in Image.OPEN)
+
+
+def reason(error: Exception) -> str:
     """An exception's first line, short enough for a sentence and without paths."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return type(error).__name__ if len(text) > 90 or "/" in text or "\\" in text else text

@@ -10,7 +10,6 @@ rule a method scores by: for an image x, score(x) = sum of weight * score(x, ter
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -88,8 +87,8 @@ def checked_weight(weight: Any) -> float:
         ValueError: it is no number from -100 to 100.
     """
     number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not number or not math.isfinite(weight) or abs(weight) > MAX_WEIGHT:
-        shown = f"{weight:g}" if number else repr(weight)[:80]
+    if not number or not abs(weight) <= MAX_WEIGHT:  # NaN is no number at all
+        shown = f"{weight:g}" if isinstance(weight, float) else repr(weight)[:80]
         raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {shown}")
     return float(weight)
 

@@ -19,6 +19,7 @@ from app.index import Index
 from app.pictures import make_thumbnail, open_picture
 from app.query import Question, Term, checked, combined
 from app.searchable import Searchable
+from export.fields import MAX_WHOLE
 from export.runtime import Runtime
 from models import Views
 
@@ -391,6 +392,6 @@ def thumbnail_folder(cache: Path) -> Path:
 
 def _checked_k(k: Any) -> int:
     whole = isinstance(k, int) or (isinstance(k, float) and k.is_integer())
-    if isinstance(k, bool) or not whole or k < 1:
-        raise ValueError(f"k must be a whole number of at least 1, not {k!r}")
+    if isinstance(k, bool) or not whole or not 1 <= k <= MAX_WHOLE:
+        raise ValueError(f"k must be a whole number of at least 1, not {k!r:.80}")
     return min(int(k), MAX_HITS)

@@ -156,7 +156,14 @@ class Shelf:
     def open(self, folder: Path) -> str:
         """Opens the pack in a folder; see `load`."""
         with self._loading:
-            retriever = self._open(folder, self.first.collection)
+            try:
+                retriever = self._open(folder, self.first.collection)
+            except (ValueError, OSError) as error:
+                if self._settings.private:
+                    raise
+                # where packs lie on this machine is nobody else's business
+                said = str(error).replace(f"{folder}/", "").replace(str(folder), "the pack")
+                raise ValueError(said) from error
             key = retriever.runtime.info.checksum
             if key == self.first.runtime.info.checksum:
                 return ""

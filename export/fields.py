@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+MAX_JSON = 32 * 2**20  # bytes; parsed, that takes at most 0.7 GB
+MAX_TEXT = 100_000  # characters
+MAX_WHOLE = 2**53 - 1  # the largest whole number that every reader of JSON reads alike
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class PackError(ValueError):
     """A pack (or a part of one) is not what it must be; the message is a sentence for people."""
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, most: int = MAX_JSON) -> Any:
     """Reads a JSON file.
+
+    Args:
+        path: the file.
+        most: bytes it may have.
 
     Raises:
         FileNotFoundError: there is no such file.
-        PackError: it is not JSON in UTF-8, or holds NaN or Infinity.
+        PackError: it is too large, not JSON in UTF-8, or holds NaN, Infinity or half a character.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    size = path.stat().st_size
+    if size > most:
+        raise PackError(
+            f"{path} has {size:,} bytes, more than the {most:,} that are read; make it smaller"
+        )
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it holds {constant}, which is no JSON number")
 
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+        content = path.read_text(encoding="utf-8")
+        values = json.loads(content, parse_constant=refuse)
+        if _HALF.search(content):  # an escape such as \ud83d without its other half passes json
+            json.dumps(values, ensure_ascii=False).encode()
+        return values
     except (ValueError, RecursionError) as error:
         raise PackError(f"{path} is not readable JSON: {error}") from error
 
@@ -112,10 +131,12 @@ class Fields:
         return value if isinstance(value, list) else self._refuse(key, "a list")
 
     def text(self, key: str) -> str:
-        """The text under `key`; blank text is refused."""
+        """The text under `key`; blank text, and text of over 100,000 characters, is refused."""
         value = self._get(key)
         if not isinstance(value, str) or not value.strip():
             self._refuse(key, "a text that is not empty")
+        if len(value) > MAX_TEXT:
+            self._refuse(key, f"a text of at most {MAX_TEXT:,} characters")
         return value
 
     def text_or_none(self, key: str) -> str | None:
@@ -131,11 +152,13 @@ class Fields:
         value = self._get(key)
         return value if isinstance(value, bool) else self._refuse(key, "true or false")
 
-    def integer(self, key: str, least: int = 0) -> int:
-        """The whole number under `key`, at least `least`."""
+    def integer(self, key: str, least: int = 0, most: int = MAX_WHOLE) -> int:
+        """The whole number under `key`, from `least` to `most`."""
         value = self._get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             self._refuse(key, f"a whole number of at least {least}")
+        if value > most:
+            self._refuse(key, f"a whole number of at most {most}")
         return value
 
     def number(self, key: str) -> float:
@@ -152,13 +175,15 @@ class Fields:
     def indices(self, key: str, limit: int) -> tuple[int, ...]:
         """The list of whole numbers in 0..limit - 1 under `key`, put in ascending order."""
         values = self.sequence(key)
+        if len(values) > limit:
+            self._refuse(key, f"a list of at most {limit} whole numbers")
         if any(isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < limit for v in values):
             self._refuse(key, f"a list of whole numbers from 0 to {limit - 1}")
         return tuple(sorted(set(values)))
 
     def _number(self, value: Any, key: str) -> float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value):
+        if not number or not abs(value) <= sys.float_info.max:  # NaN is no number at all
             self._refuse(key, "numbers only" if isinstance(self._values[key], list) else "a number")
         return float(value)
 
@@ -173,5 +198,7 @@ class Fields:
 
 def _show(value: Any) -> str:
     """A value for a message, shortened."""
-    shown = repr(value)
+    if isinstance(value, int) and value.bit_length() > 200:  # too long to be written out
+        return f"a whole number of {value.bit_length()} bits"
+    shown = repr(value[:60] if isinstance(value, str | list) else value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -133,9 +133,10 @@ def combined_sha256(gallery: GalleryInfo) -> tuple[str, int]:
     """One checksum over all images and masks, and their size together in bytes."""
     digest, total = hashlib.sha256(), 0
     for file in gallery.files:
-        content = (gallery.folder / file).read_bytes()
-        digest.update(f"{file} {hashlib.sha256(content).hexdigest()}\n".encode())
-        total += len(content)
+        with (gallery.folder / file).open("rb") as content:  # in pieces, however large it is
+            checksum = hashlib.file_digest(content, "sha256").hexdigest()
+            total += content.tell()
+        digest.update(f"{file} {checksum}\n".encode())
     return digest.hexdigest(), total
 
 

@@ -19,7 +19,7 @@ from huggingface_hub.errors import HTTPError, RemoteEntryNotFoundError
 
 from export.fields import PackError, read_json
 from export.gallery import FOLDER
-from export.manifest_parser import parse_info
+from export.manifest_parser import MAX_MANIFEST, parse_info
 from export.pack import CARD, MANIFEST, list_files, load_info
 from models.hub import HubError, endpoint, explain, reachable_files, root_cause
 
@@ -116,7 +116,7 @@ def patterns_of(manifest: Path) -> list[str]:
     Raises:
         PackError: it is no pack.json.
     """
-    info = parse_info(read_json(manifest), manifest.parent)
+    info = parse_info(read_json(manifest, MAX_MANIFEST), manifest.parent)
     gallery = [] if info.gallery is None else [f"{FOLDER}/*"]
     return [MANIFEST, CARD, *info.files, *gallery]
 

@@ -21,6 +21,10 @@ from export.manifest import (
 )
 from models.preprocess import Preprocess
 
+MAX_MANIFEST = 4 * 2**20  # bytes of pack.json
+MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
+MAX_DIM = 65_536  # width of features
+MAX_TOKENS = 1024  # of one text
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -90,13 +94,13 @@ def parse_metrics(said: Fields) -> Metrics:
 def _preprocess(said: Fields) -> Preprocess:
     said.only(*Preprocess.__dataclass_fields__)
     values: dict[str, Any] = {
-        "size": said.integer("size", least=1),
+        "size": said.integer("size", least=1, most=MAX_DIM),
         "mean": said.numbers("mean", 3),
         "std": said.numbers("std", 3),
         "fit": said.text("fit"),
     }
     if said.has("resize"):
-        values["resize"] = said.integer("resize")
+        values["resize"] = said.integer("resize", most=MAX_DIM)
     if said.has("filter"):
         values["filter"] = said.text("filter")
     try:
@@ -112,7 +116,7 @@ def _image_encoder(said: Fields) -> ImageEncoderInfo:
         raise PackError(f"{said.where}: grid must be [rows, columns], each 1 to 1024, not {grid}")
     return ImageEncoderInfo(
         None if "file" in said.names() and not said.has("file") else said.path("file"),
-        said.integer("dim", least=1),
+        said.integer("dim", least=1, most=MAX_DIM),
         (grid[0], grid[1]),
         said.boolean("summary_token") if said.has("summary_token") else False,
     )
@@ -120,15 +124,15 @@ def _image_encoder(said: Fields) -> ImageEncoderInfo:
 
 def _tokenizer(said: Fields) -> TokenizerInfo:
     said.only(*TokenizerInfo.__dataclass_fields__)
-    return TokenizerInfo(said.path("file"), said.integer("max_length", least=1))
+    return TokenizerInfo(said.path("file"), said.integer("max_length", least=1, most=MAX_TOKENS))
 
 
 def _method(said: Fields) -> MethodInfo:
     said.only(*MethodInfo.__dataclass_fields__)
     return MethodInfo(
         arguments=said.mapping("arguments"),
-        image_dim=said.integer("image_dim", least=1),
-        text_dim=said.integer("text_dim", least=1),
+        image_dim=said.integer("image_dim", least=1, most=MAX_DIM),
+        text_dim=said.integer("text_dim", least=1, most=MAX_DIM),
         text_encoder=said.path("text_encoder"),
         head=said.path("head"),
         config=said.mapping("config"),
@@ -152,7 +156,7 @@ def _parity(said: Fields) -> dict[str, float | bool]:
 
 def _file(said: Fields) -> FileInfo:
     said.only(*FileInfo.__dataclass_fields__)
-    return FileInfo(_sha256(said, "sha256"), said.integer("bytes"))
+    return FileInfo(_sha256(said, "sha256"), said.integer("bytes", most=MAX_FILE))
 
 
 def _gallery(said: Fields) -> GallerySummary:

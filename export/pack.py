@@ -44,7 +44,7 @@ from export.manifest import (
     Metrics,
     PackInfo,
 )
-from export.manifest_parser import parse_info, parse_metrics
+from export.manifest_parser import MAX_MANIFEST, parse_info, parse_metrics
 from export.weights import check_weights
 
 __all__ = [
@@ -91,7 +91,7 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
     if not (folder / MANIFEST).is_file():
         raise FileNotFoundError(f"{folder} is not a pack: it has no {MANIFEST}")
     _refuse_leaving(folder, MANIFEST)
-    info = parse_info(read_json(folder / MANIFEST), folder)
+    info = parse_info(read_json(folder / MANIFEST, MAX_MANIFEST), folder)
     for name, expected in info.files.items():
         _check_file(folder, name, expected, verify)
     if info.gallery is not None:
@@ -101,8 +101,8 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
 
 def describe_file(path: Path) -> FileInfo:
     """Size and SHA-256 of a file."""
-    content = path.read_bytes()
-    return FileInfo(hashlib.sha256(content).hexdigest(), len(content))
+    with path.open("rb") as file:  # in pieces, however large it is
+        return FileInfo(hashlib.file_digest(file, "sha256").hexdigest(), file.tell())
 
 
 def summarize_gallery(folder: Path) -> GallerySummary:
@@ -176,9 +176,14 @@ def resolve(pack: str) -> Path:
 
 
 def list_files(info: PackInfo) -> list[str]:
-    """All files of a pack, relative to its folder; what else lies there does not belong to it."""
+    """All files of a pack, relative to its folder; what else lies there does not belong to it.
+
+    Raises:
+        PackError: the model card is a link to outside the pack.
+    """
     names = [MANIFEST, *info.files]
     if (info.folder / CARD).is_file():
+        _refuse_leaving(info.folder, CARD)
         names.append(CARD)
     if info.gallery is not None:
         names += [f"{FOLDER}/{file}" for file in read_gallery(info.folder / FOLDER).files]

@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import onnxruntime as ort
 import torch
 from PIL import Image
-from tokenizers import Tokenizer
 from torch import Tensor
 
 import models
 from export.manifest import ImageEncoderInfo
 from export.pack import PackError, PackInfo, load_info
-from export.sessions import Device, Sessions
+from export.sessions import Device, Encoder, Sessions
+from export.tokens import load_tokenizer
 from models import Method, Views
-from models.checkpoint import load_strict, load_tensors
+from models.checkpoint import check_fit, load_strict, load_tensors
 from models.views import grid_boxes, lengths_to_mask
 
 IMAGE_BATCH = 32
@@ -83,7 +82,7 @@ class Runtime:
         text_encoder = next(iter(info.methods.values())).text_encoder
         first = self._image_session or sessions.get(text_encoder, ["ids", "lengths"])
         self.providers: list[str] = first.get_providers()
-        self._tokenizer = _load_tokenizer(info.folder / info.tokenizer.file)
+        self._tokenizer = load_tokenizer(info.folder / info.tokenizer.file)
 
     @classmethod
     def load(cls, pack: Path, device: Device = "auto", threads: int | None = None) -> Runtime:
@@ -171,10 +170,8 @@ class Runtime:
             self.preprocess.planes(np.asarray(square, np.uint8)[None], pixels[place, None])
         return self.pixel_features(pixels, method, alone)
 
-    def require_pictures(
-        self, method: str | None = None, alone: bool = False
-    ) -> ort.InferenceSession:
-        """The session of the image encoder of a method, or of the pack; see `Sessions.get`.
+    def require_pictures(self, method: str | None = None, alone: bool = False) -> Encoder:
+        """The image encoder of a method, or of the pack; see `Sessions.get`.
 
         Raises:
             ValueError: the pack has none, because its methods read features that were computed
@@ -212,9 +209,8 @@ class Runtime:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
-        session = self.require_pictures(method, alone)
-        run, starts = session.run, range(0, len(pixels), IMAGE_BATCH)
-        parts = [run(None, {"pixels": pixels[i : i + IMAGE_BATCH]})[0] for i in starts]
+        run, starts = self.require_pictures(method, alone).run, range(0, len(pixels), IMAGE_BATCH)
+        parts = [run({"pixels": pixels[i : i + IMAGE_BATCH]}) for i in starts]
         features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, N, d)
         if features.shape[1:] != (len(self.boxes), encoder.dim):
             raise PackError(
@@ -333,11 +329,17 @@ class Runtime:
     ) -> tuple[Tensor, Tensor]:
         """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
         self._method(method)
-        session = self._sessions.get(self.info.methods[method].text_encoder, ["ids", "lengths"])
-        parts = []
+        entry = self.info.methods[method]
+        encoder, parts = self._sessions.get(entry.text_encoder, ["ids", "lengths"]), []
         for i in range(0, len(ids), TEXT_BATCH):
             rows = slice(i, i + TEXT_BATCH)
-            parts.append(session.run(None, {"ids": ids[rows], "lengths": lengths[rows]})[0])
+            parts.append(encoder.run({"ids": ids[rows], "lengths": lengths[rows]}))
+            if parts[-1].shape != (*ids[rows].shape, entry.text_dim):
+                raise PackError(
+                    f"{entry.text_encoder} gives {parts[-1].shape} features for tokens "
+                    f"{ids[rows].shape}, but pack.json says {entry.text_dim} for each; export it "
+                    "again"
+                )
         features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, M, d)
         return features, lengths_to_mask(torch.from_numpy(lengths), ids.shape[1]).to(self.device)
 
@@ -380,23 +382,14 @@ def _boxes(encoder: ImageEncoderInfo) -> Tensor:
     return torch.cat([WHOLE, cells]) if encoder.summary_token else cells
 
 
-def _load_tokenizer(path: Path) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:
-        # tokenizers raises the bare Exception for whatever it cannot read.
-        raise PackError(f"{path} is not a readable tokenizer: {error}") from error
-    # The pack's own max_length cuts texts, so that the cut can be reported.
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
 def _load_method(info: PackInfo, name: str) -> Method:
     entry = info.methods[name]
     try:
-        method = models.build(name, entry.image_dim, entry.text_dim, entry.arguments)
         tensors, _ = load_tensors(info.folder / entry.head)
+        with torch.device("meta"):  # sizes from a file cost memory only once its weights have them
+            method = models.build(name, entry.image_dim, entry.text_dim, entry.arguments)
+        check_fit(method, tensors, entry.head)
+        method = models.build(name, entry.image_dim, entry.text_dim, entry.arguments)
         load_strict(method, tensors, entry.head)
     except (TypeError, ValueError) as error:
         raise PackError(f"the pack {info.folder} does not load: {error}") from error

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
+import numpy as np
 import onnxruntime as ort
 import torch
 
 from export.fields import PackError
 
 Device = Literal["auto", "cpu", "cuda"]
+_MOST_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together
 CUDA = "CUDAExecutionProvider"
 
 
@@ -60,6 +63,47 @@ def default_threads() -> int:
     return min(usable or 1, 4)
 
 
+class Encoder:
+    """A session whose file may be anything, so that what it gives is checked.
+
+    Args:
+        file: its name, for messages.
+        session: with one output that matters, the first.
+    """
+
+    def __init__(self, file: str, session: ort.InferenceSession) -> None:
+        self._file = file
+        self._session = session
+
+    def get_providers(self) -> list[str]:
+        """Onnxruntime's providers in use, best first."""
+        found: list[str] = self._session.get_providers()
+        return found
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Computes.
+
+        Returns:
+            Finite float32, of any shape.
+
+        Raises:
+            PackError: it cannot be computed, or gives something else.
+        """
+        try:
+            given = self._session.run(None, inputs)[0]
+        except Exception as error:
+            # onnxruntime has a class of error for every status code, without a common base.
+            raise PackError(
+                f"{self._file} cannot be computed; export it again ({_reason(error)})"
+            ) from error
+        if not isinstance(given, np.ndarray) or given.dtype != np.float32:
+            kind = given.dtype if isinstance(given, np.ndarray) else type(given).__name__
+            raise PackError(f"{self._file} gives {kind} instead of float32; export it again")
+        if not np.isfinite(given.sum()):  # a sum is cheaper than a look at every value
+            raise PackError(f"{self._file} gives NaN or infinity; fetch or export it again")
+        return given
+
+
 class Sessions:
     """The ONNX sessions of one pack, each started at its first use; safe to share by threads.
 
@@ -84,11 +128,11 @@ class Sessions:
         self._folder = folder
         self._strict = device == "cuda"
         self.threads = threads or default_threads()
-        self._open: dict[tuple[str, int], ort.InferenceSession] = {}
+        self._open: dict[tuple[str, int], Encoder] = {}
         self._lock = threading.Lock()
 
-    def get(self, file: str, inputs: list[str], alone: bool = False) -> ort.InferenceSession:
-        """The session of an ONNX file.
+    def get(self, file: str, inputs: list[str], alone: bool = False) -> Encoder:
+        """The encoder in an ONNX file.
 
         Args:
             file: relative to the pack.
@@ -103,7 +147,8 @@ class Sessions:
         with self._lock:
             threads = 1 if alone else self.threads
             if (file, threads) not in self._open:
-                self._open[file, threads] = self._start(self._folder / file, inputs, threads)
+                session = self._start(self._folder / file, inputs, threads)
+                self._open[file, threads] = Encoder(file, session)
             return self._open[file, threads]
 
     def _start(self, path: Path, inputs: list[str], threads: int) -> ort.InferenceSession:
@@ -112,7 +157,9 @@ class Sessions:
             session = ort.InferenceSession(path, options, providers=self._providers())
         except Exception as error:
             # onnxruntime has a class of error for every status code, without a common base.
-            raise PackError(f"onnxruntime cannot load {path}: {error}") from error
+            raise PackError(
+                f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
+            ) from error
         found = [put.name for put in session.get_inputs()]
         if found != inputs:
             raise PackError(f"{path} has the inputs {found} instead of {inputs}; export it again")
@@ -130,6 +177,9 @@ class Sessions:
         options.log_severity_level = 3  # errors only
         # Several sessions and torch share the processors: idle threads must not keep them busy.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if self.device.type == "cpu":
+            _bound_memory()
+            options.add_session_config_entry("session.use_env_allocators", "1")
         return options
 
     def _providers(self) -> list[str | tuple[str, dict[str, str]]]:
@@ -138,3 +188,29 @@ class Sessions:
         ort.preload_dlls()
         # Full float32, as on the CPU: a ranking must not depend on the device.
         return [(CUDA, {"use_tf32": "0"}), "CPUExecutionProvider"]
+
+
+@cache
+def _bound_memory() -> None:
+    """Gives all sessions on the CPU one store of memory: a file's few bytes may ask for any amount.
+
+    Once in a process; onnxruntime keeps it for good.
+    """
+    most = _MOST_MEMORY
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        most = min(most, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    kind = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    # -1 leaves the choice to onnxruntime
+    usual = ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk")
+    ort.create_and_register_allocator(
+        ort.OrtMemoryInfo("Cpu", kind, 0, ort.OrtMemType.DEFAULT),
+        ort.OrtArenaCfg({"max_mem": most, **dict.fromkeys(usual, -1)}),
+    )
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what onnxruntime says, short and without what precedes its own words."""
+    if "Available memory" in str(error):
+        return "it asks for more memory than it may have"
+    line = next(iter(str(error).splitlines()), type(error).__name__)
+    return line.rpartition("Status Message: ")[2].rpartition(" : ")[2][:160]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import numpy_helper
 from export.fields import PackError
 from models.checkpoint import load_tensors
 
-_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
+_ENDLESS = {"Loop", "Scan"}  # a file decides how often they repeat
 
 
 def check_weights(path: Path) -> None:
@@ -39,27 +40,86 @@ def _check_onnx(path: Path) -> None:
     except Exception as error:
         # onnx lets protobuf's own error through, which onnx does not name.
         raise PackError(f"{path} is not a readable ONNX file: {error}") from error
-    for tensor in _tensors(model.graph):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+    nodes = [*_nodes(model.graph.node), *(n for f in model.functions for n in _nodes(f.node))]
+    for node in nodes:
+        if node.op_type in _ENDLESS:
             raise PackError(
-                f"{path} keeps tensor {tensor.name} in another file; "
-                "export it again with all weights inside"
+                f"{path} repeats a part of itself ({node.op_type} {node.name:.60}), as often as "
+                "it likes; export it again without loops"
             )
-        if tensor.data_type in _FLOATS and not np.isfinite(numpy_helper.to_array(tensor)).all():
-            raise PackError(f"{path}: tensor {tensor.name} holds NaN; the file is damaged")
+        _check_numbers(path, node)
+    for tensor in _tensors(model.graph, nodes):
+        _check_tensor(path, tensor)
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """All tensors a graph holds, those of nodes and of inner graphs included."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield sparse.values
-    for node in graph.node:
+def _check_tensor(path: Path, tensor: onnx.TensorProto) -> None:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+        raise PackError(
+            f"{path} keeps tensor {tensor.name:.60} in another file; "
+            "export it again with all weights inside"
+        )
+    # no value takes less than four bits
+    if any(side < 0 for side in tensor.dims) or math.prod(tensor.dims) > 2 * tensor.ByteSize():
+        raise PackError(
+            f"{path}: tensor {tensor.name:.60} has the shape {list(tensor.dims)!s:.120}, but "
+            f"{tensor.ByteSize()} bytes; the file is damaged, fetch or export it again"
+        )
+    try:
+        finite = _is_finite(numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, KeyError) as error:
+        raise PackError(f"{path}: tensor {tensor.name:.60} is damaged: {error}") from error
+    if not finite:
+        raise PackError(
+            f"{path}: tensor {tensor.name:.60} holds NaN or infinity; the file is damaged"
+        )
+
+
+def _is_finite(values: np.ndarray) -> bool:
+    if values.dtype.kind in "iubOSU":  # whole numbers and texts
+        return True
+    if values.dtype.kind not in "fc":  # types that numpy itself does not know, of two bytes at most
+        values = values.astype(np.float32)
+    return bool(np.isfinite(values).all())
+
+
+def _check_numbers(path: Path, node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        if not all(map(math.isfinite, (attribute.f, *attribute.floats))):
+            raise PackError(
+                f"{path}: {node.op_type} {node.name:.60} holds NaN or infinity as "
+                f"{attribute.name:.60}; the file is damaged"
+            )
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes and those of their inner graphs, however deep."""
+    for node in nodes:
+        yield node
+        for inner in _graphs(node):
+            yield from _nodes(inner.node)
+
+
+def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _tensors(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """All tensors that a graph, its nodes and their inner graphs hold."""
+    sparse: list[onnx.SparseTensorProto] = []
+    for held in (graph, *(inner for node in nodes for inner in _graphs(node))):
+        yield from held.initializer
+        sparse += held.sparse_initializer
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            if attribute.HasField("g"):
-                yield from _tensors(attribute.g)
-            for inner in attribute.graphs:
-                yield from _tensors(inner)
+            sparse += attribute.sparse_tensors
+            if attribute.HasField("sparse_tensor"):
+                sparse.append(attribute.sparse_tensor)
+    for part in sparse:
+        yield part.values
+        yield part.indices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 from models.avse import AVSE
@@ -30,6 +31,10 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+MAX_WIDTH = 65_536  # of features, embeddings and hidden layers
+_MOST = {"views": 256, "iterations": 1000}  # arguments that count what is built or repeated
+
+
 def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -> Method:
     """Builds a method by name.
 
@@ -40,15 +45,37 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         arguments: the method's own named arguments.
 
     Raises:
-        ValueError: an unknown method or argument; the sentence lists the known ones.
+        ValueError: an unknown method or argument, of which the sentence lists the known ones, or a
+            value of another type or beyond any use.
     """
     if name not in METHODS:
         raise ValueError(f'there is no method "{name}"; choose one of {", ".join(METHODS)}')
-    known = set(inspect.signature(METHODS[name].__init__).parameters)
-    known -= {"self", "image_dim", "text_dim"}
+    parameters = inspect.signature(METHODS[name].__init__).parameters
+    known = set(parameters) - {"self", "image_dim", "text_dim"}
     unknown = sorted(set(arguments) - known)
     if unknown:
         raise ValueError(
             f'method "{name}" has no argument "{unknown[0]}"; it takes {", ".join(sorted(known))}'
         )
+    for dim, value in (("image_dim", image_dim), ("text_dim", text_dim)):
+        _check(name, dim, value, 1)
+    for argument, value in arguments.items():
+        default = parameters[argument].default
+        if value != default:
+            _check(name, argument, value, 0 if default is None else default)
     return METHODS[name](image_dim=image_dim, text_dim=text_dim, **arguments)
+
+
+def _check(method: str, argument: str, value: Any, like: Any) -> None:
+    """Refuses a value that is of another type than `like`, or a size that nothing has."""
+    start = f'method "{method}": {argument} must be'
+    if isinstance(like, bool | str):
+        if type(value) is not type(like):
+            what = "true or false" if isinstance(like, bool) else "a text"
+            raise ValueError(f"{start} {what}, not {value!r:.60}")
+    elif isinstance(like, int):
+        most = _MOST.get(argument, MAX_WIDTH)
+        if type(value) is not int or not 0 <= value <= most:
+            raise ValueError(f"{start} a whole number from 0 to {most}, not {value!r:.60}")
+    elif type(value) not in (int, float) or not abs(value) < math.inf:
+        raise ValueError(f"{start} a number, not {value!r:.60}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
+
+MAX_HEADER = 8 * 2**20  # bytes; a tensor's name, type and shape take about 100 of them
+_MOST_AXES = 8
+_MOST_VALUES = 2**40  # of one tensor, an axis of length 0 counted as 1
+_TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -37,16 +44,23 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a whole safetensors file, or holds values that are not finite.
+        ValueError: it is not a whole safetensors file, has a header that no weights need, or holds
+            values that are not finite.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no weights file {path}")
     try:
+        _check_header(path)
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("about", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
+        if not isinstance(about, dict):
+            raise ValueError(f"what it says about itself is a {type(about).__name__}, no object")
+    except (SafetensorError, ValueError, RecursionError, struct.error) as error:
+        raise ValueError(
+            f"{path} is not a readable safetensors file: {error}; fetch it again, or save its "
+            "weights again"
+        ) from error
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{path}: tensor {name} holds NaN or infinity; the file is damaged")
@@ -59,6 +73,16 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -
     Raises:
         ValueError: names the first missing, unexpected or misshapen tensor.
     """
+    check_fit(module, tensors, source)
+    module.load_state_dict(dict(tensors), strict=True)
+
+
+def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Refuses what `load_strict` refuses; a module on the "meta" device costs no memory.
+
+    Raises:
+        ValueError: see `load_strict`.
+    """
     own = module.state_dict()
     missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or extra:
@@ -70,4 +94,26 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -
                 f"{source}: {name} has shape {tuple(tensor.shape)}, "
                 f"but {type(module).__name__} needs {tuple(own[name].shape)}"
             )
-    module.load_state_dict(dict(tensors), strict=True)
+
+
+def _check_header(path: Path) -> None:
+    """Refuses a header that costs much memory or time to read, whatever it then describes."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > MAX_HEADER:
+            raise ValueError(f"its header has {length:,} bytes, more than {MAX_HEADER:,}")
+        header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        said = entry if isinstance(entry, dict) else {}
+        kind, shape = said.get("dtype"), said.get("shape")
+        if kind not in _TYPES:
+            raise ValueError(f"tensor {name:.60} is of type {kind!r:.20}, not {', '.join(_TYPES)}")
+        if not isinstance(shape, list) or len(shape) > _MOST_AXES:
+            raise ValueError(f"tensor {name:.60} has no shape of at most {_MOST_AXES} axes")
+        whole = all(type(side) is int and side >= 0 for side in shape)
+        if not whole or math.prod(max(side, 1) for side in shape) > _MOST_VALUES:
+            raise ValueError(f"tensor {name:.60} has the shape {shape!r:.120}, which none can have")

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
 Box = tuple[float, float, float, float]
+MAX_SIZE = 1024  # a batch of 32 such squares takes 400 MB
 Filter = Literal["bicubic", "bilinear", "lanczos", "box", "hamming", "nearest"]
 
 
@@ -40,13 +41,14 @@ class Preprocess:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot describe a preprocessing."""
-        if not 16 <= self.size <= 4096:
-            raise ValueError(f"preprocess size must be 16 to 4096 pixels, not {self.size}")
+        if not 16 <= self.size <= MAX_SIZE:
+            raise ValueError(f"preprocess size must be 16 to {MAX_SIZE} pixels, not {self.size}")
         if len(self.mean) != 3 or len(self.std) != 3:
             raise ValueError("preprocess mean and std need three values each (red, green, blue)")
-        if not all(np.isfinite(self.mean)) or not all(s > 0 and np.isfinite(s) for s in self.std):
+        if not all(abs(m) <= 10 for m in self.mean) or not all(1e-4 <= s <= 10 for s in self.std):
             raise ValueError(
-                f"preprocess mean {self.mean} and std {self.std} must be finite, std > 0"
+                f"preprocess mean {self.mean} and std {self.std} must be of pixels in 0..1: "
+                "mean within -10 to 10, std > 0, at least 0.0001 and at most 10"
             )
         if self.fit not in ("stretch", "crop"):
             raise ValueError(f'preprocess fit must be "stretch" or "crop", not "{self.fit}"')
@@ -156,14 +158,30 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB" and upright and "transparency" not in image.info:
         image.load()
         return image
-    image = ImageOps.exif_transpose(image)
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+    return flat_rgb(ImageOps.exif_transpose(image))
+
+
+def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:
+    """`to_rgb` of a picture, or of a part of one, that is upright already.
+
+    Args:
+        image: of any mode.
+        most: the greatest value of the whole picture, where this is a part of a 16-bit or float
+            greyscale one; None looks at the picture itself.
+    """
+    if is_deep(image):
         values = np.asarray(image, np.float64)
+        most = float(values.max(initial=0.0)) if most is None else most
         # 16-bit files hold 0..65535; what already fits into a byte is left as it is
-        top = 65535.0 if values.max(initial=0.0) > 255.0 else 255.0
+        top = 65535.0 if most > 255.0 else 255.0
         image = Image.fromarray(np.clip(values / top * 255.0, 0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         return Image.alpha_composite(white, image).convert("RGB")
     return image.convert("RGB")
+
+
+def is_deep(image: Image.Image) -> bool:
+    """Whether a picture is greyscale of more than 8 bits."""
+    return image.mode in ("I", "F") or image.mode.startswith("I;16")

@@ -22,6 +22,7 @@ TOGETHER = {
     "tests/app/test_browser.py": "server",
     "tests/app/test_compare_api.py": "server",
     "tests/app/test_compare_browser.py": "server",
+    "tests/app/test_events.py": "server",
     "tests/app/test_browser_search.py": "views_server",
     "tests/app/test_views_link.py": "views_server",
     "tests/app/test_views_api.py": "many_server",

@@ -25,6 +25,8 @@ JSON_FILES = ("dataset_flickr8k.json", "dataset_flickr30k.json", "dataset_coco.j
 IMAGES = "images"
 EVALUATED_CAPTIONS = 5  # a few photographs of COCO have six or seven; the field measures the first
 _PARTS = {"train": ("train", "restval")}
+_LARGEST_ID = 2**62
+_LONGEST_NAME = 255  # characters
 _NAMED = 3  # missing files named in a refusal
 
 
@@ -111,8 +113,9 @@ def load_karpathy(folder: Path, split: str, limit: int = 0) -> Photographs:
 def _entries(path: Path) -> list[dict[str, Any]]:
     """The photographs that a JSON file lists, with the keys that are read from them."""
     try:
-        listed = json.loads(path.read_text("utf-8"))["images"]
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        content = path.read_text("utf-8")
+        listed = json.loads(content)["images"]
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not readable JSON ({error}); fetch it again") from error
     except (KeyError, TypeError) as error:
         raise ValueError(f'{path} has no list "images"; fetch it again') from error
@@ -126,6 +129,14 @@ def _entries(path: Path) -> list[dict[str, Any]]:
                 raise ValueError(
                     f'{path}: image {number} has no "{key}" of type {kind.__name__}; fetch it again'
                 )
+        if not -_LARGEST_ID <= entry["imgid"] <= _LARGEST_ID:
+            raise ValueError(f'{path}: the "imgid" of image {number} is too large; fetch it again')
+        names = f"{entry['filename']}/{entry.get('filepath', '')}"
+        if not names.isprintable() or not 1 <= len(entry["filename"]) <= _LONGEST_NAME:
+            raise ValueError(
+                f'{path}: the "filename" of image {number}, {entry["filename"]!a:.80}, can be no '
+                "file's; fetch it again"
+            )
     return listed
 
 

@@ -32,8 +32,10 @@ def sentences(function: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, 
     def answer(*args: _P.args, **kwargs: _P.kwargs) -> dict[str, Any]:
         try:
             return function(*args, **kwargs)
-        except (ValueError, FileNotFoundError) as error:
+        except ValueError as error:
             return {"error": str(error)}
+        except FileNotFoundError as error:  # whose own words say where it was
+            return {"error": f"{Path(error.filename or 'a file').name} is not there any more"}
 
     return answer
 

@@ -66,7 +66,7 @@ def _views(retriever: Retriever, image_id: Any, name: str, text: str) -> dict[st
     start = time.perf_counter()
     whole = isinstance(image_id, int) or (isinstance(image_id, float) and image_id.is_integer())
     if isinstance(image_id, bool) or not whole:
-        raise ValueError(f"image_id must be a whole number, not {image_id!r}")
+        raise ValueError(f"image_id must be a whole number, not {image_id!r:.80}")
     if not isinstance(text, str):
         raise ValueError(f"the text must be a text, not {type(text).__name__}")
     method, picture = method_of(retriever, name), retriever.picture(int(image_id))

@@ -17,22 +17,13 @@ from tokenizers import (
 from tokenizers.implementations import BertWordPieceTokenizer
 
 from export.official.checkpoint import OfficialError
+from export.tokens import WORDS
 from models.hub import fetch
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 MASK = "<mask>"
 BERT_ID = "google-bert/bert-base-uncased"  # the word pieces of VSE-infinity and AVSE
 BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")
-# The words that nltk's word_tokenize finds in a lower-case caption: contractions come apart, words
-# keep inner hyphens, points and apostrophes, numbers their commas, all other marks stand alone.
-_WORDS = (
-    r"can(?=not\b)|(?<=\bcan)not\b"
-    r"|\w+(?=n't\b)|n't\b|'(?:s|m|d|ll|re|ve)\b"
-    r"|(?<!\w)(?:[a-z]\.){2,}|\.{2,}|--+"
-    r"|\d+(?:[.,:]\d+)+"
-    r"|\w+(?:[-./]\w+|'(?!(?:s|m|d|ll|re|ve)\b)\w+)*"
-    r"|[^\w\s]"
-)
 
 
 def word_tokenizer(path: Path | None, rows: int, source: str, *, mask: bool) -> Tokenizer:
@@ -69,7 +60,7 @@ def word_tokenizer(path: Path | None, rows: int, source: str, *, mask: bool) -> 
         )
     tokenizer = Tokenizer(models.WordLevel(words, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_WORDS), "removed", invert=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{START} $A {END}", special_tokens=[(START, words[START]), (END, words[END])]
     )

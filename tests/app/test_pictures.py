@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
 from app.pictures import MAX_PIXELS, THUMBNAIL_SIDE, PictureError, make_thumbnail, open_picture
 from tests.app import hostile
@@ -98,3 +98,16 @@ def test_a_failed_thumbnail_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(PictureError):
         make_thumbnail(cut, tmp_path / "thumbs", "three")
     assert list((tmp_path / "thumbs").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_pictures_of_phones_are_read_where_their_package_is(kind: str, tmp_path: Path) -> None:
+    if kind == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    elif not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    path = tmp_path / f"photo.{kind.lower()}"
+    Image.new("RGB", (64, 48), (200, 30, 30)).save(path, kind)
+    opened = open_picture(path)
+    assert opened.size == (64, 48)
+    assert make_thumbnail(path, tmp_path / "thumbs", "one").suffix == ".webp"

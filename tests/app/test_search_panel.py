@@ -55,7 +55,7 @@ def test_text_from_outside_stays_text(piece: str) -> None:
     assert "{{" not in piece
     assert "${" not in piece
     sources = [attributes["src"] for tag, attributes in page.elements if tag == "img"]
-    assert all(str(source).startswith(("data:", "gradio_api/file=/t/a%20b")) for source in sources)
+    assert all(str(source).startswith(("data:", "thumbnails/a%20b")) for source in sources)
 
 
 def test_a_tile_says_rank_score_view_and_truth() -> None:

@@ -89,7 +89,7 @@ def test_json_round_trip_changes_nothing(pack: Path) -> None:
         (lambda p: p["files"]["tokenizer.json"].update(sha256="0" * 64), "is not the file whose"),
         (lambda p: p["image_encoder"].update(grid=[4]), r"grid must be \[rows, columns\]"),
         (lambda p: p["image_encoder"].update(grid=[0, 4]), r"grid must be \[rows, columns\]"),
-        (lambda p: p["preprocess"].update(size=1), "preprocess size must be 16 to 4096"),
+        (lambda p: p["preprocess"].update(size=1), "preprocess size must be 16 to 1024"),
         (lambda p: p["preprocess"].update(std=[0, 1, 1]), "std > 0"),
         (lambda p: p["preprocess"].update(fit="squeeze"), 'fit must be "stretch" or "crop"'),
         (lambda p: p["tokenizer"].update(max_length=0), "max_length must be a whole number"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from PIL import Image
 
 from app.comparison import Comparison
-from app.panels import text
+from app.panels import text, thumbnail_address
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Shown:
     @property
     def address(self) -> str:
         """Where a browser fetches the thumbnail, relative to the page; empty where it is gone."""
-        return f"gradio_api/file={quote(str(self.thumbnail))}" if self.thumbnail else ""
+        return thumbnail_address(self.thumbnail) if self.thumbnail else ""
 
 
 @dataclass(frozen=True)

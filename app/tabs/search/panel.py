@@ -7,12 +7,11 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from PIL import Image
 
 from app.asking import Answer
-from app.panels import text
+from app.panels import text, thumbnail_address
 from app.query import MINUS
 from models import Method
 
@@ -168,8 +167,7 @@ def _tile(place: int, tile: Tile) -> str:
         if tile.rank
         else ""
     )
-    # Relative to the page, so that it also holds behind a proxy.
-    address = f"gradio_api/file={quote(str(tile.thumbnail))}"
+    address = thumbnail_address(tile.thumbnail)
     return (
         f'<button type="button" class="pv-tile" data-picture="{tile.image_id}" '
         f'tabindex="{-min(place, 1)}">'

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from PIL import Image
 
 from app.collection import Picture
 from app.contours import contours, path
+from app.pictures import open_mask
 from models.preprocess import Box
 
 _STEP = 2  # of a mask's pixels, every so many are enough to draw
@@ -47,11 +47,9 @@ def _mask(picture: Picture) -> np.ndarray | None:
     depth = len(PurePosixPath(picture.truth.file).parts)
     folder: Path = picture.path.parents[depth - 1]
     try:
-        with Image.open(folder / picture.truth.mask) as image:
-            values = np.asarray(image)
+        return open_mask(folder / picture.truth.mask)[::_STEP, ::_STEP]
     except (OSError, ValueError):
         return None
-    return values[::_STEP, ::_STEP] if values.ndim == 2 else None
 
 
 def _rectangle(box: Box) -> str:

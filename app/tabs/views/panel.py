@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 import numpy as np
 from PIL import Image
 
 from app import heatmaps
 from app.inside import Look
-from app.panels import text
+from app.panels import text, thumbnail_address
 from app.retriever import Retriever
 from app.tabs.views.outlines import Outline
 from models import Method
@@ -214,7 +213,7 @@ def thumbnail(retriever: Retriever, image_id: int) -> str:
     picture = retriever.picture(image_id)
     name = picture.captions[0] if picture.captions else picture.file
     try:
-        address = f"gradio_api/file={quote(str(retriever.thumbnail(image_id)))}"
+        address = thumbnail_address(retriever.thumbnail(image_id))
     except (OSError, ValueError):
         return f'<img alt="{text(name)}, which is not there any more">'
     return f'<img src="{address}" alt="{text(name)}" width="96" height="96">'

@@ -1,0 +1,66 @@
+"""Questions of any kind to a running app, in short; see `tests/soak/fuzz.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.app.conftest import Server
+from tests.soak import checks
+from tests.soak.fuzz import fuzz, questions, whole_picture
+
+_CASES = 50
+_HUGE = 10**400
+_KNOWN: list[checks.Question] = [
+    ("search_text", ["a", "vsepp", _HUGE, None]),
+    ("search_text", ["a", "vsepp", 1e308, None]),
+    ("lens", ["a", "vsepp", [_HUGE], 3]),
+    ("views", [_HUGE, "vsepp", ""]),
+    ("compare", ["a", ["vsepp", "vse_infty"], _HUGE]),
+    ("show_words", [None] * 11),
+    ("../../photo.png", whole_picture("PNG")[:300]),
+]
+
+
+def test_events_answer_whatever_they_are_asked(server: Server) -> None:
+    caller = checks.Caller(server.url)
+
+    def ask_some(ask: Callable[[checks.Question], None]) -> None:
+        for question in _KNOWN:
+            ask(question)
+        fuzz(questions(caller), ask, _CASES, repeated=True)
+
+    caller.ask_all(ask_some)
+    assert server.ask("search_text", "a red circle", "vsepp", 3)["hits"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "gradio_api/file=/etc/passwd",
+        "gradio_api/proxy=http://127.0.0.1:22/",
+        "static/%2e%2e/%2e%2e/routes.py",
+        "thumbnails/%2e%2e/catalogue.sqlite",
+        "thumbnails/none.webp",
+        "thumbnails/",
+    ],
+)
+def test_addresses_that_are_none_tell_nothing(server: Server, address: str) -> None:
+    reply = httpx.get(f"{server.url}/{address}", timeout=checks.SLOW)
+    assert reply.status_code in (400, 403, 404)
+    checks.tells_nothing(reply.text.replace("/etc/passwd", ""))
+
+
+def test_the_page_tells_nothing(server: Server) -> None:
+    for address in ("config", "gradio_api/info", "gradio_api/openapi.json"):
+        said = httpx.get(f"{server.url}/{address}", timeout=checks.SLOW).text
+        checks.tells_nothing(re.sub(r"/\*.*?\*/", "", said))  # without the styles' remarks
+
+
+def test_thumbnails_are_fetched_by_name(server: Server) -> None:
+    said = checks.Caller(server.url).answer("search_swap", ["", ""])
+    name, *_ = re.findall(r"thumbnails/[0-9a-f]+\.\w+", said)
+    assert httpx.get(f"{server.url}/{name}", timeout=checks.SLOW).content[:4] == b"RIFF"

@@ -1,0 +1,222 @@
+"""What must hold of any input: it is used, or refused in a sentence; nothing else, and in time."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from app.pictures import PictureError, make_thumbnail, open_picture
+from export.fields import PackError, read_json
+from export.gallery import read_gallery
+from export.manifest_parser import parse_info
+from export.tokens import load_tokenizer
+from export.weights import check_weights
+from models.checkpoint import load_tensors
+from tests.soak.packs import write_head
+from training.karpathy import load_karpathy
+
+SLOW = 20.0  # seconds of computing, or of waiting for an answer
+# Files of the server, and Python's or onnxruntime's own words about where it failed.
+LEAK = re.compile(
+    r"Traceback|File \"|site-packages|onnxruntime_src|\.py\b|/(home|root|work|opt|usr|tmp|var)/"
+)
+# Where gradio keeps what was sent to it and what it sends: its pages ask for files by that.
+_GRADIO = re.compile(r"[^\"']{0,200}/gradio/[0-9a-f]{32,64}/")
+# an event of the app and the values sent to it, or the name of an uploaded file and what it holds
+Question = tuple[str, list[Any] | bytes]
+ENDPOINTS = {"search_text": 4, "search_image": 6, "compare": 3, "views": 3, "lens": 4}
+
+
+@contextmanager
+def refused(*kinds: type[Exception]) -> Iterator[None]:
+    """Passes what is used, or refused by one of these in a sentence."""
+    start = time.process_time()
+    try:
+        yield
+    except kinds as error:
+        said = str(error)
+        assert said.strip(), "refused without a word"
+        assert len(said) < 2000, said[:3000]
+        said.encode()
+    assert time.process_time() - start < SLOW, "too slow"
+
+
+def manifest(folder: Path, values: Any) -> None:
+    """`pack.json`, read and then written out again."""
+    (folder / "pack.json").write_text(json.dumps(values))
+    with refused(PackError):
+        info = parse_info(read_json(folder / "pack.json"), folder)
+        json.dumps(info.to_json(), ensure_ascii=False).encode()
+        assert len(info.checksum) == 64
+
+
+def gallery(folder: Path, values: Any) -> None:
+    """`gallery.json` beside its pictures."""
+    (folder / "gallery.json").write_text(json.dumps(values))
+    with refused(PackError, FileNotFoundError):
+        found = read_gallery(folder)
+        assert all((folder / file).resolve().is_relative_to(folder) for file in found.files)
+        assert all(len(caption.text) <= 100_000 for caption in found.captions)
+
+
+def karpathy(folder: Path, values: Any) -> None:
+    """A Karpathy split beside its photographs."""
+    (folder / "dataset_flickr8k.json").write_text(json.dumps(values))
+    with refused(ValueError, FileNotFoundError):
+        found = load_karpathy(folder, "train")
+        assert len(found.image_of) == len(found.captions) > 0
+        assert all(path.resolve().is_relative_to(folder) for path in found.paths)
+
+
+def tokenizer(folder: Path, values: Any) -> None:
+    """`tokenizer.json`, which then reads a sentence."""
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    with refused(PackError):
+        found = load_tokenizer(folder / "tokenizer.json")
+        with suppress(Exception):  # its own bare one: the runtime then refuses the text
+            found.encode("a red circle beside a bar")
+
+
+def weights(pack: Path, content: bytes) -> None:
+    """A safetensors file of a pack."""
+    path = pack / "fuzzed.safetensors"
+    path.write_bytes(content)
+    with refused(PackError):
+        check_weights(path)
+        tensors, about = load_tensors(path)
+        assert isinstance(about, dict)
+        assert sum(t.nbytes for t in tensors.values()) <= len(content)
+
+
+def network(pack: Path, content: bytes) -> None:
+    """An ONNX file of a pack, as far as it is read before it is computed."""
+    path = pack / "fuzzed.onnx"
+    path.write_bytes(content)
+    with refused(PackError):
+        check_weights(path)
+
+
+def picture(folder: Path, content: bytes, suffix: str) -> None:
+    """An uploaded picture, or one of somebody's folder."""
+    path = folder / f"photo{suffix}"
+    path.write_bytes(content)
+    for thumbnail in folder.glob("thumbs/*"):
+        thumbnail.unlink()
+    with refused(PictureError):
+        opened = open_picture(path, "photo")
+        assert opened.mode == "RGB"
+        assert max(opened.size) <= 2048
+        make_thumbnail(path, folder / "thumbs", "one")
+
+
+class Caller:
+    """Asks a running app without a client that would check anything first.
+
+    Args:
+        url: of the app.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._http = httpx.Client(base_url=url, timeout=SLOW)
+        found = self._http.get("/config").json()["dependencies"]
+        self.events = {
+            event["api_name"]: ENDPOINTS.get(event["api_name"], len(event["inputs"]))
+            for event in found
+            if event["backend_fn"]
+        }
+
+    def ask(self, endpoint: str, values: list[Any]) -> None:
+        """Fails unless there is an answer in time that says nothing about the server."""
+        try:
+            said = self.answer(endpoint, values)
+        except (TimeoutError, httpx.TimeoutException):
+            said = self.answer(endpoint, values)  # this machine may have been asleep
+        given = {text for text in _texts(values) if len(text) > 3}
+        for text in sorted(given, key=len, reverse=True):
+            said = said.replace(json.dumps(text)[1:-1], "").replace(text, "")
+        tells_nothing(said)
+
+    def send(self, name: str, content: bytes) -> None:
+        """Uploads a file and searches with it."""
+        reply = self._http.post("/gradio_api/upload", files={"files": (name, content)})
+        assert reply.status_code in (200, 400, 413, 422), (reply.status_code, reply.text[:500])
+        if reply.status_code == 200:
+            sent = {"path": reply.json()[0], "meta": {"_type": "gradio.FileData"}}
+            self.ask("search_image", [sent, "vsepp", 3, "", 1, None])
+
+    def answer(self, endpoint: str, values: list[Any]) -> str:
+        """What is sent back, in at most SLOW seconds."""
+        deadline = time.monotonic() + SLOW
+        url = f"/gradio_api/call/{endpoint}"
+        body = json.dumps({"data": values})
+        reply = self._http.post(url, content=body, headers={"Content-Type": "application/json"})
+        assert reply.status_code in (200, 400, 413, 422), (reply.status_code, reply.text[:500])
+        if reply.status_code != 200:
+            return reply.text
+        said = []
+        with self._http.stream("GET", f"{url}/{reply.json()['event_id']}") as events:
+            for line in events.iter_lines():  # an event that never ends sends heartbeats
+                said.append(line)
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no answer in {SLOW:g} s")
+        assert said[0].startswith("event: "), said[0][:500]
+        return "\n".join(said)
+
+    def ask_all(self, questions: Callable[[Callable[[Question], None]], None]) -> None:
+        """Asks eight at a time; fails at the end with the first questions that failed.
+
+        Args:
+            questions: gives them, one by one, to the function it gets.
+        """
+        failed: list[str] = []
+
+        def ask(question: Question) -> None:
+            name, values = question
+            try:
+                if isinstance(values, bytes):
+                    self.send(name, values)
+                else:
+                    self.ask(name, values)
+            except Exception as error:
+                failed.append(f"{question!r:.500}: {type(error).__name__}: {error}")
+
+        with ThreadPoolExecutor(8) as pool:
+            questions(lambda question: (pool.submit(ask, question), None)[1])
+        assert not failed, f"{len(failed)} failed, such as\n" + "\n".join(failed[:5])
+
+
+def tells_nothing(said: str) -> None:
+    """Fails where an answer says something about the server."""
+    said = _GRADIO.sub("", said)
+    leak = LEAK.search(said)
+    assert leak is None, said[max(0, leak.start() - 100) :][:300]
+
+
+def _texts(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, dict):
+        for key, value in values.items():
+            yield key
+            yield from _texts(value)
+    elif isinstance(values, list):
+        for value in values:
+            yield from _texts(value)
+
+
+def whole_weights(pack: Path) -> bytes:
+    """A safetensors file to damage."""
+    entries = {
+        name: {"dtype": kind, "shape": [2, 3], "data_offsets": [start, end]}
+        for name, kind, start, end in (("a", "F32", 0, 24), ("b", "F16", 24, 36))
+    }
+    write_head(pack, {"__metadata__": {"about": '{"kind": "run"}'}, **entries}, bytes(36))
+    return (pack / "vsepp/head.safetensors").read_bytes()

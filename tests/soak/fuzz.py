@@ -1,0 +1,155 @@
+"""Random damage to everything that comes from outside.
+
+`make soak` runs it in full, `tests/soak/test_quick.py` in short:
+
+    python -m pytest tests/soak/fuzz.py --hypothesis-seed=7      with SOAK_CASES=10000
+
+A failure prints the case that hypothesis found to be the smallest, and how to repeat it. Where code
+that is not Python's hangs, nothing can stop it but the end of the process, which `make soak` brings
+about after five minutes: the input then lies in the folder of the test that is named.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tests.app.conftest import Serve, draw
+from tests.soak import checks
+from tests.soak.junk import JUNK, LEAVES, damaged_bytes, damaged_json
+
+CASES = int(os.environ.get("SOAK_CASES", "10000"))
+_FORMATS = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "GIF": ".gif", "TIFF": ".tif"}
+# how many of ten thousand cases go where; what is left, 1,600, are questions to the app, of which
+# one in eight is an uploaded picture
+SHARES = {
+    "manifest": 2000,
+    "gallery": 1400,
+    "karpathy": 1000,
+    "tokenizer": 500,
+    "weights": 1400,
+    "network": 900,
+    "picture": 1200,
+}
+Check = Callable[[Any], None]
+
+
+def fuzz(values: SearchStrategy[Any], check: Check, cases: int, *, repeated: bool = False) -> None:
+    """Checks so many cases; `repeated` draws the same ones each time."""
+
+    @settings(
+        max_examples=max(1, cases),
+        deadline=None,
+        derandomize=repeated,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(values)
+    def run(value: Any) -> None:
+        check(value)
+
+    run()
+
+
+def targets(pack: Path, work: Path) -> dict[str, tuple[SearchStrategy[Any], Check]]:
+    """Each kind of input: damaged forms of a whole one, and what must hold of them.
+
+    Args:
+        pack: nobody may change it.
+        work: an empty folder.
+    """
+    copy = Path(shutil.copytree(pack, work / "pack")).resolve()
+    photographs = write_photographs(work / "photographs")
+    split = json.loads((photographs / "dataset_flickr8k.json").read_text())
+    said = {name: json.loads((pack / name).read_text()) for name in ("pack.json", "tokenizer.json")}
+    shown = json.loads((pack / "gallery/gallery.json").read_text())
+    shown["images"] = shown["images"][:4]
+    head, graph = checks.whole_weights(copy), (pack / "vsepp/text_encoder.onnx").read_bytes()
+    return {
+        "manifest": (damaged_json(said["pack.json"]), lambda v: checks.manifest(copy, v)),
+        "gallery": (damaged_json(shown), lambda v: checks.gallery(copy / "gallery", v)),
+        "karpathy": (damaged_json(split), lambda v: checks.karpathy(photographs, v)),
+        "tokenizer": (damaged_json(said["tokenizer.json"]), lambda v: checks.tokenizer(copy, v)),
+        "weights": (damaged_bytes(head, 250), lambda v: checks.weights(copy, v)),
+        "network": (damaged_bytes(graph), lambda v: checks.network(copy, v)),
+        "picture": (pictures(), lambda v: checks.picture(copy, *v)),
+    }
+
+
+def pictures() -> SearchStrategy[tuple[bytes, str]]:
+    """Damaged pictures, each with the suffix of its format."""
+    files = [(whole_picture(kind), suffix) for kind, suffix in _FORMATS.items()]
+    return st.one_of(
+        *(st.tuples(damaged_bytes(whole, 64), st.just(suffix)) for whole, suffix in files)
+    )
+
+
+def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:
+    """Questions to any named event of the app with values of any kind, and uploads."""
+    known = sorted(caller.events)
+
+    def ask(name: str) -> SearchStrategy[tuple[str, list[Any]]]:
+        count = caller.events[name]
+        values = st.lists(st.one_of(LEAVES, JUNK), min_size=count, max_size=count)
+        odd = st.lists(JUNK, max_size=count + 2)
+        return st.tuples(st.just(name), st.one_of(values, values, odd))
+
+    # half of them to the endpoints that other programs use
+    public = st.sampled_from([*checks.ENDPOINTS, "info", "benchmark"])
+    asked = st.one_of(public, st.sampled_from(known)).flatmap(ask)
+    names = st.sampled_from(("photo", "../../../photo", "/etc/photo", "<b>", "x" * 300))
+    sent = st.tuples(names, pictures()).map(lambda drawn: (drawn[0] + drawn[1][1], drawn[1][0]))
+    return st.integers(0, 7).flatmap(lambda n: asked if n else sent)
+
+
+def whole_picture(kind: str) -> bytes:
+    """A picture's file."""
+    content = io.BytesIO()
+    draw(4)[0].save(content, kind)
+    return content.getvalue()
+
+
+def write_photographs(folder: Path) -> Path:
+    """Three photographs with captions in Karpathy's form."""
+    (folder / "images").mkdir(parents=True)
+    entries = []
+    for number in range(3):
+        draw(number)[0].save(folder / f"images/{number}.jpg")
+        sentences = [{"raw": f"a picture, number {number}", "tokens": ["a"]}]
+        entry = {"filename": f"{number}.jpg", "split": "train", "imgid": number}
+        entries.append({**entry, "sentences": sentences})
+    content = {"images": entries, "dataset": "flickr8k"}
+    (folder / "dataset_flickr8k.json").write_text(json.dumps(content))
+    return folder.resolve()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kind", SHARES)
+def test_damaged_input_is_used_or_refused(kind: str, tiny_pack: Path, tmp_path: Path) -> None:
+    values, check = targets(tiny_pack, tmp_path)[kind]
+    fuzz(values, check, CASES * SHARES[kind] // 10_000)
+
+
+@pytest.mark.timeout(500)
+def test_every_event_of_the_app_answers(serve: Serve, tiny_pack: Path) -> None:
+    server = serve("--pack", tiny_pack)
+    caller = checks.Caller(server.url)
+    left = CASES - sum(CASES * share // 10_000 for share in SHARES.values())
+    caller.ask_all(lambda ask: fuzz(questions(caller), ask, left))
+    large = {"files": ("large.png", bytes(60_000_000))}
+    refusal = httpx.post(f"{server.url}/gradio_api/upload", files=large, timeout=60)
+    assert refusal.status_code == 413
+    assert server.ask("info")["gallery"]["state"] == "ready"
+    assert server.ask("search_text", "a red circle", "vsepp", 3)["hits"]
