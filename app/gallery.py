@@ -287,9 +287,9 @@ class Gallery:
             items = _shortlist(there, query, k)
             scores = self._score(there, items, query, method)
         best = _best(scores, k)
-        items, scores = items.to(best.device)[best], scores[best]
-        views = self._view_scores(there.take(items.cpu()), query, method).argmax(dim=0)
-        found = there.ids[items.cpu().numpy()]
+        items, scores = items[best.cpu()], scores[best]
+        views = self._view_scores(there.take(items), query, method).argmax(dim=0)
+        found = there.ids[items.numpy()]
         triples = zip(found.tolist(), scores.tolist(), views.tolist(), strict=True)
         return [Match(*triple) for triple in triples]
 

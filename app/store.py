@@ -64,15 +64,18 @@ class Snapshot:
         """Views (n, V, D) float32 of items (n,), counted from 0 in the order of adding."""
         if len(self.segments) == 1:
             return self.segments[0].take(items)
-        ends = torch.tensor([len(segment) for segment in self.segments]).cumsum(0)
-        owner = torch.searchsorted(ends, items, right=True)  # (n,)
-        none = self.segments[0].take(items[:0])  # (0, V, D)
-        taken = none.new_empty((len(items), *none.shape[1:]))
-        for number in owner.unique().tolist():
-            here = (owner == number).nonzero()[:, 0]
-            start = int(ends[number]) - len(self.segments[number])
-            taken[here.to(taken.device)] = self.segments[number].take(items[here] - start)
-        return taken
+        ends = np.cumsum([len(segment) for segment in self.segments])
+        owner = np.searchsorted(ends, items.numpy(), side="right")  # (n,)
+        order = np.argsort(owner, kind="stable")  # segment by segment
+        parts, sizes = [], np.bincount(owner, minlength=len(ends))
+        for number, part in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
+            if len(part):
+                start = int(ends[number]) - len(self.segments[number])
+                parts.append(self.segments[number].take(items[torch.from_numpy(part)] - start))
+        taken = torch.cat(parts or [self.segments[0].take(items[:0])])
+        if (order[1:] > order[:-1]).all():
+            return taken
+        return taken[torch.from_numpy(np.argsort(order)).to(taken.device)]
 
     def slack(self, needles: np.ndarray) -> float:
         """How far two products of `nearest` may change when computed of views in float32.
