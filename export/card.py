@@ -12,6 +12,7 @@ from models import METHODS
 if TYPE_CHECKING:
     from export.manifest import MethodInfo, PackInfo
 
+TAG = "polyview"  # by which packs are found on the Hub
 # Licences the Hub has an identifier for, which is the SPDX identifier in lower case.
 HUB_LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 LABELS = {
@@ -70,7 +71,7 @@ def _front_matter(info: PackInfo) -> str:
     if not known:
         lines.append(f"license_name: {json.dumps(info.licence)}")
     lines += ["library_name: polyview", "pipeline_tag: feature-extraction", "tags:"]
-    tags = ["polyview", "image-text-retrieval", "visual-semantic-embedding", "onnx", *info.methods]
+    tags = [TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *info.methods]
     return "\n".join(["---", *lines, *(f"- {tag}" for tag in tags), "---"])
 
 

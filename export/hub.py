@@ -25,6 +25,7 @@ from huggingface_hub.errors import (
 
 from export.fields import PackError, read_json
 from export.gallery import FOLDER
+from export.listing import show
 from export.manifest_parser import parse_info
 from export.pack import CARD, MANIFEST, list_files, load_info
 from models.hub import (
@@ -198,18 +199,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     up.add_argument("pack", type=Path, help="the pack's folder")
     up.add_argument("repo_id", help="owner/name")
     up.add_argument("--private", action="store_true", help="make a new repository private")
-    down = commands.add_parser("pull", help="download a pack and print its folder")
+    down = commands.add_parser("pull", help="download a pack, print its commit and its folder")
     down.add_argument("repo_id", help="owner/name")
-    down.add_argument("--cache-dir", type=Path, help="where downloads are kept")
+    seen = commands.add_parser("list", help="packs on the Hub, and which of them are here")
+    seen.add_argument("repo_ids", nargs="*", help="owner/name: these, with branches and tags")
+    seen.add_argument("--author", help="only this owner's")
+    for command in (down, seen):
+        command.add_argument("--cache-dir", type=Path, help="where downloads are kept")
     for command in (up, down):
         command.add_argument("--revision", help="branch; for pull also a tag or a commit")
+    for command in (up, down, seen):
         command.add_argument("--token", help="else HF_TOKEN, else the client's login")
     given = parser.parse_args(argv)
     try:
         if given.command == "push":
             print(push(given.pack, given.repo_id, given.private, given.token, given.revision))
+        elif given.command == "list":
+            print(show(given.repo_ids, given.author, given.token, given.cache_dir))
         else:
-            print(pull(given.repo_id, given.revision, given.token, given.cache_dir))
+            folder = pull(given.repo_id, given.revision, given.token, given.cache_dir)
+            print(f"{given.repo_id}@{folder.name}", file=sys.stderr)
+            print(folder)
     except (ValueError, FileNotFoundError) as error:
         print(f"{given.command} failed: {error}", file=sys.stderr)
         return 1

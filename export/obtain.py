@@ -75,7 +75,7 @@ def obtain(kind: str, address: str, out: Path | None, commit: str | None = None)
             clip.METHOD,
             f"CLIP, {first.repo_id.partition('/')[2]}",
             first.licence or UNKNOWN_LICENCE,
-            f"CLIP, weights of {address}",
+            f"CLIP, weights of {first.repo_id}@{first.commit}",
             "Zero-shot retrieval with CLIP (Radford et al., ICML 2021), as it was pre-trained.",
         )
         clip.build_clip(out, address, labels, force=True)

@@ -21,7 +21,7 @@ PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"
 KINDS = (PACK, CLIP, VSE_INFTY)
 HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w-][\w./-]*))?", re.ASCII)
 # of the repository, but of no use to a pack
-_NOT_PACK = (".gitattributes", ".gitignore")
+NOT_PACK = (".gitattributes", ".gitignore")
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def look(kind: str, address: str) -> Offer:
     elif MANIFEST not in names:
         raise HubError(f"{address} is not a pack: it has no {MANIFEST}")
     else:
-        names = [name for name in names if name not in _NOT_PACK]
+        names = [name for name in names if name not in NOT_PACK]
     return Offer(kind, address, [_part(repo_id, revision, found, names)])
 
 
@@ -129,10 +129,10 @@ def _part(repo_id: str, revision: str | None, found: ModelInfo, names: Sequence[
     commit, sizes = str(found.sha), _sizes(found)
     here = frozenset(name for name in names if is_cached(repo_id, name, commit))
     files = {name: sizes[name] for name in names}
-    return Part(repo_id, revision, commit, _licence(found), files, here)
+    return Part(repo_id, revision, commit, licence_of(found), files, here)
 
 
-def _licence(found: ModelInfo) -> str | None:
+def licence_of(found: ModelInfo) -> str | None:
     """What the repository's card says; the name of the licence where it is none of the known."""
     card = found.card_data
     said = card.get("license_name") or card.get("license") if card else None

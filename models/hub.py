@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -92,9 +93,20 @@ def look_at(
         UnreachableError: the Hub cannot be asked.
         HubError: it refused.
     """
-    name = name_of(repo_id, revision)
-    try:
+    with asking(name_of(repo_id, revision)):
         return (api or connect()).model_info(repo_id, revision=revision, files_metadata=sizes)
+
+
+@contextmanager
+def asking(name: str) -> Iterator[None]:
+    """Turns what goes wrong inside, where only questions are asked, into sentences about `name`.
+
+    Raises:
+        UnreachableError: the Hub cannot be asked.
+        HubError: it refused.
+    """
+    try:
+        yield
     except (HTTPError, OSError, ValueError) as error:
         if silent := _silence(error):
             raise UnreachableError(explain(error, name), *silent) from error
@@ -166,6 +178,19 @@ def name_of(repo_id: str, revision: str | None) -> str:
     ('owner/name', 'owner/name@v1')
     """
     return repo_id if revision is None else f"{repo_id}@{revision}"
+
+
+def origin(folder: Path) -> tuple[str, str] | None:
+    """The repository and the commit that a folder in the Hub client's cache holds.
+
+    >>> origin(Path("hub/models--owner--name/snapshots/0a1b"))
+    ('owner/name', '0a1b')
+    >>> origin(Path("runs/pack"))
+    """
+    kind, _, repo_id = folder.parent.parent.name.partition("--")
+    if folder.parent.name != "snapshots" or kind != "models" or "--" not in repo_id:
+        return None
+    return repo_id.replace("--", "/", 1), folder.name
 
 
 def root_cause(error: BaseException) -> BaseException:

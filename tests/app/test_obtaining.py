@@ -15,6 +15,7 @@ import torch
 from huggingface_hub import constants
 from playwright.sync_api import expect
 
+from app.description import describe
 from app.obtaining import CancelledError, Obtainer
 from app.session import Session
 from app.settings import Settings
@@ -192,6 +193,10 @@ def test_a_pack_is_offered_fetched_and_found_again(
     said, _, loaded = press(tab, PACK, ID, look(PACK, ID))
     assert "From the Hub is loaded" in said
     assert shelf.get(loaded).runtime.info.title == "From the Hub"
+    commit = hub.repos[ID].branches["main"]
+    assert describe(shelf.get(loaded))["pack"]["from"] == {"repository": ID, "commit": commit}
+    assert f"{ID}@{commit}" in tab.refresh(loaded)[tab._pack]
+    assert describe(shelf.first)["pack"]["from"] is None
     assert not any("huge.bin" in request for request in fetched(hub))
     hub.down = True
     assert press(tab, PACK, ID)[2] == loaded

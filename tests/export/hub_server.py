@@ -65,6 +65,7 @@ class HubState:
         over: set when the server ends, for whatever waits.
         down: whether every request is answered with status 503.
         requests: method and path of every request, in order.
+        resumed: at which byte files were asked for again.
     """
 
     repos: dict[str, Repo] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class HubState:
     faults: dict[str, Fault] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
     requests: list[str] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)
     url: str = ""
 
 
@@ -343,5 +345,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(content, headers=headers)
         else:
             at = int(begin[1])
+            self.state.resumed.append(at)
             headers["Content-Range"] = f"bytes {at}-{len(content) - 1}/{len(content)}"
             self._answer(content[at:], 206, headers)
