@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
     RemoteEntryNotFoundError,
 )
 
+from export import card
 from export.fields import PackError, read_json
 from export.gallery import FOLDER
 from export.listing import show
@@ -71,6 +72,8 @@ def push(
     """
     info = load_info(pack)
     adds = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
+    if not (info.folder / CARD).is_file():  # by whose tag it is found
+        adds.append(CommitOperationAdd(CARD, card.render(info).encode()))
     api = connect(token)
     with sentences(repo_id, revision):
         api.create_repo(repo_id, private=private, exist_ok=True)

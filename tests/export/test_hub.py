@@ -52,6 +52,15 @@ def test_binaries_go_through_lfs_and_all_is_one_commit(server: HubState, pack: P
     assert sum("/commit/" in request for request in server.requests) == 1
 
 
+def test_a_pack_without_a_card_is_pushed_with_one(server: HubState, copied: Path) -> None:
+    card = (copied / "README.md").read_bytes()
+    (copied / "README.md").unlink()
+    hub.push(copied, ID, token=WRITER)
+    repo = server.repos[ID]
+    assert repo.commits[repo.branches["main"]]["README.md"] == card
+    assert not (copied / "README.md").exists()
+
+
 @pytest.mark.usefixtures("server")
 def test_pushing_again_adds_a_commit_and_pull_gets_it(copied: Path) -> None:
     hub.push(copied, ID, token=WRITER)
