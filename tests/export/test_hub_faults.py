@@ -248,12 +248,16 @@ def test_every_fault_at_every_file(
 ) -> None:
     where, fault, sentence = FAULTS[name]
     whole = contents(small_pack)
-    for file in whole:
-        same = [re.escape(name) for name in whole if whole[name] == whole[file]]  # fetched once
+    for file, content in whole.items():
+        if fault.kind == "trickle" and len(content) < 1000:
+            continue  # it comes whole soon enough
+        same = [re.escape(name) for name in whole if whole[name] == content]  # fetched once
         place = f"{where.split()[0]} .*/small/resolve/[^/]+/({'|'.join(same)})$"
-        within = min(fault.at, len(whole[file]) // 2 + 250) if fault.kind in AT else fault.at
+        middle = -(len(content) // 2 + 1)
+        within = middle if fault.at > len(content) // 2 and fault.kind in AT else fault.at
         said = suffer(stocked, place, replace(fault, at=within))
         assert re.search(sentence.replace("onnx", ""), said), (file, said)
+        assert sum(slept) <= 25 * len(same)
         assert contents(hub.pull(ID)) == whole
         shutil.rmtree(constants.HF_HUB_CACHE)
-    assert sum(slept) <= 25 * len(whole)
+        slept.clear()
