@@ -9,6 +9,7 @@ from typing import Any
 
 from app.index import Index
 from app.retriever import Retriever
+from models.hub import origin
 
 _MOST = 1000  # files of a list
 
@@ -16,6 +17,7 @@ _MOST = 1000  # files of a list
 def describe(retriever: Retriever) -> dict[str, Any]:
     """Everything `/info` returns and the Models tab shows, as plain JSON values."""
     info = retriever.runtime.info
+    came = origin(info.folder.resolve())
     return {
         "pack": {
             "name": info.name,
@@ -24,6 +26,7 @@ def describe(retriever: Retriever) -> dict[str, Any]:
             "credits": info.credits,
             "description": info.description,
             "checksum": info.checksum,
+            "from": None if came is None else {"repository": came[0], "commit": came[1]},
             "bytes": sum(file.bytes for file in info.files.values()),
         },
         "device": str(retriever.runtime.device),

@@ -134,7 +134,10 @@ def pack_card(info: dict[str, Any]) -> str:
     pack, encoder, gallery = info["pack"], info["image_encoder"], info["gallery"]
     rows, columns = encoder["grid"]
     size = encoder["size"]
+    came = pack["from"]
+    known = {} if came is None else {"From the Hub": f"{came['repository']}@{came['commit']}"}
     facts = {
+        **known,
         "Licence": pack["licence"],
         "Credits": pack["credits"],
         "Size": megabytes(pack["bytes"]),

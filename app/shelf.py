@@ -13,9 +13,10 @@ from app.qdrant.address import Address
 from app.retriever import Retriever
 from app.settings import Settings, bundled_pack
 from export import hub
-from export.offer import HUB_ID, PACK, Offer, UnreachableError, look
+from export.offer import HUB_ID, PACK, Offer, look
 from export.pack import MANIFEST, resolve
 from export.runtime import Runtime
+from models.hub import NotHereError, UnreachableError
 
 _GUESTS = 3  # packs kept open beside the first
 
@@ -144,9 +145,13 @@ class Shelf:
             offer = look(kind, address)
         except UnreachableError as error:
             if kind == PACK and hub_id is not None:
-                return hub.pull(hub_id["id"], hub_id["revision"], local=True)
+                try:
+                    return hub.pull(hub_id["id"], hub_id["revision"], local=True)
+                except NotHereError:
+                    sentence = error.missing(address)
+                    raise UnreachableError(sentence, error.why, error.advice) from error
             own = "; a pack in a folder on this machine loads without" if self.converts else ""
-            raise UnreachableError(f"{error}{own}") from error
+            raise UnreachableError(f"{error}{own}", error.why, error.advice) from error
         first = offer.parts[0]
         if kind == PACK and MANIFEST in first.here:
             with contextlib.suppress(hub.HubError):

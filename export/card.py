@@ -12,8 +12,31 @@ from models import METHODS
 if TYPE_CHECKING:
     from export.manifest import MethodInfo, PackInfo
 
+TAG = "polyview"  # by which packs are found on the Hub
 # Licences the Hub has an identifier for, which is the SPDX identifier in lower case.
-HUB_LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
+HUB_LICENCES = (
+    "apache-2.0",
+    "mit",
+    "bsd-2-clause",
+    "bsd-3-clause",
+    "isc",
+    "unlicense",
+    "mpl-2.0",
+    "gpl-2.0",
+    "gpl-3.0",
+    "lgpl-3.0",
+    "agpl-3.0",
+    "openrail",
+    "cc0-1.0",
+    "cc-by-3.0",
+    "cc-by-4.0",
+    "cc-by-sa-3.0",
+    "cc-by-sa-4.0",
+    "cc-by-nc-4.0",
+    "cc-by-nc-sa-4.0",
+    "cc-by-nd-4.0",
+    "cc-by-nc-nd-4.0",
+)
 LABELS = {
     "i2t_r1": "image to text R@1",
     "i2t_r5": "R@5",
@@ -39,6 +62,12 @@ LABELS = {
     "mass": "its attention on mentioned objects, %",
     "mass_chance": "by chance, %",
 }
+# those for the front matter, by names that stand alone; all in per cent
+RETRIEVAL = {
+    f"{key}_{measure}": f"{direction} {name}"
+    for key, direction in (("i2t", "image to text"), ("t2i", "text to image"))
+    for measure, name in (("r1", "R@1"), ("r5", "R@5"), ("r10", "R@10"), ("map_at_r", "mAP@R"))
+} | {"rsum": "rsum, the sum of the six recalls"}
 _OF_ONE_VIEW = re.compile(r"(wins|pointing|mass)_\d+")  # in pack.json, too many for a table
 
 
@@ -68,10 +97,41 @@ def _front_matter(info: PackInfo) -> str:
     known = info.licence.lower() in HUB_LICENCES
     lines = [f"license: {info.licence.lower() if known else 'other'}"]
     if not known:
-        lines.append(f"license_name: {json.dumps(info.licence)}")
-    lines += ["library_name: polyview", "pipeline_tag: feature-extraction", "tags:"]
-    tags = ["polyview", "image-text-retrieval", "visual-semantic-embedding", "onnx", *info.methods]
-    return "\n".join(["---", *lines, *(f"- {tag}" for tag in tags), "---"])
+        # as an identifier; the licence's own words stand in the text
+        name = re.sub(r"[^a-z0-9.]+", "-", info.licence.lower()).strip("-") or "unknown"
+        lines.append(f"license_name: {json.dumps(name)}")
+    lines += ["language: en", "library_name: polyview", "pipeline_tag: feature-extraction", "tags:"]
+    tags = [TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *info.methods]
+    return "\n".join(["---", *lines, *(f"- {tag}" for tag in tags), *_index(info), "---"])
+
+
+def _index(info: PackInfo) -> list[str]:
+    """What was measured, as the Hub reads it; its words are quoted as JSON, which is YAML too."""
+    results = []
+    for name, method in info.methods.items():
+        metrics = method.metrics
+        measured = [] if metrics is None else [key for key in RETRIEVAL if key in metrics.values]
+        if metrics is None or not measured:
+            continue
+        results += [
+            "  - task:",
+            "      type: image-text-retrieval",
+            f"      name: {json.dumps(f'Image-text retrieval with {name}')}",
+            "    dataset:",
+            f"      type: {json.dumps(info.name)}",
+            f"      name: {json.dumps(f'{info.title}, {metrics.split}')}",
+            f"      split: {json.dumps(metrics.split)}",
+            "    metrics:",
+        ]
+        for key in measured:
+            results += [
+                f"    - type: {key}",
+                f"      value: {_number(key, metrics.values[key])}",
+                f"      name: {json.dumps(f'{name}, {RETRIEVAL[key]}')}",
+            ]
+    if not results:
+        return []
+    return ["model-index:", f"- name: {json.dumps(info.title)}", "  results:", *results]
 
 
 def _methods(info: PackInfo) -> str:

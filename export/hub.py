@@ -4,26 +4,46 @@ On the command line:
 
     python -m export.hub push PACK owner/name [--private] [--revision BRANCH]
     python -m export.hub pull owner/name [--revision BRANCH_TAG_OR_COMMIT]
+    python -m export.hub list [--author NAME | owner/name ...]
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.errors import HTTPError, RemoteEntryNotFoundError
+from huggingface_hub.errors import (
+    HTTPError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+)
 
+from export import card
 from export.fields import PackError, read_json
 from export.gallery import FOLDER
+from export.listing import show
 from export.manifest_parser import MAX_MANIFEST, parse_info
 from export.pack import CARD, MANIFEST, list_files, load_info
-from models.hub import HubError, endpoint, explain, reachable_files, root_cause
+from models.hub import (
+    HubError,
+    NotHereError,
+    UnreachableError,
+    connect,
+    explain,
+    look_at,
+    name_of,
+    refuse_damaged,
+    root_cause,
+)
 
 __all__ = ["HubError", "main", "patterns_of", "pull", "push", "sentences"]
+
+_log = logging.getLogger(__name__)
 
 
 def push(
@@ -52,7 +72,9 @@ def push(
     """
     info = load_info(pack)
     adds = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
-    api = HfApi(endpoint=endpoint(), token=token)
+    if not (info.folder / CARD).is_file():  # by whose tag it is found
+        adds.append(CommitOperationAdd(CARD, card.render(info).encode()))
+    api = connect(token)
     with sentences(repo_id, revision):
         api.create_repo(repo_id, private=private, exist_ok=True)
         if revision is not None:
@@ -72,41 +94,70 @@ def pull(
 ) -> Path:
     """Downloads a pack into the Hub client's cache; without a connection, finds it there.
 
-    pack.json comes first and is checked; then exactly the files it lists, of the same commit.
+    pack.json comes first and is checked; then exactly the files it lists, of the same commit. Only
+    when all of them are right, the cache knows them by the name of the branch or tag: a pull that
+    fails leaves what was pulled before.
 
     Args:
         repo_id: `owner/name`.
         revision: a branch, tag or commit; None for the main branch.
         token: a token that may read; None uses the one the client is logged in with, if any.
         cache_dir: where downloads are kept; None for the client's own folder.
-        local: look into that folder only, and ask nobody.
+        local: only look into that folder, and ask nobody.
 
     Returns:
-        The pack's folder, after every size and checksum in it was found right.
+        The pack's folder, which is named by its commit, after every size and checksum in it was
+        found right.
 
     Raises:
+        NotHereError: it is not in that folder, and the Hub was not to be asked.
         HubError: the Hub refused or could not be reached, or what it holds is not a whole pack.
     """
-    api = HfApi(endpoint=endpoint(), token=token)
+    api, name = connect(token), name_of(repo_id, revision)
     with sentences(repo_id, revision):
-        # asked first: a download would try again for half a minute where nobody answers
-        local = local or reachable_files(repo_id, revision, api)[0] is None
-        manifest = Path(
-            api.hf_hub_download(
-                repo_id, MANIFEST, revision=revision, cache_dir=cache_dir, local_files_only=local
-            )
+        try:
+            commit = None if local else look_at(repo_id, revision, api).sha
+            folder = _fetch(api, repo_id, commit or revision, cache_dir, local)
+        except UnreachableError as silent:
+            commit = None
+            try:
+                folder = _fetch(api, repo_id, revision, cache_dir, local=True)
+            except LocalEntryNotFoundError as error:
+                raise HubError(silent.missing(name)) from error
+            _log.warning("%s; taken from the local cache: %s@%s", silent.why, repo_id, folder.name)
+        try:
+            load_info(folder)
+        except PackError:
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            refuse_damaged(name, folder, [path.relative_to(folder).as_posix() for path in files])
+            raise
+        if commit is not None:
+            with suppress(HTTPError, OSError):
+                api.hf_hub_download(repo_id, MANIFEST, revision=revision, cache_dir=cache_dir)
+    return folder
+
+
+def _fetch(
+    api: HfApi, repo_id: str, revision: str | None, cache_dir: Path | None, local: bool
+) -> Path:
+    """The folder of a commit, with the pack's files in it."""
+    manifest = Path(
+        api.hf_hub_download(
+            repo_id, MANIFEST, revision=revision, cache_dir=cache_dir, local_files_only=local
         )
-        commit, wanted = manifest.parent.name, patterns_of(manifest)
-        folder = Path(
-            api.snapshot_download(
-                repo_id,
-                revision=commit,
-                allow_patterns=wanted,
-                cache_dir=cache_dir,
-                local_files_only=local,
-            )
+    )
+    name = name_of(repo_id, revision)
+    refuse_damaged(name, manifest.parent, [MANIFEST])  # whose checksum stands nowhere else
+    folder = Path(
+        api.snapshot_download(
+            repo_id,
+            revision=manifest.parent.name,
+            allow_patterns=patterns_of(manifest),
+            cache_dir=cache_dir,
+            local_files_only=local,
         )
-        load_info(folder)
+    )
+    refuse_damaged(name, folder, [CARD])
     return folder
 
 
@@ -124,9 +175,11 @@ def patterns_of(manifest: Path) -> list[str]:
 @contextmanager
 def sentences(repo_id: str, revision: str | None) -> Iterator[None]:
     """Turns what goes wrong inside into `HubError`s that a person can act on."""
-    name = repo_id if revision is None else f"{repo_id}@{revision}"
+    name = name_of(repo_id, revision)
     try:
         yield
+    except HubError:
+        raise
     except PackError as error:
         raise HubError(
             f"{name} is not a whole pack: {error}; if its owner says it is, delete its folder in "
@@ -134,6 +187,8 @@ def sentences(repo_id: str, revision: str | None) -> Iterator[None]:
         ) from error
     except (HTTPError, OSError, RuntimeError, ValueError) as error:
         cause = root_cause(error)
+        if isinstance(cause, LocalEntryNotFoundError):
+            raise NotHereError(explain(cause, name)) from error
         if isinstance(cause, RemoteEntryNotFoundError):
             raise HubError(f"{name} is not a pack: it has no {MANIFEST}") from error
         raise HubError(explain(cause, name)) from error
@@ -147,18 +202,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     up.add_argument("pack", type=Path, help="the pack's folder")
     up.add_argument("repo_id", help="owner/name")
     up.add_argument("--private", action="store_true", help="make a new repository private")
-    down = commands.add_parser("pull", help="download a pack and print its folder")
+    down = commands.add_parser("pull", help="download a pack, print its commit and its folder")
     down.add_argument("repo_id", help="owner/name")
-    down.add_argument("--cache-dir", type=Path, help="where downloads are kept")
+    seen = commands.add_parser("list", help="packs on the Hub, and which of them are here")
+    seen.add_argument("repo_ids", nargs="*", help="owner/name: these, with branches and tags")
+    seen.add_argument("--author", help="only this owner's")
+    for command in (down, seen):
+        command.add_argument("--cache-dir", type=Path, help="where downloads are kept")
     for command in (up, down):
         command.add_argument("--revision", help="branch; for pull also a tag or a commit")
+    for command in (up, down, seen):
         command.add_argument("--token", help="else HF_TOKEN, else the client's login")
     given = parser.parse_args(argv)
     try:
         if given.command == "push":
             print(push(given.pack, given.repo_id, given.private, given.token, given.revision))
+        elif given.command == "list":
+            print(show(given.repo_ids, given.author, given.token, given.cache_dir))
         else:
-            print(pull(given.repo_id, given.revision, given.token, given.cache_dir))
+            folder = pull(given.repo_id, given.revision, given.token, given.cache_dir)
+            print(f"{given.repo_id}@{folder.name}", file=sys.stderr)
+            print(folder)
     except (ValueError, FileNotFoundError) as error:
         print(f"{given.command} failed: {error}", file=sys.stderr)
         return 1

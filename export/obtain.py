@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi
 from huggingface_hub.utils import filter_repo_objects
 from tqdm import tqdm
 
@@ -35,7 +34,7 @@ from export.offer import CLIP, KINDS, PACK, Offer, Part, look
 from export.official import __main__ as official
 from export.pack import MANIFEST
 from export.to_onnx import Labels
-from models.hub import HubError, endpoint
+from models.hub import HubError, connect, refuse_damaged
 
 UNKNOWN_LICENCE = official.UNKNOWN_LICENCE
 INTERRUPTED = 130
@@ -76,7 +75,7 @@ def obtain(kind: str, address: str, out: Path | None, commit: str | None = None)
             clip.METHOD,
             f"CLIP, {first.repo_id.partition('/')[2]}",
             first.licence or UNKNOWN_LICENCE,
-            f"CLIP, weights of {address}",
+            f"CLIP, weights of {first.repo_id}@{first.commit}",
             "Zero-shot retrieval with CLIP (Radford et al., ICML 2021), as it was pre-trained.",
         )
         clip.build_clip(out, address, labels, force=True)
@@ -93,9 +92,9 @@ def _official(address: str, out: Path, part: Part) -> list[str]:
 def _obtain_pack(offer: Offer) -> Path:
     """pack.json comes first; then what it lists."""
     part = offer.parts[0]
-    api = HfApi(endpoint=endpoint())
+    api = connect()
     with hub.sentences(part.repo_id, part.revision):
-        manifest = api.hf_hub_download(part.repo_id, MANIFEST, revision=part.revision)
+        manifest = api.hf_hub_download(part.repo_id, MANIFEST, revision=part.commit)
         patterns = hub.patterns_of(Path(manifest))
         wanted = list(filter_repo_objects(part.missing, allow_patterns=patterns))
         _fetch(part, wanted, _Told(sum(part.files[name] or 0 for name in wanted)))
@@ -119,10 +118,11 @@ class _Told:
 
 def _fetch(part: Part, names: Sequence[str], told: _Told) -> None:
     """Downloads files into the Hub client's cache, each whole or not at all."""
-    api = HfApi(endpoint=endpoint())
+    api = connect()
     for name in names:
         bar = _bar(told, name)
-        api.hf_hub_download(part.repo_id, name, revision=part.revision, tqdm_class=bar)
+        path = api.hf_hub_download(part.repo_id, name, revision=part.commit, tqdm_class=bar)
+        refuse_damaged(part.repo_id, Path(path).parents[name.count("/")], [name])
         told.done += part.files[name] or 0
         told.tell(0, name)
 

@@ -9,24 +9,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from huggingface_hub import HfApi, ModelInfo, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled
+from huggingface_hub import ModelInfo
 
 from export.official.source import choose_checkpoint, parse_address
 from export.official.vocabulary import BERT_FILES, BERT_ID
 from export.pack import MANIFEST
-from models.hub import TIMEOUT, HubError, endpoint, explain
+from models.hub import HubError, is_cached, look_at
 from models.sources import wanted_files
 
 PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"
 KINDS = (PACK, CLIP, VSE_INFTY)
 HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w-][\w./-]*))?", re.ASCII)
 # of the repository, but of no use to a pack
-_NOT_PACK = (".gitattributes", ".gitignore")
-
-
-class UnreachableError(HubError):
-    """The Hub cannot be asked, so that only what is on this machine is left."""
+NOT_PACK = (".gitattributes", ".gitignore")
 
 
 @dataclass(frozen=True)
@@ -99,18 +94,18 @@ def look(kind: str, address: str) -> Offer:
     """
     if kind == VSE_INFTY:
         repo_id, inside, revision = parse_address(address)
-        found = _list(repo_id, revision)
+        found = look_at(repo_id, revision, sizes=True)
         weights = _part(
             repo_id, revision, found, [choose_checkpoint(_sizes(found), repo_id, inside)]
         )
-        pieces = _list(BERT_ID, None)
+        pieces = look_at(BERT_ID, None, sizes=True)
         names = [name for name in _sizes(pieces) if name in BERT_FILES]
         return Offer(kind, address, [weights, _part(BERT_ID, None, pieces, names)])
     match = HUB_ID.fullmatch(address)
     if match is None:
         raise ValueError(f'"{address[:200]}" is no Hub id; name it as owner/name or owner/name@v1')
     repo_id, revision = match["id"], match["revision"]
-    found = _list(repo_id, revision)
+    found = look_at(repo_id, revision, sizes=True)
     names = list(_sizes(found))
     if kind == CLIP:
         names = wanted_files(names)
@@ -122,20 +117,8 @@ def look(kind: str, address: str) -> Offer:
     elif MANIFEST not in names:
         raise HubError(f"{address} is not a pack: it has no {MANIFEST}")
     else:
-        names = [name for name in names if name not in _NOT_PACK]
+        names = [name for name in names if name not in NOT_PACK]
     return Offer(kind, address, [_part(repo_id, revision, found, names)])
-
-
-def _list(repo_id: str, revision: str | None) -> ModelInfo:
-    name = repo_id if revision is None else f"{repo_id}@{revision}"
-    try:
-        return HfApi(endpoint=endpoint()).model_info(
-            repo_id, revision=revision, files_metadata=True, timeout=TIMEOUT
-        )
-    except (OfflineModeIsEnabled, HTTPError, OSError, ValueError) as error:
-        answered = isinstance(error, HfHubHTTPError) and error.response.status_code < 500
-        silent = isinstance(error, (OfflineModeIsEnabled, HTTPError)) and not answered
-        raise (UnreachableError if silent else HubError)(explain(error, name)) from error
 
 
 def _sizes(found: ModelInfo) -> dict[str, int | None]:
@@ -144,16 +127,12 @@ def _sizes(found: ModelInfo) -> dict[str, int | None]:
 
 def _part(repo_id: str, revision: str | None, found: ModelInfo, names: Sequence[str]) -> Part:
     commit, sizes = str(found.sha), _sizes(found)
-    here = frozenset(
-        name
-        for name in names
-        if isinstance(try_to_load_from_cache(repo_id, name, revision=commit), str)
-    )
+    here = frozenset(name for name in names if is_cached(repo_id, name, commit))
     files = {name: sizes[name] for name in names}
-    return Part(repo_id, revision, commit, _licence(found), files, here)
+    return Part(repo_id, revision, commit, licence_of(found), files, here)
 
 
-def _licence(found: ModelInfo) -> str | None:
+def licence_of(found: ModelInfo) -> str | None:
     """What the repository's card says; the name of the licence where it is none of the known."""
     card = found.card_data
     said = card.get("license_name") or card.get("license") if card else None

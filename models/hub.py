@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import HfApi, constants
+import httpx2
+from huggingface_hub import HfApi, ModelInfo, constants, try_to_load_from_cache
 from huggingface_hub.errors import (
+    FileMetadataError,
     GatedRepoError,
     HfHubHTTPError,
     HTTPError,
@@ -17,7 +22,43 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-TIMEOUT = 10.0  # seconds
+from models.blobs import forget_damaged
+from models.connection import UselessError, install
+
+_TRY_AGAIN = "try again: files that came whole are kept"
+_OTHER_SIZE = re.compile(r"should be of size (\d+) but has size (\d+) \((.+)\)")  # of the client
+_ADVICE = {
+    401: "log in with `hf auth login` or pass a valid token",
+    403: "use a token that is allowed to",
+    404: "check the name, and that HF_ENDPOINT is a Hub",
+}
+
+
+class HubError(ValueError):
+    """Something could not be sent to or fetched from the Hub; the message says why."""
+
+
+class NotHereError(HubError):
+    """It is not, or not all, in the local cache, and the Hub was not to be asked."""
+
+
+class UnreachableError(HubError):
+    """The Hub cannot be asked, so that only what is on this machine is left.
+
+    Args:
+        message: a sentence.
+        why: the part of it that says what is the matter.
+        advice: what to do about it.
+    """
+
+    def __init__(self, message: str, why: str, advice: str) -> None:
+        super().__init__(message)
+        self.why = why
+        self.advice = advice
+
+    def missing(self, name: str) -> str:
+        """The sentence for what is not in the cache either."""
+        return f"{name} is not, or not all, in the local cache, and {self.why}; {self.advice}"
 
 
 def endpoint() -> str:
@@ -25,10 +66,20 @@ def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
 
 
-def reachable_files(
-    repo_id: str, revision: str | None, api: HfApi | None = None
-) -> tuple[str | None, list[str]]:
-    """Asks the Hub what a repository holds, which fails at once where nobody answers.
+def connect(token: str | None = None) -> HfApi:
+    """The Hub client, on a connection that keeps nobody waiting (`models/connection.py`).
+
+    Args:
+        token: None for the one that the client is logged in with, if any.
+    """
+    install()
+    return HfApi(endpoint=endpoint(), token=token)
+
+
+def look_at(
+    repo_id: str, revision: str | None, api: HfApi | None = None, sizes: bool = False
+) -> ModelInfo:
+    """Asks the Hub what a repository holds; where nobody answers, that is known at once.
 
     A download would try again for half a minute.
 
@@ -36,22 +87,30 @@ def reachable_files(
         repo_id: `owner/name`.
         revision: a branch, tag or commit; None for the main branch.
         api: the client to ask with, such as one with a token.
-
-    Returns:
-        The commit and the names of its files; None and nothing where the Hub cannot be asked, so
-        that only the local cache is left.
+        sizes: ask for the bytes of each file too.
 
     Raises:
-        HfHubHTTPError: the Hub answered, and refused.
+        UnreachableError: the Hub cannot be asked.
+        HubError: it refused.
+    """
+    with asking(name_of(repo_id, revision)):
+        return (api or connect()).model_info(repo_id, revision=revision, files_metadata=sizes)
+
+
+@contextmanager
+def asking(name: str) -> Iterator[None]:
+    """Turns what goes wrong inside, where only questions are asked, into sentences about `name`.
+
+    Raises:
+        UnreachableError: the Hub cannot be asked.
+        HubError: it refused.
     """
     try:
-        asked = api or HfApi(endpoint=endpoint())
-        info = asked.model_info(repo_id, revision=revision, timeout=TIMEOUT)
-    except (OfflineModeIsEnabled, HTTPError) as error:
-        if isinstance(error, HfHubHTTPError) and error.response.status_code < 500:
-            raise
-        return None, []
-    return info.sha, [file.rfilename for file in info.siblings or []]
+        yield
+    except (HTTPError, OSError, ValueError) as error:
+        if silent := _silence(error):
+            raise UnreachableError(explain(error, name), *silent) from error
+        raise HubError(explain(error, name)) from error
 
 
 def fetch(repo_id: str, revision: str | None, choose: Callable[[Iterable[str]], list[str]]) -> Path:
@@ -68,25 +127,70 @@ def fetch(repo_id: str, revision: str | None, choose: Callable[[Iterable[str]], 
     Raises:
         HubError: the Hub refused or could not be reached, and the cache holds nothing.
     """
-    name = repo_id if revision is None else f"{repo_id}@{revision}"
+    api = connect()
+    name = name_of(repo_id, revision)
     try:
-        commit, files = reachable_files(repo_id, revision)
-        api = HfApi(endpoint=endpoint())
-        if commit is None:
-            # no pattern: what was fetched is asked for, not all that the repository holds
-            folder = api.snapshot_download(
-                repo_id, revision=revision, local_files_only=True, allow_patterns=[]
-            )
-            return Path(folder)
-        wanted = choose(files)
+        found = look_at(repo_id, revision)
+        wanted = choose([file.rfilename for file in found.siblings or []])
+        new = [file for file in wanted if not is_cached(repo_id, file, found.sha)]
         # by the name that was asked for, which the cache then knows without a connection
-        return Path(api.snapshot_download(repo_id, revision=revision, allow_patterns=wanted))
+        folder = Path(api.snapshot_download(repo_id, revision=revision, allow_patterns=wanted))
+        refuse_damaged(name, folder, new)
+        return folder
+    except UnreachableError as silent:
+        try:
+            # no pattern: what was fetched is asked for, not all that the repository holds
+            return Path(
+                api.snapshot_download(
+                    repo_id, revision=revision, local_files_only=True, allow_patterns=[]
+                )
+            )
+        except LocalEntryNotFoundError as error:
+            raise HubError(silent.missing(name)) from error
+    except HubError:
+        raise
     except (HTTPError, OSError, RuntimeError, ValueError) as error:
         raise HubError(explain(root_cause(error), name)) from error
 
 
-class HubError(ValueError):
-    """Something could not be sent to or fetched from the Hub; the message says why."""
+def is_cached(repo_id: str, file: str, commit: str | None) -> bool:
+    """Whether a file of a commit lies in the Hub client's cache."""
+    return isinstance(try_to_load_from_cache(repo_id, file, revision=commit), str)
+
+
+def refuse_damaged(name: str, folder: Path, files: Iterable[str]) -> None:
+    """Removes what came damaged from the cache.
+
+    Raises:
+        HubError: there was such a file.
+    """
+    if damaged := forget_damaged(folder, files):
+        raise HubError(
+            f"{name}: {', '.join(damaged[:3])} came damaged, its bytes are not those that the Hub "
+            "states; what was damaged is removed, try again"
+        )
+
+
+def name_of(repo_id: str, revision: str | None) -> str:
+    """A repository as people name it.
+
+    >>> name_of("owner/name", None), name_of("owner/name", "v1")
+    ('owner/name', 'owner/name@v1')
+    """
+    return repo_id if revision is None else f"{repo_id}@{revision}"
+
+
+def origin(folder: Path) -> tuple[str, str] | None:
+    """The repository and the commit that a folder in the Hub client's cache holds.
+
+    >>> origin(Path("hub/models--owner--name/snapshots/0a1b"))
+    ('owner/name', '0a1b')
+    >>> origin(Path("runs/pack"))
+    """
+    kind, _, repo_id = folder.parent.parent.name.partition("--")
+    if folder.parent.name != "snapshots" or kind != "models" or "--" not in repo_id:
+        return None
+    return repo_id.replace("--", "/", 1), folder.name
 
 
 def root_cause(error: BaseException) -> BaseException:
@@ -100,14 +204,11 @@ def explain(error: BaseException, name: str) -> str:
     if isinstance(error, OfflineModeIsEnabled):
         return f"{name} cannot be reached while HF_HUB_OFFLINE is set; unset it"
     if isinstance(error, LocalEntryNotFoundError):
-        offline = constants.is_offline_mode()
-        why = "HF_HUB_OFFLINE is set" if offline else f"the Hub at {endpoint()} cannot be reached"
-        return (
-            f"{name} is not, or not all, in the local cache, and {why}; pull it once while online"
-        )
+        return f"{name} is not, or not all, in the local cache; pull it"
     if isinstance(error, GatedRepoError):
         return (
-            f"{name} is gated; accept its conditions on its page, then log in with `hf auth login`"
+            f"{name} is gated; accept its conditions on its page, then log in with `hf auth login` "
+            "or pass a token"
         )
     if isinstance(error, RepositoryNotFoundError):
         return (
@@ -116,24 +217,45 @@ def explain(error: BaseException, name: str) -> str:
         )
     if isinstance(error, RevisionNotFoundError):
         return f"{name}: there is no such revision; leave it out, or name a branch, tag or commit"
+    if trouble := _trouble(error):
+        return f"{name}: {trouble[0]}; {trouble[1]}"
     if isinstance(error, HfHubHTTPError):
-        return _explain_status(error, name)
-    if isinstance(error, HTTPError):
-        return (
-            f"the Hub at {endpoint()} cannot be reached ({error}); "
-            "check the connection and HF_ENDPOINT"
-        )
+        status = error.response.status_code
+        advice = _ADVICE.get(status, "try again later")
+        return f"the Hub at {endpoint()} refused {name} with status {status}; {advice}"
+    if found := _OTHER_SIZE.search(str(error)):
+        said, came, file = found.groups()
+        return f"{name}: {file} came with {came} bytes instead of {said}; {_TRY_AGAIN}"
     return f"{name}: {error}"
 
 
-def _explain_status(error: HfHubHTTPError, name: str) -> str:
-    status = error.response.status_code
-    advice = {
-        401: "log in with `hf auth login` or pass a valid token",
-        403: "use a token that is allowed to",
-        429: "wait a little and try again",
-    }
-    return (
-        f"the Hub at {endpoint()} refused {name} with status {status}; "
-        f"{advice.get(status, 'try again later')}"
-    )
+def _silence(error: BaseException) -> tuple[str, str] | None:
+    """What keeps the Hub from being asked at all, and what to do; None where it did answer."""
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set", "pull it once while online"
+    return _trouble(error)
+
+
+def _trouble(error: BaseException) -> tuple[str, str] | None:
+    """What is the matter with the server or the way to it, and what to do; None: nothing is."""
+    hub = f"the Hub at {endpoint()}"
+    if isinstance(error, UselessError):
+        return f"{hub} {error}", error.advice
+    if isinstance(error, HfHubHTTPError):
+        status = error.response.status_code
+        broken = (f"{hub} is out of order (status {status})", "try again later")
+        return broken if status >= 500 else None
+    if isinstance(error, httpx2.TooManyRedirects):
+        return f"{hub} redirects in circles", "check HF_ENDPOINT and the network's proxy"
+    if isinstance(error, (httpx2.RemoteProtocolError, httpx2.ReadError)):
+        return f"{hub} broke the connection off ({error})", _TRY_AGAIN
+    if isinstance(error, httpx2.TimeoutException):
+        return f"{hub} stopped sending", _TRY_AGAIN
+    if isinstance(error, HTTPError):
+        return f"{hub} cannot be reached ({error})", "check the connection and HF_ENDPOINT"
+    if isinstance(error, (json.JSONDecodeError, FileMetadataError)):
+        return (
+            f"what answers at {endpoint()} is no Hub",
+            "check HF_ENDPOINT, and whether the network wants a login first",
+        )
+    return None

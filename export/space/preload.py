@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from huggingface_hub import HfApi
-
 from export.fields import read_json
 from export.hub import patterns_of, sentences
 from export.manifest_parser import parse_info
 from export.offer import HUB_ID
 from export.pack import MANIFEST
-from models.hub import HubError, endpoint, reachable_files
+from models.hub import UnreachableError, connect, look_at
 
 _MOST_NAMED = 100  # files in the front matter; of a pack with more, the whole repository is fetched
 
@@ -66,14 +64,18 @@ def look_up(address: str) -> HubPack:
     if match is None:
         raise ValueError(f'"{address[:200]}" is no Hub id; name it as owner/name or owner/name@v1')
     repo_id, revision = match["id"], match["revision"]
-    api = HfApi(endpoint=endpoint())
+    api = connect()
     with sentences(repo_id, revision):
-        commit, names = reachable_files(repo_id, revision, api)
-        if commit is None:
-            raise HubError(
-                f"{address} cannot be looked up, because the Hub at {endpoint()} cannot be "
-                "reached; try again with a connection, or put a folder in with --pack"
-            )
+        try:
+            found = look_at(repo_id, revision, api)
+        except UnreachableError as silent:
+            raise UnreachableError(
+                f"{address} cannot be looked up, because {silent.why}; try again with a "
+                "connection, or put a folder in with --pack",
+                silent.why,
+                silent.advice,
+            ) from silent
+        commit, names = str(found.sha), [file.rfilename for file in found.siblings or []]
         manifest = Path(api.hf_hub_download(repo_id, MANIFEST, revision=commit))
         info = parse_info(read_json(manifest), manifest.parent)
         patterns = patterns_of(manifest)

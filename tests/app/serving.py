@@ -66,7 +66,7 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
     """Gives a function that starts the app with arguments and waits until all is searchable."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(*arguments: str | Path) -> Server:
+    def start(*arguments: str | Path, **variables: str) -> Server:
         folder = new_folder()
         port = _free_port()
         command = [sys.executable, MAIN, "--port", port, "--device", "cpu", *arguments]
@@ -75,6 +75,7 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
             "POLYVIEW_CACHE": str(folder / "cache"),
             "GRADIO_TEMP_DIR": str(folder / "gradio"),
             "HF_HUB_OFFLINE": "1",
+            **variables,
         }
         log = folder / "log.txt"
         started = time.monotonic()

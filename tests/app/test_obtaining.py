@@ -15,6 +15,7 @@ import torch
 from huggingface_hub import constants
 from playwright.sync_api import expect
 
+from app.description import describe
 from app.obtaining import CancelledError, Obtainer
 from app.session import Session
 from app.settings import Settings
@@ -22,8 +23,9 @@ from app.shelf import Shelf
 from app.tabs import offers
 from app.tabs.models import ModelsTab
 from export.obtain import obtain
-from export.offer import CLIP, PACK, VSE_INFTY, Offer, Part, UnreachableError, look
+from export.offer import CLIP, PACK, VSE_INFTY, Offer, Part, look
 from export.pack import list_files, load_info
+from models.hub import UnreachableError
 from tests.app.serving import Server
 from tests.app.visitor import SECONDS, Guests
 from tests.export import releases
@@ -181,19 +183,20 @@ def test_a_pack_is_offered_fetched_and_found_again(
     assert fetched(hub) == []
     hub.damaged.add("vsepp/head.safetensors")
     said, after, loaded = press(tab, PACK, ID, offer)
-    assert "is not a whole pack" in said
+    assert "vsepp/head.safetensors came damaged" in said
     assert "Shapes &lt;b&gt; goes on serving" in said
     assert (after, loaded) == (None, None)
     assert shelf.packs().keys() == {""}
     assert leftovers(tmp_path) == []
 
     hub.damaged.clear()
-    for path in (tmp_path / "hub").rglob("head.safetensors"):
-        path.resolve().unlink()
-        path.unlink()
     said, _, loaded = press(tab, PACK, ID, look(PACK, ID))
     assert "From the Hub is loaded" in said
     assert shelf.get(loaded).runtime.info.title == "From the Hub"
+    commit = hub.repos[ID].branches["main"]
+    assert describe(shelf.get(loaded))["pack"]["from"] == {"repository": ID, "commit": commit}
+    assert f"{ID}@{commit}" in tab.refresh(loaded)[tab._pack]
+    assert describe(shelf.first)["pack"]["from"] is None
     assert not any("huge.bin" in request for request in fetched(hub))
     hub.down = True
     assert press(tab, PACK, ID)[2] == loaded

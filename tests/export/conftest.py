@@ -153,6 +153,14 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="session")
+def small_pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack of one method and no gallery, of few files; nobody may change it."""
+    out = tmp_path_factory.mktemp("packs") / "small"
+    build_pack(out, runs / "backbone", [runs / next(iter(METHODS))], LABELS)
+    return out
+
+
 @pytest.fixture
 def copied(pack: Path, tmp_path: Path) -> Path:
     """A copy of the pack that the test may break."""

@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.export.faults import Fault, play
 
 READER, WRITER = "token-that-reads", "token-that-writes"
 BINARY = (".onnx", ".safetensors", ".webp", ".png")
@@ -28,13 +31,16 @@ ID = r"(?P<id>[\w.-]+/[\w.-]+)"
 class Repo:
     """One repository: commits are {path: content}, branches are names of commits.
 
-    `card` is what the front matter of its README.md would say.
+    `card` is what the front matter of its README.md would say; a gated one tells everybody what it
+    holds, and gives it to the token that writes only.
     """
 
     private: bool = False
     card: dict[str, Any] = field(default_factory=dict)
+    gated: bool = False
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
 
     def add_commit(self, branch: str, files: dict[str, bytes]) -> str:
         """Puts files on top of a branch; returns the commit's name."""
@@ -55,8 +61,11 @@ class HubState:
         blobs: LFS contents by SHA-256.
         refused: path in a repository -> status to answer instead of its content.
         damaged: paths whose content is served with its last byte changed.
+        faults: what is done to answers whose "METHOD /path" has a match of a pattern.
+        over: set when the server ends, for whatever waits.
         down: whether every request is answered with status 503.
         requests: method and path of every request, in order.
+        resumed: at which byte files were asked for again.
     """
 
     repos: dict[str, Repo] = field(default_factory=dict)
@@ -64,7 +73,10 @@ class HubState:
     refused: dict[str, int] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
     down: bool = False
+    faults: dict[str, Fault] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
     requests: list[str] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)
     url: str = ""
 
 
@@ -79,6 +91,7 @@ def running_hub() -> Iterator[HubState]:
     try:
         yield state
     finally:
+        state.over.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -87,6 +100,11 @@ def running_hub() -> Iterator[HubState]:
 def sha256(content: bytes) -> str:
     """Hexadecimal SHA-256."""
     return hashlib.sha256(content).hexdigest()
+
+
+def git_sha1(content: bytes) -> str:
+    """The name that git has for a file's content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 class _RefusedError(Exception):
@@ -107,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._route(
             {
+                r"/api/models": self._search,
+                rf"/api/models/{ID}/refs": self._refs,
                 rf"/api/models/{ID}(/revision/(?P<rev>[^/]+))?": self._repo_info,
                 rf"/api/models/{ID}/tree/(?P<rev>[^/]+)": self._tree,
                 rf"/{ID}/resolve/(?P<rev>[^/]+)/(?P<path>.+)": self._resolve,
@@ -135,6 +155,20 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         self.state.requests.append(f"{self.command} {path}")
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        asked = f"{self.command} {path}"
+        faults = (fault for part, fault in self.state.faults.items() if re.search(part, asked))
+        fault = next(faults, None)
+        if fault is None or not fault.take():
+            self._reply(routes, path)
+            return
+        usual, raw = self.wfile, BytesIO()
+        self.wfile = raw
+        self._reply(routes, path)
+        self.wfile = usual
+        play(fault, raw.getvalue(), self.path, self.connection, self.state.over)
+        self.close_connection = True
+
+    def _reply(self, routes: dict[str, Any], path: str) -> None:
         try:
             if self.state.down:
                 raise _RefusedError(503, message="down for maintenance")
@@ -174,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         return repo
 
     def _commit_of(self, repo: Repo, rev: str) -> str:
-        commit = repo.branches.get(rev, rev)
+        commit = repo.branches.get(rev) or repo.tags.get(rev, rev)
         if commit not in repo.commits:
             raise _RefusedError(404, "RevisionNotFound", f"Invalid rev id: {rev}")
         return commit
@@ -252,14 +286,43 @@ class _Handler(BaseHTTPRequestHandler):
         if "blobs=true" in urlsplit(self.path).query.lower():
             for file in files:
                 file["size"] = len(repo.commits[commit][file["rfilename"]])
-        self._answer({"id": id, "sha": commit, "siblings": files, "cardData": repo.card})
+        tags = [str(tag) for tag in repo.card.get("tags", [])]
+        said = {"id": id, "sha": commit, "private": repo.private, "gated": repo.gated, "tags": tags}
+        self._answer({**said, "siblings": files, "cardData": repo.card})
+
+    def _search(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        wanted, author = query.get("filter", []), query.get("author", [""])[0]
+        found = []
+        for repo_id, repo in self.state.repos.items():
+            may = not repo.private or self._token() in (READER, WRITER)
+            tagged = set(wanted) <= {*repo.card.get("tags", []), repo.card.get("library_name")}
+            if may and tagged and repo_id.split("/")[0] == (author or repo_id.split("/")[0]):
+                found.append({"id": repo_id, "private": repo.private, "gated": repo.gated})
+        self._answer(found)
+
+    def _refs(self, id: str) -> None:
+        repo = self._repo(id)
+        kinds = {"branches": ("heads", repo.branches), "tags": ("tags", repo.tags)}
+        said = {
+            kind: [
+                {"name": name, "ref": f"refs/{folder}/{name}", "targetCommit": commit}
+                for name, commit in held.items()
+            ]
+            for kind, (folder, held) in kinds.items()
+        }
+        self._answer({**said, "converts": []})
 
     def _tree(self, id: str, rev: str) -> None:
         repo = self._repo(id)
         listing = []
         for path, content in repo.commits[self._commit_of(repo, rev)].items():
-            oid = hashlib.sha1(content).hexdigest()
-            listing.append({"type": "file", "path": path, "size": len(content), "oid": oid})
+            listing.append(
+                {"type": "file", "path": path, "size": len(content), "oid": git_sha1(content)}
+            )
+            if path.endswith(BINARY):
+                large = {"oid": sha256(content), "size": len(content), "pointerSize": 130}
+                listing[-1]["lfs"] = large
         self._answer(listing)
 
     def _resolve(self, id: str, rev: str, path: str) -> None:
@@ -270,6 +333,18 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusedError(404, "EntryNotFound", "Entry not found")
         if path in self.state.refused:
             raise _RefusedError(self.state.refused[path], message="refused by the test")
+        if repo.gated and self._token() != WRITER:
+            status = 403 if self._token() == READER else 401
+            raise _RefusedError(status, "GatedRepo", "Access to this model is restricted")
+        stated = sha256(content) if path.endswith(BINARY) else git_sha1(content)
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{stated}"'}
         if path in self.state.damaged:
             content = content[:-1] + bytes([content[-1] ^ 255])
-        self._answer(content, headers={"X-Repo-Commit": commit, "ETag": f'"{sha256(content)}"'})
+        begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if begin is None:
+            self._answer(content, headers=headers)
+        else:
+            at = int(begin[1])
+            self.state.resumed.append(at)
+            headers["Content-Range"] = f"bytes {at}-{len(content) - 1}/{len(content)}"
+            self._answer(content[at:], 206, headers)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, ModelCardData
 
 from export import card
 from export.manifest import Metrics, PackInfo
@@ -29,6 +29,13 @@ def front_matter(text: str) -> dict[str, Any]:
     return values
 
 
+def model_data(text: str) -> ModelCardData:
+    """The same, with what was measured."""
+    data = ModelCard(text).data
+    assert isinstance(data, ModelCardData)
+    return data
+
+
 def with_metrics(info: PackInfo) -> PackInfo:
     """The pack's description with the first method measured."""
     entry = replace(info.methods[NAME], metrics=METRICS)
@@ -39,13 +46,15 @@ def test_front_matter_is_what_the_hub_reads(pack: Path) -> None:
     said = front_matter(card.render(load_info(pack)))
     assert said["license"] == "apache-2.0"
     assert said["pipeline_tag"] == "feature-extraction"
+    assert (said["library_name"], said["language"]) == ("polyview", "en")
+    assert card.TAG in said["tags"]
     assert set(METHODS) <= set(said["tags"])
 
 
 def test_unusual_licences_are_named_not_guessed(pack: Path) -> None:
     said = front_matter(card.render(replace(load_info(pack), licence='My "own": licence')))
     assert said["license"] == "other"
-    assert said["license_name"] == 'My "own": licence'
+    assert said["license_name"] == "my-own-licence"
 
 
 def test_without_metrics_it_says_so_and_shows_no_table(pack: Path) -> None:
@@ -63,6 +72,21 @@ def test_metrics_appear_with_command_hardware_and_seed(pack: Path) -> None:
     assert f"- `{NAME}`: `{METRICS.command}`; {METRICS.hardware}; training seed 11" in results
     assert "Not measured yet" in results
     assert f"`{NAME}`" not in results.split("Not measured yet")[1]
+
+
+def test_metrics_are_in_the_front_matter_as_the_hub_reads_them(pack: Path) -> None:
+    info = with_metrics(load_info(pack))
+    data = model_data(card.render(replace(info, title='Scenes: "small"')))
+    assert data.model_name == 'Scenes: "small"'
+    read = {result.metric_type: result for result in data.eval_results or []}
+    assert {key: result.metric_value for key, result in read.items()} == {
+        "t2i_r1": 41.3,
+        "t2i_map_at_r": 37.0,
+        "rsum": 432.1,
+    }
+    assert read["t2i_r1"].metric_name == f"{NAME}, text to image R@1"
+    assert (read["rsum"].dataset_split, read["rsum"].dataset_type) == ("test", info.name)
+    assert model_data(card.render(load_info(pack))).eval_results is None
 
 
 def test_card_of_the_pack_is_the_rendered_one(pack: Path) -> None:

@@ -1,0 +1,186 @@
+"""The connection to the Hub, on which a server cannot keep anybody waiting for long.
+
+Left to itself the Hub client asks a server that does not answer again for six minutes, sleeps for
+as long as a busy one says, six times over, and follows a trickle for ever. Here what cannot be
+hoped for ends at once, as an error of which the client makes no further attempt; what may be
+a disturbance, a connection that broke or stalled within a file, it still takes up again where it
+was.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as LateError
+from contextlib import closing, suppress
+from contextvars import copy_context
+from functools import cache
+from threading import Thread
+from typing import Any
+
+import httpx2
+from httpx2 import USE_CLIENT_DEFAULT
+from huggingface_hub import constants, get_session, set_client_factory
+
+STORING = 60.0  # seconds until an upload must be answered
+WINDOW = 20.0  # seconds of waiting for a body, after which it is looked at how much came
+SLOWEST = 1000.0  # bytes a second
+_READING = ("GET", "HEAD")
+
+
+class UselessError(httpx2.TransportError):
+    """The server is no use now; the message goes on after its name: "the Hub at ... MESSAGE"."""
+
+    advice = "check the connection and HF_ENDPOINT, or try again later"
+
+
+class SilentError(UselessError):
+    """It did not answer."""
+
+
+class SlowError(UselessError):
+    """It sends hardly anything."""
+
+    advice = "check the connection, or try again later; files that came whole are kept"
+
+
+class BusyError(UselessError):
+    """It answers no more for now (status 429)."""
+
+    advice = "try again then, and log in with `hf auth login`: who is known may ask more often"
+
+
+@cache
+def install() -> None:
+    """Makes the Hub client of this process use `BoundedClient`; done once, whoever asks."""
+    usual = get_session()
+    hooks, follow = usual.event_hooks, usual.follow_redirects
+    set_client_factory(
+        lambda: BoundedClient(event_hooks=hooks, follow_redirects=follow, timeout=None)
+    )
+
+
+class BoundedClient(httpx2.Client):
+    """A client that gives up on a server that is silent, slow or busy.
+
+    An answer must begin within HF_HUB_ETAG_TIMEOUT seconds, looking up the name, connecting and
+    redirects included; a body may pause for HF_HUB_DOWNLOAD_TIMEOUT seconds. Both are 10 unless
+    the environment says otherwise.
+    """
+
+    def send(
+        self,
+        request: httpx2.Request,
+        *,
+        stream: bool = False,
+        auth: Any = USE_CLIENT_DEFAULT,
+        follow_redirects: Any = USE_CLIENT_DEFAULT,
+    ) -> httpx2.Response:
+        """See `httpx2.Client.send`.
+
+        Raises:
+            UselessError: the server is silent, slow or busy.
+        """
+        reading = request.method in _READING
+        seconds = float(constants.HF_HUB_ETAG_TIMEOUT) if reading else STORING
+        if not reading:  # sending the file takes its time, only the answer may not
+            request.extensions = {**request.extensions, "timeout": _timeouts(seconds)}
+
+        usual = super().send
+
+        def ask() -> httpx2.Response:
+            return usual(request, stream=True, auth=auth, follow_redirects=follow_redirects)
+
+        try:
+            response = _within(seconds, ask) if reading else ask()
+            if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
+                response.close()
+                raise BusyError(f"is busy (status 429) and asks to wait {_wait(response.headers)}")
+            assert isinstance(response.stream, httpx2.SyncByteStream)
+            response.stream = _Watched(response.stream)
+            if not stream:
+                with closing(response):
+                    response.read()
+        except (httpx2.TimeoutException, LateError) as error:
+            raise SilentError(f"did not answer within {seconds:.0f} s") from error
+        return response
+
+
+class _Watched(httpx2.SyncByteStream):
+    """A body that ends with an error where it comes too slowly."""
+
+    def __init__(self, stream: httpx2.SyncByteStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        chunks = iter(self._stream)
+        waited, came = 0.0, 0
+        while True:
+            began = time.monotonic()
+            try:
+                chunk = next(chunks, None)
+            except httpx2.ReadError as error:  # the kind that the Hub client takes up again
+                raise httpx2.RemoteProtocolError(str(error)) from error
+            if chunk is None:
+                return
+            # longer than this the socket never waits: the machine itself was asleep
+            most = float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
+            waited, came = waited + min(time.monotonic() - began, most), came + len(chunk)
+            if waited >= WINDOW:
+                if came < SLOWEST * waited:
+                    raise SlowError(f"sent only {came:,} bytes in {waited:.0f} s")
+                waited, came = 0.0, 0
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _within(seconds: float, ask: Callable[[], httpx2.Response]) -> httpx2.Response:
+    """What is answered within some seconds; what still comes later is closed unread.
+
+    Time-outs of single reads do not bound a whole answer, nor does any bound the look-up of a name.
+    """
+    outcome: Future[httpx2.Response] = Future()
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            response = context.run(ask)
+        except BaseException as error:
+            with suppress(InvalidStateError):
+                outcome.set_exception(error)
+            return
+        try:
+            outcome.set_result(response)
+        except InvalidStateError:
+            response.close()
+
+    Thread(target=run, daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except LateError:
+        if outcome.cancel():
+            raise
+        return outcome.result()  # it came just now
+
+
+def _timeouts(seconds: float) -> dict[str, float]:
+    return dict.fromkeys(("connect", "read", "write", "pool"), seconds)
+
+
+def _wait(headers: httpx2.Headers) -> str:
+    """How long a busy server wants to be left alone, in words.
+
+    >>> _wait(httpx2.Headers({"Retry-After": "30"}))
+    '30 s'
+    >>> _wait(httpx2.Headers({"RateLimit": '"api";r=0;t=55'}))
+    '55 s'
+    >>> _wait(httpx2.Headers())
+    'a little'
+    """
+    said = re.fullmatch(r"\s*(\d{1,6})\s*", headers.get("Retry-After", ""))
+    said = said or re.search(r"\bt=(\d{1,6})\b", headers.get("RateLimit", ""))
+    return f"{int(said[1])} s" if said else "a little"
