@@ -9,6 +9,7 @@ was.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -54,7 +55,13 @@ class BusyError(UselessError):
 
 @cache
 def install() -> None:
-    """Makes the Hub client of this process use `BoundedClient`; done once, whoever asks."""
+    """Makes the Hub client of this process use `BoundedClient`; done once, whoever asks.
+
+    Xet, by which it would else fetch large files, goes past this client and waits for minutes
+    for a store that is silent: it is left out unless the environment says HF_HUB_DISABLE_XET=0.
+    """
+    if "HF_HUB_DISABLE_XET" not in os.environ:
+        constants.HF_HUB_DISABLE_XET = True
     usual = get_session()
     hooks, follow = usual.event_hooks, usual.follow_redirects
     set_client_factory(
