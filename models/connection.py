@@ -1,7 +1,7 @@
 """The connection to the Hub, on which a server cannot keep anybody waiting for long.
 
 Left to itself the Hub client asks a server that does not answer again for six minutes, sleeps for
-as long as a busy one says, six times over, and follows a trickle for ever. Here what cannot be
+as long as a busy one says, five times over, and follows a trickle for ever. Here what cannot be
 hoped for ends at once, as an error of which the client makes no further attempt; what may be
 a disturbance, a connection that broke or stalled within a file, it still takes up again where it
 was.
@@ -26,6 +26,7 @@ from httpx2 import USE_CLIENT_DEFAULT
 from huggingface_hub import constants, get_session, set_client_factory
 
 STORING = 60.0  # seconds until an upload must be answered
+PAUSE = 1.0  # seconds before a server with a fault of its own is asked again
 WINDOW = 20.0  # seconds of waiting for a body, after which it is looked at how much came
 SLOWEST = 1000.0  # bytes a second
 _READING = ("GET", "HEAD")
@@ -37,6 +38,16 @@ class UselessError(httpx2.TransportError):
     advice = "check the connection and HF_ENDPOINT, or try again later"
 
 
+class AbsentError(UselessError):
+    """Nobody listens there."""
+
+
+class CutError(UselessError):
+    """It broke the connection off, twice in a row."""
+
+    advice = "try again: files that came whole are kept"
+
+
 class SilentError(UselessError):
     """It did not answer."""
 
@@ -45,6 +56,12 @@ class SlowError(UselessError):
     """It sends hardly anything."""
 
     advice = "check the connection, or try again later; files that came whole are kept"
+
+
+class BrokenError(UselessError):
+    """It has a fault of its own (status 500 or above), twice in a row."""
+
+    advice = "try again later"
 
 
 class BusyError(UselessError):
@@ -70,7 +87,7 @@ def install() -> None:
 
 
 class BoundedClient(httpx2.Client):
-    """A client that gives up on a server that is silent, slow or busy.
+    """A client that gives up on a server that is silent, slow, busy or out of order.
 
     An answer must begin within HF_HUB_ETAG_TIMEOUT seconds, looking up the name, connecting and
     redirects included; a body may pause for HF_HUB_DOWNLOAD_TIMEOUT seconds. Both are 10 unless
@@ -88,31 +105,60 @@ class BoundedClient(httpx2.Client):
         """See `httpx2.Client.send`.
 
         Raises:
-            UselessError: the server is silent, slow or busy.
+            UselessError: the server is silent, slow, busy or out of order.
         """
-        reading = request.method in _READING
-        seconds = float(constants.HF_HUB_ETAG_TIMEOUT) if reading else STORING
-        if not reading:  # sending the file takes its time, only the answer may not
-            request.extensions = {**request.extensions, "timeout": _timeouts(seconds)}
-
         usual = super().send
 
         def ask() -> httpx2.Response:
             return usual(request, stream=True, auth=auth, follow_redirects=follow_redirects)
 
+        if request.method not in _READING:
+            # sending takes its time, only the answer may not; nothing is sent twice
+            request.extensions = {**request.extensions, "timeout": _timeouts(STORING)}
+            return _answer(ask, STORING, stream)
+        seconds = float(constants.HF_HUB_ETAG_TIMEOUT)
         try:
-            response = _within(seconds, ask) if reading else ask()
-            if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
-                response.close()
-                raise BusyError(f"is busy (status 429) and asks to wait {_wait(response.headers)}")
-            assert isinstance(response.stream, httpx2.SyncByteStream)
-            response.stream = _Watched(response.stream)
-            if not stream:
-                with closing(response):
-                    response.read()
-        except (httpx2.TimeoutException, LateError) as error:
-            raise SilentError(f"did not answer within {seconds:.0f} s") from error
-        return response
+            return _answer(lambda: _within(seconds, ask), seconds, stream)
+        except (BrokenError, CutError):
+            time.sleep(PAUSE)
+            return _answer(lambda: _within(seconds, ask), seconds, stream)
+
+
+def _answer(ask: Callable[[], httpx2.Response], seconds: float, stream: bool) -> httpx2.Response:
+    """An answer that is of use; of one that is not a stream, the whole.
+
+    Raises:
+        UselessError: there is none.
+    """
+    try:
+        response = ask()
+        if refusal := _refusal(response):
+            response.close()
+            raise refusal
+        assert isinstance(response.stream, httpx2.SyncByteStream)
+        response.stream = _Watched(response.stream)
+        if not stream:
+            with closing(response):
+                response.read()
+    except (httpx2.TimeoutException, LateError) as error:
+        raise SilentError(f"did not answer within {seconds:.0f} s") from error
+    except (httpx2.ConnectError, httpx2.ReadError, httpx2.RemoteProtocolError) as error:
+        if stream:  # the client takes a file up again itself
+            raise
+        if isinstance(error, httpx2.ConnectError):
+            raise AbsentError(f"cannot be reached ({error})") from error
+        raise CutError(f"broke the connection off ({error})") from error
+    return response
+
+
+def _refusal(response: httpx2.Response) -> UselessError | None:
+    """The error that an answer amounts to, whatever it was that was asked for."""
+    # what is sent the client may send again itself
+    if response.is_server_error and response.request.method in _READING:
+        return BrokenError(f"is out of order (status {response.status_code})")
+    if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
+        return BusyError(f"is busy (status 429) and asks to wait {_wait(response.headers)}")
+    return None
 
 
 class _Watched(httpx2.SyncByteStream):

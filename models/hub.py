@@ -224,7 +224,8 @@ def explain(error: BaseException, name: str) -> str:
         advice = _ADVICE.get(status, "try again later")
         return f"the Hub at {endpoint()} refused {name} with status {status}; {advice}"
     if found := _OTHER_SIZE.search(str(error)):
-        said, came, file = found.groups()
+        said, came, address = found.groups()
+        file = address.rpartition("/")[2]
         return f"{name}: {file} came with {came} bytes instead of {said}; {_TRY_AGAIN}"
     return f"{name}: {error}"
 

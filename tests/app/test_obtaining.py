@@ -25,6 +25,7 @@ from app.tabs.models import ModelsTab
 from export.obtain import obtain
 from export.offer import CLIP, PACK, VSE_INFTY, Offer, Part, look
 from export.pack import list_files, load_info
+from models import connection
 from models.hub import UnreachableError
 from tests.app.serving import Server
 from tests.app.visitor import SECONDS, Guests
@@ -47,6 +48,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState]:
     for name, on in (("HF_HUB_DISABLE_XET", True), ("HF_HUB_OFFLINE", False)):
         monkeypatch.setattr(constants, name, on)
         monkeypatch.setenv(name, str(int(on)))
+    monkeypatch.setattr(connection, "PAUSE", 0.0)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with running_hub() as state:

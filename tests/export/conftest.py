@@ -18,7 +18,7 @@ from torch import nn
 
 from export.pack import describe_file
 from export.to_onnx import Labels, build_pack
-from models import METHODS, build
+from models import METHODS, build, connection
 from models.backbones import BiGRUTextEncoder, SceneNet
 from models.checkpoint import save_tensors
 from tests.export.hub_server import HubState, running_hub
@@ -122,6 +122,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState
     """A running server, and a client that knows nothing but it."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(connection, "PAUSE", 0.0)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
