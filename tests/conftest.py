@@ -13,7 +13,7 @@ from xdist.scheduler import LoadFileScheduling
 # also reaches the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-WORKERS = 4
+WORKERS = 3
 SHARED = Path(__file__).parents[2] / "shared"
 # Files whose tests ask the same server, which takes seconds to start: they run in one process.
 TOGETHER = {
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Four processes for the whole suite, some of which wait; one for what somebody names."""
+    """Three processes for the whole suite, some of which wait; one for what somebody names."""
     return WORKERS if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
 
 
