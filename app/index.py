@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from models import Views
 
 PICTURES_AT_ONCE = 64
 _CAPTIONS_AT_ONCE = 512
+_TELLING = 2.0  # seconds of a stage, before which its rate says little
 _PROBES = 64  # queries that recall is measured with
 
 _log = logging.getLogger(__name__)
@@ -29,12 +31,13 @@ Stage = Literal["pictures", "views", "captions", "clusters", "ready", "failed"]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a gallery is: `done` of `total` items of a stage."""
+    """How far a gallery is: `done` of `total` items of a stage, in `seconds`."""
 
     stage: Stage
     done: int = 0
     total: int = 0
     problem: str = ""
+    seconds: float = 0.0
 
     @property
     def finished(self) -> bool:
@@ -47,6 +50,11 @@ class Progress:
         if self.stage == "failed":
             return self.problem
         how_far = f"{self.done:,} of {self.total:,}"
+        if self.done and self.seconds >= _TELLING:
+            rate = self.done / self.seconds
+            left = round((self.total - self.done) / rate)
+            time_left = f"{left // 60} min" if left >= 120 else f"{left} s"
+            how_far += f", {rate:,.0f} a second, {time_left} left"
         if self.stage == "views":
             return f"making the other methods' views: {how_far}"
         if self.stage == "clusters":
@@ -193,8 +201,11 @@ class Index:
 
     def _fill(self, watch: Callable[[Progress], None] | None) -> None:
         """Encodes everything; runs in its own thread, and a failure becomes part of `progress`."""
+        began: dict[Stage, float] = {"pictures": time.monotonic()}
 
         def tell(progress: Progress) -> None:
+            now = time.monotonic()
+            progress = replace(progress, seconds=now - began.setdefault(progress.stage, now))
             self.progress = progress
             if watch is not None:
                 watch(progress)

@@ -179,6 +179,14 @@ def test_a_picture_that_changes_between_two_methods_is_left_to_the_next_start(
     assert [refusal.file for refusal in index.refused] == ["2.png"]
 
 
+def test_progress_tells_rate_and_time_left() -> None:
+    assert str(Progress("pictures", 64, 7000, seconds=1.0)) == "reading pictures: 64 of 7,000"
+    assert str(Progress("pictures", 1000, 7000, seconds=4.0)) == (
+        "reading pictures: 1,000 of 7,000, 250 a second, 24 s left"
+    )
+    assert str(Progress("views", 10, 7000, seconds=10.0)).endswith("1 a second, 116 min left")
+
+
 def test_adding_can_be_cancelled(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
     index = Index(runtime, from_pack(tiny_pack), tmp_path)
     cancel = threading.Event()
