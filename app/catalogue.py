@@ -35,12 +35,18 @@ from app.vectors import VectorFile, checksums
 
 Key = bytes | str  # the SHA-256 of a picture's file, or a caption
 
-_VERSION = 1
+_VERSION = 2
 _AT_ONCE = 500  # values in one SQL statement
 # A file written to within this time of being read may have changed again without a new time:
 # some file systems count in steps of two seconds. It is read again the next time.
 _UNSURE_NS = 2_000_000_000
-_SCHEMA = """
+_REFUSALS = """
+    CREATE TABLE refusals (
+        item INTEGER PRIMARY KEY REFERENCES items, reader TEXT NOT NULL, file BLOB NOT NULL,
+        reason TEXT NOT NULL
+    );
+"""
+_SCHEMA = f"""
     CREATE TABLE items (id INTEGER PRIMARY KEY, key UNIQUE NOT NULL);
     CREATE TABLE files (
         path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
@@ -57,9 +63,23 @@ _SCHEMA = """
     ) WITHOUT ROWID;
     CREATE INDEX owners_of_items ON owners (item);
     CREATE TABLE free (space INTEGER, row INTEGER, PRIMARY KEY (space, row)) WITHOUT ROWID;
+    {_REFUSALS}
 """
+_UPGRADES = {1: _REFUSALS}
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A file that was skipped, and why, in a sentence."""
+
+    file: str
+    reason: str
+
+    def of(self, file: str) -> Refusal:
+        """The same of another file with the same contents."""
+        return Refusal(file, self.reason.replace(self.file, file))
 
 
 @dataclass(frozen=True)
@@ -112,7 +132,7 @@ class Catalogue:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._database = Database(folder / "catalogue.sqlite", _SCHEMA, _VERSION)
+        self._database = Database(folder / "catalogue.sqlite", _SCHEMA, _VERSION, _UPGRADES)
         self._vectors = folder / "vectors"
 
     def digests(self, stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
@@ -149,6 +169,41 @@ class Catalogue:
 
         if files:
             self._database.run(write, None)
+
+    def refuse(self, refusals: Mapping[bytes, Refusal], reader: str) -> None:
+        """Keeps why files of these contents cannot be used.
+
+        Args:
+            refusals: by the SHA-256 of the file.
+            reader: what read them; another one may be able to.
+        """
+
+        def write(db: sqlite3.Connection) -> None:
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                items = _items(db, list(refusals))
+                rows = [
+                    (items[digest], reader, os.fsencode(refusal.file), refusal.reason)
+                    for digest, refusal in refusals.items()
+                ]
+                db.executemany("INSERT OR REPLACE INTO refusals VALUES (?, ?, ?, ?)", rows)
+
+        if refusals:
+            self._database.run(write, None)
+
+    def refused(self, digests: Iterable[bytes], reader: str) -> dict[bytes, Refusal]:
+        """Those of these contents that a reader could not use, and why."""
+
+        def look(db: sqlite3.Connection) -> dict[bytes, Refusal]:
+            sql = "SELECT key, reader, file, reason FROM refusals JOIN items ON id = item"
+            found = _select(db, f"{sql} WHERE key IN", digests)
+            return {
+                key: Refusal(os.fsdecode(file), reason)
+                for key, by, file, reason in found
+                if by == reader
+            }
+
+        return self._database.run(look, {})
 
     def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
         """The rows of those keys that a space holds, float32; the others are left out."""
@@ -208,7 +263,8 @@ class Catalogue:
                 db.execute(
                     f"INSERT INTO free SELECT space, row FROM owners WHERE item IN ({orphans})"
                 )
-                db.execute(f"DELETE FROM owners WHERE item IN ({orphans})")
+                for table in ("owners", "refusals"):
+                    db.execute(f"DELETE FROM {table} WHERE item IN ({orphans})")
                 db.execute(f"DELETE FROM items WHERE id IN ({orphans})")
 
         self._database.run(write, None)
@@ -275,7 +331,7 @@ class Catalogue:
         added = len(new) - len(places)
         places += range(used, used + added)
         db.execute("UPDATE spaces SET rows = rows + ? WHERE id = ?", (added, number))
-        values = rows[list(new.values())]
+        values = rows if len(new) == len(rows) else rows[list(new.values())]
         if len(values):
             self._file(space, shape).write(places, values)
         owners = zip(new, places, checksums(values), strict=True)

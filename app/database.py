@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,20 +29,24 @@ class _OtherVersionError(Exception):
 class Database:
     """A database with one schema; safe to use from several threads and processes.
 
-    A damaged database, or one of another version, is set aside under a name that ends in
-    `.damaged`, and an empty one takes its place. Where the file cannot be used at all, or not now,
-    a warning says so once.
+    A damaged database, or one of a version that cannot be upgraded, is set aside under a name that
+    ends in `.damaged`, and an empty one takes its place. Where the file cannot be used at all, or
+    not now, a warning says so once.
 
     Args:
         path: the file; made with its folder when it is first used.
         schema: SQL that makes the tables.
         version: of the schema, from 1.
+        upgrades: SQL that makes the next version of an older one, by that older one.
     """
 
-    def __init__(self, path: Path, schema: str, version: int) -> None:
+    def __init__(
+        self, path: Path, schema: str, version: int, upgrades: Mapping[int, str] | None = None
+    ) -> None:
         self._path = path
         self._schema = schema
         self._version = version
+        self._upgrades = upgrades or {}
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._told = False
@@ -89,14 +93,22 @@ class Database:
                 db.execute("PRAGMA synchronous = FULL")
                 version = db.execute("PRAGMA user_version").fetchone()[0]
                 if version == 0:
-                    about = f"PRAGMA user_version = {self._version}"
-                    db.executescript(f"BEGIN IMMEDIATE; {self._schema} {about}; COMMIT")
-                elif version != self._version:
+                    self._change(db, self._schema, self._version)
+                    version = self._version
+                while version in self._upgrades:
+                    self._change(db, self._upgrades[version], version + 1)
+                    version += 1
+                if version != self._version:
                     raise _OtherVersionError(f"it is of version {version}, not {self._version}")
             except BaseException:
                 db.close()
                 raise
         return db
+
+    @staticmethod
+    def _change(db: sqlite3.Connection, sql: str, version: int) -> None:
+        """Makes a database of a version, wholly or not at all."""
+        db.executescript(f"BEGIN IMMEDIATE; {sql} PRAGMA user_version = {version}; COMMIT")
 
     def _set_aside(self, error: Exception) -> bool:
         """Renames a damaged database; False where that fails. Another process may have done it."""

@@ -1,10 +1,10 @@
 """A pack's runtime that remembers on disk what it has encoded for one collection.
 
-A picture's way: its file is read and known by its SHA-256 (`_look`), decoded where something of it
-is missing (`_open`), encoded (`_read`), and its views are made and kept (`_finish`). The four
-overlap, a chunk of pictures behind the other. Pictures are encoded a few at a time by a crew of
-threads, each of which computes alone: threads that share one picture wait for each other after
-every operator, and for those that decode.
+A picture's way: its file is read and known by its SHA-256 (`_look`), decoded and encoded where
+something of it is missing (`_read`), and its views are made and kept (`_finish`). The three
+overlap, a chunk of pictures behind the other. Pictures are read a few at a time by a crew of
+threads, each of which decodes and encodes alone: threads that share one picture wait for each other
+after every operator.
 """
 
 from __future__ import annotations
@@ -19,29 +19,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from app.catalogue import Catalogue, Contents, Key, Stamp
+from app.catalogue import Catalogue, Contents, Key, Refusal, Stamp
 from app.collection import Collection, Picture
-from app.pictures import PictureError, open_picture, reason
+from app.pictures import NotNowError, PictureError, open_picture, reader, reason
 from export.runtime import Runtime
 from models import Views
 
-SHARD = 8  # pictures that one thread encodes at once
-_DECODERS = min(4, os.cpu_count() or 1)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A file that was skipped, and why, in a sentence."""
-
-    file: str
-    reason: str
+SHARD = 16  # pictures that one thread encodes at once
 
 
 @dataclass(frozen=True)
@@ -56,19 +46,21 @@ class Encoded:
 
 @dataclass(frozen=True)
 class _Looked:
-    """Pictures with what is in their files, the refused, and the known rows by space."""
+    """Pictures with what is in their files, the refused ones, and the known rows by space."""
 
     pictures: list[tuple[Picture, Contents]]
     refused: list[Refusal]
+    unusable: dict[bytes, Refusal]
     found: dict[str, dict[Key, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class _Read:
-    """Features of pictures, by space and digest, and the refused by digest."""
+    """Features of pictures, by space and digest; the refused by digest, for now and for good."""
 
     features: dict[str, dict[Key, np.ndarray]]
-    refused: dict[bytes, Refusal]
+    not_now: dict[bytes, Refusal]
+    unusable: dict[bytes, Refusal]
 
 
 @dataclass(frozen=True)
@@ -77,13 +69,6 @@ class _Underway:
 
     looked: _Looked
     reading: list[Future[_Read]]
-
-
-class _Crew(NamedTuple):
-    """Threads at work, see `Encoder._crew`."""
-
-    decoders: ThreadPoolExecutor
-    encoders: ThreadPoolExecutor
 
 
 class Encoder:
@@ -161,7 +146,7 @@ class Encoder:
         looked.found[space] = self._catalogue.load(space, _digests(looked))
         with self._crew() as crew:
             reading = self._open_missing(looked, _missing(looked, [space]), [file], crew)
-            fresh, refused = _gather(_Underway(looked, reading))
+            fresh, refused = self._gather(_Underway(looked, reading))
         self._catalogue.save(fresh)
         found = looked.found[space]
         return {
@@ -194,17 +179,15 @@ class Encoder:
         self._catalogue.close()
 
     @contextmanager
-    def _crew(self) -> Iterator[_Crew]:
-        """Threads that open pictures, and threads that encode them."""
-        crew = _Crew(
-            ThreadPoolExecutor(_DECODERS, "decode"),
-            ThreadPoolExecutor(self._runtime.threads, "encode"),
-        )
+    def _crew(self) -> Iterator[ThreadPoolExecutor]:
+        """Threads that open pictures and encode them; what they have not begun is given up."""
+        on_cpu = self._runtime.device.type == "cpu"
+        threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
+        crew = ThreadPoolExecutor(threads, "encode")
         try:
             yield crew
         finally:
-            for pool in (crew.encoders, crew.decoders):  # the first waits for the second
-                pool.shutdown(cancel_futures=True)
+            crew.shutdown(cancel_futures=True)
 
     def _identify(self, pictures: Sequence[Picture]) -> _Looked:
         """Finds out what is in files; those that have not changed are not read again."""
@@ -227,7 +210,7 @@ class Encoder:
         self._catalogue.record(read)
         read |= {file: Contents(digest, stamps[file], 0) for file, digest in known.items()}
         there = [(picture, read[picture.file]) for picture in pictures if picture.file in read]
-        return _Looked(there, list(refused.values()), {})
+        return _Looked(there, list(refused.values()), {}, {})
 
     def _look(self, pictures: Sequence[Picture], names: Sequence[str]) -> _Looked:
         """What is in the files, and what is known of it: all views, or features to make them of."""
@@ -236,6 +219,7 @@ class Encoder:
         for name in names:
             looked.found[self._views[name]] = self._catalogue.load(self._views[name], digests)
         missing = _missing(looked, [self._views[name] for name in names])
+        looked.unusable.update(self._catalogue.refused(missing, reader()))
         for file in self._files(names):
             space = self._features[file]
             looked.found[space] = self._catalogue.load(space, missing)
@@ -245,16 +229,20 @@ class Encoder:
         """The image encoders that some methods read."""
         return list(dict.fromkeys(self._runtime.image_encoder_of(name) for name in names))
 
-    def _begin(self, looked: _Looked, names: Sequence[str], crew: _Crew) -> _Underway:
+    def _begin(self, looked: _Looked, names: Sequence[str], crew: ThreadPoolExecutor) -> _Underway:
         """Begins to read what views are made of; each picture is opened once for all encoders."""
         wanted = set(_missing(looked, [self._views[name] for name in names]))
         files = self._files(names)
         lacking = _missing(looked, [self._features[file] for file in files])
-        digests = [digest for digest in lacking if digest in wanted]
+        digests = [d for d in lacking if d in wanted and d not in looked.unusable]
         return _Underway(looked, self._open_missing(looked, digests, files, crew))
 
     def _open_missing(
-        self, looked: _Looked, digests: Sequence[bytes], files: Sequence[str | None], crew: _Crew
+        self,
+        looked: _Looked,
+        digests: Sequence[bytes],
+        files: Sequence[str | None],
+        crew: ThreadPoolExecutor,
     ) -> list[Future[_Read]]:
         first = {
             contents.digest: (picture, contents) for picture, contents in looked.pictures[::-1]
@@ -263,40 +251,35 @@ class Encoder:
         reading = []
         for start in range(0, len(digests), SHARD):
             shard = digests[start : start + SHARD]
-            opening = {
-                digest: crew.decoders.submit(self._open, first[digest][0], first[digest][1].stamp)
-                for digest in shard
-            }
             wanted = {file: [d for d in shard if d not in known] for file, known in found.items()}
-            reading.append(crew.encoders.submit(self._read, opening, wanted))
+            reading.append(crew.submit(self._read, {d: first[d] for d in shard}, wanted))
         return reading
 
-    def _open(self, picture: Picture, stamp: Stamp) -> Image.Image | Refusal:
+    def _open(self, picture: Picture, stamp: Stamp) -> Image.Image:
         """The square that the encoder sees, which is small enough to hold many of."""
         try:
             square = self._runtime.preprocess.square(open_picture(picture.path, picture.file))
             if Stamp.of(picture.path) == stamp:
                 return square
-            return Refusal(picture.file, f"{picture.file} changed while it was read; start again")
-        except PictureError as error:
-            return Refusal(picture.file, str(error))
         except OSError as error:
-            return _unreadable(picture, error)
+            raise NotNowError(_unreadable(picture, error).reason) from error
+        raise NotNowError(f"{picture.file} changed while it was read; start again")
 
     def _read(
         self,
-        opening: dict[bytes, Future[Image.Image | Refusal]],
+        files: dict[bytes, tuple[Picture, Contents]],
         wanted: dict[str | None, list[bytes]],
     ) -> _Read:
-        """Encodes a few pictures, with each image encoder those that lack its features."""
-        read = _Read({}, {})
+        """Opens and encodes a few pictures, by each image encoder those that lack its features."""
+        read = _Read({}, {}, {})
         squares: dict[bytes, Image.Image] = {}
-        for digest, waiting in opening.items():
-            result = waiting.result()
-            if isinstance(result, Refusal):
-                read.refused[digest] = result
-            else:
-                squares[digest] = result
+        for digest, (picture, contents) in files.items():
+            try:
+                squares[digest] = self._open(picture, contents.stamp)
+            except PictureError as error:
+                lasts = not isinstance(error, NotNowError)
+                refused = read.unusable if lasts else read.not_now
+                refused[digest] = Refusal(picture.file, str(error))
         for file, digests in wanted.items():
             new = [digest for digest in digests if digest in squares]
             if new:
@@ -308,7 +291,7 @@ class Encoder:
 
     def _finish(self, underway: _Underway, names: Sequence[str]) -> Encoded:
         """Makes the views that are missing, and writes them with the features they came of."""
-        fresh, refused = _gather(underway)
+        fresh, refused = self._gather(underway)
         looked = underway.looked
         found, spaces = looked.found, {name: self._views[name] for name in names}
         for name, space in spaces.items():
@@ -330,29 +313,31 @@ class Encoder:
         }
         return Encoded([p for p, _ in kept], digests, views_by_method, refused)
 
-
-def _gather(
-    underway: _Underway,
-) -> tuple[dict[str, tuple[Sequence[Key], np.ndarray]], list[Refusal]]:
-    """Features by space that are new, also added to what is known; and the refused."""
-    looked, reasons = underway.looked, {}
-    new: dict[str, dict[Key, np.ndarray]] = {}
-    for waiting in underway.reading:
-        read = waiting.result()
-        reasons.update(read.refused)
-        for space, rows in read.features.items():
-            new.setdefault(space, {}).update(rows)
-    for space, rows in new.items():
-        looked.found[space].update(rows)
-    refused = [
-        Refusal(p.file, reasons[c.digest].reason.replace(reasons[c.digest].file, p.file))
-        for p, c in looked.pictures
-        if c.digest in reasons
-    ]
-    fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {
-        space: (list(rows), np.stack(list(rows.values()))) for space, rows in new.items()
-    }
-    return fresh, looked.refused + refused
+    def _gather(
+        self, underway: _Underway
+    ) -> tuple[dict[str, tuple[Sequence[Key], np.ndarray]], list[Refusal]]:
+        """Features by space that are new, also added to what is known; and the refused."""
+        looked, unusable, not_now = underway.looked, {}, {}
+        new: dict[str, dict[Key, np.ndarray]] = {}
+        for waiting in underway.reading:
+            read = waiting.result()
+            unusable.update(read.unusable)
+            not_now.update(read.not_now)
+            for space, rows in read.features.items():
+                new.setdefault(space, {}).update(rows)
+        for space, rows in new.items():
+            looked.found[space].update(rows)
+        self._catalogue.refuse(unusable, reader())
+        reasons = looked.unusable | unusable | not_now
+        refused = [
+            reasons[contents.digest].of(picture.file)
+            for picture, contents in looked.pictures
+            if contents.digest in reasons
+        ]
+        fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {
+            space: (list(rows), np.stack(list(rows.values()))) for space, rows in new.items()
+        }
+        return fresh, looked.refused + refused
 
 
 def _features_space(runtime: Runtime, file: str | None) -> str:

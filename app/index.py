@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from app import prepared
+from app.catalogue import Refusal
 from app.collection import Collection, Picture
-from app.encoder import Encoded, Encoder, Refusal
+from app.encoder import Encoded, Encoder
 from app.gallery import Gallery
 from app.pictures import reason
 from app.searchable import Searchable
@@ -26,35 +27,42 @@ _TELLING = 2.0  # seconds of a stage, before which its rate says little
 _PROBES = 64  # queries that recall is measured with
 
 _log = logging.getLogger(__name__)
-Stage = Literal["pictures", "views", "captions", "clusters", "ready", "failed"]
+Stage = Literal["pictures", "views", "captions", "clusters", "stopped", "ready", "failed"]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a gallery is: `done` of `total` items of a stage, in `seconds`."""
+    """How far a gallery is.
+
+    Attributes:
+        stage: what is being done.
+        done: items of the stage that are done.
+        total: items of the stage.
+        said: where it was stopped, or why it failed.
+        rate: items a second; 0 where that is not known yet.
+    """
 
     stage: Stage
     done: int = 0
     total: int = 0
-    problem: str = ""
-    seconds: float = 0.0
+    said: str = ""
+    rate: float = 0.0
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will be added."""
+        """Whether nothing more will be added, even if somebody waits or goes on."""
         return self.stage in ("ready", "failed")
 
     def __str__(self) -> str:
         if self.stage == "ready":
             return f"{self.total:,} pictures ready"
-        if self.stage == "failed":
-            return self.problem
+        if self.stage in ("failed", "stopped"):
+            return self.said
         how_far = f"{self.done:,} of {self.total:,}"
-        if self.done and self.seconds >= _TELLING:
-            rate = self.done / self.seconds
-            left = round((self.total - self.done) / rate)
+        if self.rate:
+            left = round((self.total - self.done) / self.rate)
             time_left = f"{left // 60} min" if left >= 120 else f"{left} s"
-            how_far += f", {rate:,.0f} a second, {time_left} left"
+            how_far += f", {self.rate:,.0f} a second, {time_left} left"
         if self.stage == "views":
             return f"making the other methods' views: {how_far}"
         if self.stage == "clusters":
@@ -125,21 +133,44 @@ class Index:
         self._collection = collection
         self._runtime = runtime
         self._stopped = threading.Event()
+        self._starting = threading.Lock()
+        self._filling: threading.Thread | None = None
+        self._passed: dict[Stage, int] = {}  # pictures that are done with, where it was stopped
+        self._watch: Callable[[Progress], None] | None = None
 
     def __len__(self) -> int:
         """How many pictures every method can find."""
         return min(len(gallery) for gallery in self.images.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every method can find all pictures that can be read."""
+        return self.images_done.is_set() and self.progress.stage != "stopped"
 
     def done(self, methods: Iterable[str]) -> threading.Event:
         """Set once no more pictures will come for any of some methods."""
         return self.first_done if set(methods) == {self.first} else self.images_done
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
-        """Begins to fill the galleries; `watch` is told of every step."""
-        threading.Thread(target=self._fill, args=(watch,), name="index", daemon=True).start()
+        """Begins to fill the galleries, or goes on where `stop` ended it.
+
+        Args:
+            watch: is told of every step; None leaves the one that was given before.
+        """
+        with self._starting:
+            if self._filling is not None:
+                if not self._stopped.is_set() or self.progress.finished:
+                    return
+                self._filling.join()  # it ends after its present step
+            self._watch = watch or self._watch
+            self._stopped.clear()
+            for done in (self.first_done, self.images_done, self.captions_done):
+                done.clear()
+            self._filling = threading.Thread(target=self._fill, name="index", daemon=True)
+            self._filling.start()
 
     def stop(self) -> None:
-        """Ends the filling after its present step."""
+        """Ends the filling after its present step; what is there can be searched."""
         self._stopped.set()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -199,30 +230,38 @@ class Index:
                 self.copies.append(Copy(picture.file, first))
         return rows, changed
 
-    def _fill(self, watch: Callable[[Progress], None] | None) -> None:
+    def _fill(self) -> None:
         """Encodes everything; runs in its own thread, and a failure becomes part of `progress`."""
-        began: dict[Stage, float] = {"pictures": time.monotonic()}
+        passed = self._passed.get("pictures", 0)
+        began: dict[Stage, tuple[float, int]] = {"pictures": (time.monotonic(), passed)}
 
         def tell(progress: Progress) -> None:
             now = time.monotonic()
-            progress = replace(progress, seconds=now - began.setdefault(progress.stage, now))
+            start, done = began.setdefault(progress.stage, (now, progress.done))
+            if now - start >= _TELLING:
+                progress = replace(progress, rate=(progress.done - done) / (now - start))
             self.progress = progress
-            if watch is not None:
-                watch(progress)
+            if self._watch is not None:
+                self._watch(progress)
 
         pictures = self._collection.pictures
         try:
             if self._collection.store is None and not self._take_prepared():
                 self._fill_pictures(lambda *step: tell(Progress(*step)))
-            self.first_done.set()
-            self.images_done.set()
+            if not self._stopped.is_set():
+                self.first_done.set()
+                self.images_done.set()
             self._fill_captions(lambda done, total: tell(Progress("captions", done, total)))
-            self.encoder.prune(pictures)
-            self._settle(lambda done, total: tell(Progress("clusters", done, total)))
-            tell(Progress("ready", len(self), len(self)))
+            if not self._stopped.is_set():
+                self.encoder.prune(pictures)
+                self._settle(lambda done, total: tell(Progress("clusters", done, total)))
+            if self._stopped.is_set():
+                tell(Progress("stopped", said=_stopped_at(self.progress)))
+            else:
+                tell(Progress("ready", len(self), len(self)))
         except Exception as error:  # whatever it was, the app goes on and says so
             _log.exception("the gallery could not be filled")
-            tell(Progress("failed", problem=f"the gallery could not be read: {reason(error)}"))
+            tell(Progress("failed", said=f"the gallery could not be read: {reason(error)}"))
         finally:
             self.encoder.close()
             self.first_done.set()
@@ -231,18 +270,29 @@ class Index:
 
     def _fill_pictures(self, progress: Callable[[Stage, int, int], None]) -> None:
         pictures = self._collection.pictures
-        self.add(
-            pictures,
-            lambda done, total: progress("pictures", done, total),
-            self._stopped,
-            [self.first],
-        )
+        self._fill_stage("pictures", pictures, [self.first], progress)
+        if self._stopped.is_set():
+            return
         self.first_done.set()
         if others := [name for name in self.images if name != self.first]:
             shown = [picture for picture in pictures if picture.image_id in self._digests]
-            self.add(
-                shown, lambda done, total: progress("views", done, total), self._stopped, others
-            )
+            self._fill_stage("views", shown, others, progress)
+
+    def _fill_stage(
+        self,
+        stage: Stage,
+        pictures: Sequence[Picture],
+        methods: Sequence[str],
+        progress: Callable[[Stage, int, int], None],
+    ) -> None:
+        """Adds the pictures that the stage was not yet done with when it was stopped."""
+        before = self._passed.get(stage, 0)
+
+        def note(done: int, _: int) -> None:
+            self._passed[stage] = before + done
+            progress(stage, before + done, len(pictures))
+
+        self.add(pictures[before:], note, self._stopped, methods)
 
     def _settle(self, progress: Callable[[int, int], None]) -> None:
         """Makes the galleries fast, once they are filled."""
@@ -268,15 +318,17 @@ class Index:
         views = prepared.load(self._runtime.info, self._collection)
         if views is None:
             return False
+        if len(self):  # they are there, and the filling was stopped after that
+            return True
         for name, rows in views.items():
             self._own[name].add(range(len(rows)), rows)
         return True
 
     def _fill_captions(self, progress: Callable[[int, int], None]) -> None:
         texts = [text for text, _ in self._collection.captions]
-        done = 0
+        done = sum(len(gallery) for gallery in self.captions.values())
         for name, gallery in self.captions.items():
-            for start in range(0, len(texts), _CAPTIONS_AT_ONCE):
+            for start in range(len(gallery), len(texts), _CAPTIONS_AT_ONCE):
                 if self._stopped.is_set():
                     return
                 chunk = texts[start : start + _CAPTIONS_AT_ONCE]
@@ -284,3 +336,13 @@ class Index:
                 gallery.add(range(start, start + len(chunk)), views)
                 done += len(chunk)
                 progress(done, len(texts) * len(self.captions))
+
+
+def _stopped_at(progress: Progress) -> str:
+    """How far a gallery was when somebody stopped it, in words."""
+    how_far = f"{progress.done:,} of {progress.total:,}"
+    if progress.stage == "views":
+        return f"stopped with the other methods' views of {how_far} pictures"
+    if progress.stage == "clusters":
+        return f"stopped with clusters for {how_far} methods"
+    return f"stopped after {how_far} {progress.stage}"

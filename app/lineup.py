@@ -132,10 +132,10 @@ class Lineup:
         """
         k, entrants = checked_k(k), self.entrants(keys)
         for pack in {id(e.retriever): e.retriever for e in entrants}.values():
-            if not pack.index.images_done.wait(_PATIENCE):
+            pack.index.images_done.wait(_PATIENCE)
+            if not pack.index.complete:
                 raise NotReadyError(
-                    f"the pictures are still being read ({pack.index.progress}); "
-                    "compare once all are there"
+                    f"not all pictures are there ({pack.index.progress}); compare once they are"
                 )
         runs = [_run(entrant, terms) for entrant in entrants]
         words = [term.words for term in terms if term.image is None]

@@ -15,13 +15,16 @@ import tempfile
 import threading
 from contextlib import nullcontext
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+import PIL
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from models.preprocess import flat_rgb, is_deep, to_rgb
 
+_RULES = 1  # counts up when this file refuses others than before
 MAX_PIXELS = 100_000_000  # decoded; Pillow holds at most 4 bytes for each
 # Formats of photographs and of drawings; Pillow knows more, and runs other programs for some.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
@@ -37,6 +40,10 @@ _WEB_FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}
 
 class PictureError(ValueError):
     """A file cannot be used as a picture; the message is a sentence that says why."""
+
+
+class NotNowError(PictureError):
+    """A file cannot be used now, which may be otherwise although its contents are the same."""
 
 
 def open_picture(path: Path, name: str | None = None) -> Image.Image:
@@ -61,7 +68,7 @@ def open_picture(path: Path, name: str | None = None) -> Image.Image:
         with image, _one_at_a_time if large else nullcontext():
             rgb = to_rgb(_shrunk(image))
     except MemoryError as error:
-        raise PictureError(f"{name} needs more memory than there is; make it smaller") from error
+        raise NotNowError(f"{name} needs more memory than there is; make it smaller") from error
     except Exception as error:  # decoders raise nearly anything on damaged files
         raise PictureError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
@@ -156,7 +163,7 @@ def _shrunk(image: Image.Image) -> Image.Image:
 def _open_header(path: Path, name: str) -> Image.Image:
     """Reads a picture's header; no pixel is decoded."""
     if not path.is_file():
-        raise PictureError(f"{name} is not there any more")
+        raise NotNowError(f"{name} is not there any more")
     if path.stat().st_size == 0:
         raise PictureError(f"{name} is empty (0 bytes)")
     try:
@@ -172,6 +179,13 @@ def _open_header(path: Path, name: str) -> Image.Image:
         raise PictureError(f"{name} is not a picture in a format that can be read{hint}") from error
     except Exception as error:  # a hostile header can make a format's parser raise anything
         raise PictureError(f"{name} cannot be opened ({reason(error)})") from error
+
+
+@cache
+def reader() -> str:
+    """By what pictures are opened: where that is another one, a refused file is tried again."""
+    heif = metadata.version("pillow_heif") if "HEIF" in _formats() else "none"
+    return f"rules {_RULES}, Pillow {PIL.__version__}, pillow-heif {heif}"
 
 
 @cache

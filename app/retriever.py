@@ -325,7 +325,7 @@ class Retriever:
         if unknown := sum(tokens.words.count(UNKNOWN) for tokens in read):
             count = "One word is" if unknown == 1 else f"{unknown} words are"
             remarks.append(f"{count} unknown to this pack.")
-        if not self.index.images_done.is_set():
+        if not self.index.complete:
             remarks.append(f"The gallery is not complete yet ({self.index.progress}).")
         return " ".join(remarks)
 

@@ -53,6 +53,11 @@ class Shelf:
         return self._settings.private
 
     @property
+    def private(self) -> bool:
+        """Whether only this machine reaches the app, so that its visitor may stop its work."""
+        return self._settings.private
+
+    @property
     def accepts(self) -> str:
         """What `load` takes, for people."""
         folders = " or a folder on this machine" if self._settings.private else ""

@@ -15,12 +15,15 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         """Draws one step."""
-        if self._bar is not None and (progress.finished or self._bar.desc != progress.stage):
+        resting = progress.finished or progress.stage == "stopped"
+        if self._bar is not None and (resting or self._bar.desc != progress.stage):
             self._bar.close()
             self._bar = None
-        if progress.finished:
+        if resting:
             print(f"polyview: {progress}", flush=True)
             return
         if self._bar is None:
-            self._bar = tqdm(total=progress.total, desc=progress.stage, mininterval=0.5)
+            self._bar = tqdm(
+                total=progress.total, desc=progress.stage, initial=progress.done, mininterval=0.5
+            )
         self._bar.update(progress.done - self._bar.n)

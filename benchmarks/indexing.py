@@ -2,17 +2,20 @@
 
 `python -m benchmarks.indexing --pack PACK --gallery DIR`
 
-The bare encoder runs on pictures that are decoded already, in batches as large as the app's, once
-with all threads on a batch, and once with a batch for each; the faster of the two is the measure.
-The app also decodes them, makes one method's views of them, after that the other methods', and
-keeps what it made on disk, in a cache folder of this run alone. Both use as many threads as there
-are processors.
+The bare encoder runs on pictures that are decoded already, once with all threads on a batch, and
+once with a batch for each; the faster of the two is the measure. The app also decodes them, makes
+one method's views of them, after that the other methods', and keeps what it made on disk, in a
+cache folder of this run alone. Both use as many threads as there are processors.
+
+A machine's speed drifts, sometimes within seconds: the bare encoder runs before the app and after
+it, all is repeated, and the table has medians. Beside the ratio is its range.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -31,6 +34,12 @@ from app.pictures import PictureError, open_picture
 from app.retriever import Retriever
 from export.runtime import Runtime
 
+_BARE = (
+    "bare encoder, all threads on one batch",
+    "bare encoder, a batch for each thread",
+    "decoding alone, one thread",
+)
+
 
 def main(argv: Sequence[str]) -> int:
     """Measures and prints; see the module."""
@@ -38,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pack", type=Path, required=True)
     parser.add_argument("--gallery", type=Path, required=True, help="folder of pictures")
     parser.add_argument("--pictures", type=int, default=1000, help="how many of them")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="cpu")
     given = parser.parse_args(argv)
     try:
@@ -49,26 +59,41 @@ def main(argv: Sequence[str]) -> int:
     count = len(collection.pictures)
     print(f"pack {runtime.info.name}, {len(runtime.methods)} methods, {count:,} pictures")
     print(f"{processor()}, {os.cpu_count()} cores, {', '.join(runtime.providers)}")
-    half = count // 2  # a machine's speed drifts: the encoder runs before the app and after it
-    before = _bare(runtime, collection.pictures[:half])
-    first, every = _app(runtime, collection)
-    after = _bare(runtime, collection.pictures[half:])
-    together, alone, decoding = (count / sum(both) for both in zip(before, after, strict=True))
-    rates = {
-        "bare encoder, all threads on one batch": together,
-        "bare encoder, a batch for each thread": alone,
-        "decoding alone, one thread": decoding,
-        "the app, one method": first,
-        "the app, all methods": every,
-    }
-    print(f"{'':<40} {'pictures/s':>10} {'ratio':>6}")
-    for name, rate in rates.items():
-        print(f"{name:<40} {rate:>10.1f} {rate / max(together, alone):>6.2f}")
+    runs = []
+    for number in range(given.repeats):
+        runs.append(_measure(runtime, collection))
+        ratio = runs[-1]["the app, one method"] / _best(runs[-1])
+        print(f"run {number + 1}: {ratio:.2f} of the bare encoder", flush=True)
+    print(f"{'medians':<40} {'pictures/s':>10} {'ratio':>6} {'range':>12}")
+    for name in runs[0]:
+        ratios = [run[name] / _best(run) for run in runs]
+        print(
+            f"{name:<40} {statistics.median(run[name] for run in runs):>10.1f} "
+            f"{statistics.median(ratios):>6.2f} {min(ratios):>6.2f}-{max(ratios):.2f}"
+        )
     return 0
 
 
+def _measure(runtime: Runtime, collection: Collection) -> dict[str, float]:
+    """Pictures a second of one run, by what was measured."""
+    count = len(collection.pictures)
+    before = _bare(runtime, collection.pictures[: count // 2])
+    first, every = _app(runtime, collection)
+    after = _bare(runtime, collection.pictures[count // 2 :])
+    bare = (count / sum(both) for both in zip(before, after, strict=True))
+    return dict(zip(_BARE, bare, strict=True)) | {
+        "the app, one method": first,
+        "the app, all methods": every,
+    }
+
+
+def _best(run: dict[str, float]) -> float:
+    """The bare encoder's rate, the faster way."""
+    return max(run[name] for name in _BARE[:2])
+
+
 def _bare(runtime: Runtime, pictures: Sequence[Picture]) -> tuple[float, float, float]:
-    """Seconds that the encoder takes, twice: as in the table; and seconds of decoding."""
+    """Seconds that each of `_BARE` takes."""
     together = alone = decoding = 0.0
     with ThreadPoolExecutor(runtime.threads) as crew:
         for start in range(0, len(pictures), PICTURES_AT_ONCE):

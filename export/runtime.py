@@ -164,11 +164,7 @@ class Runtime:
             alone: compute in the caller's thread only, where the pack computes on the CPU; several
                 threads that do so encode more pictures a second than one that uses them all.
         """
-        size = self.preprocess.size
-        pixels = np.empty((len(squares), 3, size, size), np.float32)
-        for place, square in enumerate(squares):  # one by one: a picture fits into the cache
-            self.preprocess.planes(np.asarray(square, np.uint8)[None], pixels[place, None])
-        return self.pixel_features(pixels, method, alone)
+        return self.pixel_features(self.preprocess.pixels(squares), method, alone)
 
     def require_pictures(self, method: str | None = None, alone: bool = False) -> Encoder:
         """The image encoder of a method, or of the pack; see `Sessions.get`.
@@ -211,7 +207,8 @@ class Runtime:
             )
         run, starts = self.require_pictures(method, alone).run, range(0, len(pixels), IMAGE_BATCH)
         parts = [run({"pixels": pixels[i : i + IMAGE_BATCH]}) for i in starts]
-        features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, N, d)
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        features = torch.from_numpy(rows).to(self.device)  # (B, N, d)
         if features.shape[1:] != (len(self.boxes), encoder.dim):
             raise PackError(
                 f"{self.image_encoder_of(method)} gives {tuple(features.shape[1:])} features for "

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.catalogue import Contents
+from app.catalogue import Contents, Refusal
 from app.collection import Collection, Picture
-from app.encoder import Encoded, Encoder, Refusal
+from app.encoder import Encoded, Encoder
 from app.index import PICTURES_AT_ONCE
 from app.qdrant.points import FILE, ROOT, payload, place, point_id
 from app.qdrant.server import PACK, Creation, QdrantError, Server, api, foreign

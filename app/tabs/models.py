@@ -24,6 +24,8 @@ from export.offer import CLIP, PACK, VSE_INFTY, Offer
 Updates = dict[Any, Any]
 
 _LOAD = "Load"
+_STOP, _GO_ON = "Stop reading", "Go on reading"
+_STEP = 5.0  # seconds that a step of reading takes at most, but for very large pictures
 _CHOICES = [
     ("A pack", PACK),
     ("CLIP, zero-shot", CLIP),
@@ -53,6 +55,8 @@ class ModelsTab:
         self._tab = tab
         self._offer = gr.State(None)
         self._pack = gr.HTML()
+        self._pause = gr.Button(_STOP, size="sm", visible=False, elem_id="pv-pause")
+        self._clock = gr.Timer(2.0, active=False)
         self._kind = gr.Radio(
             _CHOICES,
             value=PACK,
@@ -132,8 +136,18 @@ class ModelsTab:
             (self._tab.select, "select"),
             (pack.change, "swap"),
         )
-        shown = [self._pack, self._methods, self._left_out, self._save]
-        on_refresh(events, self.refresh, [pack], shown, "models")
+        gallery = [self._pack, self._pause, self._clock, self._left_out, self._save]
+        on_refresh(events, self.refresh, [pack], [*gallery, self._methods], "models")
+        ticks = [(self._clock.tick, "tick")]
+        on_refresh(ticks, self.follow, [pack], gallery, "models", queue=False)
+        self._pause.click(
+            self.pause,
+            pack,
+            gallery,
+            api_name="pause_reading",
+            api_visibility="undocumented",
+            show_progress="hidden",
+        )
         on_save(self._save, self.save, [pack], self._file, "save_left_out")
 
     def choose(self, kind: str) -> Updates:
@@ -209,13 +223,33 @@ class ModelsTab:
         self._session.shelf.obtainer.cancel(str(request.session_hash))
         return {self._cancel: gr.Button(interactive=False)}
 
+    def pause(self, key: str) -> Updates:
+        """Stops the reading of the visitor's gallery, or goes on with it."""
+        index = self._session.retriever(key).index
+        if self._session.shelf.private and index.progress.stage == "stopped":
+            index.start()
+        elif self._session.shelf.private:
+            index.stop()
+            index.wait(_STEP)
+        return self.follow(key)
+
     def refresh(self, key: str) -> Updates:
         """Shows the visitor's pack."""
-        info = describe(self._session.retriever(key))
+        methods = panels.method_cards(describe(self._session.retriever(key)))
+        return {**self.follow(key), self._methods: methods}
+
+    def follow(self, key: str) -> Updates:
+        """Shows how far the visitor's gallery is, and what is left out of it."""
+        retriever = self._session.retriever(key)
+        info, progress = describe(retriever), retriever.index.progress
         gallery = info["gallery"]
         return {
             self._pack: panels.pack_card(info),
-            self._methods: panels.method_cards(info),
+            self._pause: gr.Button(
+                _GO_ON if progress.stage == "stopped" else _STOP,
+                visible=self._session.shelf.private and not progress.finished,
+            ),
+            self._clock: gr.Timer(active=not progress.finished),
             self._left_out: panels.left_out(gallery),
             self._save: gr.Button(
                 visible=bool(gallery["refused_count"] or gallery["copies_count"])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from app import catalogue as module
-from app.catalogue import Catalogue, Contents, Stamp
+from app.catalogue import Catalogue, Contents, Refusal, Stamp
 from app.vectors import VectorFile
 from tests.app.filling import SHAPE, vectors
 
@@ -244,3 +245,27 @@ def test_long_statements_are_split(folder: Path, monkeypatch: pytest.MonkeyPatch
     catalogue = Catalogue(folder)
     save(catalogue, "one", A, B, C)
     assert holds(catalogue, "one", A, B, C)
+
+
+def test_why_a_file_was_refused_is_known_to_the_same_reader(folder: Path, tmp_path: Path) -> None:
+    why = Refusal("a.jpg", "a.jpg is damaged")
+    Catalogue(folder).refuse({A: why}, "reader 1")
+    again = Catalogue(folder)
+    assert again.refused([A, B], "reader 1") == {A: why}
+    assert again.refused([A, B], "reader 2") == {}
+    assert why.of("copy.jpg") == Refusal("copy.jpg", "copy.jpg is damaged")
+    again.refuse({A: Refusal("a.jpg", "a.jpg is too large")}, "reader 2")
+    assert again.refused([A], "reader 1") == {}
+    again.prune(tmp_path, [])  # no file shows it
+    assert again.refused([A], "reader 2") == {}
+
+
+def test_what_an_older_version_kept_is_there(folder: Path) -> None:
+    save(Catalogue(folder), "one", A, B)
+    with closing(sqlite3.connect(folder / "catalogue.sqlite")) as db:
+        db.executescript("DROP TABLE refusals; PRAGMA user_version = 1")
+    again = Catalogue(folder)
+    assert holds(again, "one", A, B)
+    again.refuse({A: Refusal("a.jpg", "no")}, "reader")
+    assert Catalogue(folder).refused([A], "reader").keys() == {A}
+    assert not list(folder.glob("*.damaged"))

@@ -13,12 +13,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from app import encoder as encoder_module
 from app import index as index_module
 from app.asking import Ask, answer
 from app.collection import from_folder, from_pack
 from app.gallery import Gallery
 from app.index import Index, Progress
-from app.retriever import Retriever
+from app.pictures import open_picture
+from app.retriever import NotReadyError, Retriever
 from export.runtime import Runtime
 from models import Views
 from tests.app import hostile
@@ -106,6 +108,29 @@ def test_the_second_start_encodes_nothing(counting: Counting, photos: Path, tmp_
     )
 
 
+def test_refused_files_are_not_opened_again_unless_another_reader_does(
+    counting: Counting, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (photos / "broken.png").write_bytes((photos / "0.png").read_bytes()[:-40])
+    reasons = [refusal.reason for refusal in fill(counting, photos, tmp_path / "cache").refused]
+    assert len(reasons) == 1
+    (photos / "broken.png").rename(photos / "moved.png")
+    opened: list[str | None] = []
+
+    def opening(path: Path, name: str | None = None) -> Image.Image:
+        opened.append(name)
+        return open_picture(path, name)
+
+    monkeypatch.setattr(encoder_module, "open_picture", opening)
+    again = fill(counting, photos, tmp_path / "cache")
+    assert opened == []
+    assert [refusal.reason.replace("moved", "broken") for refusal in again.refused] == reasons
+    monkeypatch.setattr(encoder_module, "reader", lambda: "a newer one")
+    again = fill(counting, photos, tmp_path / "cache")
+    assert opened == ["moved.png"]
+    assert len(again.refused) == 1
+
+
 def test_only_what_changed_is_encoded_again(
     counting: Counting, photos: Path, tmp_path: Path
 ) -> None:
@@ -180,11 +205,72 @@ def test_a_picture_that_changes_between_two_methods_is_left_to_the_next_start(
 
 
 def test_progress_tells_rate_and_time_left() -> None:
-    assert str(Progress("pictures", 64, 7000, seconds=1.0)) == "reading pictures: 64 of 7,000"
-    assert str(Progress("pictures", 1000, 7000, seconds=4.0)) == (
+    assert str(Progress("pictures", 64, 7000)) == "reading pictures: 64 of 7,000"
+    assert str(Progress("pictures", 1000, 7000, rate=250.0)) == (
         "reading pictures: 1,000 of 7,000, 250 a second, 24 s left"
     )
-    assert str(Progress("views", 10, 7000, seconds=10.0)).endswith("1 a second, 116 min left")
+    assert str(Progress("views", 10, 7000, rate=1.0)).endswith("1 a second, 116 min left")
+
+
+@pytest.mark.parametrize("stage", ["pictures", "views", "captions"])
+def test_reading_stops_and_goes_on_where_it_was(
+    counting: Counting,
+    tiny_pack: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
+) -> None:
+    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
+    collection = from_pack(tiny_pack)
+    index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
+    steps: list[Progress] = []
+
+    def watch(progress: Progress) -> None:
+        steps.append(progress)
+        if progress.stage == stage and not index._stopped.is_set():
+            index.stop()
+
+    index.start(watch)
+    assert index.wait(60)
+    index.start(steps.append)
+    index.start()  # it runs already
+    stopped = next(step for step in steps if step.stage == "stopped")
+    total = len(collection.pictures)
+    if stage == "pictures":
+        assert str(stopped) == f"stopped after 10 of {total} pictures"
+    assert index.wait(60)
+    assert index.progress.stage == "ready"
+    assert index.complete
+    assert counting.pictures == total
+    done = [step.done for step in steps if step.stage == stage]
+    assert done == sorted(set(done))
+    whole = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
+    whole.start()
+    assert whole.wait(60)
+    assert counting.pictures == total
+    for ours, theirs in zip(
+        (*index.images.values(), *index.captions.values()),
+        (*whole.images.values(), *whole.captions.values()),
+        strict=True,
+    ):
+        assert ours.items()[0] == theirs.items()[0]
+        assert torch.equal(ours.items()[1].embeddings, theirs.items()[1].embeddings)
+
+
+def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
+    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    index = retriever.index
+    index.start(lambda _: index.stop())
+    assert index.wait(60)
+    assert not index.complete
+    assert len(retriever.search_text("a red circle", index.first, 100)) == 10
+    assert "not complete yet (stopped after 10 of" in retriever.remark("a red circle")
+    other = next(name for name in index.images if name != index.first)
+    with pytest.raises(NotReadyError, match="stopped after 10 of"):
+        retriever.search_text("a red circle", other, 1)
 
 
 def test_adding_can_be_cancelled(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
