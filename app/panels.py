@@ -65,9 +65,8 @@ def header(info: dict[str, Any]) -> str:
     state = gallery["state"]
     if state == "ready":
         return _top(facts, f'<span class="pv-dot"></span>{gallery["searchable"]:,} pictures')
-    if state == "failed":
-        return _top(facts, f'<span class="pv-dot pv-bad"></span>{text(gallery["progress"])}')
-    return _top(facts, f'<span class="pv-dot pv-busy"></span>{text(gallery["progress"])}')
+    dot = {"failed": "pv-bad", "stopped": "pv-rest"}.get(state, "pv-busy")
+    return _top(facts, f'<span class="pv-dot {dot}"></span>{text(gallery["progress"])}')
 
 
 def _top(facts: str, state: str) -> str:

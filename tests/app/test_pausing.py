@@ -1,0 +1,66 @@
+"""The button of the Models tab that stops reading and goes on with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import Mock
+
+import gradio as gr
+import pytest
+
+from app import index as index_module
+from app.index import Progress
+from app.session import Session
+from app.settings import Settings
+from app.shelf import Shelf
+from app.tabs.models import ModelsTab
+
+
+def make(tiny_pack: Path, cache: Path, host: str) -> ModelsTab:
+    shelf = Shelf(Settings(str(tiny_pack), device="cpu", host=host), cache)
+    with gr.Blocks() as blocks:
+        session = Session(shelf, blocks, gr.State(""), Mock(), gr.State(None))
+        with gr.Tabs(), gr.Tab("Models") as own:
+            return ModelsTab(session, own)
+
+
+def button(tab: ModelsTab) -> tuple[str, bool]:
+    """What it says, and whether it is shown."""
+    shown = tab.follow("")[tab._pause]
+    return shown.value, shown.visible
+
+
+def test_whoever_sits_at_the_machine_stops_and_goes_on(
+    tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
+    tab = make(tiny_pack, tmp_path, "127.0.0.1")
+    index = tab._session.shelf.first.index
+    said: list[tuple[str, bool]] = []
+
+    def watch(progress: Progress) -> None:
+        if progress.stage == "pictures" and not said:
+            said.append(button(tab))
+            index.stop()
+
+    index.start(watch)
+    assert index.wait(60)
+    assert said == [("Stop reading", True)]
+    assert button(tab) == ("Go on reading", True)
+    assert "stopped after 10 of" in tab.follow("")[tab._pack]
+    tab.pause("")
+    assert index.wait(60)
+    assert index.progress.stage == "ready"
+    assert button(tab)[1] is False
+    tab.pause("")  # too late
+    assert index.complete
+
+
+def test_visitors_from_elsewhere_cannot_stop_it(tiny_pack: Path, tmp_path: Path) -> None:
+    tab = make(tiny_pack, tmp_path, "0.0.0.0")
+    assert button(tab) == ("Stop reading", False)
+    tab.pause("")
+    index = tab._session.shelf.first.index
+    index.start()
+    assert index.wait(60)
+    assert index.progress.stage == "ready"
