@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -29,8 +30,8 @@ class Clusters:
     how much is looked at, so that enough is found.
 
     Args:
-        there: the items to cluster.
-        seed: of the sample that centres are found with.
+        there: the items that are clustered.
+        index: their rows in clusters, see `find`.
 
     Attributes:
         items: how many items are in the clusters.
@@ -39,28 +40,62 @@ class Clusters:
         listed_rows: how many rows are listed for each of the k * V that may be the best.
     """
 
-    def __init__(self, there: Snapshot, seed: int = 0) -> None:
+    def __init__(self, there: Snapshot, index: faiss.IndexIVFScalarQuantizer) -> None:
         self.items, self._there = len(there), there
-        rows, row_dim = self.items * there.rows_of_item, there.row_dim
+        self._index = index
+        self._index.parallel_mode = 1  # one needle's clusters are shared by the threads
+        self.clusters: int = index.nlist
+        self.looked_into, self.listed_rows = 1, _LISTED
+
+    @classmethod
+    def find(cls, there: Snapshot, seed: int = 0) -> Clusters:
+        """Clusters items; takes minutes for millions of rows.
+
+        Args:
+            there: the items.
+            seed: of the sample that centres are found with.
+        """
+        rows, row_dim = len(there) * there.rows_of_item, there.row_dim
         count = 2 ** round(math.log2(2 * math.sqrt(rows)))
-        self.clusters = max(1, min(count, rows // _ROWS_FOR_TRAINING))
-        self._quantizer = faiss.IndexFlatIP(row_dim)
-        self._index = faiss.IndexIVFScalarQuantizer(
-            self._quantizer,
+        clusters = max(1, min(count, rows // _ROWS_FOR_TRAINING))
+        centres = faiss.IndexFlatIP(row_dim)
+        index = faiss.IndexIVFScalarQuantizer(
+            centres,
             row_dim,
-            self.clusters,
+            clusters,
             faiss.ScalarQuantizer.QT_8bit,
             faiss.METRIC_INNER_PRODUCT,
             False,  # rows themselves, not what is left of them beside their centre
         )
-        self._index.cp.niter = _ITERATIONS
-        self._index.cp.spherical = True
-        self._index.cp.seed = seed
-        self._index.parallel_mode = 1  # one needle's clusters are shared by the threads
-        self._index.train(self._sample(seed))
+        index.cp.niter = _ITERATIONS
+        index.cp.spherical = True
+        index.cp.seed = seed
+        index.train(_sample(there, clusters, seed))
         for part in there.chunks():
-            self._index.add(part.reshape(-1, row_dim).numpy())
-        self.looked_into, self.listed_rows = 1, _LISTED
+            index.add(part.reshape(-1, row_dim).numpy())
+        return cls(there, index)
+
+    @classmethod
+    def load(cls, path: Path, there: Snapshot) -> Clusters:
+        """Reads what `save` wrote of these items.
+
+        Raises:
+            RuntimeError: the file cannot be read.
+            ValueError: it holds clusters of something else.
+        """
+        index = faiss.read_index(str(path))
+        wanted = (len(there) * there.rows_of_item, there.row_dim)
+        if isinstance(index, faiss.IndexIVFScalarQuantizer) and (index.ntotal, index.d) == wanted:
+            return cls(there, index)
+        raise ValueError(f"{path.name} does not hold clusters of {wanted[0]} rows")
+
+    def save(self, path: Path) -> None:
+        """Writes a file of FAISS.
+
+        Raises:
+            RuntimeError: it cannot be written.
+        """
+        faiss.write_index(self._index, str(path))
 
     @property
     def bytes(self) -> int:
@@ -113,9 +148,10 @@ class Clusters:
             share = tried[best]
         return share
 
-    def _sample(self, seed: int) -> np.ndarray:
-        """Rows of items from everywhere, enough to find the centres."""
-        wanted = math.ceil(self.clusters * _ROWS_FOR_TRAINING / self._there.rows_of_item)
-        items = np.random.default_rng(seed).permutation(self.items)[:wanted]
-        views = self._there.take(torch.from_numpy(np.sort(items)))
-        return views.reshape(-1, self._there.row_dim).numpy()
+
+def _sample(there: Snapshot, clusters: int, seed: int) -> np.ndarray:
+    """Rows of items from everywhere, enough to find the centres."""
+    wanted = math.ceil(clusters * _ROWS_FOR_TRAINING / there.rows_of_item)
+    items = np.random.default_rng(seed).permutation(len(there))[:wanted]
+    views = there.take(torch.from_numpy(np.sort(items)))
+    return views.reshape(-1, there.row_dim).numpy()

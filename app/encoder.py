@@ -85,7 +85,8 @@ class Encoder:
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
         place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
-        self._catalogue = Catalogue(cache / "galleries" / place[:24])
+        self._folder = cache / "galleries" / place[:24]
+        self._catalogue = Catalogue(self._folder)
         self._runtime = runtime
         self._root = collection.folder
         self._readers = {runtime.image_encoder_of(name): name for name in runtime.methods}
@@ -165,6 +166,10 @@ class Encoder:
             self._catalogue.save({space: (missing, views)})
             found.update(zip(missing, views, strict=True))
         return Views(torch.from_numpy(np.stack([found[text] for text in texts])))
+
+    def clusters(self, method: str) -> tuple[Path, str]:
+        """The folder for clusters of a method's views, and the name of their space."""
+        return self._folder / "clusters", self._views[method]
 
     def prune(self, pictures: Sequence[Picture]) -> None:
         """Forgets what is kept of pictures whose files are gone or have changed.

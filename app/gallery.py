@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from app.clusters import Clusters
+from app.kept import KeptClusters
 from app.store import SEGMENT, Snapshot, Store
 from models import Method, Views
 
@@ -149,7 +150,9 @@ class Gallery:
         """Whether `settle` would make clusters."""
         return self._store.half and self._store.bytes >= self._clustered_from
 
-    def settle(self, method: Method, probes: Sequence[Views]) -> None:
+    def settle(
+        self, method: Method, probes: Sequence[Views], kept: KeptClusters | None = None
+    ) -> None:
         """Makes a large gallery fast once it is filled: by clusters, whose recall is measured.
 
         Takes minutes for millions of rows; searches go on meanwhile. A small one is only sealed.
@@ -157,11 +160,17 @@ class Gallery:
         Args:
             method: the one that made the embeddings.
             probes: queries (1, W, D) like those that will come; at least one if `is_large`.
+            kept: where clusters, with their recall, are taken from and kept; None for nowhere.
         """
         self.seal()
         if not self.is_large():
             return
-        clusters = Clusters(self._store.now())
+        there = self._store.now()
+        if kept is not None and (known := kept.load(there)) is not None:
+            clusters, self.recall = known
+            self._clusters = clusters
+            return
+        clusters = Clusters.find(there)
         best = [{hit.id for hit in self._find(probe, _BEST, method, None)} for probe in probes]
 
         def found() -> float:
@@ -174,6 +183,8 @@ class Gallery:
 
         self.recall = clusters.tune(found)
         self._clusters = clusters
+        if kept is not None:
+            kept.save(clusters, self.recall)
 
     def search(
         self, query: Views, k: int, method: Method, only: AbstractSet[int] | None = None

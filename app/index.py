@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import threading
 import time
@@ -16,6 +17,7 @@ from app.catalogue import Refusal
 from app.collection import Collection, Picture
 from app.encoder import Encoded, Encoder
 from app.gallery import Gallery
+from app.kept import KeptClusters
 from app.pictures import reason
 from app.searchable import Searchable
 from export.runtime import Runtime
@@ -305,7 +307,16 @@ class Index:
                 return
             method = self._runtime.methods[name]
             probes = self._runtime.text_views(self._sentences(), name).embeddings  # (Q, W, D)
-            self._own[name].settle(method, [Views(probe[None]) for probe in probes])
+            probing = [Views(probe[None]) for probe in probes]
+            self._own[name].settle(method, probing, self._kept(name))
+
+    def _kept(self, name: str) -> KeptClusters | None:
+        """Where clusters of a method's pictures are kept; nowhere if they did not come of files."""
+        ids = self._own[name].ids()
+        if not all(image_id in self._digests for image_id in ids):
+            return None
+        contents = hashlib.sha256(b"".join(self._digests[image_id] for image_id in ids))
+        return KeptClusters(*self.encoder.clusters(name), contents.hexdigest())
 
     def _sentences(self) -> list[str]:
         """Like those that visitors will ask: captions from all over, or else the pack's words."""
