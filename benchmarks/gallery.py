@@ -105,21 +105,8 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     print(f"{processor()}, {os.cpu_count()} cores, torch {torch.__version__}, seed {given.seed}")
     print(f"Python {platform.python_version()}, times in ms, {given.queries} queries")
-    print(
-        _line(
-            "rule",
-            "images",
-            "store",
-            "MB",
-            "build s",
-            "again s",
-            "recall",
-            "p50",
-            "p95",
-            "p50 x16",
-            "/s",
-        )
-    )
+    head = ("rule", "images", "store", "MB", "build s", "again s", "recall", "p50", "p95")
+    print(_line(*head, "p50 x16", "/s"))
     rows: list[Row] = []
     for name in given.rules:
         for size in given.sizes:
