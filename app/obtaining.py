@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import queue
 import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -58,10 +56,7 @@ class Obtainer:
     def __init__(self, folder: Path, root: Path = ROOT) -> None:
         self._folder = folder
         self._root = root
-        self._lock = threading.Lock()
-        self._owner: str | None = None
-        self._process: subprocess.Popen[str] | None = None
-        self._cancelled = False
+        self._child = child.Place(_PATIENCE)
 
     def find(self, kind: str, address: str) -> Path | None:
         """The pack that an address was converted to before, None where there is none."""
@@ -85,29 +80,19 @@ class Obtainer:
             ObtainError: another one is under way, or it failed; nothing half done is left.
             CancelledError: it was cancelled.
         """
-        with self._lock:
-            if self._owner is not None:
-                raise ObtainError(
-                    "something is being fetched already, and there can be only one at a time; "
-                    "try again when it has ended"
-                )
-            self._owner, self._cancelled = owner, False
+        if not self._child.take(owner):
+            raise ObtainError(
+                "something is being fetched already, and there can be only one at a time; "
+                "try again when it has ended"
+            )
         try:
             yield from self._follow(offer)
         finally:
-            with self._lock:
-                self._owner = self._process = None
+            self._child.leave()
 
     def cancel(self, owner: str) -> bool:
         """Ends what `owner` started; False where there is nothing."""
-        with self._lock:
-            if self._owner != owner:
-                return False
-            self._cancelled = True
-            process = self._process
-        if process is not None:
-            child.end(process, _PATIENCE)
-        return True
+        return self._child.cancel(owner)
 
     def _follow(self, offer: Offer) -> Iterator[Fetched | Path]:
         began = time.monotonic()
@@ -118,7 +103,7 @@ class Obtainer:
         complaint, ended = "it said nothing", False
         try:
             while not ended:
-                for line in _take(lines):
+                for line in child.said(lines, _PAUSE):
                     if line is None:
                         ended = True
                     elif found := _parse(line):
@@ -131,9 +116,9 @@ class Obtainer:
                 yield Fetched(last.done, last.total, last.doing, seconds)
             status = process.wait()
         finally:
-            child.end(process, _PATIENCE)
+            self._child.end(process)
             self._tidy(place)
-        if self._cancelled:
+        if self._child.cancelled:
             raise CancelledError(f"Cancelled after {time.monotonic() - began:.0f} s")
         if status or "folder" not in said:
             raise ObtainError(re.sub(r"^conversion failed: ", "", complaint))
@@ -147,13 +132,7 @@ class Obtainer:
         if offer.kind != PACK:
             place.parent.mkdir(parents=True, exist_ok=True)
             command.append(f"--out={place.resolve()}")
-        process = child.start(command, self._root, held=True)
-        with self._lock:
-            self._process = process
-            cancelled = self._cancelled
-        if cancelled:  # before it was there
-            child.end(process)
-        return process
+        return self._child.start(command, self._root, held=True)
 
     def _place(self, kind: str, address: str) -> Path:
         """Where the pack made of an address is kept; other addresses have other folders."""
@@ -165,19 +144,6 @@ class Obtainer:
         """Removes what a conversion that was killed had begun beside its place."""
         for half in self._folder.glob(f".{place.name}.*"):
             shutil.rmtree(half, ignore_errors=True)
-
-
-def _take(lines: child.Lines) -> Iterator[str | None]:
-    """What is said within a while; it ends early at the end of all."""
-    patience = time.monotonic() + _PAUSE
-    while (rest := patience - time.monotonic()) > 0:
-        try:
-            line = lines.get(timeout=rest)
-        except queue.Empty:
-            return
-        yield line
-        if line is None:
-            return
 
 
 def _parse(line: str) -> dict[str, Any] | None:

@@ -8,12 +8,9 @@ text: a pack may come from anywhere, and what it holds is not run.
 from __future__ import annotations
 
 import json
-import queue
 import shlex
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
@@ -132,10 +129,7 @@ class Runner:
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
-        self._lock = threading.Lock()
-        self._owner: str | None = None
-        self._process: subprocess.Popen[str] | None = None
-        self._cancelled = False
+        self._child = child.Place()
         self._last = Step(0, 0, "", 0.0)
 
     def run(
@@ -161,36 +155,28 @@ class Runner:
             raise RerunError(reason)
         if unknown := [name for name in methods if name not in measured_methods(info)]:
             raise RerunError(f'{info.title} states no numbers of a method "{unknown[0]}"')
-        with self._lock:
-            if self._owner is not None:
-                share = 100 * self._last.done // max(1, self._last.total)
-                raise RerunError(
-                    f"an evaluation is running already ({share} % done), and there can be only "
-                    "one at a time; try again when it has ended"
-                )
-            self._owner, self._cancelled, self._last = owner, False, Step(0, 0, "", 0.0)
+        if not self._child.take(owner):
+            share = 100 * self._last.done // max(1, self._last.total)
+            raise RerunError(
+                f"an evaluation is running already ({share} % done), and there can be only "
+                "one at a time; try again when it has ended"
+            )
+        self._last = Step(0, 0, "", 0.0)
         try:
             with tempfile.TemporaryDirectory() as folder:
                 yield from self._follow(info, methods, device, Path(folder) / "metrics.json")
         finally:
-            with self._lock:
-                self._owner = self._process = None
+            self._child.leave()
 
     def cancel(self, owner: str) -> bool:
         """Ends the evaluation that `owner` started; False where there is none."""
-        with self._lock:
-            if self._owner != owner:
-                return False
-            self._cancelled = True
-            if self._process is not None:
-                child.end(self._process)
-            return True
+        return self._child.cancel(owner)
 
     def _follow(
         self, info: PackInfo, methods: list[str], device: torch.device, result: Path
     ) -> Iterator[Step | Outcome]:
         began = time.monotonic()
-        process = self._start(_command(info, methods, device, result))
+        process = self._child.start(_command(info, methods, device, result), self._root)
         lines = child.follow(process)
         complaints: list[str] = []
         try:
@@ -202,30 +188,17 @@ class Runner:
                 yield self._last
             status = process.wait()
         finally:
-            child.end(process)
-        if self._cancelled:
+            self._child.end(process)
+        if self._child.cancelled:
             raise RerunCancelledError(f"Cancelled after {time.monotonic() - began:.0f} s.")
         if status:
             said = complaints[-1] if complaints else "it said nothing"
             raise RerunError(f"the evaluation ended with status {status}: {said}")
         yield Outcome(_values(result, methods), time.monotonic() - began)
 
-    def _start(self, command: list[str]) -> subprocess.Popen[str]:
-        process = child.start(command, self._root)
-        with self._lock:
-            self._process = process
-            if self._cancelled:  # before it was there
-                child.end(process)
-        return process
-
     def _take(self, lines: child.Lines, complaints: list[str]) -> bool:
         """Takes what was said until there is nothing more for a while; True at the end."""
-        patience = time.monotonic() + _PAUSE
-        while (rest := patience - time.monotonic()) > 0:
-            try:
-                line = lines.get(timeout=rest)
-            except queue.Empty:
-                return False
+        for line in child.said(lines, _PAUSE):
             if line is None:
                 return True
             if not self._is_step(line) and line.strip():
