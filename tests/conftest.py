@@ -45,6 +45,15 @@ LONG = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Each of several processes imports gradio: as the app does, without hints for editors."""
+    if hasattr(config, "workerinput"):
+        from app.hints import without_hints
+
+        with without_hints():
+            import gradio  # noqa: F401
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts what takes long first.
 
