@@ -38,6 +38,7 @@ LONG = (
     "tests/app/test_obtaining.py",
     "tests/app/test_benchmark_browser.py",
     "tests/app/test_bundled.py",
+    "tests/training/test_trainer.py",
     "tests/training/test_report.py",
     "tests/export/test_space.py",
     "tests/app/test_photos_mini.py",
