@@ -42,6 +42,11 @@ def main(argv: Sequence[str]) -> int:
         return 1
 
     # Only now: these take seconds, and a mistake in the command line should not.
+    from app.hints import without_hints
+
+    with without_hints():
+        import gradio  # noqa: F401
+
     from PIL import Image
 
     from app import interface, zerogpu

@@ -23,15 +23,44 @@ TOGETHER = {
     "tests/app/test_compare_api.py": "server",
     "tests/app/test_compare_browser.py": "server",
     "tests/app/test_events.py": "server",
+    "tests/app/test_obtaining_browser.py": "server",
     "tests/app/test_browser_search.py": "views_server",
+    "tests/app/test_mcp.py": "views_server",
     "tests/app/test_views_link.py": "views_server",
     "tests/app/test_views_api.py": "many_server",
     "tests/app/test_views_browser.py": "many_server",
 }
+# What takes longest, and so begins first: at the end, no process has much left to do alone.
+LONG = (
+    "server",
+    "many_server",
+    "views_server",
+    "tests/app/test_obtaining.py",
+    "tests/app/test_benchmark_browser.py",
+    "tests/app/test_bundled.py",
+    "tests/training/test_trainer.py",
+    "tests/training/test_report.py",
+    "tests/export/test_space.py",
+    "tests/app/test_photos_mini.py",
+    "tests/app/test_hub_trouble.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each of several processes imports gradio: as the app does, without hints for editors."""
+    if hasattr(config, "workerinput"):
+        from app.hints import without_hints
+
+        with without_hints():
+            import gradio  # noqa: F401
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the extra tests that want the data folder beside the checkout, where it is not."""
+    """Puts what takes long first.
+
+    Leaves out the extra tests that want the data folder beside the checkout, where it is not.
+    """
+    items.sort(key=_place)
     if SHARED.is_dir():
         return
     extra = [item for item in items if item.get_closest_marker("shared")]
@@ -53,8 +82,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 class _ByServer(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        return TOGETHER.get(file, file)
+        return _group(super()._split_scope(nodeid))
+
+
+def _group(file: str) -> str:
+    """What runs in one process: files that share a server, or a file alone."""
+    return TOGETHER.get(file, file)
+
+
+def _place(item: pytest.Item) -> int:
+    group = _group(item.nodeid.partition("::")[0])
+    return LONG.index(group) if group in LONG else len(LONG)
 
 
 @pytest.fixture(autouse=True)

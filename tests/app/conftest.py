@@ -161,8 +161,8 @@ def server(serve: Serve, tiny_pack: Path) -> Server:
 
 @pytest.fixture(scope="session")
 def views_server(serve: Serve, views_pack: Path) -> Server:
-    """The app over the pack with several views, ready to search."""
-    return serve("--pack", views_pack)
+    """The app over the pack with several views, ready to search, also for assistants."""
+    return serve("--pack", views_pack, "--mcp")
 
 
 @pytest.fixture(scope="session")

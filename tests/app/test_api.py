@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -13,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from gradio_client import handle_file
 
 from app.main import main
 from tests.app import hostile
 from tests.app.conftest import PICTURES, draw
-from tests.app.serving import MAIN, Serve, Server
+from tests.app.serving import MAIN, Server
 
 
 def test_search_text_answers_with_hits(server: Server) -> None:
@@ -176,53 +174,27 @@ def test_pictures_of_the_gallery_are_not_served_from_their_folder(
         assert refusal.value.code == 403
 
 
-def test_a_folder_is_indexed_and_its_bad_files_are_listed(
-    serve: Serve, tiny_pack: Path, tmp_path: Path
-) -> None:
-    photos = tmp_path / "photos"
-    (photos / "sub").mkdir(parents=True)
-    draw(3)[0].save(photos / "sub/mine.png")
-    hostile.write(photos, "rotated.jpg")
-    hostile.write(photos, "text.jpg")
-    hostile.write(photos, "bomb.png")
-    shutil.copy(photos / "sub/mine.png", photos / "sub/same.png")
-    server = serve("--pack", tiny_pack, "--gallery", photos)
-    gallery = server.ready()["gallery"]
-    assert gallery["searchable"] == 2
-    assert {bad["file"] for bad in gallery["refused"]} == {"text.jpg", "bomb.png"}
-    assert gallery["copies"] == [{"file": "sub/same.png", "same_as": "sub/mine.png"}]
-    saved = Path(str(server.ask("save_left_out"))).read_text("utf-8")
-    assert [line.split(",")[0] for line in saved.splitlines()] == [
-        "file", "bomb.png", "text.jpg", "sub/same.png",
-    ]  # fmt: skip
-    hits = server.ask("search_text", "a red bar", "vse_infty", 10)["hits"]
-    assert {hit["file"] for hit in hits} == {"sub/mine.png", "rotated.jpg"}
-    answer = server.ask_picture(photos / "sub/mine.png")
-    assert answer["captions"] == []
-    assert answer["images"][0]["file"] == "sub/mine.png"
-    assert "2 pictures ready" in server.log.read_text()
-
-
-def test_a_device_that_is_not_there_ends_with_a_sentence(tiny_pack: Path, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, str(MAIN), "--pack", str(tiny_pack), "--device", "cuda"],
-        cwd=tmp_path,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ended.returncode == 1
-    assert 'device "cuda" cannot be used' in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_a_pack_that_is_not_there_ends_with_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--device", "cuda"], 'device "cuda" cannot be used'),
+        (["--device", "cpu", "--pack", "no/such@pack@x"], "no/such@pack@x"),
+    ],
+)
+def test_a_start_that_cannot_be_ends_with_a_sentence(
+    tiny_pack: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    sentence: str,
 ) -> None:
     for name in ("GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "")  # put back afterwards, whatever main makes of them
     monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path))
-    assert main(["--pack", "no/such@pack@x", "--device", "cpu"]) == 1
-    assert "no/such@pack@x" in capsys.readouterr().err
+    assert main(["--pack", str(tiny_pack), *arguments]) == 1
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "Traceback" not in said

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.app.conftest import Serve, Server
+from tests.app.serving import Server
 from tests.app.test_interface import ENDPOINTS
 
 VERSION = "2025-03-26"  # of the protocol
@@ -52,10 +51,8 @@ class Assistant:
         return answer
 
 
-def test_the_endpoints_are_tools_that_can_be_called(serve: Serve, tiny_pack: Path) -> None:
-    server = serve("--pack", tiny_pack, "--mcp")
-    server.ready()
-    assistant = Assistant(server)
+def test_the_endpoints_are_tools_that_can_be_called(views_server: Server) -> None:
+    assistant = Assistant(views_server)
     about = {"name": "test", "version": "1"}
     started = assistant.ask(
         "initialize", protocolVersion=VERSION, capabilities={}, clientInfo=about
@@ -68,7 +65,7 @@ def test_the_endpoints_are_tools_that_can_be_called(serve: Serve, tiny_pack: Pat
     assert search["description"].startswith("Finds the pictures that fit words best.")
     assert {"query", "method", "k", "filters"} == search["inputSchema"]["properties"].keys()
     found = assistant.call("search_text", query="a red circle", method="vse_infty", k=3)
-    expected = server.ask("search_text", "a red circle", "vse_infty", 3)
+    expected = views_server.ask("search_text", "a red circle", "vse_infty", 3)
     assert found["hits"] == expected["hits"]
     refused = assistant.call("search_text", query="", method="vse_infty", k=3)
     assert "the query is empty" in refused["error"]

@@ -13,7 +13,6 @@ import gradio as gr
 import pytest
 import torch
 from huggingface_hub import constants
-from playwright.sync_api import expect
 
 from app.description import describe
 from app.obtaining import CancelledError, Obtainer
@@ -27,8 +26,6 @@ from export.offer import CLIP, PACK, VSE_INFTY, Offer, Part, look
 from export.pack import list_files, load_info
 from models import connection
 from models.hub import UnreachableError
-from tests.app.serving import Server
-from tests.app.visitor import SECONDS, Guests
 from tests.export import releases
 from tests.export.hub_server import HubState, Repo, running_hub
 from tests.published import save_clip
@@ -243,26 +240,6 @@ def test_what_changed_since_it_was_shown_is_not_fetched(hub: HubState, tiny_pack
     with pytest.raises(ValueError, match="has changed since it was looked at; look again"):
         obtain(PACK, ID, None, shown)
     assert fetched(hub) == []
-
-
-@pytest.mark.browser
-def test_a_choice_names_its_address_and_says_that_it_is_offline(
-    guests: Guests, server: Server
-) -> None:
-    with guests.at(server) as visitor:
-        visitor.open_tab("Models")
-        visitor.resize(360, dark=True)
-        page = visitor.page
-        page.locator("#pv-kind").get_by_text("CLIP, zero-shot").click()
-        message = page.locator("#pv-load-message")
-        expect(message).to_contain_text("while HF_HUB_OFFLINE is set", timeout=SECONDS)
-        address = page.locator("#pv-address input")
-        expect(address).to_have_value("openai/clip-vit-base-patch32")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        address.fill("owner/another")
-        page.locator("#pv-load-go").click()
-        expect(message).to_contain_text("owner/another cannot be reached", timeout=SECONDS)
-        expect(message).to_contain_text("Shapes <b> goes on serving")
 
 
 def test_a_public_app_converts_nothing(tiny_pack: Path, tmp_path: Path) -> None:

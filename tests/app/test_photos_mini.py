@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from app.settings import BUNDLED
 from export.pack import load_info
 from export.runtime import Runtime
 from models import METHODS
+from tests.app import hostile
+from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
 from tests.conftest import SHARED
 from training.config import TrainConfig, load_recipe, to_values
@@ -25,7 +28,7 @@ MB = 2**20
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dog-coloured patch on grass, a blue sea, and a file that is no picture."""
+    """A dog-coloured patch on grass, a blue sea, shapes, a copy, and files that are no pictures."""
     folder = tmp_path_factory.mktemp("mine")
     lawn = Image.new("RGB", (320, 240), (70, 140, 60))
     ImageDraw.Draw(lawn).ellipse((110, 90, 210, 170), fill=(120, 80, 40))
@@ -33,7 +36,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sea = Image.new("RGB", (240, 320), (150, 200, 240))
     ImageDraw.Draw(sea).rectangle((0, 160, 240, 320), fill=(20, 70, 160))
     sea.save(folder / "sea.png")
-    (folder / "notes.jpg").write_text("no picture")
+    (folder / "sub").mkdir()
+    draw(3)[0].save(folder / "sub/mine.png")
+    shutil.copy(folder / "sub/mine.png", folder / "sub/same.png")
+    for name in ("rotated.jpg", "text.jpg", "bomb.png"):
+        hostile.write(folder, name)
     return folder
 
 
@@ -70,13 +77,27 @@ def test_every_method_came_of_its_recipe_and_is_measured() -> None:
 
 
 def test_a_folder_of_ones_own_is_searched(photos: Server) -> None:
-    info = photos.ask("info")
-    assert info["gallery"]["searchable"] == 2
-    assert [refused["file"] for refused in info["gallery"]["refused"]] == ["notes.jpg"]
     for words, file in (("the ocean", "sea.png"), ("a brown dog on the grass", "lawn.jpg")):
         hits = photos.ask("search_text", words, "vse_infty", 2)["hits"]
         assert hits[0]["file"] == file
         assert len(hits) == 2
+
+
+def test_a_folder_is_indexed_and_its_bad_files_are_listed(photos: Server, pictures: Path) -> None:
+    gallery = photos.ready()["gallery"]
+    assert gallery["searchable"] == 4
+    assert {bad["file"] for bad in gallery["refused"]} == {"text.jpg", "bomb.png"}
+    assert gallery["copies"] == [{"file": "sub/same.png", "same_as": "sub/mine.png"}]
+    saved = Path(str(photos.ask("save_left_out"))).read_text("utf-8")
+    assert [line.split(",")[0] for line in saved.splitlines()] == [
+        "file", "bomb.png", "text.jpg", "sub/same.png",
+    ]  # fmt: skip
+    hits = photos.ask("search_text", "a red bar", "vse_infty", 10)["hits"]
+    assert {hit["file"] for hit in hits} == {"sub/mine.png", "rotated.jpg", "lawn.jpg", "sea.png"}
+    answer = photos.ask_picture(pictures / "sub/mine.png")
+    assert answer["captions"] == []
+    assert answer["images"][0]["file"] == "sub/mine.png"
+    assert "4 pictures ready" in photos.log.read_text()
 
 
 def test_views_are_finite_and_none_is_empty(pictures: Path) -> None:

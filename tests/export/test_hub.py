@@ -46,9 +46,9 @@ def test_pushed_then_pulled_is_the_same_to_the_byte(
 
 def test_binaries_go_through_lfs_and_all_is_one_commit(server: HubState, pack: Path) -> None:
     hub.push(pack, ID, token=WRITER)
-    binaries = [name for name in contents(pack) if not name.endswith((".json", ".md", ".csv"))]
-    binaries = [name for name in binaries if not name.endswith(".toml")]
-    assert len(server.blobs) == len({contents(pack)[name] for name in binaries})
+    texts = (".json", ".md", ".csv", ".toml")
+    binaries = [data for name, data in contents(pack).items() if not name.endswith(texts)]
+    assert len(server.blobs) == len(set(binaries))
     assert sum("/commit/" in request for request in server.requests) == 1
 
 

@@ -152,9 +152,9 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
     script = Path(__file__).with_name("distributed_run.py")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     environment["OMP_NUM_THREADS"] = "1"
-    for count in (1, 2):
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        command = [sys.executable, *launch, str(script), str(tmp_path / str(count))]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    for count, options in (("1", []), ("2", launch)):
+        command = [sys.executable, *options, str(script), str(tmp_path / count)]
         subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
     for method, weight in (("vse_infty", "text_encoder.embed.weight"), ("avse", "method.dustbin")):
         runs = [tmp_path / count / method for count in "12"]

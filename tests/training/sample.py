@@ -1,0 +1,52 @@
+"""The bundled pack with a few of its scenes, and what its methods reach there.
+
+All scenes take most of a minute to measure. `sample.json` was made when all of the pack's own
+numbers were reproduced; where the pack is made anew, `python -m tests.training.sample` makes it
+again, after `make soak` has passed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from export.gallery import FOLDER, INDEX
+from export.pack import MANIFEST, describe_file, summarize_gallery
+from training.evaluate import main
+
+BUNDLED = Path(__file__).parents[2] / "app" / "bundled" / "scenes"
+SCENES = 200
+NUMBERS = Path(__file__).with_name("sample.json")
+
+
+def write_sample(out: Path) -> Path:
+    """A copy of the pack with its first scenes, and with captions true of none but those."""
+    pack = Path(shutil.copytree(BUNDLED, out))
+    index = pack / FOLDER / INDEX
+    content = json.loads(index.read_text("utf-8"))
+    content["images"] = content["images"][:SCENES]
+    for image in content["images"]:
+        for caption in image["captions"]:
+            caption["relevant"] = [row for row in caption["relevant"] if row < SCENES]
+    index.write_text(json.dumps(content), "utf-8")
+    info: dict[str, Any] = json.loads((pack / MANIFEST).read_text("utf-8"))
+    info["files"][f"{FOLDER}/{INDEX}"] = asdict(describe_file(index))
+    info["gallery"] = asdict(summarize_gallery(pack))
+    (pack / MANIFEST).write_text(json.dumps(info), "utf-8")
+    return pack
+
+
+def read_numbers() -> dict[str, dict[str, float]]:
+    """What each method reached on the sample."""
+    numbers: dict[str, dict[str, float]] = json.loads(NUMBERS.read_text("utf-8"))
+    return numbers
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        made = write_sample(Path(folder) / "scenes")
+        main(["--pack", str(made), "--all", "--views", "--device", "cpu", "--json", str(NUMBERS)])
