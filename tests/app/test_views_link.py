@@ -47,7 +47,9 @@ def test_a_look_is_read_as_it_was_written(views_retriever: Retriever) -> None:
 @pytest.mark.browser
 def test_a_link_restores_picture_method_and_text(visit: Visit, views_server: Server) -> None:
     words = "a red circle & more"
-    page = visit().page
+    visitor = visit()
+    visitor.leave()
+    page = visitor.page
     page.goto(f"{views_server.url}/?tab=views&{write_look(7, 'vse_infty', words)}")
     score = views_server.ask("views", 7, "vse_infty", words)["score"]
     line = page.locator(LINE)

@@ -133,7 +133,8 @@ def visits(browser: Browser, server: Server) -> Iterator[Visit]:
     yield open_page
     for visitor in visitors:
         visitor.page.context.close()
-    assert [complaint for visitor in visitors for complaint in visitor.complaints] == []
+    complaints = [complaint for visitor in visitors for complaint in visitor.complaints]
+    assert not complaints, complaints
 
 
 @dataclass
