@@ -156,7 +156,7 @@ def from_folder(folder: Path) -> Collection:
         for path in root.rglob("*")
         if path.suffix.lower() in SUFFIXES and path.is_file()
     ]
-    visible = sorted((name, path) for name, path in files if not _hidden(name))
+    visible = sorted((name, path) for name, path in files if not hidden(name))
     if not visible:
         raise FileNotFoundError(
             f"{folder} holds no pictures; looked for {', '.join(sorted(SUFFIXES))}"
@@ -170,5 +170,6 @@ def _shown(path: Path) -> str:
     return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
 
 
-def _hidden(name: str) -> bool:
+def hidden(name: str) -> bool:
+    """Whether a file, or a folder it is in, begins with a dot."""
     return any(part.startswith(".") for part in name.split("/"))

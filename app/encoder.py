@@ -31,7 +31,7 @@ from app.pictures import NotNowError, PictureError, open_picture, reader, reason
 from export.runtime import Runtime
 from models import Views
 
-SHARD = 16  # pictures that one thread encodes at once
+SHARD = 16  # pictures of 224 x 224 that one thread encodes at once; fewer larger ones
 
 
 @dataclass(frozen=True)
@@ -253,9 +253,10 @@ class Encoder:
             contents.digest: (picture, contents) for picture, contents in looked.pictures[::-1]
         }
         found = {file: looked.found[self._features[file]].keys() for file in files}
+        size = max(1, min(SHARD, SHARD * 224**2 // self._runtime.preprocess.size**2))
         reading = []
-        for start in range(0, len(digests), SHARD):
-            shard = digests[start : start + SHARD]
+        for start in range(0, len(digests), size):
+            shard = digests[start : start + size]
             wanted = {file: [d for d in shard if d not in known] for file, known in found.items()}
             reading.append(crew.submit(self._read, {d: first[d] for d in shard}, wanted))
         return reading

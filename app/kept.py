@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from app.clusters import Clusters
 from app.store import Snapshot
@@ -56,31 +56,38 @@ class KeptClusters:
             return None
 
     def save(self, clusters: Clusters, recall: float) -> None:
-        """Keeps clusters in the place of those that were kept before."""
+        """Keeps clusters in the place of those that were kept before.
+
+        What a process left that was killed meanwhile has no file about it: clusters are found and
+        kept again, over what it left.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._file("json").unlink(missing_ok=True)
-            self._write("faiss", clusters.save)
-            about = {
-                "version": _VERSION,
-                "contents": self.contents,
-                "sha256": _sha256(self._file("faiss")),
-                "looked_into": clusters.looked_into,
-                "listed_rows": clusters.listed_rows,
-                "recall": recall,
-            }
-            self._write("json", lambda path: path.write_text(json.dumps(about, indent=1) + "\n"))
+            with FileLock(self._file("lock"), timeout=0):
+                self._file("json").unlink(missing_ok=True)
+                self._write("faiss", clusters.save)
+                about = {
+                    "version": _VERSION,
+                    "contents": self.contents,
+                    "sha256": _sha256(self._file("faiss")),
+                    "looked_into": clusters.looked_into,
+                    "listed_rows": clusters.listed_rows,
+                    "recall": recall,
+                }
+                text = json.dumps(about, indent=1) + "\n"
+                self._write("json", lambda path: path.write_text(text))
+        except Timeout:
+            _log.info("another process keeps clusters in %s", self.folder)
         except (OSError, RuntimeError) as error:
             _log.warning("clusters cannot be kept in %s: %s", self.folder, error)
 
     def _write(self, suffix: str, write: Callable[[Path], object]) -> None:
-        handle, partial = tempfile.mkstemp(dir=self.folder, suffix=".partial")
-        os.close(handle)
+        partial = self._file("partial")
         try:
-            write(Path(partial))
-            Path(partial).replace(self._file(suffix))
+            write(partial)
+            partial.replace(self._file(suffix))
         finally:
-            Path(partial).unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
     def _file(self, suffix: str) -> Path:
         name = hashlib.sha256(self.space.encode()).hexdigest()[:24]

@@ -24,8 +24,8 @@ class Settings:
 
     Attributes:
         pack: a bundled name, a folder, or a Hub id `owner/name[@revision]`.
-        gallery: a folder of pictures to search instead of the pack's own, where such pictures lie
-            in Qdrant, or None.
+        gallery: a folder of pictures, or a ZIP archive of them, to search instead of the pack's
+            own; where such pictures lie in Qdrant; or None.
         device: where the models run; "auto" takes a GPU if there is one.
         host: the address to listen on.
         port: the port to listen on; None takes the first free one from 7860.
@@ -51,9 +51,10 @@ class Settings:
             )
         if self.port is not None and not 1 <= self.port <= 65535:
             raise ValueError(f"--port must be 1 to 65535, not {self.port}")
-        if isinstance(self.gallery, Path) and not self.gallery.is_dir():
+        if isinstance(self.gallery, Path) and not self.gallery.exists():
             raise ValueError(
-                f"--gallery {self.gallery} is not a folder; give one that holds pictures"
+                f"--gallery {self.gallery} is not a folder; give one that holds pictures, or a ZIP "
+                "archive"
             )
 
     @classmethod
@@ -104,8 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--gallery",
-        help="search this folder of your own pictures (read recursively), or those that were "
-        "migrated to qdrant://host:port/collection",
+        help="search this folder of your own pictures (read recursively), this ZIP archive of "
+        "them, or those that were migrated to qdrant://host:port/collection",
     )
     parser.add_argument("--device", default=Settings.device, help="auto (default), cpu or cuda")
     parser.add_argument(

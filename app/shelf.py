@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from app.collection import Collection, from_folder, from_pack
+from app.archive import open_pictures
+from app.collection import Collection, from_pack
 from app.obtaining import Obtainer
 from app.qdrant.address import Address
 from app.retriever import Retriever
@@ -177,14 +179,43 @@ class Shelf:
             key = retriever.runtime.info.checksum
             if key == self.first.runtime.info.checksum:
                 return ""
-            with self._lock:
-                if key not in self._guests:
-                    self._guests[key] = retriever
-                    retriever.index.start()
-                while len(self._guests) > _GUESTS:
-                    _, oldest = self._guests.popitem(last=False)
-                    oldest.index.stop()
-            return key
+            return self._keep(key, retriever)
+
+    def show(self, key: str, place: str) -> str:
+        """Opens other pictures with a pack that is open.
+
+        Args:
+            key: of the pack for `get`.
+            place: a folder of pictures on this machine, or a ZIP archive of them.
+
+        Returns:
+            The key for `get` of the pack with these pictures.
+
+        Raises:
+            FileNotFoundError: there is no such place, or it holds no picture.
+            ValueError: the archive cannot be used, or places may not be named here.
+        """
+        if not self.private:
+            raise ValueError("pictures are chosen where the app runs, by --gallery")
+        if not place:
+            raise ValueError("name a folder of pictures on this machine, or a ZIP archive of them")
+        with self._loading:
+            runtime = self.get(key).runtime
+            collection = open_pictures(Path(place).expanduser(), self._cache)
+            where = hashlib.sha256(str(collection.folder).encode()).hexdigest()[:16]
+            retriever = Retriever(runtime, collection, self._cache)
+            return self._keep(f"{runtime.info.checksum}@{where}", retriever)
+
+    def _keep(self, key: str, retriever: Retriever) -> str:
+        """Takes a guest in, unless it is there; the oldest makes room."""
+        with self._lock:
+            if key not in self._guests:
+                self._guests[key] = retriever
+                retriever.index.start()
+            while len(self._guests) > _GUESTS:
+                _, oldest = self._guests.popitem(last=False)
+                oldest.index.stop()
+        return key
 
     def _open(self, folder: Path, fallback: Collection | None) -> Retriever:
         runtime = Runtime.load(folder, self._settings.device)
@@ -195,7 +226,7 @@ class Shelf:
 
             collection: Collection = fallback or open_collection(given)
         elif given is not None:
-            collection = from_folder(given)
+            collection = open_pictures(given, self._cache)
         elif runtime.info.gallery is not None:
             collection = from_pack(folder)
         elif fallback is not None:

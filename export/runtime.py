@@ -327,17 +327,21 @@ class Runtime:
         """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
         self._method(method)
         entry = self.info.methods[method]
-        encoder, parts = self._sessions.get(entry.text_encoder, ["ids", "lengths"]), []
+        encoder = self._sessions.get(entry.text_encoder, ["ids", "lengths"])
+        features = torch.zeros(*ids.shape, entry.text_dim)  # (B, M, d)
+        order = lengths.argsort(kind="stable")  # texts of like length share a batch: less padding
         for i in range(0, len(ids), TEXT_BATCH):
-            rows = slice(i, i + TEXT_BATCH)
-            parts.append(encoder.run({"ids": ids[rows], "lengths": lengths[rows]}))
-            if parts[-1].shape != (*ids[rows].shape, entry.text_dim):
+            rows = order[i : i + TEXT_BATCH]
+            longest = int(lengths[rows].max())
+            part = encoder.run({"ids": ids[rows, :longest], "lengths": lengths[rows]})
+            if part.shape != (len(rows), longest, entry.text_dim):
                 raise PackError(
-                    f"{entry.text_encoder} gives {parts[-1].shape} features for tokens "
-                    f"{ids[rows].shape}, but pack.json says {entry.text_dim} for each; export it "
-                    "again"
+                    f"{entry.text_encoder} gives {part.shape} features for tokens "
+                    f"{(len(rows), longest)}, but pack.json says {entry.text_dim} for each; export "
+                    "it again"
                 )
-        features = torch.from_numpy(np.concatenate(parts)).to(self.device)  # (B, M, d)
+            features[rows, :longest] = torch.from_numpy(part)
+        features = features.to(self.device)
         return features, lengths_to_mask(torch.from_numpy(lengths), ids.shape[1]).to(self.device)
 
     @torch.no_grad()

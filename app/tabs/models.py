@@ -26,17 +26,21 @@ Updates = dict[Any, Any]
 _LOAD = "Load"
 _STOP, _GO_ON = "Stop reading", "Go on reading"
 _STEP = 5.0  # seconds that a step of reading takes at most, but for very large pictures
+_PICTURES = "pictures"
 _CHOICES = [
     ("A pack", PACK),
+    ("Pictures of yours", _PICTURES),
     ("CLIP, zero-shot", CLIP),
     ("VSE∞, the authors' weights", VSE_INFTY),
 ]
 _ADDRESSES = {
     PACK: "",
+    _PICTURES: "",
     CLIP: "openai/clip-vit-base-patch32",
     VSE_INFTY: "cccjc/vse-infty/f30k_wsl_grid_bert",
 }
 _ACCEPTED = {
+    _PICTURES: "a folder on this machine, or a ZIP archive of pictures",
     CLIP: "a Hub id of a CLIP, such as openai/clip-vit-base-patch32 or owner/name@revision",
     VSE_INFTY: "a checkpoint on the Hub, as owner/name/folder or owner/name/folder@revision",
 }
@@ -155,7 +159,7 @@ class ModelsTab:
         address = _ADDRESSES[kind]
         shown = gr.Textbox(
             value=address,
-            placeholder=address or "owner/name",
+            placeholder="~/Pictures" if kind == _PICTURES else address or "owner/name",
             info=_ACCEPTED.get(kind, self._session.shelf.accepts),
         )
         updates = {self._address: shown, **self.forget()}
@@ -189,6 +193,13 @@ class ModelsTab:
         """
         shelf, address = self._session.shelf, address.strip()
         try:
+            if kind == _PICTURES:
+                yield self._waiting(panels.line("Opening the pictures …"), cancel=False)
+                shown = shelf.show(key, address)
+                collection = self._session.retriever(shown).collection
+                said = f"Reading {len(collection.pictures):,} pictures of {collection.title}."
+                yield {**self.forget(), self._message: panels.line(said), self._session.pack: shown}
+                return
             folder = shelf.find(kind, address)
             if folder is None and (offer is None or (offer.kind, offer.address) != (kind, address)):
                 found = shelf.look(kind, address)

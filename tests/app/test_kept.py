@@ -75,7 +75,9 @@ def test_the_next_start_takes_the_clusters_that_were_found(
     assert changed.found == len(runtime.methods)
     assert len(changed.index) == PICTURES - 1
     kept = list((tmp_path / "cache").glob("galleries/*/clusters/*"))
-    assert sorted(file.suffix for file in kept) == sorted([".faiss", ".json"] * first.found)
+    assert sorted(f.suffix for f in kept if f.suffix != ".lock") == sorted(
+        [".faiss", ".json"] * first.found
+    )
 
 
 def flip(path: Path) -> None:
@@ -92,6 +94,12 @@ def forget(path: Path) -> None:
     path.with_suffix(".json").unlink()
 
 
+def killed(path: Path) -> None:
+    """As a process leaves it that is killed while it writes."""
+    path.with_suffix(".json").unlink()
+    path.rename(path.with_suffix(".partial"))
+
+
 def nonsense(path: Path) -> None:
     path.with_suffix(".json").write_text('{"version": 1')
 
@@ -101,7 +109,7 @@ def other(path: Path) -> None:
     about.write_text(json.dumps(json.loads(about.read_text()) | {"looked_into": None}))
 
 
-@pytest.mark.parametrize("damage", [flip, cut, forget, nonsense, other])
+@pytest.mark.parametrize("damage", [flip, cut, forget, killed, nonsense, other])
 def test_damaged_ones_are_found_again(
     runtime: Runtime,
     photos: Path,
@@ -116,7 +124,8 @@ def test_damaged_ones_are_found_again(
         again = Start(runtime, photos, tmp_path / "cache")
     assert again.found == 1
     assert again.answers == first.answers
-    assert len(caplog.records) == (damage is not forget)
+    assert len(caplog.records) == (damage not in (forget, killed))
+    assert not file.with_suffix(".partial").exists()
     assert Start(runtime, photos, tmp_path / "cache").found == 0
 
 
@@ -129,7 +138,8 @@ def test_a_folder_that_cannot_be_written_costs_only_time(
 
     monkeypatch.setattr(Clusters, "save", full)
     first = Start(runtime, photos, tmp_path / "cache")
-    assert not list((tmp_path / "cache").glob("galleries/*/clusters/*"))
+    left = {file.suffix for file in (tmp_path / "cache").glob("galleries/*/clusters/*")}
+    assert left <= {".lock"}
     monkeypatch.undo()
     again = Start(runtime, photos, tmp_path / "cache")
     assert again.found == first.found
