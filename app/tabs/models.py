@@ -140,14 +140,14 @@ class ModelsTab:
             (self._tab.select, "select"),
             (pack.change, "swap"),
         )
-        gallery = [self._pack, self._pause, self._clock, self._left_out, self._save]
-        on_refresh(events, self.refresh, [pack], [*gallery, self._methods], "models")
+        shown = [self._pack, self._pause, self._clock, self._methods, self._left_out, self._save]
+        on_refresh(events, self.refresh, [pack], shown, "models")
         ticks = [(self._clock.tick, "tick")]
-        on_refresh(ticks, self.follow, [pack], gallery, "models", queue=False)
+        on_refresh(ticks, self.refresh, [pack], shown, "models", queue=False)
         self._pause.click(
             self.pause,
             pack,
-            gallery,
+            shown,
             api_name="pause_reading",
             api_visibility="undocumented",
             show_progress="hidden",
@@ -242,15 +242,10 @@ class ModelsTab:
         elif self._session.shelf.private:
             index.stop()
             index.wait(_STEP)
-        return self.follow(key)
+        return self.refresh(key)
 
     def refresh(self, key: str) -> Updates:
-        """Shows the visitor's pack."""
-        methods = panels.method_cards(describe(self._session.retriever(key)))
-        return {**self.follow(key), self._methods: methods}
-
-    def follow(self, key: str) -> Updates:
-        """Shows how far the visitor's gallery is, and what is left out of it."""
+        """Shows the visitor's pack, how far its gallery is, and what is left out of it."""
         retriever = self._session.retriever(key)
         info, progress = describe(retriever), retriever.index.progress
         gallery = info["gallery"]
@@ -261,6 +256,7 @@ class ModelsTab:
                 visible=self._session.shelf.private and not progress.finished,
             ),
             self._clock: gr.Timer(active=not progress.finished),
+            self._methods: panels.method_cards(info),
             self._left_out: panels.left_out(gallery),
             self._save: gr.Button(
                 visible=bool(gallery["refused_count"] or gallery["copies_count"])

@@ -26,7 +26,7 @@ def make(tiny_pack: Path, cache: Path, host: str) -> ModelsTab:
 
 def button(tab: ModelsTab) -> tuple[str, bool]:
     """What it says, and whether it is shown."""
-    shown = tab.follow("")[tab._pause]
+    shown = tab.refresh("")[tab._pause]
     return shown.value, shown.visible
 
 
@@ -47,7 +47,7 @@ def test_whoever_sits_at_the_machine_stops_and_goes_on(
     assert index.wait(60)
     assert said == [("Stop reading", True)]
     assert button(tab) == ("Go on reading", True)
-    assert "stopped after 10 of" in tab.follow("")[tab._pack]
+    assert "stopped after 10 of" in tab.refresh("")[tab._pack]
     tab.pause("")
     assert index.wait(60)
     assert index.progress.stage == "ready"

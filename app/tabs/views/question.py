@@ -55,9 +55,10 @@ class Asked:
 
     @classmethod
     def of(cls, given: Sequence[Any]) -> Asked:
-        """From the values of the widgets."""
+        """From the values of the widgets; that of a box where nobody has typed is None."""
         key, chosen, words, method, knobs, lens = given
-        return cls(key, chosen, words, method, knobs.get("settings", {}), lens.get("weights"))
+        settings, weights = knobs.get("settings", {}), lens.get("weights")
+        return cls(key, chosen, words or "", method, settings, weights)
 
     def at(self, image_id: int | None, path: str = "") -> Asked:
         """The same of another picture, or of an uploaded one."""
