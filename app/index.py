@@ -107,6 +107,7 @@ class Index:
         first_done: set once no more pictures will come for `first`.
         images_done: set once no more pictures will come for any method.
         captions_done: set once no more captions will come.
+        complete: whether every method can find all pictures that can be read.
         encoder: the runtime with its cache.
         refused: the files that were skipped so far, and why.
         copies: the files that are not shown because another one is the same. Pictures that come
@@ -134,6 +135,7 @@ class Index:
         self.progress = Progress("pictures", 0, len(collection.pictures))
         self._collection = collection
         self._runtime = runtime
+        self.complete = False
         self._stopped = threading.Event()
         self._starting = threading.Lock()
         self._filling: threading.Thread | None = None
@@ -143,11 +145,6 @@ class Index:
     def __len__(self) -> int:
         """How many pictures every method can find."""
         return min(len(gallery) for gallery in self.images.values())
-
-    @property
-    def complete(self) -> bool:
-        """Whether every method can find all pictures that can be read."""
-        return self.images_done.is_set() and self.progress.stage != "stopped"
 
     def done(self, methods: Iterable[str]) -> threading.Event:
         """Set once no more pictures will come for any of some methods."""
@@ -251,6 +248,7 @@ class Index:
             if self._collection.store is None and not self._take_prepared():
                 self._fill_pictures(lambda *step: tell(Progress(*step)))
             if not self._stopped.is_set():
+                self.complete = True
                 self.first_done.set()
                 self.images_done.set()
             self._fill_captions(lambda done, total: tell(Progress("captions", done, total)))

@@ -232,6 +232,7 @@ def test_reading_stops_and_goes_on_where_it_was(
 
     index.start(watch)
     assert index.wait(60)
+    assert index.complete == (stage == "captions")
     index.start(steps.append)
     index.start()  # it runs already
     stopped = next(step for step in steps if step.stage == "stopped")
