@@ -6,12 +6,15 @@ Also the `app_file` of a Hugging Face Space.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TextIO, cast
 
 NO_MCP = (
     'the package mcp, which --mcp needs, is not installed; run pip install "gradio[mcp]", '
@@ -41,26 +44,33 @@ def main(argv: Sequence[str]) -> int:
         print(f"polyview: {NO_MCP}", file=sys.stderr)
         return 1
 
-    # Only now: these take seconds, and a mistake in the command line should not.
-    from app.hints import without_hints
+    from app.gallery.cache import cache_folder
+    from app.server.short_lines import ShortLines
 
+    # gradio writes what failed with the values that were sent.
+    sys.stdout = cast(TextIO, ShortLines(sys.stdout))
+    sys.stderr = cast(TextIO, ShortLines(sys.stderr))
+    cache = cache_folder()
+    # A folder of the app's own, which it keeps small; gradio's usual one is shared.
+    os.environ.setdefault("GRADIO_TEMP_DIR", str(cache / "uploads"))
+
+    # Only now: these take seconds, and a mistake in the command line should not.
     with without_hints():
         import gradio  # noqa: F401
 
     from PIL import Image
 
-    from app import interface, zerogpu
-    from app.cache import cache_folder
-    from app.shelf import Shelf
-    from app.terminal import ProgressBar
+    from app import page as interface
+    from app.gallery.terminal import ProgressBar
+    from app.packs.open_packs import OpenPacks
+    from app.server import zerogpu
 
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # app/pictures.py has its own limit and says so in a sentence.
+    # app/gallery/pictures.py has its own limit and says so in a sentence.
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-    cache = cache_folder()
     try:
-        shelf = Shelf(settings, cache)
+        shelf = OpenPacks(settings, cache)
         zerogpu.declare()
         blocks = interface.build(shelf)
         interface.launch(blocks, settings, cache)
@@ -71,6 +81,28 @@ def main(argv: Sequence[str]) -> int:
         print(f"polyview: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+@contextmanager
+def without_hints() -> Iterator[None]:
+    """Component classes that come to be meanwhile get no `.pyi` file; `import gradio` is faster.
+
+    gradio parses the source of each of its components and renders the file beside it anew, at
+    every start: a quarter of what the app computes until its first page. It passes over a class
+    whose source it does not find.
+    """
+    find = inspect.getfile
+
+    def find_others(thing: Any) -> str:
+        if type(thing).__name__ == "ComponentMeta":
+            raise OSError("its source is not looked for")
+        return find(thing)
+
+    inspect.getfile = find_others  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        inspect.getfile = find
 
 
 if __name__ == "__main__":

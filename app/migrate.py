@@ -16,13 +16,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.cache import cache_folder
-from app.collection import from_folder, from_pack
-from app.index import Progress
-from app.qdrant.address import FORM, Address
+from app.gallery.cache import cache_folder
+from app.gallery.collection import from_folder, from_pack
+from app.gallery.indexing import Progress
+from app.gallery.qdrant.address import FORM, Address
+from app.gallery.terminal import ProgressBar
 from app.settings import DEVICES, bundled_pack
-from app.terminal import ProgressBar
-from export.pack import resolve
+from export.hub.resolve import resolve
 from export.runtime import Runtime
 
 _SHOWN = 20  # refused files that are listed
@@ -49,15 +49,18 @@ def main(argv: Sequence[str]) -> int:
 
 def _migrate(given: argparse.Namespace) -> int:
     address = Address.parse(given.to)
-    from app.qdrant.migration import Migration  # needs a package that few have
-    from app.qdrant.server import Creation, Server
+    from app.gallery.qdrant.migration import Migration  # needs a package that few have
+    from app.gallery.qdrant.server import Creation, Server
 
     server = Server.connect(address)  # before the pack is loaded, which takes seconds
     try:
         folder = bundled_pack(given.pack) or resolve(given.pack)
         runtime = Runtime.load(folder, given.device)
-        runtime.require_pictures()
-        collection = from_pack(folder) if given.gallery is None else from_folder(given.gallery)
+        runtime.require_images()
+        if given.gallery is None:
+            collection = from_pack(folder)
+        else:
+            collection = from_folder(given.gallery, given.follow_links)
         how = Creation(given.half, given.graph, given.shards, given.replicas)
         bar = ProgressBar()
         report = Migration(runtime, collection, server, cache_folder(), how).run(
@@ -84,6 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--pack", default="scenes", help="a bundled name, a pack's folder, or a Hub id"
+    )
+    parser.add_argument(
+        "--follow-links", action="store_true", help="links in the folder may lead out of it"
     )
     parser.add_argument("--to", required=True, metavar="ADDRESS", help=FORM)
     parser.add_argument("--device", default="auto", choices=DEVICES)

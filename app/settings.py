@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from app.qdrant.address import Address
+from app.gallery.qdrant.address import Address
+from app.server.hosts import is_loopback, is_name
 
 Device = Literal["auto", "cpu", "cuda"]
 
 DEVICES = ("auto", "cpu", "cuda")
 BUNDLED = Path(__file__).parent / "bundled"
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# Names of a Space, and of a page shared by gradio's tunnel (GRADIO_SHARE).
+_SPACE_NAMES, _SHARE_NAMES = (".hf.space",), (".gradio.live",)
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,10 @@ class Settings:
         host: the address to listen on.
         port: the port to listen on; None takes the first free one from 7860.
         mcp: also serve the endpoints as tools of the Model Context Protocol.
+        allow_packs: Hub ids, `owner/name[@revision]`, that visitors may load where others than this
+            machine reach the app; there they may load no other.
+        follow_links: links in a folder of pictures may lead out of it.
+        allow_hosts: names by which others reach the app, as `host` or `host:port`.
     """
 
     pack: str = "scenes"
@@ -38,6 +44,9 @@ class Settings:
     host: str = "127.0.0.1"
     port: int | None = None
     mcp: bool = False
+    allow_packs: tuple[str, ...] = ()
+    follow_links: bool = False
+    allow_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuses what cannot work, in a sentence."""
@@ -51,6 +60,11 @@ class Settings:
             )
         if self.port is not None and not 1 <= self.port <= 65535:
             raise ValueError(f"--port must be 1 to 65535, not {self.port}")
+        for name in self.allow_hosts:
+            if not is_name(name):
+                raise ValueError(
+                    f'--allow-host "{name}" is no name; give one such as polyview.example'
+                )
         if isinstance(self.gallery, Path) and not self.gallery.exists():
             raise ValueError(
                 f"--gallery {self.gallery} is not a folder; give one that holds pictures, or a ZIP "
@@ -70,14 +84,47 @@ class Settings:
                 host=given.host,
                 port=given.port,
                 mcp=given.mcp,
+                allow_packs=tuple(
+                    given.allow_pack or os.environ.get("POLYVIEW_ALLOW_PACK", "").split()
+                ),
+                follow_links=given.follow_links,
+                allow_hosts=tuple(given.allow_host or _allowed_hosts()),
             )
         except ValueError as error:
             parser.error(str(error))
 
     @property
     def private(self) -> bool:
-        """Whether only this machine reaches the app, so that its visitor may name local folders."""
-        return self.host in LOOPBACK and "SPACE_ID" not in os.environ
+        """Whether only this machine reaches the app, so that its visitor may name local folders.
+
+        What nobody can see from here is a proxy or a tunnel that passes strangers' requests on as
+        its own; so whoever runs one names its host, and the app is private no more.
+        """
+        return not (self.on_space or self.shared or self.allow_hosts) and is_loopback(self.host)
+
+    @property
+    def on_space(self) -> bool:
+        """Whether the app runs as a Space."""
+        return "SPACE_ID" in os.environ
+
+    @property
+    def shared(self) -> bool:
+        """Whether gradio is to open a tunnel to the app."""
+        return os.environ.get("GRADIO_SHARE", "").lower() == "true" and not self.on_space
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name but loopback's by which the app may be asked, see `app.server.hosts`."""
+        given = (*self.allow_hosts, self.host)
+        if self.on_space:
+            own = os.environ.get("SPACE_HOST", "").split(",")
+            return (*given, *filter(None, own), *_SPACE_NAMES)
+        return (*given, *(_SHARE_NAMES if self.shared else ()))
+
+
+def bundled_packs() -> list[str]:
+    """The names of the packs that come with the app."""
+    return sorted(path.name for path in BUNDLED.iterdir() if bundled_pack(path.name) is not None)
 
 
 def bundled_pack(name: str) -> Path | None:
@@ -90,6 +137,10 @@ def _gallery(text: str | None) -> Path | Address | None:
     if text is None:
         return None
     return Address.parse(text) if Address.meant(text) else Path(text)
+
+
+def _allowed_hosts() -> list[str]:
+    return [name.strip() for name in os.environ.get("POLYVIEW_ALLOW_HOST", "").split(",") if name]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,11 +166,30 @@ def _parser() -> argparse.ArgumentParser:
         help="address to listen on (default: 127.0.0.1, this machine only)",
     )
     parser.add_argument(
+        "--allow-host",
+        action="append",
+        metavar="NAME",
+        help="a name by which others reach the app, such as polyview.example; may be repeated "
+        "(default: POLYVIEW_ALLOW_HOST, names with commas between). Needed behind a proxy",
+    )
+    parser.add_argument(
         "--port", type=int, help="port to listen on (default: the first free one from 7860)"
     )
     parser.add_argument(
         "--mcp",
         action="store_true",
         help="also serve the endpoints as tools for assistants (Model Context Protocol)",
+    )
+    parser.add_argument(
+        "--allow-pack",
+        action="append",
+        metavar="OWNER/NAME[@REVISION]",
+        help="where others than this machine reach the app, a pack that visitors may load from the "
+        "Hub, spelt just so; may be repeated (default: POLYVIEW_ALLOW_PACK, separated by spaces)",
+    )
+    parser.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="read what links in a folder of pictures lead to, also outside of it",
     )
     return parser

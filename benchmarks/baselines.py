@@ -14,12 +14,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from models import Method, Views
 from models.avse import AVSE
-from models.backbones import BiGRUTextEncoder
+from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
 from models.layers import FeatureProjection, l2_normalize
 from models.mv_vse import MVVSE
 from models.vse_infty import VSEInfinity
-from training.losses import multiple_instance
+from training.objectives.pvse import multiple_instance
 
 
 class PlainGPO(nn.Module):

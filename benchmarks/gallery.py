@@ -32,9 +32,9 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a file
 import models
-from app.gallery import Gallery
-from app.kept import KeptClusters
-from app.machine import processor
+from app.gallery.kept import KeptClusters
+from app.gallery.vector_index import Gallery
+from app.packs.speed import processor
 from models import Method, Views
 
 IMAGES_OF_CENTRE = 200
@@ -227,21 +227,21 @@ def _polyview(
     truth: Sequence[Sequence[int]],
 ) -> tuple[Row, list[list[int]]]:
     began = time.perf_counter()
-    gallery = Gallery("images", "cpu", method, expected=len(images))
+    gallery = Gallery("images", method, expected=len(images))
     for start in range(0, len(images), _AT_ONCE):
         part = torch.from_numpy(images[start : start + _AT_ONCE])
         gallery.add(range(start, start + len(part)), Views(part))
     with tempfile.TemporaryDirectory() as folder:
         kept = KeptClusters(Path(folder), name, str(len(images)))
-        gallery.settle(method, probes, kept)
+        gallery.settle(probes, kept)
         build, again = time.perf_counter() - began, 0.0
         if gallery.recall is not None:
             began = time.perf_counter()
-            gallery.settle(method, probes, kept)
+            gallery.settle(probes, kept)
             again = time.perf_counter() - began
 
     def search(query: Views) -> list[int]:
-        return [hit.id for hit in gallery.search(query, BEST, method)]
+        return [hit.id for hit in gallery.search(query, BEST)]
 
     found = [search(query) for query in queries]
     return Row(

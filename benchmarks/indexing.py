@@ -26,12 +26,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app.collection import Collection, Picture, from_folder
-from app.encoder import SHARD
-from app.index import PICTURES_AT_ONCE
-from app.machine import processor
-from app.pictures import PictureError, open_picture
-from app.retriever import Retriever
+from app.gallery.collection import Collection, Picture, from_folder
+from app.gallery.encoder import SHARD
+from app.gallery.indexing import PICTURES_AT_ONCE
+from app.gallery.pictures import PictureError, open_picture
+from app.packs.speed import processor
+from app.search.retriever import Retriever
 from export.runtime import Runtime
 
 _BARE = (

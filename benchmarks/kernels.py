@@ -29,11 +29,12 @@ from benchmarks.baselines import (
 )
 from models import Method, Views
 from models.avse import AVSE
-from models.backbones import BiGRUTextEncoder
+from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
 from models.layers import l2_normalize
 from models.pvse import PVSE
-from training.objectives import Polysemous, build_objective
+from training.objectives import build_objective
+from training.objectives.pvse import Polysemous
 
 Run = Callable[[], object]
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # the matrix products among PyTorch's operators

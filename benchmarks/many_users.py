@@ -35,9 +35,10 @@ from typing import Any
 import gradio
 import numpy as np
 
-from app.machine import processor
+from app.packs.speed import processor
 from app.settings import BUNDLED
-from export.pack import load_gallery, load_info
+from export.pack.gallery import load_gallery
+from export.pack.reading import load_info
 
 ROOT = Path(__file__).resolve().parents[1]
 HOST = "127.0.0.1"

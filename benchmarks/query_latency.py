@@ -24,12 +24,20 @@ import numpy as np
 import onnxruntime
 import torch
 
-from app.cache import cache_folder
-from app.collection import from_pack
-from app.machine import hardware, processor
-from app.retriever import Retriever
+from app.gallery.cache import cache_folder
+from app.gallery.collection import from_pack
+from app.packs.speed import (
+    HITS,
+    Speed,
+    hardware,
+    milliseconds,
+    processor,
+    query_times,
+    record,
+    sample_captions,
+)
+from app.search.retriever import Retriever
 from app.settings import BUNDLED
-from app.speed import HITS, Speed, milliseconds, query_times, record, sample_captions
 from export.runtime import Runtime
 
 PACKAGES = (torch, onnxruntime, faiss, np)

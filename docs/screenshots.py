@@ -1,7 +1,7 @@
-"""Takes the pictures of the app that the README shows: `python docs/screenshots.py`.
+"""Takes the screenshots of the app that the README shows: `python docs/screenshots.py`.
 
 Every tab, light and dark, and one as on a phone, as WebP files of less than 150 kB beside this
-script. `--only NAME ...` takes some of them, `--out DIR` puts them elsewhere. A new picture is one
+script. `--only NAME ...` takes some of them, `--out DIR` puts them elsewhere. A new one is one
 more `Shot` in `SHOTS`, with a function that brings the page where it should be.
 """
 
@@ -29,9 +29,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = "a dog"
 METHOD = "MVAM"
-LARGEST = 150_000  # bytes of a picture
+LARGEST = 150_000  # bytes of a screenshot
 _PATIENCE = 120_000  # milliseconds until something must be there
-_SETTLE = 2500  # milliseconds; pictures fade in
+_SETTLE = 2500  # milliseconds; images fade in
 
 
 def search(page: Page) -> None:
@@ -59,7 +59,7 @@ def compare(page: Page) -> None:
 
 
 def views(page: Page) -> None:
-    """The maps of every view of a picture."""
+    """The maps of every view of an image."""
     page.locator("#pv-v-method input").click()
     page.get_by_role("option", name=METHOD).locator("visible=true").click()
     page.locator("#pv-v-answer").get_by_text(METHOD).wait_for()
@@ -79,7 +79,7 @@ def models(page: Page) -> None:
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture, taken in every scheme.
+    """One screenshot, taken in every scheme.
 
     Attributes:
         name: of the file; the dark one has `-dark` added.
@@ -109,7 +109,7 @@ SHOTS = (
 
 
 def main(argv: Sequence[str]) -> None:
-    """Starts the app on the bundled pack and takes the pictures."""
+    """Starts the app on the bundled pack and takes the screenshots."""
     parser = argparse.ArgumentParser(prog="python docs/screenshots.py")
     names = [shot.name for shot in SHOTS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
@@ -135,21 +135,21 @@ def _take(browser: Browser, address: str, shot: Shot, scheme: str) -> Image.Imag
     page = browser.new_page(viewport={"width": shot.width, "height": shot.height})
     page.set_default_timeout(_PATIENCE)
     page.goto(f"{address}/?__theme={scheme}")
-    page.locator("#pv-grid img").first.wait_for()  # the page opens with some pictures
+    page.locator("#pv-grid img").first.wait_for()  # the page opens with some images
     page.locator("#pv-top .pv-busy").wait_for(state="detached")  # everything is read
     page.get_by_role("tab", name=shot.tab, exact=True).click()
     shot.act(page)
     page.evaluate("window.scrollTo(0, 0)")
     page.wait_for_timeout(_SETTLE)
-    picture = Image.open(io.BytesIO(page.screenshot()))
+    image = Image.open(io.BytesIO(page.screenshot()))
     page.close()
-    return picture.convert("RGB")
+    return image.convert("RGB")
 
 
-def _save(picture: Image.Image, path: Path) -> None:
+def _save(image: Image.Image, path: Path) -> None:
     """Writes a WebP file, as good as the size allows."""
     for quality in (84, 76, 68, 60, 50):
-        picture.save(path, quality=quality, method=6)
+        image.save(path, quality=quality, method=6)
         if path.stat().st_size < LARGEST:
             return
     raise SystemExit(f"{path} has more than {LARGEST // 1000} kB; show less of the page")

@@ -1,9 +1,9 @@
-"""The runtime: from pictures and sentences to features (ONNX) and views (torch), as a pack says.
+"""The runtime: from images and sentences to features (ONNX) and views (torch), as a pack says.
 
-Four calls from a picture and a sentence to their score:
+Four calls from an image and a sentence to their score:
 
     runtime = Runtime.load(Path("app/bundled/scenes"))
-    images = runtime.image_views(runtime.image_features([picture]), "vse_infty")  # (1, V, D)
+    images = runtime.image_views(runtime.image_features([image]), "vse_infty")  # (1, V, D)
     texts = runtime.text_views(["a dog on the beach"], "vse_infty")  # (1, V, D)
     score = runtime.methods["vse_infty"].score(images, texts)  # (1, 1)
 """
@@ -21,10 +21,11 @@ from PIL import Image
 from torch import Tensor
 
 import models
-from export.manifest import ImageEncoderInfo
-from export.pack import PackError, PackInfo, load_info
+from export.pack.reading import load_info
+from export.pack.schema import ImageEncoderInfo, PackInfo
+from export.pack.tokens import load_tokenizer
+from export.pack.validation import PackError
 from export.sessions import Device, Encoder, Sessions
-from export.tokens import load_tokenizer
 from models import Method, Views
 from models.checkpoint import check_fit, load_strict, load_tensors
 from models.views import grid_boxes, lengths_to_mask
@@ -60,9 +61,9 @@ class Runtime:
         info: what pack.json says.
         methods: name -> heads and score, in eval mode, float32, on `device`.
         device: where heads compute and where all tensors returned here are.
-        preprocess: how a picture becomes pixels.
+        preprocess: how an image becomes pixels.
         grid: rows and columns of the image features; see `on_grid` for one that sums up the rest.
-        boxes: (N, 4) the features' boxes in the square picture the encoder sees, relative xyxy.
+        boxes: (N, 4) the features' boxes in the square image the encoder sees, relative xyxy.
         threads: processor threads of one ONNX session, and what callers in many threads may use.
         providers: onnxruntime's providers really in use, best first.
     """
@@ -130,7 +131,7 @@ class Runtime:
         return {name: found[self.image_encoder_of(name)] for name in methods}
 
     def image_features(self, images: Sequence[Image.Image], method: str | None = None) -> Tensor:
-        """Encodes pictures of any size and mode.
+        """Encodes images of any size and mode.
 
         Args:
             images: at least one.
@@ -140,14 +141,14 @@ class Runtime:
             (B, N, d) features.
 
         Raises:
-            ValueError: there is no picture, or no such method.
+            ValueError: there is no image, or no such method.
         """
-        self.require_pictures(method)
+        self.require_images(method)
         if not images:
             raise ValueError("there is no image to encode; give at least one")
         parts = []
         for start in range(0, len(images), IMAGE_BATCH):
-            # one by one, because a sequence may open its pictures only when asked for them
+            # one by one, because a sequence may open its images only when asked for them
             rows = range(start, min(start + IMAGE_BATCH, len(images)))
             squares = [self.preprocess.square(images[i]) for i in rows]
             parts.append(self.square_features(squares, method))
@@ -156,17 +157,17 @@ class Runtime:
     def square_features(
         self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
     ) -> Tensor:
-        """`image_features` of pictures that `preprocess.square` has cut out already.
+        """`image_features` of images that `preprocess.square` has cut out already.
 
         Args:
             squares: at least one.
             method: see `image_features`.
             alone: compute in the caller's thread only, where the pack computes on the CPU; several
-                threads that do so encode more pictures a second than one that uses them all.
+                threads that do so encode more images a second than one that uses them all.
         """
         return self.pixel_features(self.preprocess.pixels(squares), method, alone)
 
-    def require_pictures(self, method: str | None = None, alone: bool = False) -> Encoder:
+    def require_images(self, method: str | None = None, alone: bool = False) -> Encoder:
         """The image encoder of a method, or of the pack; see `Sessions.get`.
 
         Raises:
@@ -185,7 +186,7 @@ class Runtime:
     def pixel_features(
         self, pixels: np.ndarray, method: str | None = None, alone: bool = False
     ) -> Tensor:
-        """Encodes preprocessed pictures.
+        """Encodes preprocessed images.
 
         Args:
             pixels: (B, 3, S, S) float32, as `preprocess` makes them.
@@ -205,7 +206,7 @@ class Runtime:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
-        run, starts = self.require_pictures(method, alone).run, range(0, len(pixels), IMAGE_BATCH)
+        run, starts = self.require_images(method, alone).run, range(0, len(pixels), IMAGE_BATCH)
         parts = [run({"pixels": pixels[i : i + IMAGE_BATCH]}) for i in starts]
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
         features = torch.from_numpy(rows).to(self.device)  # (B, N, d)
@@ -249,7 +250,7 @@ class Runtime:
         return self._in_batches(head.encode_image, features, mask, attention)
 
     def on_grid(self, attention: Tensor) -> Tensor:
-        """Maps over an image's features as maps over its picture.
+        """Maps over the features of an image as maps over its grid.
 
         Args:
             attention: (..., N); a summary's share is left out, because its place is everywhere.

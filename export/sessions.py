@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-from export.fields import PackError
+from export.pack.validation import PackError
 
 Device = Literal["auto", "cpu", "cuda"]
 _MOST_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together

@@ -12,7 +12,8 @@ Choices of ours: at test time the paper samples at random; here the sample depen
 alone, so that scores neither change between calls nor with the order of the elements. Where the
 release differs, an argument offers it: `match="maxsim"` (its Sinkhorn call is commented out),
 `released_text`, `block_dim` (256 there), `train_share` (0.8) and `sampled_features`: it takes the
-patches nearest to a centre before its transformer reads them, as `models/sampled_vit.py` does.
+patches nearest to a centre before its transformer reads them, as `models/encoders/sampled_vit.py`
+does.
 """
 
 from __future__ import annotations

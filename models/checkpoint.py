@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
+
+from models.files import write_whole
 
 MAX_HEADER = 8 * 2**20  # bytes; a tensor's name, type and shape take about 100 of them
 _MOST_AXES = 8
@@ -29,14 +30,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
         tensors: name -> tensor.
         about: kept as JSON in the file's header.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    try:
-        partial.write_bytes(save(plain, metadata={"about": json.dumps(about)}))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, save(plain, metadata={"about": json.dumps(about)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -4,11 +4,12 @@ Zheng Li, Caili Guo, Zerun Feng, Jenq-Neng Hwang, Xijun Xue: Multi-View Visual S
 IJCAI 2022.
 
 It adds to a single-view model K aggregators in place of one (Eq. 4), the maximum over views as the
-score (Eqs. 5-6), and losses that keep every view in use (`training/multiview_losses.py`). The
-framework takes any aggregator: `aggregator` chooses between the paper's GPO and the average pooling
-of VSE++. Averages of the same projected features would all be equal, so there each view has a
-linear map of its own. Over GPO the views share one, which fits the 0.1 M parameters that the paper
-counts for an aggregator; `own_projections` gives each view its own there, too.
+score (Eqs. 5-6), and losses that keep every view in use
+(`training/objectives/mv_vse.py`). The framework takes any aggregator: `aggregator`
+chooses between the paper's GPO and the average pooling of VSE++. Averages of the same projected
+features would all be equal, so there each view has a linear map of its own. Over GPO the views
+share one, which fits the 0.1 M parameters that the paper counts for an aggregator;
+`own_projections` gives each view its own there, too.
 
 The release holds no GPO: its views are K linear maps with max pooling, its text is the last state
 of a forward GRU. `aggregator="released"` is that, over the text encoder "gru".

@@ -1,4 +1,4 @@
-"""The one preprocessing of pictures, used by training, export and the app.
+"""The one preprocessing of images, used by training, export and the app.
 
 Its values live in the pack (`pack.json`, key `preprocess`), so that a model always sees pixels
 the way it was trained on.
@@ -20,13 +20,13 @@ Filter = Literal["bicubic", "bilinear", "lanczos", "box", "hamming", "nearest"]
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How a picture becomes the pixels an image encoder reads.
+    """How an image becomes the pixels an image encoder reads.
 
     Attributes:
         size: side of the square the encoder sees, in pixels.
         mean: per-channel mean of pixels in 0..1 (RGB).
         std: per-channel standard deviation of pixels in 0..1 (RGB).
-        fit: "stretch" shows the whole picture, its aspect ratio lost; "crop" scales the shorter
+        fit: "stretch" shows the whole image, its aspect ratio lost; "crop" scales the shorter
             side to `resize` and keeps the centre.
         resize: length of the shorter side before the centre is cut out, at least `size`; 0 for
             `size` itself. With "crop" only.
@@ -78,21 +78,21 @@ class Preprocess:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}
 
     def visible_box(self, width: int, height: int) -> Box:
-        """Which part of a width x height picture the encoder sees, as relative xyxy."""
+        """Which part of a width x height image the encoder sees, as relative xyxy."""
         if self.fit == "stretch":
             return (0.0, 0.0, 1.0, 1.0)
         if not self.resize:
             side = min(width, height)
             x, y = (1 - side / width) / 2, (1 - side / height) / 2
             return (x, y, 1 - x, 1 - y)
-        # as published processors do: whole pixels of the scaled picture
+        # as published processors do: whole pixels of the scaled image
         shorter = min(width, height)
         wide, high = (int(self.resize * side / shorter) for side in (width, height))
         x0, y0 = (wide - self.size) // 2 / wide, (high - self.size) // 2 / high
         return (x0, y0, x0 + self.size / wide, y0 + self.size / high)
 
     def square(self, image: Image.Image) -> Image.Image:
-        """The square RGB picture the encoder sees, before normalisation.
+        """The square RGB image the encoder sees, before normalisation.
 
         Args:
             image: any PIL image; see `to_rgb` for what happens to its mode and orientation.
@@ -141,10 +141,10 @@ class Preprocess:
         return out
 
     def pixels(self, squares: Sequence[Image.Image]) -> np.ndarray:
-        """What the encoder reads of pictures that `square` has cut out.
+        """What the encoder reads of images that `square` has cut out.
 
         Args:
-            squares: B pictures, RGB.
+            squares: B images, RGB.
 
         Returns:
             (B, 3, size, size) float32, contiguous; the numbers of `normalize`.
@@ -170,7 +170,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
     EXIF orientation is applied, transparency is laid over white, 16-bit and float greyscale are
     scaled to 8 bits, CMYK and palettes are converted, and of an animation the first frame is used.
-    A picture that is all that already is returned itself.
+    An image that is all that already is returned itself.
     """
     image.seek(0)
     upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
@@ -181,12 +181,12 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:
-    """`to_rgb` of a picture, or of a part of one, that is upright already.
+    """`to_rgb` of an image, or of a part of one, that is upright already.
 
     Args:
         image: of any mode.
-        most: the greatest value of the whole picture, where this is a part of a 16-bit or float
-            greyscale one; None looks at the picture itself.
+        most: the greatest value of the whole image, where this is a part of a 16-bit or float
+            greyscale one; None looks at the image itself.
     """
     if is_deep(image):
         values = np.asarray(image, np.float64)
@@ -202,5 +202,5 @@ def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:
 
 
 def is_deep(image: Image.Image) -> bool:
-    """Whether a picture is greyscale of more than 8 bits."""
+    """Whether an image is greyscale of more than 8 bits."""
     return image.mode in ("I", "F") or image.mode.startswith("I;16")

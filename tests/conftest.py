@@ -17,39 +17,38 @@ WORKERS = 3
 SHARED = Path(__file__).parents[2] / "shared"
 # Files whose tests ask the same server, which takes seconds to start: they run in one process.
 TOGETHER = {
-    "tests/app/test_api.py": "server",
-    "tests/app/test_benchmark.py": "server",
-    "tests/app/test_browser.py": "server",
-    "tests/app/test_compare_api.py": "server",
-    "tests/app/test_compare_browser.py": "server",
-    "tests/app/test_events.py": "server",
-    "tests/app/test_obtaining_browser.py": "server",
-    "tests/app/test_browser_search.py": "views_server",
-    "tests/app/test_mcp.py": "views_server",
-    "tests/app/test_views_link.py": "views_server",
-    "tests/app/test_views_api.py": "many_server",
-    "tests/app/test_views_browser.py": "many_server",
+    "tests/app/api/test_api.py": "server",
+    "tests/app/packs/test_benchmark.py": "server",
+    "tests/app/server/test_door.py": "server",
+    "tests/app/tabs/test_browser.py": "server",
+    "tests/app/api/test_compare_api.py": "server",
+    "tests/app/tabs/test_compare_browser.py": "server",
+    "tests/app/api/test_events.py": "server",
+    "tests/app/tabs/test_browser_search.py": "views_server",
+    "tests/app/api/test_mcp.py": "views_server",
+    "tests/app/api/test_views_api.py": "many_server",
+    "tests/app/tabs/test_views_browser.py": "many_server",
 }
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
     "server",
     "many_server",
     "views_server",
-    "tests/app/test_obtaining.py",
-    "tests/app/test_benchmark_browser.py",
+    "tests/app/packs/test_obtaining.py",
+    "tests/app/tabs/test_benchmark_browser.py",
     "tests/app/test_bundled.py",
-    "tests/training/test_trainer.py",
-    "tests/training/test_report.py",
-    "tests/export/test_space.py",
+    "tests/training/loop/test_trainer.py",
+    "tests/training/evaluation/test_report.py",
+    "tests/export/space/test_space.py",
     "tests/app/test_photos_mini.py",
-    "tests/app/test_hub_trouble.py",
+    "tests/app/packs/test_hub_trouble.py",
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Each of several processes imports gradio: as the app does, without hints for editors."""
     if hasattr(config, "workerinput"):
-        from app.hints import without_hints
+        from app.main import without_hints
 
         with without_hints():
             import gradio  # noqa: F401

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from models.backbones import BiGRUTextEncoder
+from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
 from models.pvse import PIENet
 

@@ -1,54 +1,149 @@
-"""Folders keep their direction: models <- export <- app, models <- training; nobody imports app."""
+"""Imports go down only: between the top folders, between their rooms, and never in a circle."""
 
 from __future__ import annotations
 
 import ast
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("models", "export", "training", "app")
-ALLOWED = {
-    "models": {"models"},
-    "export": {"export", "models"},
-    "training": {"training", "models"},
-    "app": {"app", "models", "export"},
+# What each top folder may import, besides itself.
+FOLDERS = {
+    "models": set(),
+    "export": {"models"},
+    "training": {"models", "export"},
+    "app": {"models", "export"},
 }
-# what measures a pack as it ships
-EVALUATION = {"training/evaluate.py", "training/evaluator.py"}
+# The rooms of a folder, and its top modules, from the top floor down: a room imports itself and
+# what lies on floors below its own, never a neighbour.
+FLOORS: dict[str, list[set[str]]] = {
+    "models": [{"encoders", "clip", "avse", "baselines", "mv_vse", "mvam", "pvse", "vse_infty"}],
+    "export": [
+        {"to_onnx", "clip", "merge", "official", "space"},
+        {"build"},
+        {"hub"},
+        {"runtime"},
+        {"sessions"},
+        {"pack"},
+    ],
+    "training": [
+        {"train", "pretrain", "distill", "evaluate", "extract", "ablate", "study"},
+        {"experiments"},
+        {"loop"},
+        {"objectives", "evaluation"},
+        {"data"},
+        {"scenes"},
+        {"settings"},
+    ],
+    "app": [
+        {"main", "migrate"},
+        {"page"},
+        {"tabs", "api"},
+        {"packs"},
+        {"settings"},
+        {"explain"},
+        {"search"},
+        {"gallery"},
+        {"server"},
+    ],
+}
+# The page is gradio's; nothing below it knows gradio. `main` imports it first, to set it up.
+GRADIO = {"app/main.py", "app/page.py", "app/tabs"}
 
 
-def _imports(path: Path) -> set[str]:
+def _files(folder: str) -> list[Path]:
+    return [path.relative_to(ROOT) for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def _modules() -> frozenset[str]:
+    return frozenset(_name(path) for folder in FOLDERS for path in _files(folder))
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    """What a file imports, anywhere in it; of our own modules their full names."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} uses a relative import"
-            found.add(node.module or "")
-    return found
+            assert not node.level, f"{path} uses a relative import"
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (inner & _modules()) or {str(node.module)}
+    return frozenset(found)
+
+
+def _room(module: str) -> tuple[str, str]:
+    """A module's top folder and its room there; for a module at the top, itself."""
+    folder, *inner = module.split(".")
+    return folder, inner[0] if inner else ""
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_imports_keep_their_direction(folder: str) -> None:
-    files = sorted((ROOT / folder).rglob("*.py"))
-    assert files
-    for path in files:
-        ours = {name.split(".")[0] for name in _imports(path)} & set(FOLDERS)
-        allowed = ALLOWED[folder] | (
-            {"export"} if path.relative_to(ROOT).as_posix() in EVALUATION else set()
-        )
-        assert ours <= allowed, f"{path.relative_to(ROOT)} imports {sorted(ours - allowed)}"
+def test_top_folders_import_only_what_is_below_them(folder: str) -> None:
+    for path in _files(folder):
+        ours = {name.split(".")[0] for name in _imports(path)} & (set(FOLDERS) | {"tests"})
+        assert ours <= FOLDERS[folder] | {folder}, f"{path} imports {sorted(ours)}"
 
 
-def test_no_module_of_the_app_shadows_a_top_level_folder() -> None:
+@pytest.mark.parametrize("folder", ["export", "training", "app"])
+def test_rooms_import_only_floors_below_their_own(folder: str) -> None:
+    floors = {room: i for i, rooms in enumerate(FLOORS[folder]) for room in rooms}
+    for path in _files(folder):
+        _, room = _room(_name(path))
+        if not room:
+            continue
+        assert room in floors, f"{path} is in no room of {folder}; see FLOORS"
+        for name in _imports(path) & _modules():
+            other_folder, other = _room(name)
+            if other_folder == folder and other not in {room, ""}:
+                assert floors[other] > floors[room], f"{path} imports {name}, which is above it"
+
+
+def test_no_circle_of_modules() -> None:
+    graph = {
+        _name(path): (_imports(path) & _modules()) - {_name(path)}
+        for folder in FOLDERS
+        for path in _files(folder)
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"imports go in a circle: {' -> '.join(error.args[1])}")
+
+
+def test_no_tab_imports_another() -> None:
+    for path in _files("app/tabs"):
+        own = path.parts[2]
+        for name in _imports(path) & _modules():
+            tab = name.split(".")[2:3]
+            if name.startswith("app.tabs.") and (ROOT / "app/tabs" / tab[0]).is_dir():
+                assert not (ROOT / "app/tabs" / own).is_dir() or tab == [own], (path, name)
+
+
+def test_only_the_page_knows_gradio() -> None:
+    for folder in FOLDERS:
+        for path in _files(folder):
+            if {name.split(".")[0] for name in _imports(path)} & {"gradio", "gradio_client"}:
+                assert any(path.is_relative_to(place) for place in GRADIO), path
+
+
+def test_the_top_of_the_app_is_small_and_shadows_no_folder() -> None:
+    assert len(list((ROOT / "app").glob("*.py"))) <= 5
     names = {path.stem for path in (ROOT / "app").iterdir()}
     assert not names & (set(FOLDERS) | {"tests"})
 
 
 def test_no_grab_bags_and_no_pickle() -> None:
     for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*.py"):
+        for path in _files(folder):
             assert path.stem not in {"utils", "helpers", "misc", "common"}, path
             assert not _imports(path) & {"pickle", "dill", "joblib"}, path

@@ -15,22 +15,25 @@ from PIL import Image
 from torch import Tensor, nn
 
 import models
-from app.collection import from_pack
-from app.retriever import Retriever
-from export.gallery import load_gallery
+from app.explain.look import maps_of
+from app.gallery.collection import from_pack
+from app.search.query import Term
+from app.search.retriever import Retriever
+from export.build.to_onnx import export_runs
+from export.hub.sources import load_image_source
+from export.pack.gallery import load_gallery
 from export.runtime import Runtime
-from export.to_onnx import build_pack
 from models import Method, Views
+from models.files import sha256_of
 from models.layers import l2_normalize, masked_mean, single_view
-from models.sources import load_image_source
 from tests.export.conftest import LABELS, write_backbone, write_gallery
+from tests.measuring import measure
 from training import evaluate
-from training.config import TrainConfig, load_recipe
-from training.datasets import CaptionedFeatures
-from training.evaluator import evaluate_method, image_features
-from training.features import file_sha256
-from training.objectives import OBJECTIVES, Triplet
-from training.trainer import Trainer
+from training.data.split import Split
+from training.loop.config import TrainConfig, load_recipe
+from training.loop.trainer import Trainer
+from training.objectives import OBJECTIVES
+from training.objectives.vse_infty import Triplet
 
 RECIPE = """
 method = "two_maps"
@@ -80,7 +83,7 @@ def _average(maps: nn.ModuleList, features: Tensor, mask: Tensor, attention: boo
     return single_view(l2_normalize(masked_mean(mapped, mask)), shares if attention else None)
 
 
-def _read(gallery: Path, backbone: Path) -> CaptionedFeatures:
+def _read(gallery: Path, backbone: Path) -> Split:
     """A gallery's pictures as features, with their captions."""
     encoder, preprocess, _ = load_image_source(backbone)
     info = load_gallery(gallery)
@@ -90,7 +93,7 @@ def _read(gallery: Path, backbone: Path) -> CaptionedFeatures:
         features = encoder(pixels).half().numpy()
     captions = [caption.text for caption in info.captions]
     counts = [len(image.captions) for image in info.images]
-    return CaptionedFeatures(features, captions, np.repeat(np.arange(len(counts)), counts))
+    return Split(captions, np.repeat(np.arange(len(counts)), counts), features=features)
 
 
 @pytest.fixture
@@ -104,13 +107,13 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     backbone = write_backbone(tmp_path / "backbone")
     data = _read(write_gallery(tmp_path / "gallery", 12), backbone)
     config = load_recipe(TrainConfig, str(recipe))
-    sha256 = file_sha256(backbone / "best.safetensors")
+    sha256 = sha256_of(backbone / "best.safetensors")
     Trainer(config, data, data, tmp_path / "run", backbone_sha256=sha256).fit()
     return tmp_path
 
 
 def test_a_toy_method_is_trained_exported_measured_searched_and_looked_into(trained: Path) -> None:
-    info = build_pack(
+    info = export_runs(
         trained / "pack", trained / "backbone", [trained / "run"], LABELS, trained / "gallery"
     )
     assert info.methods["two_maps"].parity["ranking"] is True
@@ -118,16 +121,17 @@ def test_a_toy_method_is_trained_exported_measured_searched_and_looked_into(trai
 
     runtime = Runtime.load(trained / "pack", "cpu")
     data = evaluate.from_pack(trained / "pack", "test")
-    metrics = evaluate_method(runtime, "two_maps", data, image_features(runtime, data))
+    metrics = measure(runtime, "two_maps", data)
     assert 0 < metrics["rsum"] <= 600
 
     retriever = Retriever(runtime, from_pack(trained / "pack"), trained / "cache")
     retriever.index.start()
     assert retriever.index.wait(60)
-    hits = retriever.search_text("a red dog", "two_maps", 3)
+    hits = retriever.search([Term("a red dog")], "two_maps", 3).hits
     assert [hit.rank for hit in hits] == [1, 2, 3]
     assert hits[0].score >= hits[1].score >= hits[2].score
-    picture = retriever.open(hits[0].image_id)
-    assert retriever.search_image(picture, "two_maps", 1)[0].text in data.captions
-    (heatmap,) = retriever.heatmap(hits[0].image_id, "two_maps")
+    picture = Term(image=retriever.open(hits[0].image_id))
+    found = retriever.search([picture], "two_maps", 1, captions=1)
+    assert found.captions[0].text in data.captions
+    (heatmap,) = maps_of(retriever, hits[0].image_id, "two_maps")
     np.testing.assert_allclose(heatmap, 1 / heatmap.size, rtol=1e-5)

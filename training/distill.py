@@ -1,4 +1,4 @@
-"""Trains an image encoder of our own on photographs, from random weights, with a teacher's help.
+"""Trains a small image encoder on captioned images, from random weights, with a teacher's help.
 
 `python -m training.distill --recipe flickr8k/backbone --set data=DIR --set teacher=DIR --out RUN`
 
@@ -7,37 +7,36 @@ a million: the student learns to draw the same feature map (knowledge distillati
 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015). Towards the end a retrieval
 loss joins in, so that what captions speak of counts more. Only the student's trunk is kept.
 
-The teacher reads some crops of every photograph once (`training/teacher.py`); the student sees the
-same crops, mirrored and with other colours, again and again.
+The teacher reads some crops of every photograph once (`training/loop/teacher.py`); the student
+sees the same crops, mirrored and with other colours, again and again.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
-import sys
-import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 import models
 from models import Views
-from models.backbones import BiGRUTextEncoder, SceneNet
+from models.encoders.bigru import BiGRUTextEncoder
+from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from models.views import lengths_to_mask
-from training.config import load_recipe, to_values
-from training.datasets import TokenTable
-from training.losses import info_nce, same_image
-from training.metrics import retrieval_metrics
-from training.runs import RunFolder, hardware
-from training.scoring import score_matrix
-from training.teacher import DistillConfig, prepare
-from training.tokenizer import build_tokenizer
+from training.data.texts import TokenTable
+from training.data.tokenizer import build_tokenizer
+from training.evaluation.metrics import retrieval_metrics
+from training.evaluation.scoring import score_matrix
+from training.loop.command import parse, refusals_end
+from training.loop.config import load_recipe
+from training.loop.loop import Loop
+from training.loop.runs import describe_backbone
+from training.loop.teacher import DistillConfig, prepare
+from training.objectives.losses import info_nce, same_image
 
 WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the retrieval loss's throw-away heads
 
@@ -64,13 +63,14 @@ class Student(nn.Module):
         return self.heads.encode_image(cells, mask)
 
 
-class Distillation:
-    """The loop: one object a run."""
+class Distillation(Loop[DistillConfig, np.ndarray]):
+    """Trains a student; a batch is the rows of its images."""
+
+    best_by = "rsum"
+    digits = 4
 
     def __init__(self, config: DistillConfig, out: Path, *, resume: bool) -> None:
-        torch.manual_seed(config.seed)
-        self.config = config
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        super().__init__(config)
         self.preprocess = Preprocess()
         self.train, self.val = (
             prepare(config, split, self.preprocess, self.device) for split in ("train", "val")
@@ -89,61 +89,26 @@ class Distillation:
         self.weights = component_weights(self.train.targets, config.emphasis).to(self.device)
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
-        self.run = RunFolder(out, to_values(config), resume=resume)
-        self.progress = self.run.load_last(self.model, self.optimizer) or {
-            "epoch": 0,
-            "step": 0,
-            "best": -1.0,
-        }
+        self.start(self.model, out, items=len(self.train.squares), resume=resume)
 
-    def fit(self) -> None:
-        """Trains to the end, writing a checkpoint after each epoch."""
-        for epoch in range(self.progress["epoch"], self.config.epochs):
-            began = time.perf_counter()
-            terms = self._epoch(epoch)
-            score = self.evaluate(retrieval=self._retrieves(epoch))
-            seconds = time.perf_counter() - began
-            self.run.log({"epoch": epoch, **terms, **score, "seconds": round(seconds, 1)})
-            print(f"epoch {epoch + 1}: {terms} {score}", file=sys.stderr)
-            # before there is a retrieval loss to compare by, the last epoch is the best
-            if score.get("rsum", 0.0) >= self.progress["best"]:
-                self.progress["best"] = score.get("rsum", self.progress["best"])
-                self._save_best(epoch, score)
-            self.progress["epoch"] = epoch + 1
-            self.run.save_last(self.model, self.optimizer, self.progress)
+    def batches(self, epoch: int) -> Iterator[np.ndarray]:
+        """See `Loop`."""
+        self.random = np.random.default_rng([self.config.seed, epoch])
+        order = self.random.permutation(len(self.train.squares))
+        for start in range(0, self.steps * self.config.batch_size, self.config.batch_size):
+            yield np.sort(order[start : start + self.config.batch_size])
+
+    def is_better(self, metrics: dict[str, float]) -> bool:
+        """See `Loop`; before there is a retrieval loss, the last epoch is the best."""
+        better: bool = metrics.get("rsum", 0.0) >= self.progress["best"]
+        return better
 
     def _retrieves(self, epoch: int) -> bool:
         return epoch >= self.config.epochs - self.config.retrieval_epochs
 
-    def _epoch(self, epoch: int) -> dict[str, float]:
-        config = self.config
-        random = np.random.default_rng([config.seed, epoch])
-        order = random.permutation(self.train.photographs)
-        steps = len(order) // config.batch_size
-        total: dict[str, float] = {}
-        self.model.train()
-        for step in tqdm(range(steps), desc=f"epoch {epoch + 1}/{config.epochs}", mininterval=2):
-            rows = np.sort(order[step * config.batch_size : (step + 1) * config.batch_size])
-            self._set_rate(steps * config.epochs)
-            terms = self._losses(rows, random, retrieval=self._retrieves(epoch))
-            loss = torch.stack(list(terms.values())).sum()
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            self.optimizer.step()
-            self.progress["step"] += 1
-            for name, value in terms.items():
-                total[name] = total.get(name, 0.0) + value.item() / steps
-        return {name: round(value, 5) for name, value in total.items()}
-
-    def _losses(
-        self, rows: np.ndarray, random: np.random.Generator, *, retrieval: bool
-    ) -> dict[str, Tensor]:
+    def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:
+        """See `Loop`."""
+        rows, random = batch, self.random
         crops = random.integers(self.config.crops, size=len(rows))
         pixels = torch.from_numpy(self.train.pixels(rows, crops)).float()  # (B, S, S, 3)
         targets = torch.from_numpy(self.train.maps(rows, crops)).float()  # (B, N, T)
@@ -154,7 +119,7 @@ class Distillation:
         seen = change_colors(pixels, self.config.color, random)
         cells = self._cells(self._normalized(seen))
         terms = {"distillation": self._missed(cells, targets)}
-        if retrieval:
+        if self._retrieves(epoch):
             captions = self.train.caption_of(rows, random)
             ids, lengths = map(torch.from_numpy, self.train_table.rows(captions))
             texts = self.model.texts(ids.to(self.device), lengths.to(self.device))
@@ -175,61 +140,44 @@ class Distillation:
         return ((pixels - mean) / std).permute(0, 3, 1, 2)  # its memory keeps the channels last
 
     def _cells(self, pixels: Tensor) -> Tensor:
-        enabled = self.config.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=enabled):
+        with self.autocast():
             cells: Tensor = self.model.trunk(pixels.to(self.device))
         return cells.float()
 
-    def _set_rate(self, steps: int) -> None:
-        step = self.progress["step"]
-        scale = min(1.0, (step + 1) / max(1, self.config.warmup_steps))
-        scale *= 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate * scale
-
     @torch.no_grad()
-    def evaluate(self, *, retrieval: bool) -> dict[str, float]:
-        """How far the student is from the teacher on whole validation photographs, and retrieval.
+    def validate(self, epoch: int) -> dict[str, float]:
+        """How far the student is from the teacher on whole validation images, and retrieval.
 
         Returns:
-            `val_distillation`, the squared error weighted as in training, and, where asked for, the
-            metrics of `retrieval_metrics` by the student's own heads.
+            `val_distillation`, the squared error weighted as in training, and, in epochs with a
+            retrieval loss, the metrics of `retrieval_metrics` by the student's own heads.
         """
         self.model.eval()
         images, missed = [], 0.0
-        for start in range(0, self.val.photographs, 100):
-            rows = np.arange(start, min(start + 100, self.val.photographs))
+        for start in range(0, len(self.val.squares), 100):
+            rows = np.arange(start, min(start + 100, len(self.val.squares)))
             whole = np.zeros(len(rows), int)
             pixels = torch.from_numpy(self.val.pixels(rows, whole)).float()
             cells = self._cells(self._normalized(pixels))
             targets = torch.from_numpy(self.val.maps(rows, whole)).float()
-            missed += self._missed(cells, targets).item() * len(rows) / self.val.photographs
+            missed += self._missed(cells, targets).item() * len(rows) / len(self.val.squares)
             images.append(self.model.images(cells).embeddings.cpu())
         score = {"val_distillation": round(missed, 4)}
-        if retrieval:
+        if self._retrieves(epoch):
             texts = []
             for start in range(0, len(self.val.captions), 500):
                 index = np.arange(start, min(start + 500, len(self.val.captions)))
                 ids, lengths = map(torch.from_numpy, self.val_table.rows(index))
-                views = self.model.texts(ids.to(self.device), lengths.to(self.device))
-                texts.append(views.embeddings.cpu())
-            pair = Views(torch.cat(images)), Views(torch.cat(texts))
-            found = retrieval_metrics(score_matrix(self.model.heads, *pair), self.val.image_of)
+                read = self.model.texts(ids.to(self.device), lengths.to(self.device))
+                texts.append(read.embeddings.cpu())
+            views = Views(torch.cat(images)), Views(torch.cat(texts))
+            found = retrieval_metrics(score_matrix(self.model.heads, *views), self.val.image_of)
             score |= {name: round(value, 2) for name, value in found.items()}
         return score
 
-    def _save_best(self, epoch: int, score: dict[str, float]) -> None:
-        about: dict[str, Any] = {
-            "kind": "image_backbone",
-            "arch": "scene_net",
-            "arguments": {"widths": list(self.config.widths), "blocks": list(self.config.blocks)},
-            "preprocess": self.preprocess.to_json(),
-            "config": to_values(self.config),
-            "metrics": {"val": score},
-            "epoch": epoch,
-            "hardware": hardware(),
-        }
-        self.run.save_best(self.model.trunk.state_dict(), about)
+    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """See `Loop`."""
+        return self.model.trunk.state_dict(), describe_backbone(self.config, self.preprocess)
 
 
 def component_weights(targets: np.ndarray, emphasis: float) -> Tensor:
@@ -249,7 +197,7 @@ def component_weights(targets: np.ndarray, emphasis: float) -> Tensor:
 
 
 def change_colors(pixels: Tensor, most: float, random: np.random.Generator) -> Tensor:
-    """Another brightness, contrast and saturation for each picture.
+    """Another brightness, contrast and saturation for each image.
 
     Args:
         pixels: (B, H, W, 3) in 0..255.
@@ -268,22 +216,12 @@ def change_colors(pixels: Tensor, most: float, random: np.random.Generator) -> T
     return changed.clamp_(0.0, 255.0)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    parser = argparse.ArgumentParser(description="Train an image encoder under a teacher.")
-    parser.add_argument("--recipe", default="flickr8k/backbone", help="a recipe or a TOML file")
-    parser.add_argument("--out", type=Path, required=True, help="run folder")
-    parser.add_argument("--set", action="append", metavar="NAME=VALUE", help="replace a setting")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    parser.add_argument("--threads", type=int, help="CPU threads for torch")
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    try:
+    options = parse("Train an image encoder under a teacher.", argv, recipe="flickr8k/backbone")
+    with refusals_end():
         config = load_recipe(DistillConfig, options.recipe, options.set)
         Distillation(config, options.out, resume=options.resume).fit()
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 `python -m training.evaluate --pack app/bundled/scenes --method vse_infty --split test`
 `python -m training.evaluate --pack PACK --split test --data DIR`
 
-With `--data` the pictures of DIR are encoded: photographs with captions (`training/karpathy.py`) or
-rendered scenes. What needs to know every image that a caption is true of is measured on scenes.
-`--ensemble a+b` adds the average of two methods' scores, `--compare a,b` says how sure a difference
-in rsum is, and `--views` what each view does and whether it looks at what a caption mentions.
+With `--data` the images of DIR are encoded: photographs with captions
+(`training/data/karpathy.py`) or rendered scenes. What needs to know every image that a caption is
+true of is measured on scenes. `--ensemble a+b` adds the average of two methods' scores, `--compare
+a,b` says how sure a difference in rsum is, and `--views` what each view does and whether it looks
+at what a caption mentions.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from export.gallery import GalleryInfo
-from export.pack import load_gallery, resolve, update_metrics
+from export.hub.resolve import resolve
+from export.pack.gallery import GalleryInfo, load_gallery
+from export.pack.writing import update_metrics
 from export.runtime import Runtime
-from training.evaluator import (
+from models.files import write_whole
+from training.data.image_files import ImageFiles
+from training.data.open_split import open_split
+from training.data.split import SeenObjects, Split
+from training.evaluation.evaluator import (
     CAPTIONS_AT_ONCE,
     IMAGES_AT_ONCE,
-    CaptionedImages,
     image_features,
     mentioned_cells,
     score_metrics,
     split_views,
     view_metrics,
 )
-from training.faithfulness import SeenObjects
-from training.karpathy import karpathy_file, load_karpathy
-from training.metrics import check_folds
-from training.pictures import PictureArrays, PictureFiles
-from training.report import print_difference, print_table, print_views
-from training.runs import hardware, write_text
-from training.scenes.relevance import relevant_images
-from training.scenes.store import load_scenes
-from training.scoring import ensemble_scores, score_matrix
-from training.statistics import bootstrap_difference
+from training.evaluation.metrics import check_folds
+from training.evaluation.report import print_difference, print_table, print_views
+from training.evaluation.scoring import ensemble_scores, score_matrix
+from training.evaluation.statistics import bootstrap_difference
+from training.loop.command import refusals_end
+from training.loop.runs import hardware
 
 
 class _Masks(Sequence[np.ndarray]):
@@ -68,14 +69,8 @@ class _Steps:
     ("pictures", or what a row of the table is called).
     """
 
-    def __init__(
-        self, asked: bool, data: CaptionedImages, encoders: int, methods: int, rows: int
-    ) -> None:
-        self.asked = asked
-        each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
-        reads = encoders * math.ceil(len(data.images) / IMAGES_AT_ONCE)
-        self.total = reads + methods * each + rows
-        self.done = 0
+    def __init__(self, asked: bool, total: int) -> None:
+        self.asked, self.total, self.done = asked, total, 0
 
     def __call__(self, doing: str) -> None:
         self.done += 1
@@ -84,19 +79,21 @@ class _Steps:
             print(json.dumps(step), file=sys.stderr, flush=True)
 
 
-def from_pack(pack: Path, split: str) -> CaptionedImages:
+def from_pack(pack: Path, split: str) -> Split:
     """The gallery that comes with a pack."""
     gallery = load_gallery(pack)
     if gallery.split != split:
         raise ValueError(f'{pack} brings the split "{gallery.split}"; for "{split}" add --data DIR')
-    captions = [caption.text for caption in gallery.captions]
     counts = [len(image.captions) for image in gallery.images]
     relevant = [np.array(caption.relevant) for caption in gallery.captions]
     known = any(len(rows) > 1 for rows in relevant)
-    files = PictureFiles([gallery.folder / image.file for image in gallery.images])
-    rows = np.repeat(np.arange(len(counts)), counts)
-    return CaptionedImages(
-        files, captions, rows, relevant if known else None, split, _seen_objects(gallery)
+    return Split(
+        [caption.text for caption in gallery.captions],
+        np.repeat(np.arange(len(counts)), counts),
+        ImageFiles([gallery.folder / image.file for image in gallery.images]),
+        folder=pack / split,
+        relevant=(lambda: relevant) if known else None,
+        objects=_seen_objects(gallery),
     )
 
 
@@ -109,56 +106,13 @@ def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:
     return SeenObjects(_Masks([gallery.folder / mask for mask in masks]), mentions)
 
 
-def from_scenes(data: Path, split: str) -> CaptionedImages:
-    """A rendered split of the scenes world."""
-    scenes = load_scenes(data / split)
-    captions = [caption.text for scene in scenes.scenes for caption in scene.captions]
-    counts = [len(scene.captions) for scene in scenes.scenes]
-    rows = np.repeat(np.arange(len(counts)), counts)
-    mentions = [caption.mentions for scene in scenes.scenes for caption in scene.captions]
-    return CaptionedImages(
-        PictureArrays(scenes.images),
-        captions,
-        rows,
-        relevant_images(scenes.scenes),
-        split,
-        SeenObjects(list(scenes.instances), mentions),
-    )
-
-
-def from_photographs(data: Path, split: str) -> CaptionedImages:
-    """A split of photographs with captions; no one knows what else a caption would be true of."""
-    photographs = load_karpathy(data, split)
-    files = PictureFiles(photographs.paths)
-    return CaptionedImages(files, photographs.captions, photographs.image_of, None, split)
-
-
-def from_folder(data: Path, split: str) -> CaptionedImages:
-    """A split of a folder of photographs or of rendered scenes.
-
-    Raises:
-        FileNotFoundError: it holds neither, or not this split.
-        ValueError: it holds photographs, but not this split.
-    """
-    if karpathy_file(data) is not None:
-        return from_photographs(data, split)
-    if not (data / split).is_dir():
-        raise FileNotFoundError(
-            f"{data} holds neither photographs (dataset_flickr8k.json and images/, see "
-            f'training/karpathy.py) nor a rendered split "{split}"'
-        )
-    return from_scenes(data, split)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line, measures, prints."""
     options = _parser().parse_args(argv)
-    try:
+    with refusals_end():
         rows = _measure(options)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
     if options.json:
-        write_text(options.json, json.dumps(rows, indent=2) + "\n")
+        write_whole(options.json, json.dumps(rows, indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -189,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     pack, split = resolve(options.pack), options.split
-    data = from_folder(options.data, split) if options.data else from_pack(pack, split)
+    data = open_split(options.data, split) if options.data else from_pack(pack, split)
     check_folds(len(data.images), options.folds)
     runtime = Runtime.load(pack, options.device)
     names = [*([options.method] if options.method else runtime.info.methods), *options.ensemble]
@@ -197,7 +151,9 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     asked = [*names, *chain.from_iterable(pairs)]
     parts = _parts(asked, pack, list(runtime.info.methods))
     readers = {runtime.image_encoder_of(part): part for part in parts}
-    tell = _Steps(options.progress, data, len(readers), len(parts), len(names))
+    batches = len(readers) * math.ceil(len(data.images) / IMAGES_AT_ONCE)
+    each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
+    tell = _Steps(options.progress, batches + len(parts) * each + len(names))
     told = tell if options.progress else None
     features = {file: image_features(runtime, data, told, part) for file, part in readers.items()}
     covered = mentioned_cells(runtime, data) if options.views else None

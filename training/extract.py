@@ -1,10 +1,10 @@
-"""Makes the cached features of photographs, so that every training can start at once.
+"""Makes the cached features of images, so that every training can start at once.
 
 `python -m training.extract --data DIR --backbone SOURCE`
 
-DIR holds Karpathy's JSON and images/ (`training/karpathy.py`), or rendered scenes; SOURCE is a run
-folder, a Hugging Face folder or a Hub id (`models/sources.py`). An extraction that was interrupted
-goes on where it was when the command is run again.
+DIR holds Karpathy's JSON and images/ (`training/data/karpathy.py`), or rendered scenes; SOURCE is
+a run folder, a Hugging Face folder or a Hub id (`export/hub/sources.py`). An extraction that was
+interrupted goes on where it was when the command is run again.
 """
 
 from __future__ import annotations
@@ -16,44 +16,37 @@ from pathlib import Path
 
 import torch
 
-from training.features import CACHE, Extraction, cached_features, photograph_features
-from training.karpathy import karpathy_file, load_karpathy
+from training.data.extraction import skipped_rows
+from training.data.features import CACHE, Extraction, feature_file, read_features
+from training.data.open_split import open_split
+from training.loop.command import refusals_end
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and makes what is missing."""
     options = _parser().parse_args(argv)
-    try:
-        if options.threads:
-            torch.set_num_threads(options.threads)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    with refusals_end():
         extraction = Extraction(
             options.cache, options.batch, options.workers, options.device, options.skip_damaged
         )
-        for split in options.splits.split(","):
-            _extract(options.data, split.strip(), options.backbone, extraction)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
+        for name in options.splits.split(","):
+            _extract(options.data, name.strip(), options.backbone, extraction)
 
 
-def _extract(data: Path, split: str, backbone: str, extraction: Extraction) -> None:
+def _extract(data: Path, name: str, backbone: str, extraction: Extraction) -> None:
     began = time.perf_counter()
-    if karpathy_file(data) is None:
-        if not (data / split).is_dir():
-            raise FileNotFoundError(
-                f"{data} holds neither photographs (dataset_flickr8k.json and images/) nor a "
-                f'rendered split "{split}"'
-            )
-        features = cached_features(data / split, backbone, extraction)
-        where, left_out = str(data / split), 0
-    else:
-        photographs = load_karpathy(data, split)
-        name = f"{data.resolve().name}/{split}"
-        features, kept, path = photograph_features(photographs, name, backbone, extraction)
-        where, left_out = str(path), len(photographs) - len(kept)
+    split = open_split(data, name)
+    made = read_features(split, backbone, extraction)
+    if len(split.features):
+        raise ValueError(f"{data} holds ready-made features; there is nothing to extract")
+    path = feature_file(split, backbone, extraction)
     seconds = time.perf_counter() - began
-    count, cells, width = features.shape
-    said = f", {left_out} damaged pictures left out" if left_out else ""
-    print(f"{split}: {count} x {cells} x {width} in {where}, {seconds:.0f} s{said}")
+    count, cells, width = made.features.shape
+    left_out = len(skipped_rows(path))
+    note = f", {left_out} damaged images left out" if left_out else ""
+    print(f"{name}: {count} x {cells} x {width} in {path}, {seconds:.0f} s{note}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,11 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     said = f"folder that the features of photographs go into; {CACHE} without it"
     add("--cache", type=Path, default=CACHE, help=said)
     add("--splits", default="train,val", help="which splits, with commas; train,val without it")
-    add("--batch", type=int, default=32, help="pictures in a batch")
+    add("--batch", type=int, default=32, help="images in a batch")
     add("--workers", type=int, default=0, help="threads that decode; 0: one for each processor")
     add("--threads", type=int, default=0, help="CPU threads of the encoder; 0 leaves it to torch")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    add("--skip-damaged", action="store_true", help="leave out pictures that cannot be read")
+    add("--skip-damaged", action="store_true", help="leave out images that cannot be read")
     return parser
 
 

@@ -3,29 +3,28 @@
 `python -m training.pretrain --recipe scenes/backbone --out runs/backbone`
 
 The stand-in for the papers' region detector trained on Visual Genome: a small CNN learns, from
-random weights, to name the objects in each cell of its grid, and the picture's setting, time and
+random weights, to name the objects in each cell of its grid, and the image's setting, time and
 weather. Only the trunk is kept; it is frozen for every method.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
-import sys
-import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm import tqdm
 
-from models.backbones import SceneNet
+from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
-from training.config import PretrainConfig, load_recipe, to_values
-from training.runs import RunFolder, hardware
+from training.loop.command import parse, refusals_end
+from training.loop.config import BackboneConfig, load_recipe
+from training.loop.loop import Loop
+from training.loop.runs import describe_backbone
 from training.scenes.store import SceneData, load_scenes
 from training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
@@ -38,7 +37,7 @@ _COLUMN = {LABELS[label]: column for column, label in enumerate(THINGS)}
 
 
 class Labeller(nn.Module):
-    """SceneNet with linear classifiers of things, per cell and picture, and surroundings."""
+    """SceneNet with linear classifiers of things, per cell and image, and surroundings."""
 
     def __init__(self, trunk: SceneNet, things: int, surroundings: int) -> None:
         super().__init__()
@@ -48,13 +47,13 @@ class Labeller(nn.Module):
         nn.init.constant_(self.things.bias, -4.0)  # most things are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Labels pictures.
+        """Labels images.
 
         Args:
             pixels: (B, 3, H, W).
 
         Returns:
-            Logits of things per cell (B, N, C) and per picture (B, C), of surroundings (B, S).
+            Logits of things per cell (B, N, C) and per image (B, C), of surroundings (B, S).
         """
         cells = self.trunk(pixels)  # (B, N, d)
         per_cell = self.things(cells)  # (B, N, C)
@@ -89,7 +88,7 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
 
 
 def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
-    """Share of each picture's R objects among its R highest logits, averaged, in percent.
+    """Share of each image's R objects among its R highest logits, averaged, in percent.
 
     Args:
         logits: (N, C).
@@ -101,12 +100,28 @@ def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
     return 100.0 * float(np.mean([h[:r].mean() for h, r in zip(hits, counts, strict=True) if r]))
 
 
-class Pretraining:
-    """The loop: one object a run."""
+class PretrainConfig(BackboneConfig):
+    """Pretraining of the scenes' image encoder on object, setting, time and weather labels.
+
+    Attributes:
+        cell_weight: weight of the per-cell object loss beside the image-level one.
+    """
+
+    widths: tuple[int, ...] = (48, 64, 128, 256)
+    blocks: tuple[int, ...] = (1, 1, 2)
+    data: str = "data/scenes"
+    epochs: int = Field(default=16, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    cell_weight: float = Field(default=1.0, ge=0)
+
+
+class Pretraining(Loop[PretrainConfig, np.ndarray]):
+    """Trains SceneNet on labels; a batch is the rows of its scenes."""
+
+    best_by = "object_r_precision"
 
     def __init__(self, config: PretrainConfig, out: Path, *, resume: bool) -> None:
-        torch.manual_seed(config.seed)
-        self.config = config
+        super().__init__(config)
         self.preprocess = Preprocess()
         root = Path(config.data)
         self.train, self.val = load_scenes(root / "train"), load_scenes(root / "val")
@@ -115,62 +130,25 @@ class Pretraining:
         trunk = SceneNet(config.widths, config.blocks)
         self.grid = trunk.grid(self.preprocess.size)[0]
         self.model = Labeller(trunk, len(THINGS), len(SURROUNDINGS))
-        self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model.to(self.device)
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
-        self.run = RunFolder(out, to_values(config), resume=resume)
-        self.progress = self.run.load_last(self.model, self.optimizer) or {
-            "epoch": 0,
-            "step": 0,
-            "best": -1.0,
-        }
+        self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.start(self.model, out, items=len(self.train), resume=resume, fused=False)
 
-    def fit(self) -> None:
-        """Trains to the end, writing a checkpoint after each epoch."""
-        for epoch in range(self.progress["epoch"], self.config.epochs):
-            began = time.perf_counter()
-            terms = self._epoch(epoch)
-            score = self.evaluate()
-            seconds = time.perf_counter() - began
-            self.run.log({"epoch": epoch, **terms, **score, "seconds": round(seconds, 1)})
-            print(f"epoch {epoch}: {score}", file=sys.stderr)
-            if score["object_r_precision"] > self.progress["best"]:
-                self.progress["best"] = score["object_r_precision"]
-                self._save_best(epoch, score)
-            self.progress["epoch"] = epoch + 1
-            self.run.save_last(self.model, self.optimizer, self.progress)
+    def batches(self, epoch: int) -> Iterator[np.ndarray]:
+        """See `Loop`."""
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(len(self.train))
+        for start in range(0, self.steps * self.config.batch_size, self.config.batch_size):
+            yield np.sort(order[start : start + self.config.batch_size])
 
-    def _epoch(self, epoch: int) -> dict[str, float]:
-        config = self.config
-        order = np.random.default_rng([config.seed, epoch]).permutation(len(self.train))
-        steps = len(order) // config.batch_size
-        total = {"image": 0.0, "cell": 0.0, "surroundings": 0.0}
-        self.model.train()
-        for step in tqdm(range(steps), desc=f"epoch {epoch + 1}/{config.epochs}", mininterval=2):
-            index = np.sort(order[step * config.batch_size : (step + 1) * config.batch_size])
-            self._set_rate(steps * config.epochs)
-            terms = self._losses(index)
-            loss = torch.stack(list(terms.values())).sum()
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-            self.progress["step"] += 1
-            for name, value in terms.items():
-                total[name] += value.item() / steps
-        return {name: round(value, 5) for name, value in total.items()}
-
-    def _losses(self, index: np.ndarray) -> dict[str, Tensor]:
-        pixels = torch.from_numpy(self.preprocess.normalize(self.train.images[index]))
-        cells = torch.from_numpy(cell_labels(self.train, index, self.grid))
-        flipped = torch.rand(len(index)) < 0.5
+    def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:  # noqa: ARG002
+        """See `Loop`."""
+        pixels = torch.from_numpy(self.preprocess.normalize(self.train.images[batch]))
+        cells = torch.from_numpy(cell_labels(self.train, batch, self.grid))
+        flipped = torch.rand(len(batch)) < 0.5
         pixels = torch.where(flipped[:, None, None, None], pixels.flip(3), pixels)
         square = cells.unflatten(1, (self.grid, self.grid))  # (B, rows, columns, C)
         cells = torch.where(flipped[:, None, None, None], square.flip(2), square).flatten(1, 2)
-        target = self.targets[torch.from_numpy(index)].to(self.device)
-        with self._autocast():
+        target = self.targets[torch.from_numpy(batch)].to(self.device)
+        with self.autocast():
             per_cell, things, surroundings = self.model(
                 pixels.to(self.device, memory_format=torch.channels_last)
             )
@@ -183,20 +161,8 @@ class Pretraining:
             "surroundings": entropy(surroundings.float(), target[:, SURROUNDINGS]),
         }
 
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
-        )
-
-    def _set_rate(self, steps: int) -> None:
-        step, warmup = self.progress["step"], self.config.warmup_steps
-        scale = min(1.0, (step + 1) / max(1, warmup))
-        scale *= 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate * scale
-
     @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
+    def validate(self, epoch: int) -> dict[str, float]:  # noqa: ARG002
         """Object R-precision and surroundings accuracy on the validation scenes, in percent."""
         self.model.eval()
         things, surroundings = [], []
@@ -216,34 +182,17 @@ class Pretraining:
             "surroundings_accuracy": round(100.0 * float(right.mean()), 2),
         }
 
-    def _save_best(self, epoch: int, score: dict[str, float]) -> None:
-        config = self.config
-        about: dict[str, Any] = {
-            "kind": "image_backbone",
-            "arch": "scene_net",
-            "arguments": {"widths": list(config.widths), "blocks": list(config.blocks)},
-            "preprocess": self.preprocess.to_json(),
-            "config": to_values(config),
-            "metrics": {"val": score},
-            "epoch": epoch,
-            "hardware": hardware(),
-        }
-        self.run.save_best(self.model.trunk.state_dict(), about)
+    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """See `Loop`."""
+        return self.model.trunk.state_dict(), describe_backbone(self.config, self.preprocess)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    parser = argparse.ArgumentParser(description="Pretrain the scenes' image encoder.")
-    parser.add_argument("--recipe", default="scenes/backbone", help="a recipe or a TOML file")
-    parser.add_argument("--out", type=Path, required=True, help="run folder")
-    parser.add_argument("--set", action="append", metavar="NAME=VALUE", help="replace a setting")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    options = parser.parse_args()
-    try:
+    options = parse("Pretrain the scenes' image encoder.", argv, recipe="scenes/backbone")
+    with refusals_end():
         config = load_recipe(PretrainConfig, options.recipe, options.set)
         Pretraining(config, options.out, resume=options.resume).fit()
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
 
 
 if __name__ == "__main__":

@@ -1,29 +1,30 @@
-"""/search_text, /search_image and /info."""
+"""/search_text, /search_image and /compare."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
 
-import gradio as gr
+from app.packs.columns import Columns
+from app.packs.open_packs import OpenPacks
+from app.search.comparison import as_json
+from app.search.filters import Filters
+from app.search.query import checked, describe, parse
+from app.search.questions import NOTHING_ASKED, Answer, Question, answer
+from app.search.retriever import Hit, Retriever
+from app.server.uploads import named
 
-from app.api.replies import MODEL_QUEUE, hit_json, milliseconds, sentences, uploaded
-from app.asking import NOTHING_ASKED
-from app.description import describe
-from app.filters import allowed, offered
-from app.filters import checked as checked_filters
-from app.pictures import open_picture
-from app.query import Term, checked, checked_weight, parse
-from app.query import describe as read_as
-from app.retriever import Retriever
-from app.shelf import Shelf
+_LONGEST = 2000  # characters of a sentence, which may repeat what was sent
+_P = ParamSpec("_P")
 
 
-def add(shelf: Shelf) -> None:
-    """Adds the endpoints to the Blocks being built."""
-    retriever = shelf.first
-    default = retriever.default_method
+def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
+    """The functions behind the endpoints; see `app.api.endpoints`."""
+    retriever = opened.first
+    default = retriever.methods.best
 
     @sentences
     def search_text(
@@ -50,32 +51,27 @@ def add(shelf: Shelf) -> None:
             the gallery. `terms` and `read_as` say how the query was read, `searched` how many
             pictures were ranked, `exact` whether none that scores more can be missing.
         """
-        start = time.perf_counter()
-        terms = parse(checked(query))
-        wanted, only = _narrowed(retriever, filters)
-        question = retriever.question(terms, method)
-        hits = retriever.find(question, k, only).hits
-        caveat = retriever.caveat(question, only)
-        satisfying = retriever.satisfying(query)
-        remarks = [caveat if question.terms else NOTHING_ASKED]
-        remarks.append(retriever.remark(*(term.words for term in terms)))
+        wanted = Filters.of(retriever.collection, filters)
+        found = answer(retriever, Question("words", words=query), method, k, wanted)
+        right = found.satisfying
+        hits = [
+            hit_json(retriever, hit) | ({"satisfies": hit.image_id in right} if right else {})
+            for hit in found.hits
+        ]
+        caveat = found.found.caveat
+        remarks = (caveat if found.found.terms else NOTHING_ASKED, found.remark)
         return {
             "query": query,
-            "read_as": ", ".join(read_as(terms)),
-            "terms": [{"words": term.words, "weight": term.weight} for term in terms],
-            "method": method,
-            "k": int(k),
-            "filters": wanted,
-            "searched": retriever.searchable(method, only),
+            **_asked(found, method),
+            "terms": [{"words": term.words, "weight": term.weight} for term in found.asked],
             "exact": not caveat,
-            "hits": [hit_json(retriever, hit) | _truth(satisfying, hit.image_id) for hit in hits],
+            "hits": hits,
             "remark": " ".join(filter(None, remarks)),
-            "ms": milliseconds(start),
         }
 
     @sentences
     def search_image(
-        image: dict,
+        image: dict | str,
         method: str = default,
         k: int = 10,
         words: str = "",
@@ -85,7 +81,8 @@ def add(shelf: Shelf) -> None:
         """Finds the captions and the pictures that fit a picture best, or a picture and words.
 
         Args:
-            image: an uploaded picture; with gradio_client, `handle_file(path)`.
+            image: an uploaded picture; with gradio_client, `handle_file(path)`. Or the picture
+                itself as a data URI, "data:image/png;base64,...", of at most 1 MB.
             method: one of the pack's methods, see /info; or several joined by "+".
             k: how many of each, at least 1; more than 1,000 are not returned.
             words: read as by /search_text and added to the picture's scores; may be empty.
@@ -95,43 +92,71 @@ def add(shelf: Shelf) -> None:
         Returns:
             images, and captions where a picture alone was asked about.
         """
-        start = time.perf_counter()
-        path, name = uploaded(image)
-        wanted, only = _narrowed(retriever, filters)
-        picture = open_picture(path, name)
-        terms = [Term(image=picture)]
-        if not isinstance(words, str) or words.strip():
-            terms = [Term(image=picture, weight=checked_weight(weight)), *parse(checked(words))]
-        question = retriever.question(terms, method)
-        captions = retriever.find_captions(question, k) if len(terms) == 1 else []
-        hits = retriever.find(question, k, only).hits
+        path, name = named(image)
+        wanted = Filters.of(retriever.collection, filters)
+        question = Question("upload", words, str(path), weight=weight, name=name)
+        found = answer(retriever, question, method, k, wanted)
         return {
-            "read_as": ", ".join(read_as(terms, name)),
-            "method": method,
-            "k": int(k),
-            "filters": wanted,
-            "searched": retriever.searchable(method, only),
-            "captions": [asdict(caption) for caption in captions],
-            "images": [hit_json(retriever, hit) for hit in hits],
-            "ms": milliseconds(start),
+            **_asked(found, method),
+            "captions": [asdict(caption) for caption in found.found.captions[: found.k]],
+            "images": [hit_json(retriever, hit) for hit in found.hits],
         }
 
-    def info() -> dict[str, Any]:
-        """Says what is being searched: pack, methods, gallery, device and providers in use."""
-        return {**describe(retriever), "facts": offered(retriever.collection)}
+    @sentences
+    def compare(query: str, methods: list[str], k: int = 10) -> dict[str, Any]:
+        """Ranks the pictures for one query by several methods and says how far they agree.
 
-    for function in (search_text, search_image):
-        gr.api(function, api_name=function.__name__, concurrency_id=MODEL_QUEUE)
-    gr.api(info, api_name="info")
+        Answers with the columns (each with its hits, the rank of every right picture where the
+        query is a caption of the gallery, and milliseconds), overlap@k and Kendall's tau-b between
+        all columns, and the pictures that one column alone found.
+
+        Args:
+            query: words, a sentence or several terms such as "2: dog + beach - people".
+            methods: 2 to 8 methods of the pack, see /info; "a+b" averages the scores of two or
+                more, and "pack/a" is a method of another open pack over the same pictures.
+            k: how many pictures each column lists, 1 to 100.
+        """
+        columns = Columns(opened, "")
+        comparison = columns.ask(parse(checked(query)), methods, k)
+        images = {image_id: columns.home.image(image_id) for image_id in comparison.ranks}
+        known = {
+            image_id: {"file": image.file, "captions": list(image.captions)}
+            for image_id, image in images.items()
+        }
+        return as_json(comparison, known)
+
+    return [search_text, search_image, compare]
 
 
-def _narrowed(
-    retriever: Retriever, filters: Any
-) -> tuple[dict[str, list[str]], frozenset[int] | None]:
-    """Filters as they were understood, and the pictures they leave; None leaves all."""
-    wanted = checked_filters(retriever.collection, filters)
-    return wanted, allowed(retriever.collection, wanted)
+def hit_json(retriever: Retriever, hit: Hit) -> dict[str, Any]:
+    """A hit with what is known about its image."""
+    image = retriever.image(hit.image_id)
+    known = {"captions": list(image.captions), "objects": list(image.objects)}
+    return {**asdict(hit), **{key: value for key, value in known.items() if value}}
 
 
-def _truth(satisfying: frozenset[int], image_id: int) -> dict[str, bool]:
-    return {"satisfies": image_id in satisfying} if satisfying else {}
+def sentences(function: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, Any]]:
+    """Turns the refusals of `function` into {"error": sentence}."""
+
+    @wraps(function)
+    def answer(*args: _P.args, **kwargs: _P.kwargs) -> dict[str, Any]:
+        try:
+            return function(*args, **kwargs)
+        except ValueError as error:
+            return {"error": str(error)[:_LONGEST]}
+        except FileNotFoundError as error:  # whose own words say where it was
+            return {"error": f"{Path(error.filename or 'a file').name} is not there any more"}
+
+    return answer
+
+
+def _asked(found: Answer, method: str) -> dict[str, Any]:
+    """What both searches say of how they were understood."""
+    return {
+        "read_as": ", ".join(describe(found.asked, found.image)),
+        "method": method,
+        "k": found.k,
+        "filters": found.filters.wanted,
+        "searched": found.found.searched,
+        "ms": round(found.ms, 1),
+    }

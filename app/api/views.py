@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
-import gradio as gr
 import numpy as np
 
-from app.api.replies import MODEL_QUEUE, hit_json, milliseconds, sentences
-from app.inside import look, method_of
-from app.lens import rank
-from app.retriever import Retriever
-from app.shelf import Shelf
+from app.api.search import hit_json, sentences
+from app.explain.lens import rank
+from app.explain.look import look
+from app.packs.open_packs import OpenPacks
+from app.search.questions import remark
+from app.search.retriever import Retriever
 from models.panel import Panel
 
 _DIGITS = 5
 
 
-def add(shelf: Shelf) -> None:
-    """Adds the endpoints to the Blocks being built."""
-    retriever = shelf.first
-    default = retriever.default_method
+def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
+    """The functions behind the endpoints."""
+    retriever = opened.first
+    default = retriever.methods.best
 
     @sentences
     def views(image_id: int, method: str = default, text: str = "") -> dict[str, Any]:
@@ -45,21 +46,20 @@ def add(shelf: Shelf) -> None:
             k: how many pictures, at least 1; more than 1,000 are not returned.
         """
         start = time.perf_counter()
-        found = rank(retriever, retriever.text_query(query, method), method, weights, k)
+        found = rank(retriever, query, method, weights, k)
         hits = [{**hit_json(retriever, hit.hit), "before": hit.before} for hit in found.hits]
         return {
             "query": query,
             "method": method,
             "weights": list(weights),
-            "searched": found.searched,
+            "searched": len(found.ids),
             "stayed": found.stayed,
             "hits": hits,
-            "remark": retriever.remark(query),
-            "ms": milliseconds(start),
+            "remark": remark(retriever, query),
+            "ms": _milliseconds(start),
         }
 
-    for function in (views, lens):
-        gr.api(function, api_name=function.__name__, concurrency_id=MODEL_QUEUE)
+    return [views, lens]
 
 
 def _views(retriever: Retriever, image_id: Any, name: str, text: str) -> dict[str, Any]:
@@ -69,15 +69,15 @@ def _views(retriever: Retriever, image_id: Any, name: str, text: str) -> dict[st
         raise ValueError(f"image_id must be a whole number, not {image_id!r:.80}")
     if not isinstance(text, str):
         raise ValueError(f"the text must be a text, not {type(text).__name__}")
-    method, picture = method_of(retriever, name), retriever.picture(int(image_id))
-    seen = look(retriever, picture.image_id, name, text)
+    method, image = retriever.methods.one(name), retriever.image(int(image_id))
+    seen = look(retriever, image.image_id, name, text)
     maps = [None] * len(seen.similarity) if seen.maps is None else [_list(m) for m in seen.maps]
     views: list[dict[str, Any]] = [{"view": v, "attention": m} for v, m in enumerate(maps)]
     answer: dict[str, Any] = {
-        "image_id": picture.image_id,
-        "file": picture.file,
+        "image_id": image.image_id,
+        "file": image.file,
         "method": name,
-        "grid": list(retriever.runtime.grid),
+        "grid": list(retriever.info.image_encoder.grid),
         "attention_is": method.attention_is,
         "attention_sums_to_one": method.attention_sums_to_one,
         "views": views,
@@ -96,9 +96,9 @@ def _views(retriever: Retriever, image_id: Any, name: str, text: str) -> dict[st
             "word_attention": None if seen.word_maps is None else _list(seen.word_maps),
             "text_similarity": _list(seen.text_similarity),
             "mentioned": sorted(seen.mentioned),
-            "remark": retriever.remark(text),
+            "remark": remark(retriever, text),
         }
-    return {**answer, "ms": milliseconds(start)}
+    return {**answer, "ms": _milliseconds(start)}
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
@@ -117,3 +117,8 @@ def _panel(panel: Panel) -> dict[str, Any]:
 def _list(values: np.ndarray | None) -> Any:
     """Numbers as nested lists, rounded."""
     return None if values is None else np.round(values.astype(np.float64), _DIGITS).tolist()
+
+
+def _milliseconds(start: float) -> float:
+    """Milliseconds since a reading of `time.perf_counter`, to a tenth."""
+    return round((time.perf_counter() - start) * 1000, 1)

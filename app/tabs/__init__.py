@@ -1,1 +1,1 @@
-"""The app's tabs: each has one `build` that lays it out and connects it to the session."""
+"""The app's tabs: a class each, which lays its tab out and connects it when it is made."""

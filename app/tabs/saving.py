@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from uuid import uuid4
 
 import gradio as gr
 from gradio.blocks import Block
+
+from models.files import write_whole
 
 _DOWNLOAD = """(file) => {
     if (!file) return;
@@ -28,13 +29,8 @@ def keep(content: bytes, name: str, folder: Path) -> Path:
         folder: where a folder is made for it, named after its content.
     """
     place = folder / hashlib.sha256(content).hexdigest()[:32]
-    place.mkdir(parents=True, exist_ok=True)
-    partial = place / f".{uuid4().hex}.partial"
-    try:
-        partial.write_bytes(content)
-        return partial.replace(place / name)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(place / name, content)
+    return place / name
 
 
 def on_save(

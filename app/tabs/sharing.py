@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import gradio as gr
+from markupsafe import Markup
 
-from app.panels import text
+from app.tabs.html import render
+from app.tabs.widgets import script
 
-_SCRIPT = (Path(__file__).parent / "link.js").read_text("utf-8")
 COPIES = "Copies the page's address, which holds what you see"
 ASK_FIRST = "Ask something first: the page's address then holds the question"
 
@@ -33,22 +32,17 @@ def share(tab: str) -> gr.HTML:
         link(tab, "", ASK_FIRST),
         elem_id=f"pv-share-{tab}",
         elem_classes="pv-share",
-        js_on_load=_SCRIPT,
+        js_on_load=script("link"),
     )
 
 
-def link(tab: str, query: str, hint: str = COPIES) -> str:
+def link(tab: str, query: str, hint: str = COPIES) -> Markup:
     """The button as HTML.
 
     Args:
         tab: the one that the link opens.
-        query: what the address holds of the question, from `app/links.py`; empty where no link can
-            hold it.
+        query: what the address holds of the question, from `app/search/links.py`; empty where no
+            link can hold it.
         hint: what the button copies, or why it cannot.
     """
-    state = "" if query else " disabled"
-    return (
-        f'<span class="pv-link" data-tab="{text(tab)}" data-link="{text(query)}">'
-        f'<button type="button" class="pv-copy" title="{text(hint)}"{state}>Copy link</button>'
-        '<span class="pv-sr" role="status"></span></span>'
-    )
+    return render("copy_link", tab=tab, query=query, hint=hint)

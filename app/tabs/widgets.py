@@ -1,9 +1,17 @@
-"""Widgets that several tabs have: the row with the question, and HTML to choose from."""
+"""Widgets that several tabs have: a question, examples, an upload, and HTML to choose from."""
 
 from __future__ import annotations
 
-import gradio as gr
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import gradio as gr
+from PIL import Image
+
+from app.gallery.pictures import PictureError, open_picture
+
+_PREVIEW = 480  # pixels of an uploaded image's longer side as shown
 _CHOOSE = """const choose = (detail) =>
   element.dispatchEvent(new CustomEvent("pv-choose", { bubbles: true, detail }));
 """
@@ -42,8 +50,52 @@ def question_row(
     return words, go
 
 
+def chips(elem_id: str, count: int, *, visible: bool = True) -> list[gr.Button]:
+    """A row of buttons for sentences to ask, which `fill` puts on them."""
+    with gr.Row(elem_id=elem_id):
+        return [
+            gr.Button("…", size="sm", min_width=40, visible=visible, elem_classes="pv-chip")
+            for _ in range(count)
+        ]
+
+
+def fill(buttons: Sequence[gr.Button], sentences: Sequence[str]) -> dict[Any, Any]:
+    """Updates that put sentences on `chips`; those without one are hidden."""
+    filled = [*sentences, *[""] * len(buttons)]
+    return {
+        button: gr.Button(words or "…", visible=bool(words))
+        for button, words in zip(buttons, filled, strict=False)
+    }
+
+
+def upload_box(elem_id: str) -> gr.Image:
+    """Where a visitor puts an image of their own."""
+    return gr.Image(
+        label="A picture of yours",
+        show_label=False,
+        sources=["upload", "clipboard"],
+        height=200,
+        elem_id=elem_id,
+    )
+
+
+def preview(path: str) -> Image.Image | None:
+    """An uploaded image as it was understood, upright and in RGB; None where it is no image."""
+    try:
+        shown = open_picture(Path(path))
+    except PictureError:
+        return None
+    shown.thumbnail((_PREVIEW, _PREVIEW))
+    return shown
+
+
+def script(name: str) -> str:
+    """A script of a tab: "search/tiles" is `search/tiles.js`."""
+    return (Path(__file__).parent / f"{name}.js").read_text("utf-8")
+
+
 def choosable(
-    script: str, elem_id: str, content: str = "", *, visible: bool = True
+    name: str, elem_id: str, content: str = "", *, visible: bool = True
 ) -> tuple[gr.HTML, gr.HTML]:
     """HTML in which something is chosen, and a hidden widget whose value is the choice.
 
@@ -52,11 +104,11 @@ def choosable(
     events in a row, and a value of the HTML itself would be lost as soon as it is drawn anew.
 
     Args:
-        script: what makes the HTML work with mouse and keyboard.
+        name: of the script that makes the HTML work with mouse and keyboard, see `script`.
         elem_id: of the HTML.
         content: HTML to begin with.
         visible: it is shown from the start.
     """
-    shown = gr.HTML(content, js_on_load=_CHOOSE + script, elem_id=elem_id, visible=visible)
+    shown = gr.HTML(content, js_on_load=_CHOOSE + script(name), elem_id=elem_id, visible=visible)
     chosen = gr.HTML("", html_template="", js_on_load=_CHOSEN % elem_id, visible="hidden")
     return shown, chosen

@@ -10,7 +10,6 @@ start.py             only where the app is to start on another pack than `scenes
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,11 @@ from typing import Any
 
 from huggingface_hub import SpaceCardData, SpaceHardware, metadata_load
 
-from export.manifest import PackInfo
-from export.pack import list_files, load_info
+from export.pack.reading import list_files, load_info
+from export.pack.schema import PackInfo
 from export.space import requirements
 from export.space.preload import HubPack, look_up
+from models.files import replacing_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("app", "models", "export")
@@ -122,9 +122,7 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Space:
         str(front.get("sdk_version", "")),
         plan.torch_index,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
-        work = Path(folder) / "space"
+    with replacing_folder(out) as work:
         for origin, name in _files(root, packs):
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(origin, work / name)
@@ -138,9 +136,6 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Space:
         (work / "README.md").write_text(f"---\n{yaml}\n---\n\n{page}", "utf-8")
         (work / "requirements.txt").write_text(needs, "utf-8")
         sizes = [path.stat().st_size for path in work.rglob("*") if path.is_file()]
-        if out.exists():
-            out.rmdir()  # it is empty, see above
-        work.rename(out)
     return Space(out, len(sizes), sum(sizes), preloaded)
 
 

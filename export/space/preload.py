@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from fnmatch import fnmatch
-from pathlib import Path
 
-from export.fields import read_json
-from export.hub import patterns_of, sentences
-from export.manifest_parser import parse_info
-from export.offer import HUB_ID
-from export.pack import MANIFEST
-from models.hub import UnreachableError, connect, look_at
+from export.hub.address import parse_hub_id
+from export.hub.client import HubError, UnreachableError, connect, look_at
+from export.hub.download import Download
+from export.hub.transfer import sentences
 
 _MOST_NAMED = 100  # files in the front matter; of a pack with more, the whole repository is fetched
 
@@ -51,23 +46,20 @@ class HubPack:
 
 
 def look_up(address: str) -> HubPack:
-    """Asks the Hub for a pack, of which only pack.json is fetched.
+    """Asks the Hub for a pack, of which only what describes it is fetched.
 
     Args:
         address: `owner/name[@revision]`.
 
     Raises:
-        ValueError: the address is none, or the pack has no pictures to search.
+        ValueError: the address is none, or the pack has no images to search.
         HubError: the Hub refused or could not be reached, or what it holds is no pack.
     """
-    match = HUB_ID.fullmatch(address)
-    if match is None:
-        raise ValueError(f'"{address[:200]}" is no Hub id; name it as owner/name or owner/name@v1')
-    repo_id, revision = match["id"], match["revision"]
+    repo_id, revision = parse_hub_id(address)
     api = connect()
     with sentences(repo_id, revision):
         try:
-            found = look_at(repo_id, revision, api)
+            found = look_at(repo_id, revision, api, sizes=True)
         except UnreachableError as silent:
             raise UnreachableError(
                 f"{address} cannot be looked up, because {silent.why}; try again with a "
@@ -75,16 +67,13 @@ def look_up(address: str) -> HubPack:
                 silent.why,
                 silent.advice,
             ) from silent
-        commit, names = str(found.sha), [file.rfilename for file in found.siblings or []]
-        manifest = Path(api.hf_hub_download(repo_id, MANIFEST, revision=commit))
-        info = parse_info(read_json(manifest), manifest.parent)
-        patterns = patterns_of(manifest)
-    if info.gallery is None:
-        raise ValueError(
-            f"the pack {address} comes without pictures, so that a Space could not start on it; "
-            "name one with a gallery"
-        )
-    files = [name for name in names if any(fnmatch(name, pattern) for pattern in patterns)]
-    plain = len(files) <= _MOST_NAMED and all(re.fullmatch(r"[^\s,]+", name) for name in files)
-    named = tuple(sorted(files)) if plain else ()
-    return HubPack(repo_id, commit, info.title, info.licence, info.credits, named)
+        download = Download(api, repo_id, found)
+        info = download.describe()
+        if info.gallery is None:
+            raise HubError(
+                f"the pack {address} comes without pictures, so that a Space could not start on "
+                "it; name one with a gallery"
+            )
+        wanted = download.plan(info)
+    named = tuple(sorted(wanted)) if len(wanted) <= _MOST_NAMED else ()
+    return HubPack(repo_id, str(found.sha), info.title, info.licence, info.credits, named)

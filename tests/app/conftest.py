@@ -14,10 +14,12 @@ import torch
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, sync_playwright
 
-from app.collection import from_pack
-from app.retriever import Retriever
+from app.gallery.collection import from_pack
+from app.search.query import Term
+from app.search.retriever import Hit, Retriever
+from export.build.pack import Labels
+from export.build.to_onnx import export_runs
 from export.runtime import Runtime
-from export.to_onnx import Labels, build_pack
 from tests.app.many import write_many
 from tests.app.serving import Serve, Server, servers
 from tests.app.visitor import Guests
@@ -79,7 +81,7 @@ def write_pack(work: Path, methods: Sequence[str], gallery: Path) -> Path:
     backbone = write_backbone(work / "backbone")
     captions = [f"a {name} beside a picture of" for i in range(PICTURES) for name in draw(i)[1]]
     runs = [write_run(work / name, name, backbone, captions) for name in methods]
-    build_pack(work / "pack", backbone, runs, LABELS, gallery)
+    export_runs(work / "pack", backbone, runs, LABELS, gallery)
     return work / "pack"
 
 
@@ -166,6 +168,14 @@ def views_server(serve: Serve, views_pack: Path) -> Server:
 
 
 @pytest.fixture(scope="session")
+def public_server(serve: Serve, tiny_pack: Path) -> Server:
+    """The app over the tiny pack for other machines and assistants, with few descriptors."""
+    name = "polyview.example"
+    public = ("--host", "0.0.0.0", "--allow-host", name, "--mcp")
+    return serve("--pack", tiny_pack, *public, descriptors=1024)
+
+
+@pytest.fixture(scope="session")
 def many_server(serve: Serve, many_pack: Path) -> Server:
     """The app over the pack of six methods, ready to search."""
     return serve("--pack", many_pack)
@@ -187,6 +197,11 @@ def guests(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Guests]
     guests = Guests(browser, request.session)
     yield guests
     guests.leave()
+
+
+def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:
+    """The best images for a sentence."""
+    return retriever.search([Term(text)], method, k).hits
 
 
 def ignore_progress(done: int, total: int) -> None:

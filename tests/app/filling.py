@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.catalogue import Catalogue, Contents
+from app.gallery.embedding_cache import Catalogue, Contents
 
 SPACES = ("views one", "views two")
 SHAPE = (3, 40)
@@ -26,6 +26,12 @@ def vectors(space: str, digests: list[bytes]) -> np.ndarray:
     return np.array(drawn, np.float32).reshape(-1, *SHAPE)
 
 
+def contents(path: Path) -> Contents:
+    """What is in a file now."""
+    with path.open("rb") as file:
+        return Contents.of(file)
+
+
 def fill(photos: Path, gallery: Path, report: Path, seed: int) -> None:
     """Indexes a folder in an order of its own, and appends the SHA-256 of what is indexed."""
     files = sorted(photos.iterdir())
@@ -34,9 +40,9 @@ def fill(photos: Path, gallery: Path, report: Path, seed: int) -> None:
     with report.open("a", buffering=1) as out:
         for start in range(0, len(files), _AT_ONCE):
             part = files[start : start + _AT_ONCE]
-            found = {path.name: Contents.of(path) for path in part}
+            found = {path.name: contents(path) for path in part}
             catalogue.record(found)
-            digests = [contents.digest for contents in found.values()]
+            digests = [known.digest for known in found.values()]
             new = {}
             for space in SPACES:
                 known = catalogue.load(space, digests)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -57,6 +59,79 @@ def write(folder: Path, name: str) -> Path:
     else:
         path.write_bytes(_refused(name, picture, path))
     return path
+
+
+def tiff_tile(side: int, tile: int) -> bytes:
+    """A TIFF of one byte for each pixel, in one tile that may be far larger than the picture."""
+    packed = zlib.compress(bytes(min(tile * tile, 2**20)))
+    fields = [
+        (256, 4, side), (257, 4, side), (258, 3, 8), (259, 3, 8), (262, 3, 1), (277, 3, 1),
+        (322, 4, tile), (323, 4, tile), (324, 4, 134), (325, 4, len(packed)),
+    ]  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in fields)
+    return b"II*\0" + struct.pack("<IH", 8, len(fields)) + entries + bytes(4) + packed
+
+
+def set_traps(folder: Path) -> None:
+    """Puts into a folder what must not be opened, and what never ends."""
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    draw(7)[0].save(outside / "secret.png")
+    (folder / "link.png").symlink_to(outside / "secret.png")
+    (folder / "links").symlink_to(outside)
+    (folder / "zeros.jpg").symlink_to("/dev/zero")
+    pipe(folder / "pipe.jpg")
+    sparse(folder / "huge.jpg", 2**40)
+    below(folder, "d" * 200, 22)
+
+
+def pipe(path: Path) -> None:
+    """Puts a pipe in a file's place."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def sparse(path: Path, size: int) -> Path:
+    """Writes a file of zeros that takes no room."""
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+def below(folder: Path, name: str, depth: int) -> None:
+    """Writes a picture so deep below a folder that no call takes its path."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=here)
+        deeper = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    with os.fdopen(os.open("deep.png", os.O_WRONLY | os.O_CREAT, dir_fd=here), "wb") as file:
+        draw(5)[0].save(file, "PNG")
+    os.close(here)
+
+
+def progressive(side: int) -> bytes:
+    """A progressive JPEG that says it has so many pixels on each side, and holds far fewer."""
+    content = jpeg(64)
+    frame = content.index(b"\xff\xc2") + 5
+    return content[:frame] + struct.pack(">HH", side, side) + content[frame + 4 :]
+
+
+def repeated_scans(side: int, scans: int) -> bytes:
+    """A valid progressive JPEG of grey pixels whose last scan comes again and again."""
+    content = jpeg(side)
+    last = content.rindex(b"\xff\xda")
+    return (
+        content[:last] + content[last:-2] * (scans - content.count(b"\xff\xda") + 1) + b"\xff\xd9"
+    )
+
+
+def jpeg(side: int) -> bytes:
+    """A progressive JPEG of grey pixels."""
+    file = io.BytesIO()
+    Image.new("L", (side, side), 128).save(file, "JPEG", progressive=True)
+    return file.getvalue()
 
 
 def png_header(width: int, height: int) -> bytes:

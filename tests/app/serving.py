@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -12,11 +13,10 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from gradio_client import Client, handle_file
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
@@ -29,12 +29,14 @@ class Server:
     Attributes:
         url: its address.
         log: what it printed.
+        process: its number.
         effort: seconds that it computed before its first page came; on an idle machine the page
             takes no longer, and on a busy one this does not grow.
     """
 
     url: str
     log: Path
+    process: int
     effort: float
 
     @cached_property
@@ -66,9 +68,9 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
     """Gives a function that starts the app with arguments and waits until all is searchable."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(*arguments: str | Path, **variables: str) -> Server:
+    def start(*arguments: str | Path, descriptors: int = 0, **variables: str) -> Server:
         folder = new_folder()
-        port = _free_port()
+        port = free_port()
         command = [sys.executable, MAIN, "--port", port, "--device", "cpu", *arguments]
         environment = {
             **os.environ,
@@ -86,11 +88,12 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
                 env=environment,
                 stdout=out,
                 stderr=subprocess.STDOUT,
+                preexec_fn=partial(_limit, descriptors) if descriptors else None,
             )
         running.append(process)
         url = f"http://127.0.0.1:{port}"
-        _await_page(url, process, log)
-        server = Server(url, log, _effort(process.pid, started))
+        await_page(url, process, log)
+        server = Server(url, log, process.pid, _effort(process.pid, started))
         server.ready()
         return server
 
@@ -103,14 +106,19 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
             process.wait(20)
 
 
-def _free_port() -> int:
+def _limit(descriptors: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _await_page(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 90
+def await_page(url: str, process: subprocess.Popen[bytes], log: Path, patience: int = 90) -> None:
+    """Waits for the first page of an app whose output goes to `log`."""
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         assert process.poll() is None, f"the app ended:\n{log.read_text()}"
         try:
@@ -119,7 +127,7 @@ def _await_page(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
                 return
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.2)
-    pytest.fail(f"no page within 90 s:\n{log.read_text()}")
+    raise AssertionError(f"no page within {patience} s:\n{log.read_text()}")
 
 
 def _effort(process: int, started: float) -> float:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from app.settings import BUNDLED
-from export.pack import GalleryInfo, load_gallery
+from export.pack.gallery import GalleryInfo, load_gallery
 from tests.app.serving import Serve, Server
 from tests.app.visitor import SECONDS, visits
 

@@ -12,15 +12,16 @@ import torch
 from PIL import Image, ImageDraw
 
 from app.settings import BUNDLED
-from export.pack import load_info
+from export.pack.reading import load_info
 from export.runtime import Runtime
 from models import METHODS
 from tests.app import hostile
 from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
 from tests.conftest import SHARED
-from training.config import TrainConfig, load_recipe, to_values
 from training.evaluate import main as evaluate
+from training.loop.config import TrainConfig, load_recipe
+from training.settings import to_values, with_new_names
 
 PACK = BUNDLED / "photos_mini"
 MB = 2**20
@@ -65,7 +66,7 @@ def test_every_method_came_of_its_recipe_and_is_measured() -> None:
     for name, method in info.methods.items():
         recipe = to_values(load_recipe(TrainConfig, f"photos_mini/{name}"))
         made_by = (PACK / "training" / name / "config.toml").read_text("utf-8")
-        assert tomllib.loads(made_by) | {"data": recipe["data"]} == recipe
+        assert with_new_names(tomllib.loads(made_by)) | {"data": recipe["data"]} == recipe
         with (PACK / "training" / name / "log.csv").open(encoding="utf-8") as log:
             best = max(float(row["rsum"]) for row in csv.DictReader(log))
         assert method.metrics is not None

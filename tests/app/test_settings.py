@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
 
 from app.main import main
+from app.server.hosts import Hosts
 from app.settings import Settings, bundled_pack
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
+    for name in ("GRADIO_SERVER_NAME", "POLYVIEW_ALLOW_HOST"):
+        monkeypatch.delenv(name, raising=False)
     settings = Settings.from_argv([])
     assert settings == Settings("scenes", None, "auto", "127.0.0.1", None, mcp=False)
 
@@ -28,6 +31,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--device", "tpu"], '--device "tpu" is unknown; choose one of auto, cpu, cuda'),
         (["--gallery", "/no/such/folder"], "--gallery /no/such/folder is not a folder"),
         (["--pack", " "], "--pack is empty"),
+        (["--allow-host", "http://x"], '--allow-host "http://x" is no name'),
         (["--galery", "x"], "unrecognized arguments"),
     ],
 )
@@ -58,11 +62,36 @@ def test_without_its_package_mcp_is_refused_in_a_sentence(
 
 
 def test_only_the_own_machine_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPACE_ID", raising=False)
-    assert Settings(host="localhost").private
-    assert not Settings(host="0.0.0.0").private
+    for name in ("SPACE_ID", "GRADIO_SHARE"):
+        monkeypatch.delenv(name, raising=False)
+    for host in ("localhost", "127.0.0.1", "::1"):
+        assert Settings(host=host).private
+    for host in ("0.0.0.0", "::", "192.0.2.1", "polyview.example"):
+        assert not Settings(host=host).private
+    assert not Settings(allow_hosts=("polyview.example",)).private
+    assert "polyview.example" in Settings(host="polyview.example").names
+    monkeypatch.setenv("GRADIO_SHARE", "True")
+    assert not Settings().private
+    assert ".gradio.live" in Settings().names
+
+
+def test_a_space_is_public_and_answers_for_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_ID", "owner/space")
-    assert not Settings(host="127.0.0.1").private
+    monkeypatch.setenv("SPACE_HOST", "owner-space.hf.space")
+    monkeypatch.setenv("GRADIO_SHARE", "True")
+    settings = Settings(host="127.0.0.1")
+    assert not settings.private
+    assert not settings.shared  # gradio shares no Space
+    hosts = Hosts(settings.private, settings.names)
+    for host, answered in (("owner-space.hf.space", True), ("evil.example", False)):
+        assert (hosts.check(Headers({"host": host}), "GET") is None) is answered
+
+
+def test_names_of_others_are_given_by_flags_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYVIEW_ALLOW_HOST", "a.example, b.example:8443,")
+    assert Settings.from_argv([]).allow_hosts == ("a.example", "b.example:8443")
+    given = Settings.from_argv(["--allow-host", "c.example", "--allow-host", "d.example"])
+    assert given.allow_hosts == ("c.example", "d.example")
 
 
 def test_a_variable_names_the_pack_unless_the_command_line_does(

@@ -13,12 +13,12 @@ import models
 from benchmarks import kernels
 from benchmarks.baselines import PackedBiGRU, PlainGPO, plain_method, plain_pvse_loss
 from models import Views
-from models.backbones import BiGRUTextEncoder
+from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
 from models.layers import l2_normalize
 from models.pvse import PVSE
 from models.views import lengths_to_mask
-from training.objectives import Polysemous
+from training.objectives.pvse import Polysemous
 
 SMALL = kernels.Sizes(
     batch=6,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app import speed
+from app.packs import speed
 from benchmarks import query_latency
-from export.pack import load_info
+from export.pack.reading import load_info
 from tests.app.conftest import PICTURES
 
 

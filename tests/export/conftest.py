@@ -16,13 +16,16 @@ from huggingface_hub import constants
 from PIL import Image
 from torch import nn
 
-from export.pack import describe_file
-from export.to_onnx import Labels, build_pack
-from models import METHODS, build, connection
-from models.backbones import BiGRUTextEncoder, SceneNet
+from export.build.pack import Labels
+from export.build.to_onnx import export_runs
+from export.hub import connection
+from export.pack.writing import describe_file
+from models import METHODS, build
 from models.checkpoint import save_tensors
+from models.encoders.bigru import BiGRUTextEncoder
+from models.encoders.scene_net import SceneNet
 from tests.export.hub_server import HubState, running_hub
-from training.tokenizer import build_tokenizer
+from training.data.tokenizer import build_tokenizer
 
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
 BACKBONE = {"widths": [6, 8, IMAGE_DIM], "blocks": [1, 1]}
@@ -93,7 +96,7 @@ def write_run(folder: Path, name: str, backbone: Path, captions: list[str] = CAP
 
 
 def write_gallery(folder: Path, count: int = 6) -> Path:
-    """A gallery of noise pictures, the first with a mask and the truth."""
+    """A gallery of noise images, the first with a mask and the truth."""
     rng = np.random.default_rng(3)
     (folder / "images").mkdir(parents=True)
     (folder / "masks").mkdir()
@@ -150,7 +153,7 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of every method, with a gallery; nobody may change it."""
     out = tmp_path_factory.mktemp("packs") / "tiny"
     methods = [runs / name for name in METHODS]
-    build_pack(out, runs / "backbone", methods, LABELS, runs / "gallery")
+    export_runs(out, runs / "backbone", methods, LABELS, runs / "gallery")
     return out
 
 
@@ -158,7 +161,7 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of one method and no gallery, of few files; nobody may change it."""
     out = tmp_path_factory.mktemp("packs") / "small"
-    build_pack(out, runs / "backbone", [runs / next(iter(METHODS))], LABELS)
+    export_runs(out, runs / "backbone", [runs / next(iter(METHODS))], LABELS)
     return out
 
 

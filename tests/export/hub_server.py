@@ -65,6 +65,8 @@ class HubState:
         over: set when the server ends, for whatever waits.
         down: whether every request is answered with status 503.
         requests: method and path of every request, in order.
+        tokens: what was sent to be let in, "" for nothing.
+        stated: path in a repository -> the size that the list of files states instead of its own.
         resumed: at which byte files were asked for again.
     """
 
@@ -76,6 +78,8 @@ class HubState:
     faults: dict[str, Fault] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
     requests: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    stated: dict[str, int | None] = field(default_factory=dict)
     resumed: list[int] = field(default_factory=list)
     url: str = ""
 
@@ -154,6 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _route(self, routes: dict[str, Any]) -> None:
         path = urlsplit(self.path).path
         self.state.requests.append(f"{self.command} {path}")
+        self.state.tokens.append(self._token())
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         asked = f"{self.command} {path}"
         faults = (fault for part, fault in self.state.faults.items() if re.search(part, asked))
@@ -285,7 +290,8 @@ class _Handler(BaseHTTPRequestHandler):
         files: list[dict[str, Any]] = [{"rfilename": path} for path in repo.commits[commit]]
         if "blobs=true" in urlsplit(self.path).query.lower():
             for file in files:
-                file["size"] = len(repo.commits[commit][file["rfilename"]])
+                size = len(repo.commits[commit][file["rfilename"]])
+                file["size"] = self.state.stated.get(file["rfilename"], size)
         tags = [str(tag) for tag in repo.card.get("tags", [])]
         said = {"id": id, "sha": commit, "private": repo.private, "gated": repo.gated, "tags": tags}
         self._answer({**said, "siblings": files, "cardData": repo.card})

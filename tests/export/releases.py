@@ -146,7 +146,7 @@ def vse_infty_regions() -> dict[str, Any]:
 
 
 def vse_infty_grid(source: str = "wsl", factor: float = SIZE / 256) -> dict[str, Any]:
-    """A model of pictures and BERT, wrapped for several GPUs, its CNN stored twice."""
+    """A model of images and BERT, wrapped for several GPUs, its CNN stored twice."""
     cnn = resnet("", 1 if source == "detector" else GROUPS)
     base = {"conv1.": "base.0.", "bn1.": "base.1.", "layer1.": "base.4.", "layer2.": "base.5."}
     base |= {"layer3.": "base.6.", "layer4.": "top.0."}

@@ -17,12 +17,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from export.pack import PackError, describe_file
+from export.pack.validation import PackError
+from export.pack.writing import describe_file
 from export.runtime import Runtime
 from export.sessions import DeviceError, Sessions, default_threads
 from models import METHODS, build
-from models.backbones import BiGRUTextEncoder, SceneNet
 from models.checkpoint import load_tensors, save_tensors
+from models.encoders.bigru import BiGRUTextEncoder
+from models.encoders.scene_net import SceneNet
 from models.views import lengths_to_mask
 from tests.export.conftest import BACKBONE, IMAGE_DIM, SIZE, TEXT_DIM, head_arguments
 
@@ -36,7 +38,7 @@ def runtime(pack: Path) -> Runtime:
 
 
 def pictures(count: int) -> list[Image.Image]:
-    """Noise pictures of the encoder's size."""
+    """Noise images of the encoder's size."""
     rng = np.random.default_rng(count)
     return [Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)) for _ in range(count)]
 

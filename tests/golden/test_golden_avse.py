@@ -19,8 +19,8 @@ from tests.golden.loading import (
     released_gpo,
     renamed,
 )
-from training.losses import hinge_triplet
-from training.regularizers import dimension_wise
+from training.objectives.avse import dimension_wise
+from training.objectives.losses import hinge_triplet
 
 FILES = ("avse_matching_a", "avse_matching_b", "avse_matching_three_views")
 

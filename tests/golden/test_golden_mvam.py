@@ -10,8 +10,8 @@ from models import Views
 from models.mvam import MVAM, ViewCodes
 from models.views import lengths_to_mask
 from tests.golden.loading import check, double, load
-from training.losses import info_nce
-from training.regularizers import attention_overlap
+from training.objectives.losses import info_nce
+from training.objectives.mvam import attention_overlap
 
 
 class Case:

@@ -12,9 +12,12 @@ from models.layers import l2_normalize
 from models.pvse import PVSE, PIENet, order_scores
 from models.views import lengths_to_mask
 from tests.golden.loading import check, check_gradients, load, load_weights, renamed
-from training.losses import multiple_instance
-from training.metrics import best_ranks, retrieval_metrics
-from training.regularizers import gram_diversity, maximum_mean_discrepancy
+from training.evaluation.metrics import best_ranks, retrieval_metrics
+from training.objectives.pvse import (
+    gram_diversity,
+    maximum_mean_discrepancy,
+    multiple_instance,
+)
 
 PIE_NAMES = {
     "attention.w_1.": "w1.",

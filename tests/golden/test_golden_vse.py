@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbones import BiGRUTextEncoder
+from models.encoders.bigru import BiGRUTextEncoder
 from models.views import lengths_to_mask
 from models.vse_infty import VSEInfinity
 from tests.golden.loading import GPO_NAMES, check, check_gradients, load, load_weights, renamed
-from training.losses import Hinge, hinge_triplet, own_scores, rivals, same_image
+from training.objectives.losses import Hinge, hinge_triplet, own_scores, rivals, same_image
 
 # a second batch-norm is stored by the release and never used
 IMAGE_NAMES = {

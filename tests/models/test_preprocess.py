@@ -1,4 +1,4 @@
-"""Pictures of every kind become the same upright RGB."""
+"""Images of every kind become the same upright RGB."""
 
 from __future__ import annotations
 

@@ -13,15 +13,16 @@ from typing import Any
 
 import httpx
 
-from app.pictures import PictureError, make_thumbnail, open_picture
-from export.fields import PackError, read_json
-from export.gallery import read_gallery
-from export.manifest_parser import parse_info
-from export.tokens import load_tokenizer
-from export.weights import check_weights
+from app.gallery.pictures import PictureError, make_thumbnail, open_picture
+from export.pack.gallery import read_gallery
+from export.pack.schema import parse_info
+from export.pack.tokens import load_tokenizer
+from export.pack.validation import PackError, read_json
+from export.pack.weights import check_weights
 from models.checkpoint import load_tensors
 from tests.soak.packs import write_head
-from training.karpathy import load_karpathy
+from training.data.image_files import ImageFiles
+from training.data.karpathy import open_photographs
 
 SLOW = 20.0  # seconds of computing, or of waiting for an answer
 # Files of the server, and Python's or onnxruntime's own words about where it failed.
@@ -64,16 +65,17 @@ def gallery(folder: Path, values: Any) -> None:
     with refused(PackError, FileNotFoundError):
         found = read_gallery(folder)
         assert all((folder / file).resolve().is_relative_to(folder) for file in found.files)
-        assert all(len(caption.text) <= 100_000 for caption in found.captions)
+        assert all(len(caption.text) <= 10_000 for caption in found.captions)
 
 
 def karpathy(folder: Path, values: Any) -> None:
     """A Karpathy split beside its photographs."""
     (folder / "dataset_flickr8k.json").write_text(json.dumps(values))
     with refused(ValueError, FileNotFoundError):
-        found = load_karpathy(folder, "train")
+        found = open_photographs(folder, "train")
         assert len(found.image_of) == len(found.captions) > 0
-        assert all(path.resolve().is_relative_to(folder) for path in found.paths)
+        assert isinstance(found.images, ImageFiles)
+        assert all(path.resolve().is_relative_to(folder) for path in found.images.paths)
 
 
 def tokenizer(folder: Path, values: Any) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.datasets import CaptionedFeatures
+from training.data.split import Split
 
 ROOT = Path(__file__).parents[2]
 WORDS = [f"thing{i}" for i in range(12)]
 
 
-def make_features(images: int, seed: int) -> CaptionedFeatures:
+def make_features(images: int, seed: int) -> Split:
     """Each image shows three of twelve things, one a cell; each caption names two of them."""
     random = np.random.default_rng(seed)
     directions = np.random.default_rng(99).normal(size=(12, 16))
@@ -28,16 +28,16 @@ def make_features(images: int, seed: int) -> CaptionedFeatures:
             a, b = random.choice(things, 2, replace=False)
             captions.append(f"a {WORDS[a]} and a {WORDS[b]}")
             rows.append(i)
-    return CaptionedFeatures(features.astype(np.float16), captions, np.array(rows))
+    return Split(captions, np.array(rows), features=features.astype(np.float16))
 
 
 @pytest.fixture
-def train_set() -> CaptionedFeatures:
+def train_set() -> Split:
     return make_features(120, 0)
 
 
 @pytest.fixture
-def val_set() -> CaptionedFeatures:
+def val_set() -> Split:
     return make_features(40, 1)
 
 
@@ -49,3 +49,13 @@ def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = [sys.executable, "-m", "training.scenes", "--out", str(out), "--split", split]
         subprocess.run([*command, "--count", str(count)], check=True, cwd=ROOT, capture_output=True)
     return out
+
+
+def write_regions(folder: Path) -> Path:
+    """The same world as ready-made features: 60 images to train on, 30 to validate."""
+    folder.mkdir()
+    for part, images in (("train", 60), ("dev", 30)):
+        split = make_features(images, images)
+        np.save(folder / f"{part}_ims.npy", split.features[:])
+        (folder / f"{part}_caps.txt").write_text("\n".join(split.captions))
+    return folder

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from tests.training.conftest import make_features
-from training.config import TrainConfig, from_values
-from training.trainer import Trainer
+from training.loop.config import TrainConfig
+from training.loop.trainer import Trainer
+from training.settings import from_values
 
 ARGUMENTS = {
     "vse_infty": {"embed_dim": 16},

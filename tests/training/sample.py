@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from export.gallery import FOLDER, INDEX
-from export.pack import MANIFEST, describe_file, summarize_gallery
+from export.pack.schema import FOLDER, INDEX, MANIFEST
+from export.pack.writing import describe_file, summarize_gallery
 from training.evaluate import main
 
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled" / "scenes"

@@ -1,4 +1,4 @@
-"""Lays scenes out on one picture with their captions beneath, to be looked at."""
+"""Lays scenes out on one image with their captions beneath, to be looked at."""
 
 from __future__ import annotations
 

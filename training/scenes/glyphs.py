@@ -98,13 +98,13 @@ def sprite(glyph: str, hue: float | None = None) -> Image.Image:
         hue: degrees; the glyph's dominant hue is turned to it if given.
 
     Raises:
-        ValueError: if the font has no picture for the glyph.
+        ValueError: if the font has no image for the glyph.
     """
     canvas = Image.new("RGBA", (STRIKE * 2, STRIKE * 2), (0, 0, 0, 0))
     ImageDraw.Draw(canvas).text((20, 20), glyph, font=_font(), embedded_color=True)
     box = canvas.getchannel("A").point(lambda alpha: 255 * (alpha > 8)).getbbox()
     if box is None or not np.asarray(canvas.crop(box))[..., :3].any():
-        message = f"the emoji font has no picture for {glyph!r} (U+{ord(glyph[0]):X})"
+        message = f"the emoji font has no image for {glyph!r} (U+{ord(glyph[0]):X})"
         raise ValueError(message)
     left, top, right, bottom = box
     side = max(right - left, bottom - top)

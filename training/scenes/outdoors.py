@@ -1,6 +1,6 @@
 """Paints the open-air places by daylight, and those that know no time of day.
 
-A painter is given the row of the horizon, dice, and the time of day, and returns an RGBA picture
+A painter is given the row of the horizon, dice, and the time of day, and returns an RGBA image
 that is transparent where the sky shows.
 """
 
@@ -18,8 +18,8 @@ from training.scenes.world import SIZE
 def _meadow(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     green = jitter((112, 190, 72), rng)
-    picture = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
+    draw = ImageDraw.Draw(image)
     for _ in range(3):  # rolling hills
         x, wide = rng.uniform(-20, SIZE + 20), rng.uniform(70, 130)
         high = rng.uniform(10, 24)
@@ -30,7 +30,7 @@ def _meadow(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     petals = [(255, 255, 255), (255, 235, 90), (250, 150, 190)]
     for x, y in rng.uniform((0, horizon + 8), (SIZE, SIZE), (34, 2)).tolist():
         draw.ellipse((x - 1.4, y - 1.4, x + 1.4, y + 1.4), fill=petals[int(rng.integers(3))])
-    return picture
+    return image
 
 
 def _waves(draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.Generator) -> None:
@@ -43,8 +43,8 @@ def _waves(draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.
 def _beach(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     water, sand = jitter((38, 140, 200), rng), jitter((240, 214, 150), rng)
-    picture = floor(horizon, shade(water, 1.2), water, rng, 5)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, shade(water, 1.2), water, rng, 5)
+    draw = ImageDraw.Draw(image)
     shore = horizon + float(rng.uniform(26, 46))
     _waves(draw, horizon + 2, shore, rng)
     slope, phase = float(rng.uniform(-18, 18)), float(rng.uniform(0, 6))
@@ -58,13 +58,13 @@ def _beach(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     for _ in range(5):
         x, y = rng.uniform(0, SIZE), rng.uniform(shore + 16, SIZE)
         draw.arc((x - 22, y - 3, x + 22, y + 4), 200, 340, fill=shade(sand, 0.86), width=2)
-    return picture
+    return image
 
 
 def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     asphalt = jitter((104, 106, 112), rng, 5)
-    picture = floor(horizon, asphalt, shade(asphalt, 1.1), rng, 6)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, asphalt, shade(asphalt, 1.1), rng, 6)
+    draw = ImageDraw.Draw(image)
     facades = [(176, 110, 92), (150, 150, 160), (196, 168, 128), (120, 134, 152), (168, 142, 150)]
     x = float(rng.uniform(-20, 0))
     while x < SIZE:  # a row of houses
@@ -88,14 +88,14 @@ def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
         left = step * 46 + shift
         corners = [(left, lane), (left + 26, lane), (left + 22, lane + 6), (left - 5, lane + 6)]
         draw.polygon(corners, fill=(238, 232, 205))
-    return picture
+    return image
 
 
 def _snowfield(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     snow = jitter((238, 244, 252), rng, 4)
-    picture = floor(horizon, snow, shade(snow, 0.93), rng, 3)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, snow, shade(snow, 0.93), rng, 3)
+    draw = ImageDraw.Draw(image)
     for tone in (0.86, 0.92):
         skyline = ridge(horizon + 5, 26 * (1.9 - tone), 8, rng)
         draw.polygon([(x, min(y, horizon + 8)) for x, y in skyline], fill=shade(snow, tone))
@@ -103,14 +103,14 @@ def _snowfield(horizon: int, rng: np.random.Generator, time: str) -> Image.Image
         x, y, wide = rng.uniform(0, SIZE), rng.uniform(horizon + 8, SIZE), rng.uniform(30, 80)
         box = (x - wide, y, x + wide, y + wide * 0.35)
         draw.arc(box, 195, 345, fill=(196, 212, 234), width=3)
-    return picture
+    return image
 
 
 def _sea(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     water = jitter((22, 98, 168), rng)
-    picture = floor(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
+    draw = ImageDraw.Draw(image)
     _waves(draw, horizon + 3, SIZE, rng)
     for _ in range(9):  # breakers
         x, y = rng.uniform(0, SIZE), rng.uniform(horizon + 20, SIZE)
@@ -119,14 +119,14 @@ def _sea(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
             left = x + step * reach * 1.6
             box = (left - reach, y, left + reach, y + reach * 0.7)
             draw.arc(box, 200, 340, fill=(190, 226, 246), width=2)
-    return picture
+    return image
 
 
 def _desert(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     sand = jitter((226, 154, 78), rng)
-    picture = floor(horizon, sand, shade(sand, 1.08), rng, 5)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, sand, shade(sand, 1.08), rng, 5)
+    draw = ImageDraw.Draw(image)
     for _ in range(2):  # mesas far away
         x, wide, high = rng.uniform(0, SIZE), rng.uniform(16, 40), rng.uniform(14, 32)
         rock, top = jitter((176, 92, 60), rng), horizon - high
@@ -139,15 +139,15 @@ def _desert(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
         draw.polygon([(x - wide, y + 16), (x, crest), (x + wide, y + 16)], fill=shade(sand, 1.06))
         corners = [(x, crest), (x + wide, y + 16), (x + wide * 0.25, y + 16)]
         draw.polygon(corners, fill=shade(sand, 0.82))
-    return picture
+    return image
 
 
 def _forest(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     leaf = jitter((62, 124, 60), rng)
     earth = shade(jitter((96, 92, 48), rng), 0.9)
-    picture = floor(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
+    draw = ImageDraw.Draw(image)
     draw.rectangle((0, horizon * 0.8, SIZE, horizon), fill=shade(leaf, 0.72))
     for layer, thick in ((0.55, 5.0), (0.8, 8.0), (1.0, 12.0)):
         bark = shade(jitter((116, 82, 54), rng), 0.5 + 0.5 * layer)
@@ -162,15 +162,15 @@ def _forest(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     for x, y in rng.uniform((0, horizon + 6), (SIZE, SIZE), (60, 2)).tolist():
         fill = shade(leaf, float(rng.uniform(0.8, 1.4)))
         draw.line((x - 3, y, x, y - 6, x + 3, y), fill=fill, width=1)
-    return picture
+    return image
 
 
 def _mountains(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     rock = jitter((112, 118, 136), rng)
     grass = jitter((120, 138, 104), rng)
-    picture = floor(horizon, shade(grass, 0.86), grass, rng, 8)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, shade(grass, 0.86), grass, rng, 8)
+    draw = ImageDraw.Draw(image)
     for tone in (1.25, 1.0, 0.85):
         peak = float(rng.uniform(10, SIZE - 10))
         for x in (peak, peak + float(rng.uniform(70, 130)), peak - float(rng.uniform(70, 130))):
@@ -188,14 +188,14 @@ def _mountains(horizon: int, rng: np.random.Generator, time: str) -> Image.Image
         reach = 2 + 5 * (y - horizon) / SIZE
         box = (x - reach, y - reach * 0.7, x + reach, y + reach * 0.7)
         draw.ellipse(box, fill=shade(rock, float(rng.uniform(0.8, 1.2))))
-    return picture
+    return image
 
 
 def _farm(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     soil, crop = jitter((134, 92, 58), rng), jitter((214, 184, 74), rng)
-    picture = floor(horizon, soil, shade(soil, 1.1), rng, 7)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, soil, shade(soil, 1.1), rng, 7)
+    draw = ImageDraw.Draw(image)
     vanish, step = float(rng.uniform(60, 164)), float(rng.uniform(38, 54))
     for row in range(-9, 15):  # crops in rows that meet at the horizon
         foot = row * step
@@ -211,14 +211,14 @@ def _farm(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
         draw.rectangle((0, rail, SIZE, rail + 3), fill=wood)
     for x in np.arange(float(rng.uniform(0, 20)), SIZE, 24).tolist():
         draw.rectangle((x, top - 3, x + 5, horizon + 5), fill=shade(wood, 0.86))
-    return picture
+    return image
 
 
 def _stage(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     velvet, wood = jitter((158, 24, 38), rng), jitter((170, 112, 62), rng)
-    picture = floor(horizon, wood, shade(wood, 0.7), rng, 4).convert("RGB")
-    draw = ImageDraw.Draw(picture, "RGBA")
+    image = floor(horizon, wood, shade(wood, 0.7), rng, 4).convert("RGB")
+    draw = ImageDraw.Draw(image, "RGBA")
     draw.rectangle((0, 0, SIZE, horizon), fill=shade(velvet, 0.35))
     for y in np.linspace(horizon, SIZE, 8).tolist():
         draw.line((0, y, SIZE, y), fill=shade(wood, 0.6))
@@ -235,14 +235,14 @@ def _stage(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     for x in np.arange(-10, SIZE, 26).tolist():
         draw.chord((x, -18, x + 30, 22), 0, 180, fill=shade(velvet, 0.9))
         draw.arc((x, -18, x + 30, 22), 0, 180, fill=(226, 180, 70), width=2)
-    return picture.convert("RGBA")
+    return image.convert("RGBA")
 
 
 def _moon(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del time
     dust = jitter((168, 168, 172), rng)
-    picture = floor(horizon, shade(dust, 0.9), shade(dust, 1.1), rng, 7)
-    draw = ImageDraw.Draw(picture)
+    image = floor(horizon, shade(dust, 0.9), shade(dust, 1.1), rng, 7)
+    draw = ImageDraw.Draw(image)
     draw.rectangle((0, 0, SIZE, horizon), fill=(6, 6, 14))
     for x, y in rng.uniform((0, 0), (SIZE, horizon), (80, 2)).tolist():
         draw.point((x, y), fill=(255, 255, 255))
@@ -257,14 +257,14 @@ def _moon(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
         draw.ellipse((x - wide, y - wide / 3, x + wide, y + wide / 3), fill=shade(dust, 0.68))
         box = (x - wide, y - wide / 3 + 1.5, x + wide, y + wide / 3 + 2)
         draw.arc(box, 0, 180, fill=shade(dust, 1.25), width=2)
-    return picture
+    return image
 
 
 def _underwater(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     del horizon, time
     water = jitter((30, 140, 170), rng)
-    picture = floor(0, shade(water, 0.5), shade(water, 1.35), rng, 3).convert("RGB")
-    draw = ImageDraw.Draw(picture, "RGBA")
+    image = floor(0, shade(water, 0.5), shade(water, 1.35), rng, 3).convert("RGB")
+    draw = ImageDraw.Draw(image, "RGBA")
     for x in rng.uniform(-20, SIZE, 5).tolist():  # light from above
         wide, lean = float(rng.uniform(8, 22)), float(rng.uniform(20, 70))
         corners = [(x, 0), (x + wide, 0), (x + wide * 2 + lean, SIZE), (x + lean, SIZE)]
@@ -280,7 +280,7 @@ def _underwater(horizon: int, rng: np.random.Generator, time: str) -> Image.Imag
         draw.line(line, fill=jitter((34, 120, 74), rng), width=4)
     for x, y, r in rng.uniform((0, 0, 1.2), (SIZE, bed, 4.5), (34, 3)).tolist():
         draw.ellipse((x - r, y - r, x + r, y + r), outline=(225, 248, 255, 200), width=1)
-    return picture.convert("RGBA")
+    return image.convert("RGBA")
 
 
 GROUND_PAINTERS: dict[str, Callable[[int, np.random.Generator, str], Image.Image]] = {

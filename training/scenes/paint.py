@@ -1,6 +1,6 @@
 """Paints the backgrounds of the scenes: sky, and the air of rain, snow and fog.
 
-All colours are RGB in 0..255. `backdrop` gives the picture behind the objects; `weather_front`
+All colours are RGB in 0..255. `backdrop` gives the image behind the objects; `weather_front`
 adds what falls before them.
 """
 
@@ -62,13 +62,13 @@ def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Paints all that lies behind the objects, (SIZE, SIZE) RGB."""
     if layout.setting in INDOOR_PAINTERS:
         view = _sky(layout.time or "day", "clear", SIZE // 2, rng)
-        picture = INDOOR_PAINTERS[layout.setting](layout.horizon, rng, view)
+        image = INDOOR_PAINTERS[layout.setting](layout.horizon, rng, view)
         light = {"night": (0.62, 0.58, 0.62), "sunset": (1.0, 0.84, 0.70)}.get(layout.time or "")
         if light is None:
-            return picture.convert("RGB")
-        lit = np.asarray(picture.convert("RGB")).astype(np.float32) * np.array(light, np.float32)
-        window = np.asarray(picture.getchannel("A"))[..., None] == GLOW  # glass keeps its own light
-        kept = np.where(window, np.asarray(picture.convert("RGB")), lit)
+            return image.convert("RGB")
+        lit = np.asarray(image.convert("RGB")).astype(np.float32) * np.array(light, np.float32)
+        window = np.asarray(image.getchannel("A"))[..., None] == GLOW  # glass keeps its own light
+        kept = np.where(window, np.asarray(image.convert("RGB")), lit)
         return Image.fromarray(kept.astype(np.uint8))
     weather, time = layout.weather or "clear", layout.time or "day"
     ground = GROUND_PAINTERS[layout.setting](layout.horizon, rng, time)
@@ -104,11 +104,11 @@ def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Ima
     tint = (1.0, 0.82, 0.72) if time == "sunset" else (1.0, 1.0, 1.0)
     tone = np.array(tint, dtype=np.float32) * np.float32(puff)
     canvas = canvas + cover * (tone - canvas)
-    picture = Image.new("RGB", (SIZE, SIZE))
-    picture.paste(Image.fromarray(canvas.clip(0, 255).astype(np.uint8)))
+    image = Image.new("RGB", (SIZE, SIZE))
+    image.paste(Image.fromarray(canvas.clip(0, 255).astype(np.uint8)))
     if weather == "clear":
-        _lights(picture, time, horizon, rng)
-    return picture
+        _lights(image, time, horizon, rng)
+    return image
 
 
 def _clouds(rng: np.random.Generator) -> Array:
@@ -121,9 +121,9 @@ def _clouds(rng: np.random.Generator) -> Array:
     return np.asarray(blend, dtype=np.float32)
 
 
-def _lights(picture: Image.Image, time: str, horizon: int, rng: np.random.Generator) -> None:
+def _lights(image: Image.Image, time: str, horizon: int, rng: np.random.Generator) -> None:
     """Draws the sun, or the moon and the stars."""
-    draw = ImageDraw.Draw(picture, "RGBA")
+    draw = ImageDraw.Draw(image, "RGBA")
     x = float(rng.uniform(20, SIZE - 20))
     rings: tuple[tuple[float, int], ...]
     if time == "sunset":
@@ -145,7 +145,7 @@ def _lights(picture: Image.Image, time: str, horizon: int, rng: np.random.Genera
         reach = radius * scale
         draw.ellipse((x - reach, y - reach, x + reach, y + reach), fill=(*color, alpha))
     if time == "night" and rng.random() < 0.6:  # a crescent
-        shade = picture.getpixel((0, int(max(y, 0))))
+        shade = image.getpixel((0, int(max(y, 0))))
         assert isinstance(shade, tuple)
         dx = radius * float(rng.choice([-0.5, 0.5]))
         reach = radius * 0.9
@@ -159,11 +159,11 @@ def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) ->
     return np.asarray(scene + (share + wisps).clip(0, 0.95) * (color - scene), dtype=np.float32)
 
 
-def weather_front(picture: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
+def weather_front(image: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Lets rain or snow fall before the objects, thin enough that they stay visible."""
     if layout.weather not in {"rain", "snow"}:
-        return picture
-    draw = ImageDraw.Draw(picture, "RGBA")
+        return image
+    draw = ImageDraw.Draw(image, "RGBA")
     if layout.weather == "rain":
         slant = float(rng.uniform(-5, 5))
         for x, y, length in rng.uniform((-5, -10, 9), (SIZE + 5, SIZE, 18), (150, 3)).tolist():
@@ -173,4 +173,4 @@ def weather_front(picture: Image.Image, layout: Layout, rng: np.random.Generator
         for x, y, radius in rng.uniform((0, 0, 0.7), (SIZE, SIZE, 2.3), (130, 3)).tolist():
             box = (x - radius, y - radius, x + radius, y + radius)
             draw.ellipse(box, fill=(255, 255, 255, 225))
-    return picture
+    return image

@@ -51,7 +51,7 @@ def render_scene(seed: int, split: Split, index: int) -> Rendered:
 def render(layout: Layout, scene_id: str) -> Rendered:
     """Renders a layout and measures its objects."""
     rng = np.random.default_rng(layout.seed)
-    picture = backdrop(layout, rng)
+    canvas = backdrop(layout, rng)
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)
     light, veil, share = sprite_light(layout)
     sprites = [_pose(placement) for placement in layout.placements]
@@ -59,7 +59,7 @@ def render(layout: Layout, scene_id: str) -> Rendered:
         (round(place.x - image.width / 2), round(place.y - image.height / 2))
         for place, image in zip(layout.placements, sprites, strict=True)
     ]
-    _cast_shadows(picture, layout, sprites, corners)
+    _cast_shadows(canvas, layout, sprites, corners)
     outlines, areas = [], []
     for index, (image, corner) in enumerate(zip(sprites, corners, strict=True)):
         pixels = np.asarray(image).astype(np.float32)
@@ -67,13 +67,13 @@ def render(layout: Layout, scene_id: str) -> Rendered:
         colors += share * (veil - colors)
         lit = Image.fromarray(colors.clip(0, 255).astype(np.uint8))
         alpha = image.getchannel("A")
-        picture.paste(lit, corner, alpha)
+        canvas.paste(lit, corner, alpha)
         solid = _clip_solid(np.asarray(alpha) > 127, corner)
         instances[solid] = index + 1
         rows, columns = solid
         outlines.append((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1))
         areas.append(len(rows))
-    picture = weather_front(picture, layout, rng)
+    canvas = weather_front(canvas, layout, rng)
     seen = np.bincount(instances.ravel(), minlength=len(areas) + 1)[1:]
     objects = tuple(
         _measured(place, outline, float(count / area))
@@ -82,7 +82,7 @@ def render(layout: Layout, scene_id: str) -> Rendered:
         )
     )
     scene = Scene(scene_id, layout.setting, layout.time, layout.weather, objects)
-    return Rendered(scene, np.asarray(picture, dtype=np.uint8), instances)
+    return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
 
 
 def _pose(place: Placement) -> Image.Image:
@@ -98,7 +98,7 @@ def _pose(place: Placement) -> Image.Image:
 def _clip_solid(
     solid: NDArray[np.bool_], corner: tuple[int, int]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Returns the rows and columns of a sprite's solid pixels that lie within the picture."""
+    """Returns the rows and columns of a sprite's solid pixels that lie within the image."""
     rows, columns = np.nonzero(solid)
     rows, columns = rows + corner[1], columns + corner[0]
     inside = (rows >= 0) & (rows < SIZE) & (columns >= 0) & (columns < SIZE)
@@ -106,7 +106,7 @@ def _clip_solid(
 
 
 def _cast_shadows(
-    picture: Image.Image,
+    canvas: Image.Image,
     layout: Layout,
     sprites: list[Image.Image],
     corners: list[tuple[int, int]],
@@ -123,7 +123,7 @@ def _cast_shadows(
         wide = place.size * 0.2
         draw.ellipse((x - wide, foot - wide * 0.28, x + wide, foot + wide * 0.28), fill=120)
     soft = mask.filter(ImageFilter.BoxBlur(1)).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-    picture.paste((10, 14, 24), (0, 0, SIZE, SIZE), soft)
+    canvas.paste((10, 14, 24), (0, 0, SIZE, SIZE), soft)
 
 
 def _measured(place: Placement, outline: tuple[int, int, int, int], visible: float) -> SceneObject:

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.panels import TEMPLATE_SIGNS
+from markupsafe import Markup
+
+from app.tabs.html import neutral
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,17 +105,15 @@ class Frame:
 WIDE, NARROW = Frame(760, 400), Frame(340, 360, 12, 6.4, 11.0)
 
 
-def plot(points: Sequence[Point], accuracy: str, frame: Frame, css_class: str) -> str:
-    """The drawing as SVG to stand within a page; empty where there is nothing to draw.
+def plot(points: Sequence[Point], accuracy: str, frame: Frame, css_class: str) -> Markup:
+    """The drawing as SVG to stand within a page.
 
     Args:
-        points: what is shown.
+        points: what is shown, one at least.
         accuracy: what the vertical axis is, with its unit.
         frame: how large it is.
         css_class: the SVG's class; no other on the page may have it.
     """
-    if not points:
-        return ""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -264,7 +264,7 @@ def _name(
     at = across[label.anchor], frame.height - (box.top + box.bottom) / 2
     apart = math.dist(at, (place[0], frame.height - place[1])) > radius + _LINE + _GAP
     line = {"arrowstyle": "-", "color": _COLORS["quiet"][0], "shrinkA": 0, "shrinkB": 0}
-    said = axes.annotate(
+    name = axes.annotate(
         point.title,
         (point.ms, point.accuracy),
         at,
@@ -275,17 +275,17 @@ def _name(
         arrowprops=line if apart else None,
         annotation_clip=False,
     )
-    said.set_gid(_NAME)
+    name.set_gid(_NAME)
 
 
-def _for_the_page(drawn: bytes, css_class: str, said: str, tips: dict[str, str]) -> str:
+def _for_the_page(drawn: bytes, css_class: str, label: str, tips: dict[str, str]) -> Markup:
     """Matplotlib's SVG document as an element of a page.
 
     Args:
         drawn: the document.
         css_class: becomes the element's class and begins every id in it.
-        said: the drawing in words.
-        tips: what is said over the group of an id.
+        label: the drawing in words.
+        tips: what a pointer over the group of an id shows.
     """
     ET.register_namespace("", _SVG)
     ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
@@ -295,7 +295,7 @@ def _for_the_page(drawn: bytes, css_class: str, said: str, tips: dict[str, str])
             root.remove(element)
     for side in ("width", "height"):
         del root.attrib[side]
-    root.attrib |= {"class": css_class, "role": "img", "aria-label": said}
+    root.attrib |= {"class": css_class, "role": "img", "aria-label": label}
     for group in root.iter(f"{{{_SVG}}}g"):
         name = group.attrib.pop("id", "")  # the same in every drawing; nothing refers to them
         if name in tips:
@@ -305,11 +305,11 @@ def _for_the_page(drawn: bytes, css_class: str, said: str, tips: dict[str, str])
             group.set("class", "pv-point")
         elif name == _NAME:
             group.set("class", "pv-name")
-    svg = ET.tostring(root, "unicode").translate(TEMPLATE_SIGNS)
+    svg = ET.tostring(root, "unicode")
     svg = re.sub(r" font-family: [^;]*;", "", svg)
     for stand_in, wanted in _COLORS.values():
         svg = svg.replace(stand_in, wanted)
-    return svg
+    return neutral(svg)
 
 
 def _fact(point: Point) -> str:

@@ -9,31 +9,25 @@ from typing import Any
 
 import gradio as gr
 
-from app import ablations, panels, speed
-from app.api.replies import MODEL_QUEUE
-from app.machine import hardware
-from app.measured import table
-from app.rerun import (
+from app.packs import ablations, speed
+from app.packs.jobs import CancelledError
+from app.packs.measured import table
+from app.packs.rerun import (
     Outcome,
-    RerunCancelledError,
     Runner,
     compare,
     measured_methods,
     obstacle,
 )
-from app.retriever import Retriever
-from app.session import Session
-from app.speed import Speed
-from app.tabs.benchmark import panel
-from app.tabs.events import on_refresh
+from app.packs.speed import Speed, hardware
+from app.search.retriever import Retriever
+from app.tabs.benchmark import view
+from app.tabs.events import MODEL_QUEUE, connect, on_refresh
+from app.tabs.html import line, problem
+from app.tabs.session import Session
 
 ALL = ""
 _SORT = (Path(__file__).parent / "table.js").read_text("utf-8")
-
-
-def build(session: Session, tab: gr.Tab) -> None:
-    """Lays out the tab and connects it."""
-    BenchmarkTab(session, tab)
 
 
 class BenchmarkTab:
@@ -45,20 +39,18 @@ class BenchmarkTab:
         self._runner = Runner()
         self._measured = gr.State(None)  # (key of a pack, its Speed here), or None
         with gr.Accordion("What am I looking at?", open=False, elem_id="pv-bench-about"):
-            gr.HTML(panel.explanation())
+            gr.HTML(view.explanation())
         # Filled from the start, so that nothing moves when a visitor's own pack is shown.
-        first = session.shelf.first
-        info = first.runtime.info
+        first = session.packs.first
+        info = first.info
         found = speed.recorded(info)
         numbers = table(first, found)
         captions = bool(first.collection.captions)
-        self._results = gr.HTML(
-            panel.results(numbers), js_on_load=_SORT, elem_id="pv-bench-results"
-        )
+        self._results = gr.HTML(view.results(numbers), js_on_load=_SORT, elem_id="pv-bench-results")
         with gr.Row(elem_id="pv-bench-below"):
             with gr.Column(scale=5, min_width=320):
                 self._plot = gr.HTML(
-                    panel.accuracy_and_speed(numbers, found, captions=captions),
+                    view.accuracy_and_speed(numbers, found, captions=captions),
                     elem_id="pv-bench-plot",
                 )
                 self._time = gr.Button("Measure speed here", size="sm", elem_id="pv-bench-time")
@@ -66,7 +58,7 @@ class BenchmarkTab:
             with gr.Column(scale=3, min_width=300, elem_id="pv-bench-run"):
                 self._lay_out_run(obstacle(info))
         self._ablations = gr.HTML(
-            panel.ablation_tables(*ablations.load(info)), elem_id="pv-bench-ablations"
+            view.ablation_tables(*ablations.load(info)), elem_id="pv-bench-ablations"
         )
         self._connect()
 
@@ -78,7 +70,7 @@ class BenchmarkTab:
             self._cancel = gr.Button(
                 "Cancel", interactive=False, min_width=96, elem_id="pv-bench-cancel"
             )
-        self._status = gr.HTML(panel.invitation(reason), elem_id="pv-bench-status")
+        self._status = gr.HTML(view.invitation(reason), elem_id="pv-bench-status")
 
     def _connect(self) -> None:
         pack = self._session.pack
@@ -102,44 +94,32 @@ class BenchmarkTab:
             concurrency_id=MODEL_QUEUE,
             show_progress_on=[self._plot],
         )
-        self._go.click(
-            self.run,
-            [pack, self._method],
-            [self._status, self._go, self._cancel],
-            api_name="benchmark_run",
-            api_visibility="undocumented",
-            concurrency_limit=None,  # whoever comes second is told so at once
-            show_progress="hidden",
-        )
-        self._cancel.click(
-            self.cancel,
-            None,
-            self._cancel,
-            api_name="benchmark_cancel",
-            api_visibility="undocumented",
-            concurrency_limit=None,
-            show_progress="hidden",
+        run = [self._status, self._go, self._cancel]
+        asked = [pack, self._method]
+        connect(self._go.click, self.run, asked, run, "benchmark_run", at_once=True)
+        connect(
+            self._cancel.click, self.cancel, [], [self._cancel], "benchmark_cancel", at_once=True
         )
 
     def refresh(self, key: str, measured: tuple[str, Speed] | None) -> dict[Any, Any]:
         """Shows the numbers of the visitor's pack."""
         retriever = self._session.retriever(key)
-        found = speed.recorded(retriever.runtime.info)
+        found = speed.recorded(retriever.info)
         if measured is not None and measured[0] == key:
             found = measured[1]
         numbers = table(retriever, found)
         captions = bool(retriever.collection.captions)
         return {
-            self._results: panel.results(numbers),
-            self._plot: panel.accuracy_and_speed(numbers, found, captions=captions),
-            self._ablations: panel.ablation_tables(*ablations.load(retriever.runtime.info)),
+            self._results: view.results(numbers),
+            self._plot: view.accuracy_and_speed(numbers, found, captions=captions),
+            self._ablations: view.ablation_tables(*ablations.load(retriever.info)),
             self._message: "",
             self._time: gr.Button(interactive=captions),
         }
 
     def invite(self, key: str) -> dict[Any, Any]:
         """Offers what can be measured again of the visitor's pack."""
-        info = self._session.retriever(key).runtime.info
+        info = self._session.retriever(key).info
         reason = obstacle(info)
         names = [] if reason else measured_methods(info)
         titles = self._titles(key)
@@ -147,7 +127,7 @@ class BenchmarkTab:
         return {
             self._method: gr.Dropdown(choices, value=ALL, interactive=bool(names)),
             self._go: gr.Button(interactive=bool(names)),
-            self._status: panel.invitation(reason),
+            self._status: view.invitation(reason),
         }
 
     def measure(self, key: str) -> dict[Any, Any]:
@@ -155,7 +135,7 @@ class BenchmarkTab:
         try:
             found = speed.measure(self._session.retriever(key))
         except ValueError as error:
-            return {self._message: panels.problem(str(error))}
+            return {self._message: problem(str(error))}
         shown = self.refresh(key, (key, found))
         del shown[self._time]
         return {self._measured: (key, found), **shown}
@@ -173,7 +153,7 @@ class BenchmarkTab:
         }
         try:
             retriever = self._session.retriever(key)
-            info, device = retriever.runtime.info, retriever.runtime.device
+            info, device = retriever.info, retriever.device
             methods = [method] if method else measured_methods(info)
             with closing(self._runner.run(info, methods, device, owner)) as signs:
                 for sign in signs:
@@ -181,11 +161,11 @@ class BenchmarkTab:
                         yield {self._status: self._compared(retriever, sign), **ended}
                     else:
                         doing = self._titles(key).get(sign.doing, sign.doing.capitalize())
-                        yield {self._status: panel.running(sign, doing), **waiting}
-        except RerunCancelledError as error:
-            yield {self._status: panel.cancelled(str(error)), **ended}
+                        yield {self._status: view.running(sign, doing), **waiting}
+        except CancelledError as error:
+            yield {self._status: view.ended(line(str(error))), **ended}
         except ValueError as error:
-            yield {self._status: panel.stopped(str(error)), **ended}
+            yield {self._status: view.ended(problem(str(error))), **ended}
 
     def cancel(self, request: gr.Request) -> dict[Any, Any]:
         """Ends what this visitor started; `run` then says so."""
@@ -193,16 +173,16 @@ class BenchmarkTab:
         return {self._cancel: gr.Button(interactive=False)}
 
     def _compared(self, retriever: Retriever, outcome: Outcome) -> str:
-        info = retriever.runtime.info
+        info = retriever.info
         compared = {
             name: compare(metrics.values, values)
             for name, values in outcome.values.items()
             if (metrics := info.methods[name].metrics)
         }
-        titles = {name: method.title for name, method in retriever.runtime.methods.items()}
-        spent = f"{outcome.seconds:.0f} s on {hardware(retriever.runtime.device)}"
-        return panel.outcome(compared, titles, spent)
+        titles = {name: method.title for name, method in retriever.methods.items()}
+        spent = f"{outcome.seconds:.0f} s on {hardware(retriever.device)}"
+        return view.outcome(compared, titles, spent)
 
     def _titles(self, key: str) -> dict[str, str]:
-        methods = self._session.retriever(key).runtime.methods
+        methods = self._session.retriever(key).methods
         return {name: method.title for name, method in methods.items()}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-from app.comparison import as_json
+from app.packs.csv_table import csv_table
+from app.search.comparison import as_json
 from app.tabs.compare.sheet import draw
-from app.tabs.compare.shown import Sheet, Shown
+from app.tabs.compare.view import Sheet
+from app.tabs.images import Listed
 from app.tabs.saving import keep
 
 KINDS = {"png": "Save PNG", "csv": "Save CSV", "json": "Save JSON"}
@@ -39,28 +39,26 @@ def write(sheet: Sheet, kind: str, folder: Path) -> Path:
 
 def table(sheet: Sheet) -> bytes:
     """CSV in UTF-8 with one row for each column and rank; unknown values are empty."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(FIELDS)
+    rows = []
     for number, column in enumerate(sheet.comparison.columns, start=1):
         about = [sheet.comparison.query, number, column.key, column.title, column.ms]
         for place in column.places:
-            right = "" if place.right is None else str(place.right).lower()
-            left = "" if place.left_rank is None else place.left_rank
-            file = sheet.pictures[place.image_id].file
-            writer.writerow([*about, place.rank, place.image_id, file, place.score, right, left])
-    return out.getvalue().encode()
+            right = None if place.right is None else str(place.right).lower()
+            file = sheet.images[place.image_id].file
+            found = [place.rank, place.image_id, file, place.score, right, place.left_rank]
+            rows.append([*about, *found])
+    return csv_table(FIELDS, rows)
 
 
 def whole(sheet: Sheet) -> bytes:
     """JSON with everything the tab shows; the same as /compare answers."""
-    known = {image_id: picture_json(shown) for image_id, shown in sheet.pictures.items()}
+    known = {image_id: image_json(shown) for image_id, shown in sheet.images.items()}
     content = {"gallery": sheet.gallery, **as_json(sheet.comparison, known)}
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def picture_json(shown: Shown) -> dict[str, Any]:
-    """What is told about a picture beside its rank."""
+def image_json(shown: Listed) -> dict[str, Any]:
+    """What a file says of an image beside its rank."""
     return {"file": shown.file, "captions": list(shown.captions)}
 
 

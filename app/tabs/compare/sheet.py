@@ -1,21 +1,23 @@
 """A comparison drawn as one clean sheet, for a talk or a paper: columns, ranks, frames, matrices.
 
-Drawn with Pillow and the font that comes with it, so that it looks the same on every machine; for
-words in other letters than Latin ones, see `letters`.
+Drawn with Pillow and the font that comes with matplotlib, DejaVu Sans, so that it looks the same on
+every machine. It has the letters of Europe and the Near East; a box stands for a letter it lacks.
 """
 
 from __future__ import annotations
 
 import io
 import textwrap
+from bisect import bisect
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
-from app.comparison import Column, Comparison, Place
-from app.pictures import PictureError, open_picture
-from app.tabs.compare.letters import cut, fitted
-from app.tabs.compare.shown import Sheet
+from app.gallery.pictures import PictureError, open_picture
+from app.search.comparison import Column, Comparison, Place
+from app.tabs.compare.view import Sheet
 
 INK, GREY, PALE, RIGHT, WHITE = "#0f172a", "#64748b", "#e2e8f0", "#0f766e", "#ffffff"
 TILE, GAP, MARGIN, GUTTER = 176, 18, 48, 52  # pixels; the gutter holds the ranks
@@ -29,7 +31,7 @@ def draw(sheet: Sheet) -> bytes:
     """The sheet as a PNG.
 
     Tile r of column c lies at `tile_box(c, r)`; a frame of `FRAME` pixels of the colour `RIGHT`
-    lies around the pictures that are right.
+    lies around the images that are right.
     """
     comparison = sheet.comparison
     size = _size(comparison)
@@ -50,7 +52,7 @@ def draw(sheet: Sheet) -> bytes:
 
 
 def tile_box(column: int, rank: int) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a picture on the sheet; columns from 0, ranks from 1."""
+    """Left, top, right and bottom of an image on the sheet; columns from 0, ranks from 1."""
     left = MARGIN + GUTTER + column * (TILE + GAP)
     top = MARGIN + _title_height() + _HEAD + (rank - 1) * (TILE + _FOOT + GAP)
     return left, top, left + TILE, top + TILE
@@ -66,28 +68,28 @@ def _title_height() -> int:
 
 def _size(comparison: Comparison) -> tuple[int, int]:
     count = len(comparison.columns)
-    pictures = GUTTER + count * (TILE + GAP) - GAP
+    images = GUTTER + count * (TILE + GAP) - GAP
     tables = 2 * (_NAMES + count * _CELL) + 60
     bottom = tile_box(0, _depth(comparison))[3] + _FOOT + 40
     below = 60 + (count + 1) * _CELL * 3 // 4 + 30
-    return 2 * MARGIN + max(pictures, tables, 760), bottom + below + MARGIN
+    return 2 * MARGIN + max(images, tables, 760), bottom + below + MARGIN
 
 
 def _draw_title(image: Image.Image, pen: ImageDraw.ImageDraw, sheet: Sheet) -> None:
     comparison, left = sheet.comparison, MARGIN
-    if sheet.picture is not None:
-        small = sheet.picture.copy()
+    if sheet.image is not None:
+        small = sheet.image.copy()
         small.thumbnail((100, 100))
         image.paste(small, (left, MARGIN))
         left += 120
-    asked = comparison.query if sheet.picture is None else f"Pictures like {comparison.query}"
+    asked = comparison.query if sheet.image is None else f"Pictures like {comparison.query}"
     _write(pen, (left, MARGIN), cut(asked, 38, image.width - left - MARGIN), 38, INK)
     facts = [f"{comparison.pictures:,} pictures of {sheet.gallery}"]
     if comparison.truth is not None:
         count = len(comparison.truth.ids)
         facts.append(f"{count} known to be right, framed" if count > 1 else "the right one framed")
-    said = cut("; ".join(facts), 22, image.width - left - MARGIN)
-    _write(pen, (left, MARGIN + 58), said, 22, GREY)
+    about = cut("; ".join(facts), 22, image.width - left - MARGIN)
+    _write(pen, (left, MARGIN + 58), about, 22, GREY)
 
 
 def _draw_head(pen: ImageDraw.ImageDraw, column: Column, c: int) -> None:
@@ -95,7 +97,7 @@ def _draw_head(pen: ImageDraw.ImageDraw, column: Column, c: int) -> None:
     top -= _HEAD
     pen.line([(left, top), (right, top)], INK, 3)
     title = f"{c + 1}  {column.title}"
-    size = next((size for size in (26, 23, 20) if _length(title, size) <= TILE), 18)
+    size = next((size for size in (26, 23, 20) if font(size).getlength(title) <= TILE), 18)
     _write(pen, (left, top + 10), cut(title, size, TILE), size, INK)
     paper = textwrap.wrap(column.paper or "averaged scores", _PAPER_LINE)
     for line, part in enumerate(paper[:2]):
@@ -114,18 +116,18 @@ def _draw_tile(
     image: Image.Image, pen: ImageDraw.ImageDraw, sheet: Sheet, place: Place, c: int
 ) -> None:
     left, top, right, bottom = tile_box(c, place.rank)
-    thumbnail = sheet.pictures[place.image_id].thumbnail
+    thumbnail = sheet.images[place.image_id].thumbnail
     pen.rectangle((left, top, right - 1, bottom - 1), PALE)
     try:
-        picture = None if thumbnail is None else open_picture(thumbnail)
+        found = None if thumbnail is None else open_picture(thumbnail)
     except PictureError:
-        picture = None
-    if picture is None:
+        found = None
+    if found is None:
         _write(pen, ((left + right) // 2, (top + bottom) // 2), "gone", 18, GREY, anchor="mm")
     else:
-        picture.thumbnail((TILE, TILE), Image.Resampling.LANCZOS)
-        at = (left + (TILE - picture.width) // 2, top + (TILE - picture.height) // 2)
-        image.paste(picture, at)
+        found.thumbnail((TILE, TILE), Image.Resampling.LANCZOS)
+        at = (left + (TILE - found.width) // 2, top + (TILE - found.height) // 2)
+        image.paste(found, at)
     if place.right:
         pen.rectangle(
             (left - FRAME, top - FRAME, right + FRAME - 1, bottom + FRAME - 1), None, RIGHT, FRAME
@@ -148,7 +150,7 @@ def _draw_mark(pen: ImageDraw.ImageDraw, at: tuple[int, int], right: bool) -> No
 
 
 def _draw_move(pen: ImageDraw.ImageDraw, at: tuple[int, int], place: Place) -> None:
-    """How a picture moved against the column to the left."""
+    """How an image moved against the column to the left."""
     x, y = at
     if place.left_rank is None:
         return
@@ -188,8 +190,8 @@ def _draw_matrix(
     for i, name in enumerate(names):
         line = y + 56 + (i + 1) * step
         pen.line([(x, line - step // 2), (x + _NAMES + len(names) * _CELL, line - step // 2)], PALE)
-        said = cut(f"{i + 1}  {name}", 18, _NAMES - 8)
-        _write(pen, (x, line), said, 18, INK, anchor="lm")
+        numbered = cut(f"{i + 1}  {name}", 18, _NAMES - 8)
+        _write(pen, (x, line), numbered, 18, INK, anchor="lm")
         for j, value in enumerate(cells[i]):
             middle = (x + _NAMES + j * _CELL + _CELL // 2, line)
             if i != j:
@@ -204,11 +206,24 @@ def _write(
     colour: str,
     anchor: str = "la",
 ) -> None:
-    written, font = fitted(words, size)
-    pen.text(at, written, colour, font, anchor)
+    pen.text(at, words, colour, font(size), anchor)
 
 
-def _length(words: str, size: int) -> float:
-    """How many pixels wide the words are."""
-    written, font = fitted(words, size)
-    return font.getlength(written)
+def cut(words: str, size: int, width: int) -> str:
+    """As much of the words, on one line in letters of `size` pixels, as fits a width in pixels."""
+    words = " ".join(words.split())
+    if font(size).getlength(words) <= width:
+        return words
+    # Each letter makes it longer, so the most that fits is found by halving.
+    fits = bisect(
+        range(len(words)), width, key=lambda n: int(font(size).getlength(f"{words[:n]}..."))
+    )
+    return f"{words[: max(0, fits - 1)].rstrip()}..."
+
+
+@cache
+def font(size: int) -> ImageFont.FreeTypeFont:
+    """The font of the sheet; `size` in pixels."""
+    from matplotlib import get_data_path  # only now: it takes long
+
+    return ImageFont.truetype(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), size)

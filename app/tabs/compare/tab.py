@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,29 +11,23 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from app import curated, panels
-from app.asking import Ask, examples
-from app.comparison import MAX_COLUMNS, Comparison
-from app.lineup import Lineup
-from app.pictures import PictureError, open_picture
-from app.query import Term, checked, parse
-from app.retriever import Retriever
-from app.session import Session
-from app.tabs.compare import files, panel
-from app.tabs.compare.shown import Sheet, Shown
-from app.tabs.events import Event, Handler, on_question, on_refresh
+from app.packs.columns import Columns
+from app.search import curated
+from app.search.comparison import MAX_COLUMNS
+from app.search.questions import Question, examples
+from app.server.uploads import path_of
+from app.tabs.compare import files, view
+from app.tabs.compare.view import Sheet
+from app.tabs.events import Event, Handler, connect, on_refresh
+from app.tabs.html import line, problem
+from app.tabs.images import listed
 from app.tabs.saving import on_save
-from app.tabs.widgets import choosable, question_row
+from app.tabs.session import Session
+from app.tabs.widgets import choosable, preview, question_row
 
 _TRIES = 8
 _RANKS, _MOST_RANKS = 10, 50
-_PREVIEW = 480  # pixels of an uploaded picture's longer side as shown
-_ON_THE_SHEET = 160  # pixels of the picture asked with, as kept for a download
-
-
-def build(session: Session, tab: gr.Tab) -> None:
-    """Lays out the tab and connects it."""
-    CompareTab(session, tab)
+_ON_THE_SHEET = 160  # pixels of the image asked with, as kept for a download
 
 
 class CompareTab:
@@ -43,21 +36,21 @@ class CompareTab:
     def __init__(self, session: Session, tab: gr.Tab) -> None:
         self._session = session
         self._tab = tab
-        self._ask = gr.State(Ask())
+        self._current = gr.State(Question())
         self._sheet = gr.State(None)  # the Sheet that is shown, or None
         self._lay_out_question()
         with gr.Row(elem_id="pv-cmp-answer"):
-            self._line = gr.HTML(panels.line(""), scale=6, min_width=300, elem_id="pv-cmp-line")
+            self._line = gr.HTML(line(""), scale=6, min_width=300, elem_id="pv-cmp-line")
             self._downloads = {
                 kind: gr.Button(label, size="sm", min_width=80, scale=0, interactive=False)
                 for kind, label in files.KINDS.items()
             }
-        self._results, self._tile = choosable(panel.SCRIPT, "pv-cmp-results")
+        self._results, self._tile = choosable("compare/compare", "pv-cmp-results")
         self._file = gr.DownloadButton(visible="hidden", elem_id="pv-cmp-file")
         with gr.Accordion("What am I looking at?", open=False, elem_id="pv-cmp-about"):
-            gr.HTML(panel.explanation())
+            gr.HTML(view.explanation())
         self._outputs = [
-            self._ask, self._sheet, self._line, self._results, self._words, self._number,
+            self._current, self._sheet, self._line, self._results, self._words, self._number,
             self._own, *self._downloads.values(),
         ]  # fmt: skip
         self._connect_questions()
@@ -70,7 +63,7 @@ class CompareTab:
             "What should the picture show?",
             "One query for all: a caption, or 2: dog + beach - people",
         )
-        self._tries, self._try = choosable(panel.EXAMPLES_SCRIPT, "pv-cmp-tries")
+        self._tries, self._try = choosable("compare/examples", "pv-cmp-tries")
         with gr.Row(elem_id="pv-cmp-choices"):
             self._columns = gr.Dropdown(
                 [],
@@ -117,7 +110,7 @@ class CompareTab:
         self._on(self._try.select, self.by_words, [pack, self._try, *choice], "compare_example")
         tile = [pack, self._tile, *choice]
         self._on(self._tile.select, self.by_number, tile, "compare_similar")
-        # Unprocessed: gradio would open the picture itself, without our limits and our sentences.
+        # Unprocessed: gradio would open the image itself, without our limits and our sentences.
         given = [pack, self._upload, *choice]
         self._on(
             self._upload.upload,
@@ -131,7 +124,7 @@ class CompareTab:
         self._on(self._use.click, self.by_number, number, "compare_picture")
         self._on(self._number.submit, self.by_number, number, "compare_picture_number")
         self._on(self._any.click, self.by_any, [pack, *choice], "compare_any_picture")
-        again = [pack, self._ask, *choice]
+        again = [pack, self._current, *choice]
         self._on(self._columns.input, self.again, again, "compare_columns")
         self._on(self._ranks.release, self.again, again, "compare_ranks")
 
@@ -163,27 +156,40 @@ class CompareTab:
     ) -> None:
         """Connects a question to its answer."""
         outputs = [*self._outputs, *also]
-        on_question(event, handler, inputs, outputs, name, line=self._line, preprocess=preprocess)
+        connect(
+            event,
+            handler,
+            inputs,
+            outputs,
+            name,
+            line=self._line,
+            preprocess=preprocess,
+            question=True,
+        )
 
     def by_words(self, key: str, words: str, columns: list[str], ranks: int) -> dict[Any, Any]:
         """Compares by words, whether typed or an example."""
-        return {self._words: words, **self.again(key, Ask("words", words=words), columns, ranks)}
+        return {
+            self._words: words,
+            **self.again(key, Question("words", words=words), columns, ranks),
+        }
 
     def by_any(self, key: str, columns: list[str], ranks: int) -> dict[Any, Any]:
-        """Compares by any picture of the gallery."""
+        """Compares by any image of the gallery."""
         count = len(self._session.retriever(key).collection.pictures)
         return self.by_number(key, random.randrange(count), columns, ranks)
 
     def by_number(
         self, key: str, number: int | None, columns: list[str], ranks: int
     ) -> dict[Any, Any]:
-        """Compares by a picture of the gallery, and shows which it is."""
+        """Compares by an image of the gallery, and shows which it is."""
         if number is None:
-            return {self._line: panels.problem("type the number of a picture of the gallery")}
+            return {self._line: problem("type the number of a picture of the gallery")}
         retriever = self._session.retriever(key)
-        answer = self.again(key, Ask("picture", image_id=number), columns, ranks)
+        answer = self.again(key, Question("image", image_id=number), columns, ranks)
+        own: str
         try:
-            own = panel.asked_picture(_shown(retriever, number), number)
+            own = view.asked_image(listed(retriever, [number])[0][number], number)
         except ValueError:
             own = ""  # the answer says why
         return {**answer, self._words: "", self._number: number, self._own: own}
@@ -191,65 +197,60 @@ class CompareTab:
     def by_upload(
         self, key: str, upload: dict[str, Any] | None, columns: list[str], ranks: int
     ) -> dict[Any, Any]:
-        """Compares by an uploaded picture, and shows it as it was understood: upright, in RGB."""
-        path = (upload or {}).get("path") or ""
-        preview: Image.Image | None
-        try:
-            preview = open_picture(Path(path))
-            preview.thumbnail((_PREVIEW, _PREVIEW))
-        except PictureError:
-            preview = None  # `again` says why
-        answer = self.again(key, Ask("upload", path=path), columns, ranks)
-        return {self._upload: preview, self._words: "", **answer}
+        """Compares by an uploaded image, and shows it as it was understood: upright, in RGB."""
+        path = path_of(upload)
+        answer = self.again(key, Question("upload", path=path), columns, ranks)
+        return {self._upload: preview(path), self._words: "", **answer}
 
-    def again(self, key: str, ask: Ask, columns: list[str], ranks: int) -> dict[Any, Any]:
+    def again(self, key: str, question: Question, columns: list[str], ranks: int) -> dict[Any, Any]:
         """Compares by any question; what goes wrong becomes a sentence above the columns."""
         try:
-            lineup = Lineup(self._session.shelf, key)
-            if ask.kind == "sample":
-                return {**self._empty(key, columns, ranks), self._ask: ask}
-            terms, picture = _terms(lineup.home, ask)
-            own = ask.image_id if ask.kind == "picture" else None
-            name = "" if ask.kind == "words" else _name(lineup.home, ask)
-            comparison = lineup.ask(terms, columns, ranks, own, name)
+            offered = Columns(self._session.packs, key)
+            if question.kind == "sample":
+                return {**self._empty(key, columns, ranks), self._current: question}
+            terms, name = question.terms(offered.home), question.file(offered.home)
+            own = question.image_id if question.kind == "image" else None
+            comparison = offered.ask(terms, columns, ranks, own, name)
         except ValueError as error:
-            return {**self._empty(key, columns, ranks, str(error)), self._ask: ask}
-        sheet = _sheet(lineup.home, comparison, picture)
-        asked = f"pictures like {name}" if name else f"“{_short(comparison.query)}”"
-        said = f"{len(comparison.columns)} columns for {asked}"
-        pictures = f"{comparison.pictures:,} pictures ranked"
+            return {**self._empty(key, columns, ranks, str(error)), self._current: question}
+        home = offered.home
+        images, trouble = listed(home, list(comparison.ranks))
+        sheet = Sheet(comparison, images, home.collection.title, _small(terms[0].image))
+        subject = f"pictures like {name}" if name else f"“{_short(comparison.query)}”"
+        count = f"{len(comparison.columns)} columns for {subject}"
+        ranked = f"{comparison.pictures:,} pictures ranked"
         return {
-            self._ask: ask,
+            self._current: question,
             self._sheet: sheet,
-            self._line: panels.line(said, panel.verdict(comparison), pictures, comparison.remark),
-            self._results: panel.columns(comparison, sheet.pictures),
+            self._line: line(count, view.verdict(comparison), ranked, comparison.remark, trouble),
+            self._results: view.columns(comparison, sheet.images),
             **dict.fromkeys(self._downloads.values(), gr.Button(interactive=True)),
         }
 
     def offer(self, key: str, columns: list[str]) -> dict[Any, Any]:
         """Brings the choice of columns up to date with the packs that are open."""
         try:
-            lineup = Lineup(self._session.shelf, key)
+            offered = Columns(self._session.packs, key)
         except ValueError as error:
-            return {self._note: gr.HTML(panels.problem(str(error)), visible=True)}
-        sample = "".join(f", such as {pair}" for pair in lineup.home.ensembles(1))
+            return {self._note: gr.HTML(problem(str(error)), visible=True)}
+        sample = "".join(f", such as {pair}" for pair in offered.home.methods.ensembles(1))
         info = f"2 to {MAX_COLUMNS}, left to right; or type an average{sample}"
-        note = panel.elsewhere(lineup.elsewhere)
+        note = view.elsewhere(offered.elsewhere)
         return {
-            self._columns: gr.Dropdown(lineup.choices(), value=columns, info=info),
+            self._columns: gr.Dropdown(offered.choices(), value=columns, info=info),
             self._note: gr.HTML(note, visible=bool(note)),
         }
 
     def refresh(self, key: str, ranks: int) -> dict[Any, Any]:
         """Fits the tab to the visitor's pack, with nothing asked yet."""
-        lineup = Lineup(self._session.shelf, key)
-        found = curated.load(lineup.home.runtime.info, lineup.home.collection)[:_TRIES]
+        offered = Columns(self._session.packs, key)
+        found = curated.load(offered.home.info, offered.home.collection)[:_TRIES]
         return {
-            **self.offer(key, lineup.default()),
-            **self.again(key, Ask(), lineup.default(), ranks),
+            **self.offer(key, offered.default()),
+            **self.again(key, Question(), offered.default(), ranks),
             self._words: "",
             self._own: "",
-            self._tries: panel.examples(found, examples(lineup.home, _TRIES)),
+            self._tries: view.examples(found, examples(offered.home, _TRIES)),
         }
 
     def download(self, kind: str, sheet: Sheet | None) -> str:
@@ -258,61 +259,29 @@ class CompareTab:
             raise gr.Error("There is nothing to download yet; compare something first.")
         return str(files.write(sheet, kind, Path(self._file.GRADIO_CACHE)))
 
-    def _empty(self, key: str, columns: list[str], ranks: int, problem: str = "") -> dict[Any, Any]:
+    def _empty(self, key: str, columns: list[str], ranks: int, wrong: str = "") -> dict[Any, Any]:
         """Columns without an answer: before the first question, or where one made no sense."""
         titles: list[tuple[str, str]] = []
         try:
-            lineup = Lineup(self._session.shelf, key)
-            titles = lineup.titles(lineup.default())
-            titles = lineup.titles(columns)
+            offered = Columns(self._session.packs, key)
+            titles = offered.titles(offered.default())
+            titles = offered.titles(columns)
         except ValueError as error:
-            problem = problem or str(error)
-        line = panels.problem(problem) if problem else panels.line("Nothing compared yet")
+            wrong = wrong or str(error)
         return {
             self._sheet: None,
-            self._line: line,
-            self._results: panel.ghost(titles, ranks) if titles else "",
+            self._line: problem(wrong) if wrong else line("Nothing compared yet"),
+            self._results: view.ghost(titles, ranks) if titles else "",
             **dict.fromkeys(self._downloads.values(), gr.Button(interactive=False)),
         }
 
 
-def _terms(retriever: Retriever, ask: Ask) -> tuple[list[Term], Image.Image | None]:
-    """What a question asks for, and the picture it asks with."""
-    if ask.kind == "words":
-        return parse(checked(ask.words)), None
-    if ask.kind == "picture":
-        picture = retriever.open(ask.image_id)
-    elif ask.path:
-        picture = open_picture(Path(ask.path))
-    else:
-        raise ValueError("there is no picture; upload one first")
-    small = picture.copy()
-    small.thumbnail((_ON_THE_SHEET, _ON_THE_SHEET))
-    return [Term(image=picture)], small
-
-
-def _name(retriever: Retriever, ask: Ask) -> str:
-    if ask.kind == "upload":
-        return Path(ask.path).name
-    return retriever.picture(ask.image_id).file
-
-
-def _sheet(retriever: Retriever, comparison: Comparison, picture: Image.Image | None) -> Sheet:
-    """A comparison with what is known about its pictures."""
-    with ThreadPoolExecutor(4) as pool:
-        shown = pool.map(partial(_shown, retriever), comparison.ranks)
-    pictures = dict(zip(comparison.ranks, shown, strict=True))
-    return Sheet(comparison, pictures, retriever.collection.title, picture)
-
-
-def _shown(retriever: Retriever, image_id: int) -> Shown:
-    picture = retriever.picture(image_id)
-    thumbnail: Path | None
-    try:
-        thumbnail = retriever.thumbnail(image_id)
-    except (PictureError, OSError):
-        thumbnail = None
-    return Shown(picture.file, picture.captions, thumbnail)
+def _small(image: Image.Image | None) -> Image.Image | None:
+    """The image that was asked with, as small as the sheet shows it."""
+    if image is not None:
+        image = image.copy()
+        image.thumbnail((_ON_THE_SHEET, _ON_THE_SHEET))
+    return image
 
 
 def _short(words: str) -> str:

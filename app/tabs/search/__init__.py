@@ -1,5 +1,1 @@
-"""The Search tab: words to pictures, a picture to captions and pictures, and a look inside."""
-
-from app.tabs.search.tab import build
-
-__all__ = ["build"]
+"""The Search tab: words to images, an image to captions and images, and a look inside."""

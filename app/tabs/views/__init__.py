@@ -1,5 +1,1 @@
-"""The Views tab: one picture through a method's views, the view lens and the collapse meter."""
-
-from app.tabs.views.tab import build
-
-__all__ = ["build"]
+"""The Views tab: one image through a method's views, the view lens and the collapse meter."""

@@ -1,4 +1,4 @@
-"""Outlines of what a rendered picture is known to show."""
+"""Outlines of what a rendered image is known to show."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from app.collection import Picture
-from app.contours import contours, path
-from app.pictures import open_mask
+from app.explain.heatmaps import outline, svg_path
+from app.gallery.collection import Picture
+from app.gallery.pictures import open_mask
 from models.preprocess import Box
 
 _STEP = 2  # of a mask's pixels, every so many are enough to draw
@@ -23,35 +23,35 @@ class Outline:
     path: str
 
 
-def outlines(picture: Picture) -> list[Outline]:
-    """The objects of a picture, in the order its captions count them; none where unknown.
+def outlines(image: Picture) -> list[Outline]:
+    """The objects of an image, in the order its captions count them; none where unknown.
 
     Drawn around the pixels where there is a mask that can be read, otherwise around the boxes.
     """
-    if picture.truth is None:
+    if image.truth is None:
         return []
-    mask = _mask(picture)
+    mask = _mask(image)
     drawn = []
-    for place, thing in enumerate(picture.truth.objects):
+    for place, thing in enumerate(image.truth.objects):
         around = ""
         if mask is not None:
-            around = path(contours((mask == place + 1).astype(np.float32), 0.5))
+            around = outline((mask == place + 1).astype(np.float32), 0.5)
         drawn.append(Outline(thing.name, around or _rectangle(thing.box)))
     return drawn
 
 
-def _mask(picture: Picture) -> np.ndarray | None:
+def _mask(image: Picture) -> np.ndarray | None:
     """(H, W) uint8 with i + 1 where object i is seen, or None."""
-    if picture.truth is None or picture.truth.mask is None:
+    if image.truth is None or image.truth.mask is None:
         return None
-    depth = len(PurePosixPath(picture.truth.file).parts)
-    folder: Path = picture.path.parents[depth - 1]
+    depth = len(PurePosixPath(image.truth.file).parts)
+    folder: Path = image.path.parents[depth - 1]
     try:
-        return open_mask(folder / picture.truth.mask)[::_STEP, ::_STEP]
+        return open_mask(folder / image.truth.mask)[::_STEP, ::_STEP]
     except (OSError, ValueError):
         return None
 
 
 def _rectangle(box: Box) -> str:
     x0, y0, x1, y1 = box
-    return path([[(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)]])
+    return svg_path([np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)])])

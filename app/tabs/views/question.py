@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from app.inside import Look, features_of, look
-from app.pictures import open_picture
-from app.retriever import Retriever
+from app.explain.look import Look, look
+from app.gallery.pictures import open_picture
+from app.search.retriever import Retriever
 from app.tabs.views.outlines import Outline, outlines
-from app.tabs.views.panel import Shown
+from app.tabs.views.view import Shown
 
-_SAMPLE = 14  # pictures to choose from
+_SAMPLE = 14  # images to choose from
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The picture being looked at.
+class Current:
+    """The image being looked at.
 
     Attributes:
         key: of the pack it was chosen in; None before the first.
@@ -34,12 +34,12 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What every question holds, in the order of `ViewsTab._asked`.
+class Inputs:
+    """What every question holds, in the order of `ViewsTab._inputs`.
 
     Attributes:
         key: of the visitor's pack.
-        chosen: the picture.
+        current: the image.
         words: the text beside it; may be empty.
         method: a method of the pack.
         settings: of the method's knobs.
@@ -47,62 +47,61 @@ class Asked:
     """
 
     key: str
-    chosen: Chosen
+    current: Current
     words: str
     method: str
     settings: Mapping[str, Any]
     weights: Any
 
     @classmethod
-    def of(cls, given: Sequence[Any]) -> Asked:
+    def of(cls, given: Sequence[Any]) -> Inputs:
         """From the values of the widgets; that of a box where nobody has typed is None."""
-        key, chosen, words, method, knobs, lens = given
+        key, current, words, method, knobs, lens = given
         settings, weights = knobs.get("settings", {}), lens.get("weights")
-        return cls(key, chosen, words or "", method, settings, weights)
+        return cls(key, current, words or "", method, settings, weights)
 
-    def at(self, image_id: int | None, path: str = "") -> Asked:
-        """The same of another picture, or of an uploaded one."""
-        chosen = replace(self.chosen, key=self.key, image_id=image_id, path=path)
-        return replace(self, chosen=chosen)
+    def at(self, image_id: int | None, path: str = "") -> Inputs:
+        """The same of another image, or of an uploaded one."""
+        current = replace(self.current, key=self.key, image_id=image_id, path=path)
+        return replace(self, current=current)
 
 
 def first_method(retriever: Retriever) -> str:
     """A method of several views where there is one, otherwise the pack's best."""
-    several = [name for name in retriever.runtime.methods if count_views(retriever, name) > 1]
-    return several[0] if several else retriever.default_method
+    several = [name for name in retriever.methods if count_views(retriever, name) > 1]
+    return several[0] if several else retriever.methods.best
 
 
 def count_views(retriever: Retriever, name: str) -> int:
-    """How many views a method makes of a picture; 1 where that cannot be known."""
-    shape = retriever.index.images[name].shape
+    """How many views a method makes of an image; 1 where that cannot be known."""
+    shape = retriever.gallery(name).shape
     if shape is not None:
         return shape[0]
     try:  # the gallery is still being read
-        features = features_of(retriever, 0, name)
+        return retriever.views(0, name).embeddings.shape[1]
     except ValueError:
         return 1
-    return retriever.runtime.image_views(features, name).embeddings.shape[1]
 
 
 def sample(retriever: Retriever) -> range:
-    """Ids of pictures from all over the collection."""
+    """Ids of images from all over the collection."""
     count = len(retriever.collection.pictures)
     return range(0, count, max(1, count // _SAMPLE))[:_SAMPLE]
 
 
-def look_at(retriever: Retriever, asked: Asked) -> tuple[Shown, Look]:
-    """The picture, and what there is to see of it.
+def look_at(retriever: Retriever, inputs: Inputs) -> tuple[Shown, Look]:
+    """The image, and what there is to see of it.
 
     Raises:
         ValueError: there is none, or the question makes no sense.
     """
-    image_id, path = asked.chosen.image_id, Path(asked.chosen.path)
+    image_id, path = inputs.current.image_id, Path(inputs.current.path)
     drawn: tuple[Outline, ...] = ()
     if image_id is None:
         image, name = open_picture(path), path.name
     else:
-        picture = retriever.picture(image_id)
-        image, name, drawn = retriever.open(image_id), picture.file, tuple(outlines(picture))
+        known = retriever.image(image_id)
+        image, name, drawn = retriever.open(image_id), known.file, tuple(outlines(known))
     subject = image if image_id is None else image_id
-    seen = look(retriever, subject, asked.method, asked.words, asked.settings)
-    return Shown(image, name, retriever.runtime.preprocess.visible_box(*image.size), drawn), seen
+    seen = look(retriever, subject, inputs.method, inputs.words, inputs.settings)
+    return Shown(image, name, retriever.info.preprocess.visible_box(*image.size), drawn), seen

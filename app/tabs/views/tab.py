@@ -9,33 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from PIL import Image
 
-from app import links, panels
-from app.collapse import Meters
-from app.inside import method_of
-from app.lens import rank
-from app.links import LookLink
-from app.pictures import PictureError, open_picture
-from app.retriever import Retriever
-from app.session import Session
-from app.tabs.events import on_question, on_refresh
+from app.explain.collapse import Meters
+from app.explain.lens import rank
+from app.search import links
+from app.search.links import LookLink
+from app.search.questions import remark
+from app.search.retriever import Retriever
+from app.server.uploads import path_of
+from app.tabs.events import connect, on_refresh
+from app.tabs.html import line, problem
+from app.tabs.session import Session
 from app.tabs.sharing import COPIES, link, share
-from app.tabs.views import charts, lens_panel, meter_panel, panel, words_panel
-from app.tabs.views.question import Asked, Chosen, count_views, first_method, look_at, sample
-from app.tabs.widgets import choosable, question_row
+from app.tabs.views import charts, view
+from app.tabs.views.question import Current, Inputs, count_views, first_method, look_at, sample
+from app.tabs.widgets import chips, choosable, fill, preview, question_row, script, upload_box
 
 _TAB = "views"
 _NO_LINK = "A link cannot hold an uploaded picture, nor a very long text"
-_CHIPS = 5  # captions of the picture
+_CHIPS = 5  # captions of the image
 _HITS = 12
-_PREVIEW = 320  # pixels of an uploaded picture's longer side as shown
 _OPACITY = 60  # percent
 _MODES = [("Overlay", "overlay"), ("Map alone", "raw"), ("Contours", "contour")]
-_HERE = Path(__file__).parent
-_PICTURES_JS, _LENS_JS, _KNOBS_JS = (
-    (_HERE / name).read_text("utf-8") for name in ("pictures.js", "lens.js", "knobs.js")
-)
 _SET_MODE, _SET_OPACITY, _SET_OBJECTS = (
     f'(value) => {{ document.getElementById("pv-v-maps").{change}; }}'
     for change in (
@@ -50,12 +45,7 @@ _SCROLL_UP = """() => {
 }"""
 # Of HTML that a visitor changes: its value also holds what was changed.
 _TEMPLATE = "${value.html}"
-_EXPLAINED = (_HERE / "explained.md").read_text("utf-8")
-
-
-def build(session: Session, tab: gr.Tab) -> None:
-    """Lays out the tab and connects it."""
-    ViewsTab(session, tab)
+_EXPLAINED = (Path(__file__).parent / "explained.md").read_text("utf-8")
 
 
 class ViewsTab:
@@ -65,7 +55,7 @@ class ViewsTab:
         self._session = session
         self._tab = tab
         self._meters = Meters()
-        self._chosen = gr.State(Chosen())
+        self._current = gr.State(Current())
         self._lay_out_question()
         self._lay_out_maps()
         self._lay_out_inside()
@@ -73,18 +63,18 @@ class ViewsTab:
         self._lay_out_meter()
         with gr.Accordion("What am I looking at?", open=False):
             gr.Markdown(_EXPLAINED)
-        self._asked = [
-            self._session.pack, self._chosen, self._words, self._method, self._knobs, self._lens,
+        self._inputs = [
+            self._session.pack, self._current, self._words, self._method, self._knobs, self._lens,
         ]  # fmt: skip
         self._answer = [
-            self._chosen, self._line, self._link, self._strip, self._number, *self._chips,
+            self._current, self._line, self._link, self._strip, self._number, *self._chips,
             self._maps, self._read, self._panels, self._hits,
         ]  # fmt: skip
         self._connect_question()
         self._connect_rest()
 
     def _lay_out_question(self) -> None:
-        self._strip, self._strip_choice = choosable(_PICTURES_JS, "pv-v-pictures")
+        self._strip, self._strip_choice = choosable("views/pictures", "pv-v-pictures")
         with gr.Row(elem_id="pv-v-choices"):
             self._method = gr.Dropdown([], label="Method", min_width=220, elem_id="pv-v-method")
             self._number = gr.Number(
@@ -94,23 +84,13 @@ class ViewsTab:
         self._words, self._go = question_row(
             "pv-v", "Look", "Text", "A sentence to look at beside the picture, or none"
         )
-        with gr.Row(elem_id="pv-v-chips"):
-            self._chips = [
-                gr.Button("…", size="sm", min_width=40, visible=False, elem_classes="pv-chip")
-                for _ in range(_CHIPS)
-            ]
+        self._chips = chips("pv-v-chips", _CHIPS, visible=False)
         with gr.Accordion("A picture of yours", open=False, elem_id="pv-v-own"):
-            self._upload = gr.Image(
-                label="A picture of yours",
-                show_label=False,
-                sources=["upload", "clipboard"],
-                height=200,
-                elem_id="pv-v-upload",
-            )
+            self._upload = upload_box("pv-v-upload")
 
     def _lay_out_maps(self) -> None:
         with gr.Row(elem_classes="pv-answer-row"):
-            self._line = gr.HTML(panels.line("One moment …"), elem_id="pv-v-answer")
+            self._line = gr.HTML(line("One moment …"), elem_id="pv-v-answer")
             self._link = share(_TAB)
         with gr.Column(elem_id="pv-v-maps"):
             with gr.Row(elem_id="pv-v-controls"):
@@ -130,13 +110,13 @@ class ViewsTab:
 
     def _lay_out_inside(self) -> None:
         gr.HTML('<h3 class="pv-v-head">Inside the method</h3>')
-        self._knobs = _changeable("pv-v-turns", _KNOBS_JS)
+        self._knobs = _changeable("pv-v-turns", "views/knobs")
         self._panels = gr.HTML(elem_id="pv-v-panels")
 
     def _lay_out_lens(self) -> None:
         gr.HTML('<h3 class="pv-v-head">View lens</h3>')
-        self._lens = _changeable("pv-v-lens", _LENS_JS)
-        self._hits, self._hits_choice = choosable(_PICTURES_JS, "pv-v-hits")
+        self._lens = _changeable("pv-v-lens", "views/lens")
+        self._hits, self._hits_choice = choosable("views/pictures", "pv-v-hits")
 
     def _lay_out_meter(self) -> None:
         gr.HTML('<h3 class="pv-v-head">View collapse</h3>')
@@ -155,7 +135,7 @@ class ViewsTab:
             self._hits_choice.select, self.by_number, "views_choose_hit", [self._hits_choice]
         )
         chosen.then(None, js=_SCROLL_UP, api_visibility="private")
-        # Unprocessed: gradio would open the picture itself, without our limits and our sentences.
+        # Unprocessed: gradio would open the image itself, without our limits and our sentences.
         self._on(
             self._upload.upload, self.by_upload, "views_upload", [self._upload], [self._upload],
             preprocess=False,
@@ -163,14 +143,16 @@ class ViewsTab:
         anew = [self._knobs, self._lens, self._meter, self._clock]
         self._on(self._method.input, self.by_method, "views_method", [], anew)
         anew += [self._words, self._method]
-        asked = [self._session.look, *self._asked]
+        given = [self._session.look, *self._inputs]
         for event, handler, name in (
             (self._session.blocks.load, self.open_by_link, "views_link"),
             (self._tab.select, self.open, "views_open"),
             (self._session.look.change, self.open, "views_follow_link"),
             (self._session.pack.change, self.open, "views_swap"),
         ):
-            on_question(event, handler, asked, [*self._answer, *anew], name, line=self._line)
+            connect(
+                event, handler, given, [*self._answer, *anew], name, line=self._line, question=True
+            )
 
     def _connect_rest(self) -> None:
         turned = [self._panels, self._line]
@@ -201,26 +183,27 @@ class ViewsTab:
 
         Args:
             event: of a widget.
-            handler: gets an `Asked`, then the values of `inputs`.
+            handler: gets an `Inputs`, then the values of `inputs`.
             name: of the event.
             inputs: beside those of every question.
             outputs: beside those of every answer.
             alone: nothing but `outputs` is drawn.
             preprocess: gradio reads the inputs itself.
         """
-        count = len(self._asked)
+        count = len(self._inputs)
 
         def answer(*given: Any) -> dict[Any, Any]:
-            return handler(Asked.of(given[:count]), *given[count:])
+            return handler(Inputs.of(given[:count]), *given[count:])
 
-        return on_question(
+        return connect(
             event,
             answer,
-            [*self._asked, *inputs],
+            [*self._inputs, *inputs],
             list(outputs) if alone else [*self._answer, *outputs],
             name,
             line=None if alone else self._line,
             preprocess=preprocess,
+            question=True,
         )
 
     def open_by_link(
@@ -228,7 +211,7 @@ class ViewsTab:
     ) -> dict[Any, Any]:
         """Fills the tab where the page's address names it, which selects it without a click."""
         if request.query_params.get("tab") != _TAB:
-            return {self._chosen: Asked.of(given).chosen}
+            return {self._current: Inputs.of(given).current}
         return self.open(request, look, *given)
 
     def open(self, request: gr.Request, look: LookLink | None, *given: Any) -> dict[Any, Any]:
@@ -236,14 +219,14 @@ class ViewsTab:
 
         Several events may ask for this at once, in any order; all do the same.
         """
-        asked = Asked.of(given)
-        chosen = asked.chosen
-        retriever = self._session.retriever(asked.key)
-        if look is not None and look.token != chosen.token:
-            chosen = replace(chosen, token=look.token)
-        elif chosen.key == asked.key:
-            return {self._chosen: chosen}
-        elif chosen.key is None:
+        inputs = Inputs.of(given)
+        current = inputs.current
+        retriever = self._session.retriever(inputs.key)
+        if look is not None and look.token != current.token:
+            current = replace(current, token=look.token)
+        elif current.key == inputs.key:
+            return {self._current: current}
+        elif current.key is None:
             look = links.read_look(request.query_params.multi_items(), retriever)
         else:
             look = LookLink()
@@ -251,141 +234,127 @@ class ViewsTab:
         method = look.method or first_method(retriever)
         words = look.words
         if words is None:
-            captions = retriever.picture(image_id).captions
-            words = captions[0] if captions else asked.words
-        methods = retriever.runtime.methods
+            captions = retriever.image(image_id).captions
+            words = captions[0] if captions else inputs.words
+        methods = retriever.methods
         choices = [(f"{m.title} ({m.paper})", name) for name, m in methods.items()]
-        asked = replace(asked, chosen=chosen, words=words, method=method).at(image_id)
-        opened = self.by_method(asked)
+        inputs = replace(inputs, current=current, words=words, method=method).at(image_id)
+        opened = self.by_method(inputs)
         if look.problems:
-            opened[self._line] = "".join(map(panels.problem, look.problems)) + opened[self._line]
+            opened[self._line] = problem(*look.problems) + opened[self._line]
         return {
             self._words: words,
             self._method: gr.Dropdown(choices, value=method),
             **opened,
         }
 
-    def by_method(self, asked: Asked) -> dict[Any, Any]:
+    def by_method(self, inputs: Inputs) -> dict[Any, Any]:
         """Looks with another method; its knobs and its lens begin anew."""
         try:
-            retriever = self._session.retriever(asked.key)
-            method = method_of(retriever, asked.method)
+            retriever = self._session.retriever(inputs.key)
+            method = retriever.methods.one(inputs.method)
         except ValueError as error:
-            return self._complain(asked, error)
-        count, method_key = count_views(retriever, asked.method), f"{asked.key} {asked.method}"
+            return self._complain(inputs, error)
+        count, method_key = count_views(retriever, inputs.method), f"{inputs.key} {inputs.method}"
         return {
-            **self.show(replace(asked, settings={}, weights=None)),
-            self._knobs: {"html": panel.knobs(method.knobs, {})},
-            self._lens: {"html": lens_panel.lens(method_key, count)},
-            **self.follow(asked.key, asked.method),
+            **self.show(replace(inputs, settings={}, weights=None)),
+            self._knobs: {"html": view.knobs(method.knobs, {})},
+            self._lens: {"html": view.lens(method_key, count)},
+            **self.follow(inputs.key, inputs.method),
         }
 
-    def by_caption(self, asked: Asked, caption: str) -> dict[Any, Any]:
-        """Looks at one of the picture's own captions."""
-        return {self._words: caption, **self.show(replace(asked, words=caption))}
+    def by_caption(self, inputs: Inputs, caption: str) -> dict[Any, Any]:
+        """Looks at one of the image's own captions."""
+        return {self._words: caption, **self.show(replace(inputs, words=caption))}
 
-    def by_number(self, asked: Asked, number: Any) -> dict[Any, Any]:
-        """Looks at the picture of that number, typed or clicked."""
-        return self.show(asked.at(int(number) if isinstance(number, int | float) else -1))
+    def by_number(self, inputs: Inputs, number: Any) -> dict[Any, Any]:
+        """Looks at the image of that number, typed or clicked."""
+        return self.show(inputs.at(int(number) if isinstance(number, int | float) else -1))
 
-    def at_random(self, asked: Asked) -> dict[Any, Any]:
-        """Looks at any picture."""
-        pictures = self._session.retriever(asked.key).collection.pictures
-        return self.show(asked.at(random.randrange(len(pictures))))
+    def at_random(self, inputs: Inputs) -> dict[Any, Any]:
+        """Looks at any image."""
+        count = len(self._session.retriever(inputs.key).collection.pictures)
+        return self.show(inputs.at(random.randrange(count)))
 
-    def by_upload(self, asked: Asked, upload: dict[str, Any] | None) -> dict[Any, Any]:
-        """Looks at an uploaded picture, and shows it as it was understood: upright, in RGB."""
-        path = (upload or {}).get("path") or ""
-        shown: Image.Image | None
-        try:
-            shown = open_picture(Path(path))
-            shown.thumbnail((_PREVIEW, _PREVIEW))
-        except PictureError:
-            shown = None  # `show` says why
-        return {self._upload: shown, **self.show(asked.at(None, path))}
+    def by_upload(self, inputs: Inputs, upload: dict[str, Any] | None) -> dict[Any, Any]:
+        """Looks at an uploaded image, and shows it as it was understood: upright, in RGB."""
+        path = path_of(upload)
+        return {self._upload: preview(path), **self.show(inputs.at(None, path))}
 
-    def show(self, asked: Asked) -> dict[Any, Any]:
+    def show(self, inputs: Inputs) -> dict[Any, Any]:
         """Looks; what goes wrong becomes a sentence above the maps."""
         try:
-            retriever = self._session.retriever(asked.key)
-            shown, seen = look_at(retriever, asked)
-            remark = retriever.remark(asked.words) if asked.words.strip() else ""
+            retriever = self._session.retriever(inputs.key)
+            shown, seen = look_at(retriever, inputs)
+            how_read = remark(retriever, inputs.words) if inputs.words.strip() else ""
         except (ValueError, OSError) as error:
-            return self._complain(asked, error)
-        method, chosen = retriever.runtime.methods[asked.method], asked.chosen
+            return self._complain(inputs, error)
+        method, current = retriever.methods[inputs.method], inputs.current
         score = "" if seen.score is None else f"score {seen.score:.3f}"
-        winner = panel.winner(seen, method)
-        query = links.write_look(chosen.image_id, asked.method, asked.words)
-        captions = () if chosen.image_id is None else retriever.picture(chosen.image_id).captions
+        winner = view.winner(seen, method)
+        query = links.write_look(current.image_id, inputs.method, inputs.words)
+        captions = () if current.image_id is None else retriever.image(current.image_id).captions
         return {
-            self._chosen: chosen,
-            self._line: panels.line(shown.name, method.title, score, winner, remark),
+            self._current: current,
+            self._line: line(shown.name, method.title, score, winner, how_read),
             self._link: link(_TAB, query, COPIES if query else _NO_LINK),
-            self._strip: panel.strip(retriever, sample(retriever), chosen.image_id),
-            self._number: chosen.image_id,
-            **self._captions(captions),
-            self._maps: panel.maps(seen, method, shown),
-            self._read: words_panel.words(seen, method),
+            self._strip: view.strip(retriever, sample(retriever), current.image_id),
+            self._number: current.image_id,
+            **fill(self._chips, captions),
+            self._maps: view.maps(seen, method, shown),
+            self._read: view.words(seen, method),
             self._panels: charts.cards(seen),
-            **self._rank(retriever, asked),
+            **self._rank(retriever, inputs),
         }
 
-    def turn(self, asked: Asked) -> dict[Any, Any]:
+    def turn(self, inputs: Inputs) -> dict[Any, Any]:
         """Draws the panels with other settings of the knobs."""
         try:
-            _, seen = look_at(self._session.retriever(asked.key), asked)
+            _, seen = look_at(self._session.retriever(inputs.key), inputs)
         except (ValueError, OSError) as error:
-            return {self._line: panels.problem(str(error))}
+            return {self._line: problem(str(error))}
         return {self._panels: charts.cards(seen)}
 
-    def weigh(self, asked: Asked) -> dict[Any, Any]:
+    def weigh(self, inputs: Inputs) -> dict[Any, Any]:
         """Ranks anew with other weights."""
         try:
-            return self._rank(self._session.retriever(asked.key), asked)
+            return self._rank(self._session.retriever(inputs.key), inputs)
         except ValueError as error:
-            return {self._hits: panels.problem(str(error))}
+            return {self._hits: problem(str(error))}
 
     def follow(self, key: str, method: str) -> dict[Any, Any]:
         """Shows how far the view-collapse meter is."""
         try:
             retriever = self._session.retriever(key)
-            method_of(retriever, method)
+            retriever.methods.one(method)
         except ValueError as error:
-            return {self._meter: panels.problem(str(error)), self._clock: gr.Timer(active=False)}
+            return {self._meter: problem(str(error)), self._clock: gr.Timer(active=False)}
         reading = self._meters.read(retriever, method)
         captioned = bool(retriever.collection.captions)
         return {
-            self._meter: meter_panel.meter(reading, captioned),
+            self._meter: view.meter(reading, captioned),
             self._clock: gr.Timer(active=not reading.finished),
         }
 
-    def _rank(self, retriever: Retriever, asked: Asked) -> dict[Any, Any]:
+    def _rank(self, retriever: Retriever, inputs: Inputs) -> dict[Any, Any]:
         """Updates of the ranking through the lens."""
-        if not asked.words.strip():
+        if not inputs.words.strip():
             sentence = "Type a sentence above, and the pictures it finds are ranked here."
-            return {self._hits: panel.note(sentence)}
-        count = count_views(retriever, asked.method)
+            return {self._hits: charts.note(sentence)}
+        count = count_views(retriever, inputs.method)
         try:
-            query = retriever.text_query(asked.words, asked.method)
-            weights = [1.0] * count if asked.weights is None else asked.weights
-            found = rank(retriever, query, asked.method, weights, _HITS)
+            weights = [1.0] * count if inputs.weights is None else inputs.weights
+            found = rank(retriever, inputs.words, inputs.method, weights, _HITS)
         except ValueError as error:
-            return {self._hits: panels.problem(str(error))}
-        drawn = lens_panel.ranking(retriever, found, asked.chosen.image_id, count)
+            return {self._hits: problem(str(error))}
+        drawn = view.ranking(retriever, found, inputs.current.image_id, count)
         return {self._hits: drawn}
 
-    def _captions(self, captions: Sequence[str]) -> dict[Any, Any]:
-        """Updates of the buttons that hold the picture's own captions."""
-        filled = [*captions[:_CHIPS], *[""] * (_CHIPS - len(captions))]
-        return {
-            chip: gr.Button(caption or "…", visible=bool(caption))
-            for chip, caption in zip(self._chips, filled, strict=True)
-        }
-
-    def _complain(self, asked: Asked, error: Exception) -> dict[Any, Any]:
-        return {self._chosen: asked.chosen, self._line: panels.problem(str(error))}
+    def _complain(self, inputs: Inputs, error: Exception) -> dict[Any, Any]:
+        return {self._current: inputs.current, self._line: problem(str(error))}
 
 
-def _changeable(elem_id: str, script: str) -> gr.HTML:
-    """HTML whose value is {"html": ...} and, beside it, what its script notes there."""
-    return gr.HTML({"html": ""}, html_template=_TEMPLATE, js_on_load=script, elem_id=elem_id)
+def _changeable(elem_id: str, name: str) -> gr.HTML:
+    """HTML whose value is {"html": ...} and, beside it, what the script of that name notes."""
+    start = {"html": ""}
+    return gr.HTML(start, html_template=_TEMPLATE, js_on_load=script(name), elem_id=elem_id)

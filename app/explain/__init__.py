@@ -1,0 +1,1 @@
+"""A look inside: maps, the lens, the collapse meter."""

@@ -1,0 +1,298 @@
+"""The view-collapse meter: do a method's views of a gallery's images differ, and are all in use?
+
+Three numbers say so:
+
+- *Wins*: for each caption of the gallery and the image it was written for, the view with the
+  highest view score wins (where views add up: the one that adds most). Views within 1e-6 of the
+  highest share the win. A view's share of wins is its part of all captions.
+- *Similarity*: the cosine between two different views of the same image, averaged over all pairs
+  of views and all images.
+- *Overlap*: two maps of the same image, negative values set to 0 and each scaled to sum to 1,
+  overlap by the sum over cells of the smaller value: 1 for equal maps, 0 where they share no cell;
+  averaged over all pairs of views and a sample of images. A map without a positive value counts
+  as even.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from app.gallery.searchable import Searchable
+from app.search.retriever import Retriever
+from models import Method, Views
+
+SAMPLE = 200  # images whose maps are compared
+COLLAPSED, CLOSE = 0.95, 0.8  # mean cosine from which views are called the same, and close
+IDLE = 0.05  # of an even share of wins; a view below hardly ever wins
+_TIE = 1e-6
+_IMAGES_AT_ONCE = 16
+_MAPS_TOLD = 32  # maps between two signs of life
+
+_log = logging.getLogger(__name__)
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """What the meter reads; see the module's head for what each number is.
+
+    Attributes:
+        views: V.
+        images: how many were compared for `similarity`.
+        captions: how many decided the wins.
+        wins: (V) shares that sum to 1; None without captions.
+        similarity: None with one view.
+        overlap: None with one view, or without attention.
+        maps: of how many images the maps were compared.
+    """
+
+    views: int
+    images: int
+    captions: int
+    wins: tuple[float, ...] | None
+    similarity: float | None
+    overlap: float | None
+    maps: int
+
+    @property
+    def in_use(self) -> float | None:
+        """How many views the wins would need if they shared them evenly: 2 to their entropy."""
+        if self.wins is None:
+            return None
+        return 2.0 ** -sum(share * math.log2(share) for share in self.wins if share > 0)
+
+    @property
+    def verdict(self) -> str:
+        """One plain sentence."""
+        if self.similarity is None:
+            return "One view: there is nothing that could collapse."
+        parts = [f"{self.views} views"]
+        if self.wins is not None:
+            parts.append(_wins_in_words(self.wins))
+        parts.append(f"similarity {self.similarity:.2f}")
+        if self.overlap is not None:
+            parts.append(f"map overlap {self.overlap:.2f}")
+        return f"{', '.join(parts)}: {self._judgement(self.similarity)}"
+
+    def _judgement(self, similarity: float) -> str:
+        idle = sum(share < IDLE / self.views for share in self.wins or ())
+        rest = f"; {idle} of them hardly ever {'wins' if idle == 1 else 'win'}" if idle else ""
+        if similarity >= COLLAPSED:
+            return "the views have collapsed, they say nearly the same."
+        if similarity >= CLOSE:
+            return f"the views are close to each other{rest}."
+        return f"the views differ{rest}."
+
+
+def _wins_in_words(wins: tuple[float, ...]) -> str:
+    """Shares in percent, all of them where they are few."""
+    if len(wins) <= 4:
+        return f"wins {'/'.join(f'{100 * share:.0f}' for share in wins)} %"
+    return f"wins from {100 * min(wins):.0f} to {100 * max(wins):.0f} %"
+
+
+@torch.inference_mode()
+def count_wins(method: Method, images: Views, texts: Views, rows: Tensor) -> Tensor:
+    """For how many texts each view of their own image scores highest.
+
+    Args:
+        method: gives `view_scores`.
+        images: (N, V, D).
+        texts: (T, W, D), at least one.
+        rows: (T,) each text's own row of `images`.
+
+    Returns:
+        (V,) float64 that sums to T; views that tie share a text.
+    """
+    scores = method.view_scores(images, texts)  # (V, N, T)
+    own = scores[:, rows, torch.arange(len(rows), device=rows.device)].double().cpu()  # (V, T)
+    highest = (own >= own.amax(dim=0) - _TIE).double()
+    return (highest / highest.sum(dim=0)).sum(dim=1)
+
+
+def mean_similarity(parts: Iterable[Tensor]) -> float:
+    """Mean cosine between different views of the same image.
+
+    Args:
+        parts: all images' views, (n, V, D) each, with V > 1.
+    """
+    total, images, views = 0.0, 0, 0
+    for part in parts:
+        unit = torch.nn.functional.normalize(part.float(), dim=2)
+        # the sum over all pairs is the squared length of the sum of the views
+        pairs = unit.sum(dim=1).square().sum(dim=1) - unit.square().sum(dim=(1, 2))
+        total += float(pairs.double().sum())
+        images, views = images + len(part), part.shape[1]
+    return total / images / (views * (views - 1))
+
+
+def map_overlap(maps: np.ndarray) -> float:
+    """Mean over images and pairs of views of the sum of the smaller of both maps.
+
+    Args:
+        maps: (N, V, P) with V > 1; shares or cosines.
+
+    Returns:
+        0 to 1, see the module's head.
+
+    >>> map_overlap(np.array([[[3.0, 1.0, 0.0], [0.0, 0.5, 0.5]]]))
+    0.25
+    """
+    positive = np.clip(maps.astype(np.float64), 0.0, None)
+    totals = positive.sum(axis=2, keepdims=True)
+    even = np.full(positive.shape, 1.0 / maps.shape[2])
+    shares = np.divide(positive, totals, out=even, where=totals > 0)
+    views = maps.shape[1]
+    found = [
+        np.minimum(shares[:, a], shares[:, b]).sum(axis=1)
+        for a in range(views)
+        for b in range(a + 1, views)
+    ]
+    return float(np.mean(found))
+
+
+def measure(retriever: Retriever, name: str, tell: Tell = lambda _: None) -> Collapse:
+    """Reads the meter for one method, over what is searchable now.
+
+    Views are read a few hundred images at a time.
+
+    Args:
+        retriever: the pack and its images.
+        name: a method of the pack.
+        tell: told how far it is.
+
+    Raises:
+        ValueError: nothing is searchable.
+    """
+    gallery = retriever.gallery(name)
+    if gallery.shape is None:
+        raise ValueError("nothing is searchable yet; try again in a moment")
+    ids, (count, _) = gallery.ids(), gallery.shape
+    if count == 1:
+        return Collapse(1, len(ids), 0, (1.0,), None, None, 0)
+    tell("counting wins")
+    captions = retriever.index.captions[name]
+    owners = [retriever.collection.captions[i][1] for i in captions.ids()]
+    counted = count_all_wins(gallery, captions, np.array(owners, np.int64))
+    known = round(float(counted.sum()))
+    wins = tuple((counted / known).tolist()) if known else None
+    similarity = mean_similarity(views.embeddings for _, views in gallery.chunks())
+    overlap, maps = _overlap(retriever, name, ids, tell)
+    return Collapse(count, len(ids), known, wins, similarity, overlap, maps)
+
+
+def count_all_wins(gallery: Searchable, captions: Searchable, owners: np.ndarray) -> Tensor:
+    """For how many captions each view of their own image scores highest, see `count_wins`.
+
+    Args:
+        gallery: of images.
+        captions: of C captions; one whose image is not in the gallery, for it may have been
+            refused, is left out.
+        owners: (C,) each caption's image.
+
+    Returns:
+        (V,) float64.
+    """
+    ids = captions.ids()
+    by_owner = np.argsort(owners, kind="stable")
+    wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
+    for part, views in gallery.chunks():
+        for start in range(0, len(part), _IMAGES_AT_ONCE):
+            some = slice(start, start + _IMAGES_AT_ONCE)
+            first, last = (
+                np.searchsorted(owners, part[some], side, by_owner) for side in ("left", "right")
+            )
+            rows = np.repeat(np.arange(len(first)), last - first)  # (T,)
+            if len(rows):
+                own = np.concatenate([by_owner[a:b] for a, b in zip(first, last, strict=True)])
+                where = torch.from_numpy(rows).to(views.embeddings.device)
+                wins += count_wins(gallery.method, views[some], captions.views(ids[own]), where)
+    return wins
+
+
+def _overlap(
+    retriever: Retriever, name: str, ids: np.ndarray, tell: Tell
+) -> tuple[float | None, int]:
+    """Overlap of the maps of images from all over the gallery, and of how many."""
+    sample = ids[:: math.ceil(len(ids) / SAMPLE)].tolist()
+    maps = []
+    for done, image_id in enumerate(sample):
+        if done % _MAPS_TOLD == 0:
+            tell(f"comparing maps: {done} of {len(sample)} pictures")
+        try:
+            attention = retriever.views(image_id, name, attention=True).attention
+        except ValueError:  # its file is gone
+            continue
+        if attention is None:
+            return None, 0
+        maps.append(attention[0].float().cpu().numpy())  # (V, N)
+    return (map_overlap(np.stack(maps)), len(maps)) if maps else (None, 0)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the meter says at the moment: a result, how far it is, or what went wrong."""
+
+    result: Collapse | None = None
+    progress: str = ""
+    problem: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will come."""
+        return self.result is not None or bool(self.problem)
+
+
+class Meters:
+    """Reads the meter in the background, once for each method of each pack.
+
+    A gallery that has grown or shrunk since is measured again when asked about.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # of the readings
+        self._turn = threading.Lock()  # one measurement at a time: others want the processor too
+        self._readings: WeakKeyDictionary[Retriever, dict[tuple[str, int], Reading]] = (
+            WeakKeyDictionary()
+        )
+
+    def read(self, retriever: Retriever, name: str) -> Reading:
+        """What is known of a method; the first call begins to measure, none waits."""
+        index = retriever.index
+        if not index.progress.finished:
+            return Reading(progress=f"waits for the gallery, {index.progress}")
+        key = (name, len(retriever.gallery(name)))
+        with self._lock:
+            readings = self._readings.setdefault(retriever, {})
+            if key in readings:
+                return readings[key]
+            readings[key] = Reading(progress="begins")
+        work = threading.Thread(
+            target=self._measure, args=(retriever, key), name="collapse", daemon=True
+        )
+        work.start()
+        return Reading(progress="begins")
+
+    def _measure(self, retriever: Retriever, key: tuple[str, int]) -> None:
+        def note(reading: Reading) -> None:
+            with self._lock:
+                self._readings[retriever][key] = reading
+
+        try:
+            with self._turn:
+                result = measure(
+                    retriever, key[0], lambda progress: note(Reading(progress=progress))
+                )
+            note(Reading(result=result))
+        except Exception as error:  # whatever it was, the page goes on and says so
+            _log.exception("the view-collapse meter failed")
+            note(Reading(problem=f"the views could not be compared: {error}"))

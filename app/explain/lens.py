@@ -1,0 +1,141 @@
+"""The view lens: what is found when some views of every image count less, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from app.gallery.searchable import Searchable
+from app.search import comparison
+from app.search.query import checked, checked_k
+from app.search.retriever import MAX_HITS, Hit, Retriever
+from models import Views
+
+
+@dataclass(frozen=True)
+class LensHit:
+    """An image found through the lens, and its rank without it."""
+
+    hit: Hit
+    before: int
+
+    @property
+    def moved(self) -> int:
+        """How many places it went up, or down where negative."""
+        return self.before - self.hit.rank
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What the lens finds.
+
+    Attributes:
+        hits: best first.
+        ids: (N,) of the images that were ranked.
+        now: (N,) ranks of `ids` with the lens, from 1.
+        before: (N,) ranks of `ids` without it.
+    """
+
+    hits: list[LensHit]
+    ids: np.ndarray
+    now: np.ndarray
+    before: np.ndarray
+
+    @property
+    def stayed(self) -> int:
+        """How many of the hits are among as many without the lens."""
+        return sum(hit.before <= len(self.hits) for hit in self.hits)
+
+    def ranks(self, image_id: int | None) -> tuple[int, int] | None:
+        """An image's rank with the lens and without; None where it was not ranked."""
+        rows = np.flatnonzero(self.ids == image_id)
+        return (int(self.now[rows[0]]), int(self.before[rows[0]])) if len(rows) else None
+
+
+@torch.inference_mode()
+def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], k: int) -> Ranking:
+    """Ranks every searchable image with weighted views, see `Method.weighted`.
+
+    Args:
+        retriever: whose images are ranked.
+        words: a sentence.
+        name: a method.
+        weights: one for each view, 0 to 1, not all 0.
+        k: at least 1; at most 1,000 images are returned.
+
+    Raises:
+        ValueError: an unknown method, weights or a k that make no sense, or nothing is searchable.
+    """
+    method, k = retriever.methods.one(name), min(checked_k(k), MAX_HITS)
+    query, gallery = retriever.views(checked(words), name), retriever.gallery(name)
+    found, scores, plain, lens = score(gallery, query, weights)
+    ranks = comparison.rank(scores), comparison.rank(plain)
+    best = np.argsort(ranks[0])[:k]
+    weighted = method.weighted(gallery.views(found[best]), lens)
+    query = query.to(weighted.embeddings.device)
+    won = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of those that stay
+    stay = torch.arange(len(lens))
+    if weighted.embeddings.shape[1] < len(lens):
+        stay = stay[lens > 0]
+    hits = [
+        LensHit(
+            Hit(
+                int(found[row]),
+                retriever.image(int(found[row])).file,
+                float(scores[row]),
+                int(stay[view]),
+                place,
+            ),
+            int(ranks[1][row]),
+        )
+        for place, (row, view) in enumerate(zip(best, won.tolist(), strict=True), start=1)
+    ]
+    return Ranking(hits, found, *ranks)
+
+
+@torch.inference_mode()
+def score(
+    gallery: Searchable, query: Views, weights: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
+    """Scores a gallery's images with the lens and without, a few hundred at a time.
+
+    Args:
+        gallery: of N images.
+        query: (1, W, D) views of a text.
+        weights: see `rank`.
+
+    Returns:
+        Ids, scores with the lens, and scores without it, (N,) each, and the weights as (V,).
+
+    Raises:
+        ValueError: weights that make no sense, or nothing is searchable.
+    """
+    method, ids, now, before = gallery.method, [], [], []
+    for part, views in gallery.chunks():
+        lens = read_weights(weights, views.embeddings.shape[1])
+        query = query.to(views.embeddings.device)
+        ids.append(part)
+        now.append(method.score(method.weighted(views, lens), query)[:, 0].float().cpu())
+        before.append(method.score(views, query)[:, 0].float().cpu())
+    return np.concatenate(ids), torch.cat(now).numpy(), torch.cat(before).numpy(), lens
+
+
+def read_weights(weights: Any, count: int) -> Tensor:
+    """Weights from outside as (V,); their range is for `Method.weighted` to check.
+
+    Raises:
+        ValueError: it is no list of `count` numbers.
+    """
+    listed = isinstance(weights, list | tuple)
+    numbers = listed and all(
+        isinstance(w, int | float) and not isinstance(w, bool) and abs(w) <= 1e300 for w in weights
+    )
+    if not numbers or len(weights) != count:
+        shown = str(weights)[:80]
+        raise ValueError(f"weights must be {count} numbers from 0 to 1, one a view, not {shown}")
+    return torch.tensor([float(w) for w in weights])

@@ -1,0 +1,226 @@
+"""What is searched: the pictures of a pack's gallery, or those of somebody's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+from app.gallery.image_files import Refusal, Stamp, open_image_file, outside, refusal
+from export.pack.gallery import GalleryImage, load_gallery
+
+# HEIC is listed so that it is reported as refused instead of silently missed.
+_PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
+_GRAPHICS = {".png", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
+_LONG = 300  # characters of a folder's name in a sentence
+MAX_DEPTH = 100  # folders within one another
+SUFFIXES = frozenset(_PHOTOS | _GRAPHICS)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture and what is known about it.
+
+    Attributes:
+        image_id: its place in the collection.
+        path: where it lies.
+        file: what visitors see of the path: relative to the collection's folder.
+        captions: sentences that describe it.
+        objects: names of the things in it.
+        truth: what a rendered picture is known to show, or None.
+        root: the folder that links may not lead out of, resolved; None for anywhere.
+    """
+
+    image_id: int
+    path: Path
+    file: str
+    captions: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    truth: GalleryImage | None = None
+    root: Path | None = None
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What pictures can be filtered by: name of a fact, and its value for this picture."""
+        if self.truth is None:
+            place, _, _ = self.file.rpartition("/")
+            return {"folder": place} if place else {}
+        known = {"setting": self.truth.setting, "time": self.truth.time}
+        known["weather"] = self.truth.weather
+        return {name: value for name, value in known.items() if value}
+
+    def reached(self) -> Picture:
+        """Itself, where its file can be tried.
+
+        Raises:
+            ValueError: it lies on another machine; the sentence says where.
+        """
+        return self
+
+    def open(self) -> BinaryIO:
+        """Opens its file.
+
+        Raises:
+            PictureError: it may not be opened, or not now.
+        """
+        return open_image_file(self.path, self.file, self.root)
+
+    def key(self) -> str:
+        """Changes whenever the file does.
+
+        Raises:
+            OSError: the file is not there.
+        """
+        return f"{self.path}|{Stamp.of(self.path)}"
+
+    def thumbnail_name(self) -> str:
+        """A file name that tells nothing about the path."""
+        return hashlib.sha256(os.fsencode(self.key())).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Pictures in a fixed order.
+
+    Attributes:
+        title: for people.
+        folder: where they lie.
+        pictures: `pictures[i].image_id == i`.
+        left_out: folders and links that were not followed, and why.
+    """
+
+    title: str
+    folder: Path
+    pictures: tuple[Picture, ...]
+    left_out: tuple[Refusal, ...] = ()
+
+    @cached_property
+    def captions(self) -> tuple[tuple[str, int], ...]:
+        """Every caption with the id of its picture, picture by picture."""
+        return tuple((text, p.image_id) for p in self.pictures for text in p.captions)
+
+    @cached_property
+    def facts(self) -> dict[str, dict[str, frozenset[int]]]:
+        """Each fact with its values, in the alphabet's order, and the pictures that have each."""
+        found: dict[str, dict[str, set[int]]] = {}
+        for picture in self.pictures:
+            for fact, value in picture.facts.items():
+                found.setdefault(fact, {}).setdefault(value, set()).add(picture.image_id)
+        return {
+            fact: {value: frozenset(values[value]) for value in sorted(values)}
+            for fact, values in found.items()
+        }
+
+    @cached_property
+    def relevant(self) -> dict[str, frozenset[int]]:
+        """For each caption, the ids of all pictures that are known to satisfy it."""
+        found: dict[str, set[int]] = {}
+        for picture in self.pictures:
+            for caption in picture.truth.captions if picture.truth else ():
+                found.setdefault(caption.text, set()).update(caption.relevant)
+        return {text: frozenset(known) for text, known in found.items()}
+
+
+def from_pack(pack: Path) -> Collection:
+    """The gallery that comes with a pack.
+
+    Raises:
+        FileNotFoundError: it has none.
+        ValueError: its gallery is not what it must be.
+    """
+    gallery = load_gallery(pack)
+    paths = [(gallery.folder / image.file).resolve() for image in gallery.images]
+    pictures = tuple(
+        Picture(
+            image_id=i,
+            path=path,
+            file=image.file,
+            captions=tuple(caption.text for caption in image.captions),
+            objects=tuple(thing.name for thing in image.objects),
+            truth=image,
+            root=path.parent,
+        )
+        for i, (image, path) in enumerate(zip(gallery.images, paths, strict=True))
+    )
+    world = gallery.world or pack.name
+    return Collection(f"{world}, {gallery.split} split", gallery.folder.resolve(), pictures)
+
+
+def from_folder(folder: Path, follow_links: bool = False) -> Collection:
+    """Every picture file under a folder, however deep, in the order of their paths.
+
+    Hidden files and folders are left out. Nothing is opened: what cannot be, or may not be, is
+    found out when it is read.
+
+    Args:
+        folder: any folder.
+        follow_links: links may lead out of it, and those to folders are followed.
+
+    Raises:
+        FileNotFoundError: the folder is missing or holds no picture.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    root = folder.resolve()
+    left_out: list[Refusal] = []
+    files = sorted(_files(root, follow_links, left_out))
+    if not files:
+        raise FileNotFoundError(
+            f"{folder} holds no pictures; looked for {', '.join(sorted(SUFFIXES))}"
+        )
+    within = None if follow_links else root
+    pictures = tuple(Picture(i, path, name, root=within) for i, (name, path) in enumerate(files))
+    return Collection(root.name, root, pictures, left_out=tuple(left_out))
+
+
+def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
+    """The picture files below a folder, each with its name for people."""
+    walked = set()
+
+    def leave_out(error: OSError) -> None:
+        left_out.append(refusal(_brief(Path(error.filename).relative_to(root)), error))
+
+    for place, folders, names in os.walk(root, onerror=leave_out, followlinks=follow_links):
+        here = Path(place)
+        if folders and len(here.parts) - len(root.parts) >= MAX_DEPTH:
+            name = _brief(here.relative_to(root))
+            reason = f"the folders in {name} are more than {MAX_DEPTH} deep; move them up"
+            left_out.append(Refusal(name, reason))
+            folders.clear()
+        if follow_links:
+            real = os.path.realpath(place)
+            if real in walked:  # a link to a folder above, or to one that was seen before
+                folders.clear()
+                continue
+            walked.add(real)
+        visible = [name for name in folders if not name.startswith(".")]
+        linked = [name for name in visible if os.path.islink(here / name)]  # noqa: PTH114
+        for name in linked if not follow_links else ():
+            if not Path(os.path.realpath(here / name)).is_relative_to(root):
+                shown = _shown((here / name).relative_to(root))
+                left_out.append(refusal(shown, outside(shown)))
+        # a folder itself before a link to it
+        folders[:] = sorted(visible, key=set(linked).__contains__)
+        for name in names:
+            if not name.startswith(".") and PurePath(name).suffix.lower() in SUFFIXES:
+                yield _shown((here / name).relative_to(root)), here / name
+
+
+def _brief(folder: Path) -> str:
+    """A folder for people, short enough for a sentence."""
+    name = _shown(folder)
+    return name if len(name) <= _LONG else f"{name[:_LONG]}…"
+
+
+def _shown(path: Path) -> str:
+    """A path for people; what is no UTF-8, which some systems allow, as numbers."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
+def hidden(name: str) -> bool:
+    """Whether a file, or a folder it is in, begins with a dot."""
+    return any(part.startswith(".") for part in name.split("/"))

@@ -1,0 +1,397 @@
+"""A pack's runtime that remembers on disk what it has encoded for one collection.
+
+A picture's way: its file is read and known by its SHA-256 (`_look`), decoded and encoded where
+something of it is missing (`_read`), and its views are made and kept (`_finish`). The three
+overlap, a chunk of pictures behind the other. Pictures are read a few at a time by a crew of
+threads, each of which decodes and encodes alone: threads that share one picture wait for each other
+after every operator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from app.gallery.collection import Collection, Picture
+from app.gallery.embedding_cache import Catalogue, Contents, Key, StoppedError
+from app.gallery.image_files import NotNowError, PictureError, Refusal, Stamp, refusal
+from app.gallery.pictures import decode, reader
+from export.runtime import Runtime
+from models import Views
+
+SHARD = 16  # pictures of 224 x 224 that one thread encodes at once; fewer larger ones
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Pictures, the SHA-256 of each one's file, their views by method, and the refused files."""
+
+    pictures: list[Picture]
+    digests: list[bytes]
+    views: dict[str, Views]
+    refused: list[Refusal]
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """Pictures with what is in their files, the refused ones, and the known rows by space."""
+
+    pictures: list[tuple[Picture, Contents]]
+    refused: list[Refusal]
+    unusable: dict[bytes, Refusal]
+    found: dict[str, dict[Key, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Features of pictures, by space and digest; the refused by digest, for now and for good.
+
+    `stopped` says that some were left, because somebody stopped it.
+    """
+
+    features: dict[str, dict[Key, np.ndarray]]
+    not_now: dict[bytes, Refusal]
+    unusable: dict[bytes, Refusal]
+    stopped: bool
+
+
+@dataclass(frozen=True)
+class _Underway:
+    """What was looked at, and what is being opened and encoded of it."""
+
+    looked: _Looked
+    reading: list[Future[_Read]]
+
+
+class Encoder:
+    """Features and views of a collection's pictures and captions, each computed once.
+
+    What was computed is kept in a `Catalogue` of the collection's folder: views under the pack's
+    checksum, features under that of the image encoder, which packs may share.
+
+    Args:
+        runtime: the loaded pack.
+        collection: whose pictures are encoded.
+        cache: the user's cache folder.
+    """
+
+    def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
+        place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
+        self._folder = cache / "galleries" / place[:24]
+        self._catalogue = Catalogue(self._folder)
+        self._runtime = runtime
+        self._root = collection.folder
+        self._readers = {runtime.image_encoder_of(name): name for name in runtime.methods}
+        self._features = {file: _features_space(runtime, file) for file in self._readers}
+        checksum = runtime.info.checksum
+        self._views = {name: f"views {name} {checksum}" for name in runtime.methods}
+        self._captions = {name: f"captions {name} {checksum}" for name in runtime.methods}
+
+    def encode_pictures(self, pictures: Sequence[Picture]) -> Encoded:
+        """Every method's views of pictures; files that cannot be used are left out and named."""
+        (encoded,) = self.encode_each([pictures])
+        return encoded
+
+    def encode_each(
+        self,
+        chunks: Iterable[Sequence[Picture]],
+        methods: Iterable[str] | None = None,
+        stop: threading.Event | None = None,
+    ) -> Generator[Encoded]:
+        """As `encode_pictures` of each chunk, reading later ones while one is encoded.
+
+        What is yielded is on the disk; what is underway when the caller ends comes there, too.
+
+        Args:
+            chunks: of the collection.
+            methods: those that make views; None for all.
+            stop: when set, ends the reading at once, even in the middle of a file.
+
+        Raises:
+            StoppedError: `stop` was set before all was read.
+        """
+        stop = stop or threading.Event()
+        names = list(self._views if methods is None else methods)
+        disk, heads = (ThreadPoolExecutor(1, name) for name in ("disk", "heads"))
+        looking: Future[_Looked] | None = None
+        writing: deque[Future[Encoded]] = deque()
+        with self._crew() as crew:
+            try:
+                for pictures in chain(chunks, [None] * 3):  # three steps behind, the last is done
+                    seen = None if looking is None else looking.result()
+                    looking = (
+                        None if pictures is None else disk.submit(self._look, pictures, names, stop)
+                    )
+                    if seen is not None:
+                        underway = self._begin(seen, names, crew, stop)
+                        writing.append(heads.submit(self._finish, underway, names))
+                    if writing and (seen is None or len(writing) > 2):
+                        yield writing.popleft().result()
+            finally:
+                disk.shutdown()
+                heads.shutdown()
+
+    def features(
+        self, pictures: Sequence[Picture], method: str
+    ) -> tuple[dict[int, Tensor], list[Refusal]]:
+        """What a method reads of pictures, and which were refused.
+
+        Args:
+            pictures: of the collection.
+            method: its image encoder gives the features.
+
+        Returns:
+            Features (N, d) by a picture's id, in the order given; and the refused.
+        """
+        file = self._runtime.image_encoder_of(method)
+        space = self._features[file]
+        looked = self._identify(pictures, threading.Event())
+        looked.found[space] = self._catalogue.load(space, _digests(looked))
+        missing = _missing(looked, [space])
+        with self._crew() as crew:
+            reading = self._open_missing(looked, missing, [file], crew, threading.Event())
+            fresh, refused = self._gather(_Underway(looked, reading))
+        self._catalogue.save(fresh)
+        found = looked.found[space]
+        return {
+            picture.image_id: torch.from_numpy(found[contents.digest])
+            for picture, contents in looked.pictures
+            if contents.digest in found
+        }, refused
+
+    def encode_captions(self, texts: Sequence[str], method: str) -> Views:
+        """A method's views of sentences."""
+        space = self._captions[method]
+        found = self._catalogue.load(space, texts)
+        missing = list(dict.fromkeys(text for text in texts if text not in found))
+        if missing:
+            views = self._runtime.text_views(missing, method).embeddings.cpu().numpy()  # (B, V, D)
+            self._catalogue.save({space: (missing, views)})
+            found.update(zip(missing, views, strict=True))
+        return Views(torch.from_numpy(np.stack([found[text] for text in texts])))
+
+    def clusters(self, method: str) -> tuple[Path, str]:
+        """The folder for clusters of a method's views, and the name of their space."""
+        return self._folder / "clusters", self._views[method]
+
+    def prune(self, pictures: Sequence[Picture]) -> None:
+        """Forgets what is kept of pictures whose files are gone or have changed.
+
+        Args:
+            pictures: the whole collection.
+        """
+        self._catalogue.prune(self._root, [picture.file for picture in pictures])
+
+    def close(self) -> None:
+        """Lets go of the files on disk until something is asked again."""
+        self._catalogue.close()
+
+    @contextmanager
+    def _crew(self) -> Iterator[ThreadPoolExecutor]:
+        """Threads that open pictures and encode them; what they have not begun is given up."""
+        on_cpu = self._runtime.device.type == "cpu"
+        threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
+        crew = ThreadPoolExecutor(threads, "encode")
+        try:
+            yield crew
+        finally:
+            crew.shutdown(cancel_futures=True)
+
+    def _identify(self, pictures: Sequence[Picture], stop: threading.Event) -> _Looked:
+        """Finds out what is in files; those that have not changed are not read again."""
+        stamps: dict[str, Stamp] = {}
+        read: dict[str, Contents] = {}
+        refused: dict[str, Refusal] = {}
+        for picture in pictures:
+            try:
+                stamps[picture.file] = Stamp.of(picture.path)
+            except OSError as error:
+                refused[picture.file] = refusal(picture.file, error)
+        known = self._catalogue.digests(stamps)
+        for picture in pictures:
+            if picture.file in known or picture.file in refused:
+                continue
+            if stop.is_set():
+                raise StoppedError
+            try:
+                with picture.open() as file:
+                    read[picture.file] = Contents.of(file, stop)
+            except (OSError, PictureError) as error:
+                refused[picture.file] = refusal(picture.file, error)
+        self._catalogue.record(read)
+        read |= {file: Contents(digest, stamps[file], 0) for file, digest in known.items()}
+        there = [(picture, read[picture.file]) for picture in pictures if picture.file in read]
+        return _Looked(there, list(refused.values()), {}, {})
+
+    def _look(
+        self, pictures: Sequence[Picture], names: Sequence[str], stop: threading.Event
+    ) -> _Looked:
+        """What is in the files, and what is known of it: all views, or features to make them of."""
+        looked = self._identify(pictures, stop)
+        digests = _digests(looked)
+        for name in names:
+            looked.found[self._views[name]] = self._catalogue.load(self._views[name], digests)
+        missing = _missing(looked, [self._views[name] for name in names])
+        looked.unusable.update(self._catalogue.refused(missing, reader()))
+        for file in self._files(names):
+            space = self._features[file]
+            looked.found[space] = self._catalogue.load(space, missing)
+        return looked
+
+    def _files(self, names: Sequence[str]) -> list[str | None]:
+        """The image encoders that some methods read."""
+        return list(dict.fromkeys(self._runtime.image_encoder_of(name) for name in names))
+
+    def _begin(
+        self,
+        looked: _Looked,
+        names: Sequence[str],
+        crew: ThreadPoolExecutor,
+        stop: threading.Event,
+    ) -> _Underway:
+        """Begins to read what views are made of; each picture is opened once for all encoders."""
+        wanted = set(_missing(looked, [self._views[name] for name in names]))
+        files = self._files(names)
+        lacking = _missing(looked, [self._features[file] for file in files])
+        digests = [d for d in lacking if d in wanted and d not in looked.unusable]
+        return _Underway(looked, self._open_missing(looked, digests, files, crew, stop))
+
+    def _open_missing(
+        self,
+        looked: _Looked,
+        digests: Sequence[bytes],
+        files: Sequence[str | None],
+        crew: ThreadPoolExecutor,
+        stop: threading.Event,
+    ) -> list[Future[_Read]]:
+        first = {
+            contents.digest: (picture, contents) for picture, contents in looked.pictures[::-1]
+        }
+        found = {file: looked.found[self._features[file]].keys() for file in files}
+        size = max(1, min(SHARD, SHARD * 224**2 // self._runtime.preprocess.size**2))
+        reading = []
+        for start in range(0, len(digests), size):
+            shard = digests[start : start + size]
+            wanted = {file: [d for d in shard if d not in known] for file, known in found.items()}
+            reading.append(crew.submit(self._read, {d: first[d] for d in shard}, wanted, stop))
+        return reading
+
+    def _open(self, picture: Picture, stamp: Stamp) -> Image.Image:
+        """The square that the encoder sees, which is small enough to hold many of."""
+        with picture.open() as file:
+            square = self._runtime.preprocess.square(decode(file, picture.file))
+            if Stamp.of(file) == stamp:
+                return square
+        raise NotNowError(f"{picture.file} changed while it was read; start again")
+
+    def _read(
+        self,
+        files: dict[bytes, tuple[Picture, Contents]],
+        wanted: dict[str | None, list[bytes]],
+        stop: threading.Event,
+    ) -> _Read:
+        """Opens and encodes a few pictures, by each image encoder those that lack its features."""
+        features: dict[str, dict[Key, np.ndarray]] = {}
+        not_now: dict[bytes, Refusal] = {}
+        unusable: dict[bytes, Refusal] = {}
+        squares: dict[bytes, Image.Image] = {}
+        for digest, (picture, contents) in files.items():
+            if stop.is_set():
+                break
+            try:
+                squares[digest] = self._open(picture, contents.stamp)
+            except PictureError as error:
+                lasts = not isinstance(error, NotNowError)
+                refused = unusable if lasts else not_now
+                refused[digest] = Refusal(picture.file, str(error))
+        for file, digests in wanted.items():
+            new = [digest for digest in digests if digest in squares]
+            if new:
+                seen = [squares[digest] for digest in new]
+                method = self._readers[file]
+                rows = self._runtime.square_features(seen, method, alone=True).cpu().numpy()
+                features[self._features[file]] = dict(zip(new, rows, strict=True))  # (N, d)
+        left = len(files) - len(squares) - len(not_now) - len(unusable)
+        return _Read(features, not_now, unusable, left > 0)
+
+    def _finish(self, underway: _Underway, names: Sequence[str]) -> Encoded:
+        """Makes the views that are missing, and writes them with the features they came of."""
+        fresh, refused = self._gather(underway)
+        looked = underway.looked
+        found, spaces = looked.found, {name: self._views[name] for name in names}
+        for name, space in spaces.items():
+            features = found[self._features[self._runtime.image_encoder_of(name)]]
+            new = [d for d in _missing(looked, [space]) if d in features]
+            if new:
+                rows = torch.from_numpy(np.stack([features[digest] for digest in new]))  # (B, N, d)
+                views = self._runtime.image_views(rows, name).embeddings.cpu().numpy()  # (B, V, D)
+                fresh[space] = (new, views)
+                found[space].update(zip(new, views, strict=True))
+        self._catalogue.save(fresh)
+        if any(waiting.result().stopped for waiting in underway.reading):
+            raise StoppedError
+        lacking = set(_missing(looked, spaces.values()))
+        kept = [(p, c.digest) for p, c in looked.pictures if c.digest not in lacking]
+        digests = [digest for _, digest in kept]
+        views_by_method = {
+            name: Views(torch.from_numpy(np.stack([found[space][d] for d in digests])))
+            for name, space in spaces.items()
+            if kept
+        }
+        return Encoded([p for p, _ in kept], digests, views_by_method, refused)
+
+    def _gather(
+        self, underway: _Underway
+    ) -> tuple[dict[str, tuple[Sequence[Key], np.ndarray]], list[Refusal]]:
+        """Features by space that are new, also added to what is known; and the refused."""
+        looked, unusable, not_now = underway.looked, {}, {}
+        new: dict[str, dict[Key, np.ndarray]] = {}
+        for waiting in underway.reading:
+            read = waiting.result()
+            unusable.update(read.unusable)
+            not_now.update(read.not_now)
+            for space, rows in read.features.items():
+                new.setdefault(space, {}).update(rows)
+        for space, rows in new.items():
+            looked.found[space].update(rows)
+        self._catalogue.refuse(unusable, reader())
+        reasons = looked.unusable | unusable | not_now
+        refused = [
+            reasons[contents.digest].of(picture.file)
+            for picture, contents in looked.pictures
+            if contents.digest in reasons
+        ]
+        fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {
+            space: (list(rows), np.stack(list(rows.values()))) for space, rows in new.items()
+        }
+        return fresh, looked.refused + refused
+
+
+def _features_space(runtime: Runtime, file: str | None) -> str:
+    """Where features of an image encoder are kept, whichever pack it is in."""
+    about = [asdict(runtime.info.preprocess), runtime.info.files[file].sha256 if file else None]
+    return f"features {hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}"
+
+
+def _digests(looked: _Looked) -> list[bytes]:
+    return list(dict.fromkeys(contents.digest for _, contents in looked.pictures))
+
+
+def _missing(looked: _Looked, spaces: Iterable[str]) -> list[bytes]:
+    """Digests that one of the spaces has no row of."""
+    parts = [looked.found[space] for space in spaces]
+    return [digest for digest in _digests(looked) if any(digest not in part for part in parts)]

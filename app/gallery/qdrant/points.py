@@ -1,0 +1,147 @@
+"""How a picture and its views lie in Qdrant: one point for each picture.
+
+    id        the first half of the SHA-256 of the picture's file, as a UUID; where a picture has
+              captions, which mean it alone, that of the file's SHA-256 and its name
+    vectors   one for each method, named after it: R rows of E dimensions, compared by MaxSim over
+              inner products, which adds up, over the rows of the query, the best of the point
+    payload   see `payload`
+
+The rows are the V views of D dimensions one after the other, cut anew (`Method.row_dim`), so that
+MaxSim is the method's score where it can be: whole views where one pair of views decides, all views
+joined where they add up, blocks where blocks are matched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from app.gallery.collection import SUFFIXES, Picture
+from app.gallery.image_files import PictureError
+from app.gallery.qdrant.server import PACK
+
+_LONGEST = 4096  # characters of a file's name
+_HALF = re.compile("[\ud800-\udfff]")
+_MOST_TEXT = 100_000  # characters of a payload
+FILE, ROOT, SHAPES = "file", "root", "shapes"
+
+
+@dataclass(frozen=True)
+class DistantPicture(Picture):
+    """A picture known from its payload; `known` are its facts."""
+
+    known: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """See `Picture.facts`."""
+        return dict(self.known)
+
+    def reached(self) -> Picture:
+        """See `Picture.reached`; without a root, nobody on this machine named its folder."""
+        if self.root is not None and self.path.is_file():
+            return self
+        raise PictureError(
+            f"{self.file} is searched, but its file cannot be reached from this machine; mount the "
+            "folder it was migrated from, and name it with ?pictures=DIR in the gallery's address"
+        )
+
+    def open(self) -> BinaryIO:
+        """See `Picture.open`."""
+        self.reached()
+        return super().open()
+
+    def key(self) -> str:
+        """See `Picture.key`."""
+        self.reached()
+        return super().key()
+
+
+def point_id(picture: Picture, digest: bytes) -> str:
+    """A picture's id; writing the same picture again therefore changes nothing.
+
+    Args:
+        picture: what it is, by its captions.
+        digest: the SHA-256 of its file.
+    """
+    if picture.captions:
+        digest = hashlib.sha256(digest + picture.file.encode()).digest()
+    return str(uuid.UUID(bytes=digest[:16]))
+
+
+def payload(
+    picture: Picture,
+    root: Path,
+    digest: bytes,
+    checksum: str,
+    shapes: Mapping[str, tuple[int, int]],
+) -> dict[str, object]:
+    """What is known of a picture, for filters and for whoever shows it.
+
+    Args:
+        picture: to be written.
+        root: the folder that its file's name begins at.
+        digest: the SHA-256 of its file.
+        checksum: of the pack that made its views.
+        shapes: for each method (V, D).
+    """
+    return {
+        **place(picture, root),
+        "sha256": digest.hex(),
+        "captions": list(picture.captions),
+        "objects": list(picture.objects),
+        "facts": picture.facts,
+        PACK: checksum,
+        SHAPES: {name: list(shape) for name, shape in shapes.items()},
+    }
+
+
+def place(picture: Picture, root: Path) -> dict[str, object]:
+    """The part of the payload that says where a picture's file lies."""
+    # Not every system's file names are UTF-8; such files are searched and cannot be shown.
+    return {FILE: picture.file, ROOT: str(root).encode(errors="backslashreplace").decode()}
+
+
+def picture(
+    image_id: int, known: Mapping[str, object], folder: Path | None, roots: Collection[str] = ()
+) -> DistantPicture:
+    """A picture from its payload.
+
+    Args:
+        image_id: its place in the collection.
+        known: the payload.
+        folder: where the files lie; None for where they lay when they were migrated.
+        roots: folders that are known to hold the collection's files; a file that a payload
+            places elsewhere is searched and never opened.
+
+    Raises:
+        ValueError: the payload is not of `payload`'s making.
+    """
+    file, root = known.get(FILE), known.get(ROOT)
+    facts = known.get("facts")
+    if not isinstance(file, str) or not isinstance(root, str) or not isinstance(facts, Mapping):
+        raise ValueError(f"payload number {image_id} names no picture")
+    parts = PurePosixPath(file)
+    odd = len(file) > _LONGEST or "\0" in file or ".." in parts.parts or parts.is_absolute()
+    if odd or parts.suffix.lower() not in SUFFIXES:
+        raise ValueError(f'payload number {image_id} names no picture, but "{file[:200]}"')
+    captions, objects = _words(known.get("captions")), _words(known.get("objects"))
+    told = {name: value for name, value in facts.items() if isinstance(value, str)}
+    texts = (file, root, *captions, *objects, *told, *told.values())
+    if sum(map(len, texts)) + len(texts) > _MOST_TEXT:  # empty ones take memory, too
+        raise ValueError(f"payload number {image_id} holds more than {_MOST_TEXT:,} characters")
+    if not all(text.isascii() or _HALF.search(text) is None for text in texts):
+        raise ValueError(f"payload number {image_id} holds half a character, which no page shows")
+    place = folder or Path(root)
+    within = place.resolve() if folder is not None or root in roots else None
+    return DistantPicture(image_id, place / file, file, captions, objects, root=within, known=told)
+
+
+def _words(given: object) -> tuple[str, ...]:
+    listed = given if isinstance(given, list | tuple) else ()
+    return tuple(text for text in listed if isinstance(text, str))

@@ -1,0 +1,211 @@
+"""Who can stand side by side: the methods of one pack, averages of several, and other open packs.
+
+A column is named by its key: a method ("mvam"), several whose scores are averaged ("mvam+pvse"), or
+either of another open pack ("photos/mvam"). Ranks are compared image by image, so another pack
+takes part only where it searches the very same images.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import Any
+
+from app.packs.open_packs import OpenPacks
+from app.search.comparison import (
+    MAX_COLUMNS,
+    MAX_K,
+    MIN_COLUMNS,
+    Comparison,
+    Run,
+    Truth,
+    compare,
+)
+from app.search.query import Term, checked_k, write
+from app.search.questions import known_to_satisfy, remark
+from app.search.retriever import NotReadyError, Retriever
+from export.pack.schema import FOLDER
+
+_RUNS = 3  # answers of which each column's time is the median
+_ENOUGH = 1.0  # seconds of a column's answers after which no further one is asked for
+_PATIENCE = 20.0  # seconds a comparison waits for a gallery
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A column before it was asked.
+
+    Attributes:
+        key: its name, see the module's head; the methods of an average in a fixed order.
+        title: what people call it.
+        paper: where it was published; empty for an average.
+        retriever: the pack it belongs to.
+        spec: what it is called within its pack.
+    """
+
+    key: str
+    title: str
+    paper: str
+    retriever: Retriever
+    spec: str
+
+
+class Columns:
+    """What can be compared by somebody who uses one of the open packs.
+
+    Args:
+        opened: the open packs.
+        key: the pack in use, as `OpenPacks.get` names it.
+
+    Attributes:
+        home: the pack in use.
+        others: open packs over the same images, by the name that stands before the "/".
+        elsewhere: titles of open packs over other images, which cannot take part.
+
+    Raises:
+        ValueError: the pack was closed.
+    """
+
+    def __init__(self, opened: OpenPacks, key: str) -> None:
+        self.home = opened.get(key)
+        guests = [pack for pack in opened.packs().values() if pack is not self.home]
+        same = [pack for pack in guests if _same_images(self.home, pack)]
+        self.others = {_label(pack, same): pack for pack in same}
+        self.elsewhere = [pack.info.title for pack in guests if pack not in same]
+
+    def choices(self) -> list[tuple[str, str]]:
+        """What can be chosen: (what people read, key); methods first, then averages of two."""
+        methods = self.home.methods
+        single = [(m.title, name) for name, m in methods.items()]
+        for label, pack in self.others.items():
+            title = pack.info.title
+            single += [
+                (f"{m.title} of {title}", f"{label}/{name}") for name, m in pack.methods.items()
+            ]
+        pairs = [
+            (f"{methods[a].title} + {methods[b].title}, averaged", f"{a}+{b}")
+            for a, b in combinations(methods, 2)
+        ]
+        return single + pairs
+
+    def default(self) -> list[str]:
+        """The columns to begin with: every method of the pack, as many as fit."""
+        return list(self.home.methods)[:MAX_COLUMNS]
+
+    def _asked(self, keys: Any) -> list[_Asked]:
+        """The columns that were asked for, in that order; see `ask`."""
+        if isinstance(keys, str) or not isinstance(keys, Iterable):
+            raise ValueError(f"methods must be a list of names, not {type(keys).__name__}")
+        names = list(keys)
+        if not MIN_COLUMNS <= len(names) <= MAX_COLUMNS:
+            raise ValueError(
+                f"choose {MIN_COLUMNS} to {MAX_COLUMNS} methods to compare, not {len(names)}"
+            )
+        chosen: dict[str, _Asked] = {}
+        for column in map(self._column, names):
+            if column.key in chosen:
+                raise ValueError(f'"{column.key}" is there twice; name each column once')
+            chosen[column.key] = column
+        return list(chosen.values())
+
+    def titles(self, keys: Any) -> list[tuple[str, str]]:
+        """Title and paper of each column; see `ask`."""
+        return [(column.title, column.paper) for column in self._asked(keys)]
+
+    def ask(
+        self, terms: Sequence[Term], keys: Any, k: Any, image_id: int | None = None, name: str = ""
+    ) -> Comparison:
+        """Asks every column the same, one after the other, and puts the answers side by side.
+
+        Args:
+            terms: at least one, see `app/search/query.py`.
+            keys: the columns: 2 to 8, all different; "a+b" and "b+a" are the same.
+            k: how many images each column lists, 1 to 100.
+            image_id: the gallery's image that is asked with; it is not ranked.
+            name: what to call the query; by default it is written as it was read.
+
+        Raises:
+            ValueError: the query, the columns or k make no sense, or a gallery is not complete.
+        """
+        k, asked = checked_k(k, MAX_K), self._asked(keys)
+        for pack in {id(e.retriever): e.retriever for e in asked}.values():
+            pack.index.images_done.wait(_PATIENCE)
+            if not pack.index.complete:
+                raise NotReadyError(
+                    f"not all pictures are there ({pack.index.progress}); compare once they are"
+                )
+        runs = [_run(column, terms) for column in asked]
+        words = [term.words for term in terms if term.image is None]
+        read = remark(self.home, *words) if words else ""
+        return compare(
+            name or write(terms), runs, k, self.truth(terms), leave_out=image_id, remark=read
+        )
+
+    def truth(self, terms: Sequence[Term]) -> Truth | None:
+        """What is known to be right: where the query is a caption of the gallery, word for word."""
+        plain = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
+        ids = known_to_satisfy(self.home.collection, terms[0].words) if plain else frozenset()
+        return Truth(ids, _judged(self.home)) if ids else None
+
+    def _column(self, key: Any) -> _Asked:
+        label, _, spec = str(key).strip().rpartition("/")
+        pack = self.others.get(label) if label else self.home
+        if pack is None:
+            known = ", ".join(self.others) or "none"
+            raise ValueError(
+                f'no open pack "{label}" searches the same pictures; those that do: {known}'
+            )
+        names = pack.methods.names(spec)
+        ordered = "+".join(name for name in pack.methods if name in names)
+        paper = pack.methods[names[0]].paper if len(names) == 1 else ""
+        title = pack.methods.title(ordered)
+        if not label:
+            return _Asked(ordered, title, paper, pack, ordered)
+        of = f"{title} of {pack.info.title}"
+        return _Asked(f"{label}/{ordered}", of, paper, pack, ordered)
+
+
+def _run(column: _Asked, terms: Sequence[Term]) -> Run:
+    """Asks one column until its time is known; nothing else of this comparison runs meanwhile."""
+    spent: list[float] = []
+    while len(spent) < _RUNS and sum(spent) < _ENOUGH:
+        start = time.perf_counter()
+        scores = column.retriever.scores(terms, column.spec)
+        spent.append(time.perf_counter() - start)
+    ms = round(1000 * median(spent), 1)
+    return Run(column.key, column.title, column.paper, scores, ms, len(spent))
+
+
+def _same_images(a: Retriever, b: Retriever) -> bool:
+    """Whether two packs search the same images in the same order."""
+    return a.collection is b.collection or _images(a) == _images(b)
+
+
+def _images(pack: Retriever) -> tuple[str, ...]:
+    """What tells a collection from others: the files, or names and checksum of a pack's own."""
+    info, collection = pack.info, pack.collection
+    if info.gallery is None or collection.folder != (info.folder / FOLDER).resolve():
+        return tuple(str(image.path) for image in collection.pictures)
+    return info.gallery.images_sha256, *(image.file for image in collection.pictures)
+
+
+def _label(pack: Retriever, among: Sequence[Retriever]) -> str:
+    """A pack's name, with a piece of its identity where another one has the same name."""
+    info = pack.info
+    alike = sum(other.runtime.info.name == info.name for other in among) > 1
+    return f"{info.name}@{info.identity[:8]}" if alike else info.name
+
+
+def _judged(pack: Retriever) -> bool:
+    """Whether every image was judged against every caption.
+
+    A gallery where that was not done names each caption's own image alone.
+    """
+    return any(
+        len(caption.relevant) > 1
+        for image in pack.collection.pictures
+        for caption in (image.truth.captions if image.truth else ())
+    )

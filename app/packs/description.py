@@ -1,0 +1,91 @@
+"""What the app says about itself: the pack, the methods, the device really in use, the gallery."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import chain
+from typing import Any
+
+from app.gallery.indexing import Index
+from app.packs.csv_table import csv_table
+from app.search.retriever import Retriever
+from export.hub.client import origin
+
+_MOST = 1000  # files of a list
+
+
+def describe(retriever: Retriever) -> dict[str, Any]:
+    """Everything `/info` returns and the Models tab shows, as plain JSON values."""
+    info = retriever.info
+    came = origin(info.folder.resolve())
+    return {
+        "pack": {
+            "name": info.name,
+            "title": info.title,
+            "licence": info.licence,
+            "credits": info.credits,
+            "description": info.description,
+            "checksum": info.checksum,
+            "from": None if came is None else {"repository": came[0], "commit": came[1]},
+            "bytes": sum(file.bytes for file in info.files.values()),
+        },
+        "device": str(retriever.device),
+        "providers": retriever.providers,
+        "image_encoder": {
+            "dim": info.image_encoder.dim,
+            "grid": list(info.image_encoder.grid),
+            "size": info.preprocess.size,
+            "bytes": info.image_encoder_bytes,
+        },
+        "methods": {name: describe_method(retriever, name) for name in info.methods},
+        "gallery": describe_gallery(retriever),
+    }
+
+
+def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
+    """One method: where it is from, its sizes, what it reached, how exact its export is."""
+    info = retriever.info
+    entry, method = info.methods[name], retriever.methods[name]
+    gallery = retriever.gallery(name)
+    views, dim = gallery.shape or (None, None)
+    return {
+        "title": method.title,
+        "paper": method.paper,
+        "attention_is": method.attention_is,
+        "views": views,
+        "dim": dim,
+        "head_parameters": sum(tensor.numel() for tensor in method.parameters()),
+        "head_bytes": info.files[entry.head].bytes,
+        "text_encoder_bytes": info.files[entry.text_encoder].bytes,
+        "search": {
+            "caveat": gallery.caveat(),
+            "kept_as": gallery.kept_as,
+            "bytes": gallery.bytes,
+        },
+        "metrics": None if entry.metrics is None else asdict(entry.metrics),
+        "parity": entry.parity,
+    }
+
+
+def describe_gallery(retriever: Retriever) -> dict[str, Any]:
+    """The pictures: how many there are and are searchable, which files are left out and why."""
+    index = retriever.index
+    return {
+        "title": retriever.collection.title,
+        "pictures": len(retriever.collection.pictures),
+        "searchable": len(index),
+        "captions": len(retriever.collection.captions),
+        "state": index.progress.stage,
+        "progress": str(index.progress),
+        "refused_count": len(index.refused),
+        "refused": [asdict(refusal) for refusal in index.refused[:_MOST]],
+        "copies_count": len(index.copies),
+        "copies": [asdict(copy) for copy in index.copies[:_MOST]],
+    }
+
+
+def left_out(index: Index) -> bytes:
+    """Every file that is not shown, and why, as CSV in UTF-8."""
+    refused = ([refusal.file, refusal.reason] for refusal in index.refused)
+    copies = ([copy.file, f"the same as {copy.same_as}"] for copy in index.copies)
+    return csv_table(["file", "reason"], chain(refused, copies))

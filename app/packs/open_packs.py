@@ -1,0 +1,290 @@
+"""The packs that are open: the one the app started with, and those its visitors loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.gallery.archive import open_pictures
+from app.gallery.collection import Collection, from_pack
+from app.gallery.qdrant.address import Address
+from app.packs.jobs import Step
+from app.packs.obtaining import Obtainer
+from app.packs.paths import without_paths
+from app.search.retriever import Retriever
+from app.settings import Settings, bundled_pack, bundled_packs
+from export.hub import transfer as hub
+from export.hub.address import HUB_ID, parse_hub_id
+from export.hub.client import NotHereError, UnreachableError, connect
+from export.hub.download import VISITORS, Limits
+from export.hub.offer import PACK, Offer, look
+from export.hub.resolve import resolve
+from export.pack.schema import MANIFEST, PackInfo
+from export.runtime import Runtime
+
+if TYPE_CHECKING:
+    from app.gallery.qdrant.store import QdrantStore
+
+_GUESTS = 3  # packs kept open beside the first
+
+
+class OpenPacks:
+    """Opens packs and keeps them; each session says by key which one it uses.
+
+    Args:
+        settings: how the app was asked to run; its pack is opened at once.
+        cache: the user's cache folder.
+
+    Attributes:
+        first: the pack the app was started with; its index is for the caller to start.
+        obtainer: fetches packs that are not on this machine, and converts published weights.
+
+    Raises:
+        FileNotFoundError: the pack or its pictures are missing.
+        ValueError: the pack, the device or the gallery cannot be used.
+    """
+
+    def __init__(self, settings: Settings, cache: Path) -> None:
+        for address in settings.allow_packs:
+            try:
+                parse_hub_id(address)
+            except ValueError as error:
+                raise ValueError(f"--allow-pack: {error}") from error
+        self._settings = settings
+        self._cache = cache
+        self._lock = threading.Lock()  # of the guests
+        self._loading = threading.Lock()  # one pack at a time: each takes memory while it loads
+        self._guests: OrderedDict[str, Retriever] = OrderedDict()
+        self._distant: QdrantStore | None = None  # the gallery, where it is in Qdrant
+        self.obtainer = Obtainer(cache / "packs")
+        folder = bundled_pack(settings.pack) or resolve(settings.pack)
+        self.first = self._open(folder, None)
+
+    @property
+    def converts(self) -> bool:
+        """Whether visitors may have published weights converted, which takes minutes and memory."""
+        return self._settings.private
+
+    @property
+    def private(self) -> bool:
+        """Whether only this machine reaches the app, so that its visitor may stop its work."""
+        return self._settings.private
+
+    @property
+    def accepts(self) -> str:
+        """What `load` takes, for people."""
+        if self.private:
+            return "a Hub id such as owner/name or a folder on this machine"
+        return f"one of {', '.join([*bundled_packs(), *self._settings.allow_packs])}"
+
+    def get(self, key: str) -> Retriever:
+        """The pack a session uses; the empty key means the first.
+
+        Raises:
+            ValueError: the pack was closed to make room for others.
+        """
+        if not key:
+            return self.first
+        with self._lock:
+            if key not in self._guests:
+                raise ValueError("this pack was closed to make room; load it again in Models")
+            self._guests.move_to_end(key)
+            return self._guests[key]
+
+    def packs(self) -> dict[str, Retriever]:
+        """Every open pack by its key for `get`, the first one first."""
+        with self._lock:
+            return {"": self.first, **self._guests}
+
+    def load(self, address: str) -> str:
+        """Opens another pack; those already open stay as they are.
+
+        Args:
+            address: a bundled name or a Hub id `owner/name[@revision]`; a folder too, where only
+                this machine reaches the app. Elsewhere only Hub ids that were allowed.
+
+        Returns:
+            Its key for `get`.
+
+        Raises:
+            FileNotFoundError: there is no such pack.
+            ValueError: it cannot be used, or folders may not be named here.
+        """
+        address = address.strip()
+        folder = self.find(PACK, address)
+        if folder is None:
+            repo_id, revision = parse_hub_id(address)
+            folder = hub.pull(repo_id, revision, self._token, limits=self._limits)
+        return self.open(folder)
+
+    def find(self, kind: str, address: str) -> Path | None:
+        """The pack that an address means, where it is on this machine; the Hub is not asked.
+
+        Args:
+            kind: one of `export.hub.offer.KINDS`.
+            address: see `load`; of published weights, see `export.hub.offer.look`.
+
+        Returns:
+            Its folder, or None where the Hub must be asked.
+
+        Raises:
+            ValueError: it names nothing, or published weights may not be converted here.
+        """
+        if not address:
+            raise ValueError("name a pack: a Hub id such as owner/name")
+        if kind != PACK:
+            if not self.converts:
+                raise ValueError(
+                    "published weights are converted only where no other machine reaches the app; "
+                    "convert them there, and name the pack"
+                )
+            return self.obtainer.find(kind, address)
+        bundled = bundled_pack(address)
+        if bundled is not None:
+            return bundled
+        if self.private and Path(address).is_dir():
+            return Path(address)
+        if not self.private and address not in self._settings.allow_packs:
+            raise ValueError(f'"{address[:200]}" may not be loaded here; name {self.accepts}')
+        if HUB_ID.fullmatch(address) is None:
+            raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
+        return None
+
+    def look(self, kind: str, address: str) -> Offer | Path:
+        """Asks the Hub what an address would fetch; a whole pack in its client's cache is taken.
+
+        Returns:
+            What would be fetched, or the folder of the pack where nothing is left to fetch.
+
+        Raises:
+            ValueError: there is no such thing, or the Hub refuses.
+            UnreachableError: the Hub cannot be asked, and the cache holds no such pack.
+        """
+        try:
+            offer = look(kind, address, connect(self._token))
+        except UnreachableError as error:
+            if kind == PACK:
+                try:
+                    return hub.pull(*parse_hub_id(address), local=True)
+                except NotHereError:
+                    sentence = error.missing(address)
+                    raise UnreachableError(sentence, error.why, error.advice) from error
+            own = "; a pack in a folder on this machine loads without" if self.converts else ""
+            raise UnreachableError(f"{error}{own}", error.why, error.advice) from error
+        first = offer.parts[0]
+        if kind == PACK and MANIFEST in first.here:
+            with contextlib.suppress(hub.HubError):
+                return hub.pull(first.repo_id, first.commit, local=True)
+        return offer
+
+    def obtain(self, offer: Offer, owner: str) -> Generator[Step | Path, None, None]:
+        """Fetches what was offered, for visitors within bounds; see `Obtainer.run`."""
+        return self.obtainer.run(offer, owner, visitor=not self.private)
+
+    def open(self, folder: Path, obtained: bool = False) -> str:
+        """Opens the pack in a folder; see `load`.
+
+        Args:
+            folder: of the pack.
+            obtained: it was fetched for this; where it cannot be used by a visitor, it goes again.
+        """
+        with self._loading:
+            try:
+                retriever = self._open(folder, self.first.collection)
+            except ValueError:
+                if obtained and not self.private:
+                    hub.remove(folder)
+                raise
+            key = _identity(retriever.info)
+            if key == _identity(self.first.info):
+                return ""
+            return self._keep(key, retriever)
+
+    def sentence(self, error: Exception) -> str:
+        """What visitors are told: where things lie on this machine is nobody else's business."""
+        return str(error) if self.private else without_paths(str(error))
+
+    def show(self, key: str, place: str) -> str:
+        """Opens other pictures with a pack that is open.
+
+        Args:
+            key: of the pack for `get`.
+            place: a folder of pictures on this machine, or a ZIP archive of them.
+
+        Returns:
+            The key for `get` of the pack with these pictures.
+
+        Raises:
+            FileNotFoundError: there is no such place, or it holds no picture.
+            ValueError: the archive cannot be used, or places may not be named here.
+        """
+        if not self.private:
+            raise ValueError("pictures are chosen where the app runs, by --gallery")
+        if not place:
+            raise ValueError("name a folder of pictures on this machine, or a ZIP archive of them")
+        with self._loading:
+            runtime = self.get(key).runtime
+            collection = self._pictures(Path(place).expanduser())
+            where = hashlib.sha256(str(collection.folder).encode()).hexdigest()[:16]
+            retriever = Retriever(runtime, collection, self._cache)
+            return self._keep(f"{_identity(runtime.info)}@{where}", retriever)
+
+    @property
+    def _token(self) -> bool | None:
+        """None: of whom the app is logged in as; False: none, for others than its owner."""
+        return None if self.private else False
+
+    @property
+    def _limits(self) -> Limits | None:
+        return None if self.private else VISITORS
+
+    def _keep(self, key: str, retriever: Retriever) -> str:
+        """Takes a guest in, unless it is there; the oldest makes room."""
+        with self._lock:
+            if key not in self._guests:
+                self._guests[key] = retriever
+                retriever.index.start()
+            while len(self._guests) > _GUESTS:
+                _, oldest = self._guests.popitem(last=False)
+                oldest.index.stop()
+        return key
+
+    def _pictures(self, place: Path) -> Collection:
+        return open_pictures(place, self._cache, self._settings.follow_links)
+
+    def _open(self, folder: Path, fallback: Collection | None) -> Retriever:
+        runtime = Runtime.load(folder, self._settings.device)
+        runtime.require_images()
+        given = self._settings.gallery
+        if isinstance(given, Address):
+            if self._distant is None:
+                from app.gallery.qdrant.store import open_store  # needs a package that few have
+
+                self._distant = open_store(given, self._cache)
+            galleries = self._distant.galleries(runtime)
+            return Retriever(runtime, self._distant.collection, self._cache, galleries)
+        if given is not None:
+            collection: Collection = self._pictures(given)
+        elif runtime.info.gallery is not None:
+            collection = from_pack(folder)
+        elif fallback is not None:
+            collection = fallback
+        else:
+            raise ValueError(
+                f"the pack {runtime.info.name} comes without pictures; "
+                "give your own with --gallery DIR"
+            )
+        return Retriever(runtime, collection, self._cache)
+
+
+def _identity(info: PackInfo) -> str:
+    """What tells an open pack from others: where it lies, and every word and byte of it.
+
+    The same weights may come with other texts and numbers; nobody is shown those of another.
+    """
+    return hashlib.sha256(f"{info.identity} {info.folder.resolve()}".encode()).hexdigest()

@@ -1,0 +1,210 @@
+"""The page: a header, the tabs, and the endpoints, around the open packs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import uvicorn
+from gradio import http_server
+from gradio.themes import Base
+from gradio.themes.utils import colors, sizes
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from app.api import endpoints
+from app.packs.description import describe
+from app.packs.open_packs import OpenPacks
+from app.search.retriever import Retriever, thumbnail_folder
+from app.server import listening, uploads
+from app.server.door import FrontDoor
+from app.server.hosts import Hosts
+from app.server.limits import Limits, client_of
+from app.settings import Settings
+from app.tabs.benchmark.tab import BenchmarkTab
+from app.tabs.compare.tab import CompareTab
+from app.tabs.events import MODEL_QUEUE, connect, guard, on_refresh
+from app.tabs.html import render, text
+from app.tabs.images import THUMBNAILS
+from app.tabs.models.tab import ModelsTab
+from app.tabs.search.tab import SearchTab
+from app.tabs.session import Session
+from app.tabs.sharing import note_tab
+from app.tabs.views.tab import ViewsTab
+
+TABS: tuple[tuple[str, Callable[[Session, gr.Tab], object]], ...] = (
+    ("Search", SearchTab),
+    ("Compare", CompareTab),
+    ("Views", ViewsTab),
+    ("Benchmark", BenchmarkTab),
+    ("Models", ModelsTab),
+)
+_AT_ONCE = max(2, os.cpu_count() or 1)  # events that may run a model at the same time
+_SESSIONS = 1000  # visitors whose state is kept
+_SPACE_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
+_NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"  # its proxies
+STYLES = sorted(Path(__file__).parent.rglob("*.css"))
+FAVICON = Path(__file__).parent / "favicon.png"
+# The first tab says that it is selected as soon as it is there, before the one that the page's
+# address names could be opened.
+_TAB_RESTORED = "() => { window.pvTabRestored = true; }"
+
+
+def build(packs: OpenPacks) -> gr.Blocks:
+    """Builds the page; `launch` shows it."""
+    with gr.Blocks(
+        title="Polyview",
+        analytics_enabled=False,
+        delete_cache=(3600, int(uploads.AGE)),
+        fill_width=True,
+    ) as blocks:
+        tabs = gr.Tabs(render=False)
+        session = Session(packs, blocks, gr.State(""), tabs, gr.State(None))
+        _add_header(session)
+        tabs.render()
+        with tabs:
+            for title, build_tab in TABS:
+                with gr.Tab(title, id=title.lower(), render_children=True) as tab:
+                    build_tab(session, tab)
+                tab.select(None, js=note_tab(title.lower()), api_visibility="private")
+        _restore_tab(session)
+        model, others = endpoints(packs)
+        for function in (*model, *others):
+            queue = MODEL_QUEUE if function in model else None
+            gr.api(function, api_name=function.__name__, concurrency_id=queue)
+    guard(blocks)
+    return blocks
+
+
+def theme() -> Base:
+    """Colours and sizes; every font is one that the visitor's system already has."""
+    base = gr.themes.Default(
+        primary_hue=colors.teal,
+        secondary_hue=colors.amber,
+        neutral_hue=colors.slate,
+        radius_size=sizes.radius_lg,
+        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
+        font_mono=["ui-monospace", "Menlo", "Consolas", "monospace"],
+    )
+    # Dark enough for white letters on it (WCAG AA).
+    return base.set(
+        button_primary_background_fill="*primary_700",
+        button_primary_background_fill_hover="*primary_800",
+        button_primary_background_fill_dark="*primary_700",
+        button_primary_background_fill_hover_dark="*primary_600",
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_400",
+    )
+
+
+def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
+    """Begins to serve the page, in a thread of its own.
+
+    Args:
+        blocks: what `build` made.
+        settings: where to listen.
+        cache: the user's cache folder; of it, only the thumbnails can be fetched.
+    """
+    blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE, api_open=False)
+    with _front_door(blocks, settings):
+        blocks.launch(
+            server_name=settings.host,
+            server_port=settings.port,
+            share=settings.shared,
+            theme=theme(),
+            css_paths=list(STYLES),
+            favicon_path=FAVICON,
+            footer_links=["api", "settings"],
+            run_history=False,
+            max_file_size=uploads.FORM_BYTES,  # the front door refuses less, in a sentence
+            state_session_capacity=_SESSIONS,
+            enable_monitoring=False,
+            num_workers=0,
+            show_error=False,
+            ssr_mode=False,
+            # gradio asks its own page once, within 3 s, and on a busy machine would give up
+            _frontend=False,
+            mcp_server=settings.mcp,
+            prevent_thread_lock=True,
+        )
+    uploads.keep_swept()
+    # by their names alone: gradio's own addresses tell where a file lies on this machine
+    folder = thumbnail_folder(cache)
+    with suppress(OSError):  # there are no thumbnails then
+        folder.mkdir(parents=True, exist_ok=True)
+    blocks.app.mount(f"/{THUMBNAILS}", StaticFiles(directory=folder, check_dir=False))
+
+
+@contextmanager
+def _front_door(blocks: gr.Blocks, settings: Settings) -> Iterator[None]:
+    """Has every request pass the front door, and bounds connections, while gradio begins to serve.
+
+    gradio gives no way to configure its server, which it makes by `uvicorn.Config`.
+    """
+    closed = []
+
+    def waiting() -> Iterator[str]:
+        for event in list(blocks._queue.event_ids_to_events.values()):
+            yield client_of(event.request.scope)
+
+    def configure(app: ASGIApp, **options: Any) -> uvicorn.Config:
+        closed.append(app)
+        hosts = Hosts(settings.private, settings.names)
+        limits = None if settings.private else Limits(waiting)
+        frames = _SPACE_FRAMES if settings.on_space else "'self'"
+        door = FrontDoor(app, hosts, limits, frames, settings.mcp)
+        return listening.configure(door, _NEAR if settings.on_space else None, **options)
+
+    found = http_server.uvicorn
+    http_server.uvicorn = SimpleNamespace(Config=configure)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        http_server.uvicorn = found
+    if not closed:
+        raise ValueError("this gradio serves without the front door; install gradio>=6.31,<7")
+
+
+def _restore_tab(session: Session) -> None:
+    """Opens the tab that the page's address names."""
+
+    def restore(request: gr.Request) -> dict[str, Any]:
+        wanted = request.query_params.get("tab", "")
+        titles = {title.lower(): title for title, _ in TABS}
+        if wanted in titles:
+            return gr.update(selected=wanted)
+        if wanted:
+            known = ", ".join(titles)
+            gr.Warning(text(f'There is no tab "{wanted[:40]}"; there are {known}.'))
+        return gr.update()
+
+    opened = connect(session.blocks.load, restore, [], [session.tabs], "open_tab")
+    opened.then(None, js=_TAB_RESTORED, api_visibility="private")
+
+
+def _add_header(session: Session) -> None:
+    """The top line, which follows the gallery until it is complete."""
+    top = gr.HTML(_header(session.packs.first), elem_id="pv-top")
+    clock = gr.Timer(1.0)
+
+    def follow(key: str) -> tuple[str, dict[str, Any]]:
+        retriever = session.retriever(key)
+        finished = retriever.index.progress.finished
+        return _header(retriever), gr.update(active=not finished)
+
+    events = (
+        (clock.tick, "tick"),
+        (session.blocks.load, "open"),
+        (session.pack.change, "swap"),
+    )
+    on_refresh(events, follow, [session.pack], [top, clock], "header", queue=False)
+
+
+def _header(retriever: Retriever) -> str:
+    """The product, the pack, and how far its gallery is."""
+    return render("header", info=describe(retriever))

@@ -1,0 +1,1 @@
+"""Search: queries, questions and answers, comparison, links."""

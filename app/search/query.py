@@ -1,0 +1,168 @@
+"""Queries of several terms, each with a weight: words to add, words to take away, images.
+
+    a dog on a beach                one term, the sentence as it is
+    dog + beach - people            scores are added and subtracted
+    2: dog + 0.5: beach             a weight stands before a colon
+
+The algebra happens between *scores*, never between embeddings, so that it means the same whatever
+rule a method scores by: for an image x, score(x) = sum of weight * score(x, term).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from PIL import Image
+
+from export.pack.validation import MAX_WHOLE
+
+MAX_QUERY = 10_000  # characters
+MAX_TERMS = 16
+MAX_WEIGHT = 100.0
+TIMES, MINUS = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
+_SIGN = re.compile(r"(?:^|(?<=\s))([+-])(?=\s|$)")  # a sign with space around it
+_WEIGHT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*:(?=\s|$)\s*(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a query: words, or an image.
+
+    Attributes:
+        words: a sentence; empty where the term is an image.
+        image: an image, or None.
+        weight: what its scores are multiplied by; negative to take away.
+    """
+
+    words: str = ""
+    image: Image.Image | None = None
+    weight: float = 1.0
+
+
+def checked(text: Any) -> str:
+    """The words of a query, refused where they are none.
+
+    Raises:
+        ValueError: it is no text, empty, or longer than 10,000 characters.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"the query must be a text, not {type(text).__name__}")
+    if not text.strip():
+        raise ValueError("the query is empty; type what the picture should show")
+    if len(text) > MAX_QUERY:
+        raise ValueError(
+            f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}, a sentence is best"
+        )
+    return text
+
+
+def checked_weight(weight: Any) -> float:
+    """A term's weight.
+
+    Raises:
+        ValueError: it is no number from -100 to 100.
+    """
+    number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not number or not abs(weight) <= MAX_WEIGHT:  # NaN is no number at all
+        shown = f"{weight:g}" if isinstance(weight, float) else repr(weight)[:80]
+        raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {shown}")
+    return float(weight)
+
+
+def checked_k(k: Any, most: int | None = None) -> int:
+    """How many of the best are wanted.
+
+    Raises:
+        ValueError: it is no whole number from 1 to `most`.
+    """
+    whole = isinstance(k, int) or (isinstance(k, float) and k.is_integer())
+    if isinstance(k, bool) or not whole or not 1 <= k <= (most or MAX_WHOLE):
+        size = f"from 1 to {most}" if most else "of at least 1"
+        raise ValueError(f"k must be a whole number {size}, not {k!r:.80}")
+    return int(k)
+
+
+def parse(text: str) -> list[Term]:
+    """Reads a query as typed; a sentence without signs is one term of weight 1.
+
+    Args:
+        text: words with " + ", " - " and "weight:" as in the module's head. A hyphen within a word
+            is a letter like any other.
+
+    Raises:
+        ValueError: a sign without words, too many terms, or a weight out of range.
+
+    >>> [(t.weight, t.words) for t in parse("2: dog + t-shirt - people")]
+    [(2.0, 'dog'), (1.0, 't-shirt'), (-1.0, 'people')]
+    >>> [(t.weight, t.words) for t in parse("a dog on a beach")]
+    [(1.0, 'a dog on a beach')]
+    """
+    pieces = _SIGN.split(text)  # words, sign, words, sign, words ...
+    pieces = ["+", *pieces] if pieces[0].strip() else pieces[1:]
+    if not pieces:
+        return [Term(text)]
+    if len(pieces) > 2 * MAX_TERMS:
+        raise ValueError(
+            f"the query has {len(pieces) // 2} terms; use at most {MAX_TERMS}, or write a sentence"
+        )
+    signs, words = pieces[::2], pieces[1::2]
+    return [_term(sign, part) for sign, part in zip(signs, words, strict=True)]
+
+
+def write(terms: Sequence[Term]) -> str:
+    """A query as a person would type it; images are called "picture".
+
+    >>> write(parse("2: dog  -   people"))
+    '2: dog - people'
+    """
+    parts = []
+    for i, term in enumerate(terms):
+        sign = "-" if term.weight < 0 else "+"
+        size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}: "
+        lead = "" if i == 0 and sign == "+" else f"{sign} "
+        parts.append(f"{lead}{size}{' '.join(term.words.split()) or 'picture'}")
+    return " ".join(parts)
+
+
+def describe(terms: Sequence[Term], image: str = "picture") -> list[str]:
+    """How a query was read, term by term; `image` is what an image is called.
+
+    >>> describe(parse("dog + beach"))
+    ['dog', '+ beach']
+    """
+    parts = []
+    for i, term in enumerate(terms):
+        sign = f"{MINUS} " if term.weight < 0 else "+ " if i else ""
+        size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g} {TIMES} "
+        parts.append(f"{sign}{size}{' '.join(term.words.split()) or image}")
+    return parts
+
+
+def combined(terms: Sequence[Term]) -> list[Term]:
+    """The same query with equal terms added up, and without those that come to nothing.
+
+    >>> [(t.weight, t.words) for t in combined(parse("dog + beach + dog - beach"))]
+    [(2.0, 'dog')]
+    """
+    weights: dict[tuple[str, int | None], float] = {}
+    first: dict[tuple[str, int | None], Term] = {}
+    for term in terms:
+        key = (" ".join(term.words.split()), None if term.image is None else id(term.image))
+        first.setdefault(key, term)
+        weights[key] = weights.get(key, 0.0) + term.weight
+    # Weights are written in decimals, whose sums are rounded in the last binary places.
+    kept = {key: weight for key, weight in weights.items() if abs(weight) > 1e-9}
+    return [replace(first[key], weight=weight) for key, weight in kept.items()]
+
+
+def _term(sign: str, part: str) -> Term:
+    weight, words = 1.0, part.strip()
+    if match := _WEIGHT.fullmatch(part):
+        weight, words = float(match[1]), match[2].strip()
+    if not words:
+        raise ValueError(f'there are no words after "{sign}"; write a word there or leave it out')
+    weight = checked_weight(weight)
+    return Term(words, weight=-weight if sign == "-" else weight)

@@ -1,0 +1,300 @@
+"""Questions a visitor or a program can ask, wherever they are asked, and their answers."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from app.gallery.collection import Collection
+from app.gallery.pictures import open_picture
+from app.search.filters import Filters
+from app.search.query import Term, checked, checked_k, checked_weight, describe, parse
+from app.search.retriever import MAX_HITS, CaptionHit, Found, Hit, Retriever
+
+MAX_CAPTIONS = 8
+REMEMBERED = 20  # questions of one visit
+NOTHING_ASKED = (
+    "The terms cancel out, so nothing was asked: these are pictures in the order of the gallery."
+)
+_UNKNOWN = "[UNK]"  # a word that the pack does not know
+_LONGEST_EXAMPLE = 40  # characters
+_LONGEST_SHOWN = 80  # characters of a sentence or term as repeated in an answer
+_AMONG_CAPTIONS = 100  # looked at for distinct ones: several images may share a caption
+_SAMPLE = 12
+# For collections that bring no captions to choose examples from.
+_EXAMPLES = ("a dog", "people at a table", "a street at night", "flowers", "the sea")
+_ALGEBRA_EXAMPLE = "2: a dog + grass - people"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, kept so that it can be asked again of another method.
+
+    Attributes:
+        kind: "sample" asks for some images to begin with, "words" by words, "upload" by an
+            uploaded image, "image" by one of the collection.
+        words: a sentence, or several terms as `app/search/query.py` reads them; beside an image
+            they may be empty.
+        path: the uploaded file.
+        image_id: the collection's image.
+        weight: what the image's scores are multiplied by where there are words beside it.
+        name: what the uploaded file was called, where `path` does not say.
+    """
+
+    kind: Literal["sample", "words", "upload", "image"] = "sample"
+    words: str = ""
+    path: str = ""
+    image_id: int = 0
+    weight: float = 1.0
+    name: str = ""
+
+    @property
+    def has_image(self) -> bool:
+        """Whether an image is part of the question."""
+        return self.kind in ("upload", "image")
+
+    @property
+    def key(self) -> str:
+        """A short name, the same for questions of the same words, however spaced, and image."""
+        same = (self.kind, " ".join(self.words.split()), self.path, self.image_id)
+        return hashlib.sha256(repr(same).encode()).hexdigest()[:16]
+
+    @property
+    def title(self) -> str:
+        """What it is called among others.
+
+        >>> Question("upload", path="/tmp/dog.png", words="on a  beach").title
+        'dog.png with “on a beach”'
+        """
+        words = " ".join(self.words.split())
+        if not self.has_image:
+            return words
+        image = Path(self.path).name if self.kind == "upload" else f"picture {self.image_id}"
+        return f"{image} with “{words}”" if words else f"like {image}"
+
+    def file(self, retriever: Retriever) -> str:
+        """What the image that is part of it is called; empty where there is none."""
+        if self.kind == "image":
+            return retriever.image(self.image_id).file
+        return self.name or Path(self.path).name
+
+    def terms(self, retriever: Retriever) -> list[Term]:
+        """What it asks for, term by term; an image comes first.
+
+        Raises:
+            ValueError: there is no such image, or it or the words cannot be read.
+        """
+        if not self.has_image:
+            return parse(checked(self.words))
+        image = self._open(retriever)
+        if isinstance(self.words, str) and not self.words.strip():
+            return [Term(image=image)]
+        return [Term(image=image, weight=checked_weight(self.weight)), *parse(checked(self.words))]
+
+    def _open(self, retriever: Retriever) -> Image.Image:
+        if self.kind == "image":
+            return retriever.open(self.image_id)
+        if not self.path:
+            raise ValueError("there is no picture; upload one first")
+        return open_picture(Path(self.path), self.name or None)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found.
+
+    Attributes:
+        summary: how much, for what.
+        details: smaller remarks.
+        found: hits and more; those of a sample have rank 0.
+        filters: as they were understood.
+        k: how many images were wanted.
+        asked: the question term by term, as it was read.
+        image: what the image that is part of the question is called; may be empty.
+        remark: how words were read; see `remark`.
+        satisfying: ids of the images known to satisfy the question, a caption of the collection.
+        ms: milliseconds that it took.
+    """
+
+    summary: str
+    details: tuple[str, ...]
+    found: Found
+    filters: Filters
+    k: int
+    asked: tuple[Term, ...] = ()
+    image: str = ""
+    remark: str = ""
+    satisfying: frozenset[int] = frozenset()
+    ms: float = 0.0
+
+    @property
+    def hits(self) -> list[Hit]:
+        """Images, best first."""
+        return self.found.hits
+
+    @property
+    def winners(self) -> Mapping[str, np.ndarray]:
+        """For each method, the winning view (T, n) for each of T `terms` and n hits."""
+        return self.found.winners
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What `winners` speaks of, in words."""
+        return tuple(_short(term.words) or self.image for term in self.found.terms)
+
+    @property
+    def reading(self) -> tuple[str, ...]:
+        """How a question of several terms was read; the summary ends where they follow."""
+        if len(self.asked) > 1 or any(term.weight != 1 for term in self.asked):
+            return tuple(map(_short, describe(self.asked, self.image)))
+        return ()
+
+    @property
+    def captions(self) -> list[CaptionHit]:
+        """A few captions, best first and each once."""
+        best: dict[str, CaptionHit] = {}
+        for caption in self.found.captions:
+            best.setdefault(caption.text, caption)
+        return list(best.values())[: min(self.k, MAX_CAPTIONS)]
+
+
+def answer(
+    retriever: Retriever, question: Question, spec: str, k: int, filters: Filters | None = None
+) -> Answer:
+    """Answers a question.
+
+    Args:
+        retriever: what is searched.
+        question: what is asked.
+        spec: a method of the pack, or an ensemble "a+b"; a sample needs none.
+        k: how many images, and captions where an image alone is asked about.
+        filters: only images that satisfy them are ranked; captions are not filtered.
+
+    Raises:
+        ValueError: the question makes no sense, or nothing is searchable yet.
+    """
+    filters, k = filters or Filters(), checked_k(k)
+    if question.kind == "sample":
+        return _sample(retriever, filters, k)
+    start = time.perf_counter()
+    asked = tuple(question.terms(retriever))
+    alone = question.has_image and len(asked) == 1
+    captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
+    found = retriever.search(asked, spec, k, filters.ids, captions)
+    ms = (time.perf_counter() - start) * 1000
+    image = question.file(retriever)
+    read = remark(retriever, *(term.words for term in asked if term.image is None))
+    several = len(asked) > 1 or asked[0].weight != 1
+    subject = "for" if several else f"like {image}" if alone else f"for “{_short(question.words)}”"
+    satisfying: frozenset[int] = frozenset()
+    if question.kind == "words" and not several:
+        satisfying = known_to_satisfy(retriever.collection, question.words)
+    details = (
+        retriever.methods.title(spec),
+        f"{ms:.0f} ms" if found.caveat else f"{ms:.0f} ms, exact",
+        str(filters),
+        _truth(satisfying if filters.ids is None else satisfying & filters.ids, found.hits),
+        "" if found.terms else NOTHING_ASKED,
+        found.caveat,
+        _out_of_reach(retriever, found.hits),
+        "This gallery has no captions." if alone and not found.captions else "",
+        read,
+    )
+    pictures = "picture" if found.searched == 1 else "pictures"
+    summary = f"{len(found.hits)} of {found.searched:,} {pictures} {subject}"
+    return Answer(summary, details, found, filters, k, asked, image, read, satisfying, ms)
+
+
+def remark(retriever: Retriever, *texts: str) -> str:
+    """What a visitor should know about how words were read; empty if there is nothing."""
+    read = [retriever.read(text) for text in texts]
+    remarks = []
+    if longest := max((len(tokens.ids) for tokens in read if tokens.truncated), default=0):
+        remarks.append(f"Only the first {longest} words were read.")
+    if unknown := sum(tokens.words.count(_UNKNOWN) for tokens in read):
+        count = "One word is" if unknown == 1 else f"{unknown} words are"
+        remarks.append(f"{count} unknown to this pack.")
+    if not retriever.index.complete:
+        remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
+    return " ".join(remarks)
+
+
+def known_to_satisfy(collection: Collection, words: str) -> frozenset[int]:
+    """Ids of the images known to satisfy a caption of the collection; none for other words."""
+    return collection.relevant.get(" ".join(words.split()), frozenset())
+
+
+def remember(asked: tuple[Question, ...], question: Question) -> tuple[Question, ...]:
+    """The questions of a visit, newest first; the same question moves to the front.
+
+    Questions are the same where they have the same words, however spaced, and the same image.
+    A sample is no question.
+    """
+    if question.kind == "sample":
+        return asked
+    return (question, *(old for old in asked if old.key != question.key))[:REMEMBERED]
+
+
+def examples(retriever: Retriever, count: int) -> list[str]:
+    """Sentences to try: short captions from all over the collection, padded with empty ones."""
+    captions = [text for text, _ in retriever.collection.captions if len(text) <= _LONGEST_EXAMPLE]
+    if not captions:
+        return list(_EXAMPLES[:count])
+    chosen = list(dict.fromkeys(captions[:: max(1, len(captions) // count)]))[:count]
+    return chosen + [""] * (count - len(chosen))
+
+
+def algebra_example(retriever: Retriever) -> str:
+    """A query of several terms to try, from what the collection shows most often."""
+    things = Counter(name for p in retriever.collection.pictures for name in set(p.objects))
+    common = [name for name, _ in things.most_common(3)]
+    return "2: {} + {} - {}".format(*common) if len(common) == 3 else _ALGEBRA_EXAMPLE
+
+
+def _sample(retriever: Retriever, filters: Filters, k: int) -> Answer:
+    """Images from all over the collection, or of what the filters leave of it."""
+    left = filters.ids
+    images = [p for p in retriever.collection.pictures if left is None or p.image_id in left]
+    step, count = max(1, len(images) // _SAMPLE), len(images)
+    hits = [Hit(p.image_id, p.file, 0.0, 0, 0) for p in images[::step][:_SAMPLE]]
+    summary = "One picture to search" if count == 1 else f"{count:,} pictures to search"
+    invitation = "Type what you look for, or choose one to look inside."
+    found = Found(hits, [], {}, (), count)
+    return Answer(summary, (str(filters), invitation), found, filters, k)
+
+
+def _out_of_reach(retriever: Retriever, hits: Sequence[Hit]) -> str:
+    """Which found images' files lie where this machine cannot read them, and what to do."""
+    reasons = []
+    for hit in hits:
+        try:
+            retriever.image(hit.image_id).reached()
+        except ValueError as error:
+            reasons.append(str(error))
+    if not reasons:
+        return ""
+    return f"Not shown: {len(reasons)} of these pictures. For one, {reasons[0]}."
+
+
+def _truth(satisfying: frozenset[int], hits: Sequence[Hit]) -> str:
+    """How many images are known to satisfy a caption, and how many of them were found."""
+    if not satisfying:
+        return ""
+    count, found = len(satisfying), sum(hit.image_id in satisfying for hit in hits)
+    if count == 1:
+        known = "the one picture known to satisfy it"
+        return f"Ticked: {known}." if found else f"Not among these: {known}."
+    return f"Ticked: {found} of the {count} pictures known to satisfy it."
+
+
+def _short(words: str) -> str:
+    words = " ".join(words.split())
+    return words if len(words) <= _LONGEST_SHOWN else f"{words[: _LONGEST_SHOWN - 1]}…"

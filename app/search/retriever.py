@@ -1,0 +1,468 @@
+"""Everything the app can ask of one pack and one collection of images."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from itertools import combinations, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+
+from app.gallery.collection import Collection, Picture
+from app.gallery.image_files import PictureError
+from app.gallery.indexing import Index
+from app.gallery.pictures import DiskError, make_thumbnail, open_picture
+from app.gallery.searchable import Searchable
+from app.gallery.vector_index import Match
+from app.search.query import Term, checked, checked_k, combined
+from export.pack.schema import PackInfo
+from export.runtime import Runtime, Tokens
+from models import Method, Views
+
+MAX_HITS = 1000
+_DRAWING = 4  # thumbnails made at a time for one answer
+_PATIENCE = 20.0  # seconds a query waits for the gallery before it answers with what there is
+
+
+class NotReadyError(ValueError):
+    """Nothing can be searched yet; the message says how far the gallery is."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A found image.
+
+    Attributes:
+        image_id: its place in the collection.
+        file: its name there.
+        score: the method's score, higher is better.
+        view: which of the image's views won, counted from 0; None where no single one did.
+        rank: 1 for the best.
+    """
+
+    image_id: int
+    file: str
+    score: float
+    view: int | None
+    rank: int
+
+
+@dataclass(frozen=True)
+class CaptionHit:
+    """A found caption, and the image it was written for; see `Hit`."""
+
+    text: str
+    image_id: int
+    score: float
+    view: int | None
+    rank: int
+
+
+class Found(NamedTuple):
+    """What a search finds.
+
+    Attributes:
+        hits: images, best first.
+        captions: captions, best first, where they were asked for and there are any.
+        winners: for each method, the winning view (T, n) for each of T terms and n hits.
+        terms: the T terms that count: none alike and none of weight 0; none where they cancel out.
+        searched: how many images were ranked.
+        caveat: in what way the best images are not exact; empty where they are.
+    """
+
+    hits: list[Hit]
+    captions: list[CaptionHit]
+    winners: Mapping[str, np.ndarray]
+    terms: tuple[Term, ...]
+    searched: int
+    caveat: str = ""
+
+
+class Scores(NamedTuple):
+    """Scores (N,) float32 of images and their ids (N,), in the order of the gallery."""
+
+    ids: np.ndarray
+    values: np.ndarray
+
+
+class Methods(dict[str, Method]):
+    """A pack's methods by name; several joined by "+" are an ensemble, whose scores are averaged.
+
+    Attributes:
+        best_first: names, the best measured first, and the last of those not measured before the
+            others. Best is what finds most of the images that satisfy a text (R-precision); where
+            that is not known, or equal, the higher rsum.
+        best: the first of them.
+    """
+
+    def __init__(self, methods: Mapping[str, Method], info: PackInfo) -> None:
+        super().__init__(methods)
+        values = {name: m.metrics.values for name, m in info.methods.items() if m.metrics}
+        reached = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
+        measured = sorted(reached, key=lambda name: reached[name], reverse=True)
+        self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in reached))
+        self.best = self.best_first[0]
+
+    def names(self, spec: str) -> tuple[str, ...]:
+        """The methods of "a" or of the ensemble "a+b".
+
+        Raises:
+            ValueError: one is unknown or named twice.
+        """
+        names = tuple(part.strip() for part in str(spec).split("+"))
+        for name in names:
+            if name not in self:
+                known = ", ".join(self)
+                raise ValueError(
+                    f'there is no method "{name[:80]}" in this pack; choose one of {known}'
+                )
+        if len(set(names)) < len(names):
+            raise ValueError(f'the ensemble "{spec[:80]}" names a method twice; name each once')
+        return names
+
+    def one(self, name: str) -> Method:
+        """A single method.
+
+        Raises:
+            ValueError: there is none of this name, or several are named.
+        """
+        names = self.names(name)
+        if len(names) > 1:
+            raise ValueError(
+                f'"{name[:80]}" names {len(names)} methods; look through one at a time'
+            )
+        return self[names[0]]
+
+    def title(self, spec: str) -> str:
+        """What people call a method or an ensemble."""
+        return " + ".join(self[name].title for name in self.names(spec))
+
+    def ensembles(self, count: int) -> list[str]:
+        """The pairs "a+b" of the methods that measured best, at most `count`."""
+        return ["+".join(pair) for pair in islice(combinations(self.best_first, 2), count)]
+
+
+class Retriever:
+    """Searches one collection with one pack; safe to use from several threads.
+
+    Args:
+        runtime: the loaded pack.
+        collection: the images, and their captions where there are any.
+        cache: the user's cache folder.
+        ready: each method's gallery, where the images' views lie ready elsewhere.
+
+    Attributes:
+        runtime: as given; what is asked of it goes through the calls below.
+        info: what pack.json says.
+        methods: the pack's, by name.
+        device: where they compute.
+        providers: of its ONNX sessions, see `Runtime`.
+        collection: as given.
+        index: what is searchable so far; `index.start()` begins to fill it.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        collection: Collection,
+        cache: Path,
+        ready: Mapping[str, Searchable] | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.info, self.device, self.providers = runtime.info, runtime.device, runtime.providers
+        self.methods = Methods(runtime.methods, runtime.info)
+        self.collection = collection
+        self.index = Index(runtime, collection, cache, self.methods.best, ready)
+        self._thumbnails = thumbnail_folder(cache)
+
+    def search(
+        self,
+        terms: Sequence[Term],
+        spec: str,
+        k: int,
+        only: AbstractSet[int] | None = None,
+        captions: int = 0,
+    ) -> Found:
+        """The best images for a query of several terms; ties in the order of the gallery.
+
+        A term's score is multiplied by its weight, the terms are added, and the methods of an
+        ensemble averaged. A view won where one method was asked and the same view of the image
+        scores best for every term.
+
+        Args:
+            terms: at least one; terms that say the same are read as one.
+            spec: a method of the pack, or several joined by "+", whose scores are averaged.
+            k: at least 1; at most 1,000 images are returned.
+            only: ids of the images to rank; None ranks all.
+            captions: how many captions to look for as well; 0 for none.
+
+        Raises:
+            ValueError: a term, a method or a k that makes no sense, or nothing is searchable yet.
+        """
+        query, k = self._read(terms, spec), min(checked_k(k), MAX_HITS)
+        found = self._best(query, self.index.images, self._images_done(query), k, only)
+        won = self._winners(query, found)
+        views: list[int | None] = [None] * len(found)
+        if len(won) == 1 and query.terms:
+            [places] = won.values()
+            views = [int(row[0]) if (row == row[0]).all() else None for row in places.T]
+        images = self.collection.pictures
+        hits = [
+            Hit(match.id, images[match.id].file, match.score, view, rank)
+            for rank, (match, view) in enumerate(zip(found, views, strict=True), start=1)
+        ]
+        fewest = min((self.index.images[name] for name in query.views), key=len)
+        searched = len(fewest) if only is None else int(np.isin(fewest.ids(), list(only)).sum())
+        caveat = fewest.caveat(only) if query.plain else ""  # otherwise everything is scored
+        texts = self._captions(query, captions)
+        return Found(hits, texts, won, query.terms, searched, caveat)
+
+    def scores(self, terms: Sequence[Term], spec: str) -> Scores:
+        """Scores of every searchable image for a query of several terms; see `search`.
+
+        Returns:
+            Ids and scores (N,), in the order of the gallery; all 0 where the terms cancel out.
+
+        Raises:
+            ValueError: no term, an unknown method, or nothing is searchable yet.
+        """
+        query = self._read(terms, spec)
+        return self._sum(query, self.index.images, self._images_done(query))
+
+    def views(self, subject: str | int | Image.Image, name: str, attention: bool = False) -> Views:
+        """What a method makes of one text or image: views (1, V, D).
+
+        Args:
+            subject: a sentence, an image of the collection by id, or any image.
+            name: a method of the pack.
+            attention: with the maps over words, or over the image's features.
+
+        Raises:
+            ValueError: there is no such method or image, or the subject cannot be read.
+        """
+        self.methods.one(name)
+        if isinstance(subject, str):
+            return self.runtime.text_views([checked(subject)], name, attention)
+        if isinstance(subject, int):
+            found, refused = self.index.encoder.features([self.image(subject).reached()], name)
+            if refused:
+                raise ValueError(refused[0].reason)
+            features = next(iter(found.values()))[None]  # (1, N, d)
+        else:
+            features = self.runtime.image_features([subject], name)  # (1, N, d)
+        return self.runtime.image_views(features, name, attention)
+
+    def maps(self, image: Views) -> np.ndarray | None:
+        """What each view of an image is made of; `Method.attention_is` says in what sense.
+
+        Args:
+            image: views (1, V, D) of `views`, with attention.
+
+        Returns:
+            (V, rows, columns) float32 on the grid of the pack's encoder; shares of 1, or cosines
+            where `Method.attention_sums_to_one` is False. None where the method has no attention.
+        """
+        if image.attention is None:
+            return None
+        return self.runtime.on_grid(image.attention[0]).float().cpu().numpy()
+
+    def gallery(self, name: str) -> Searchable:
+        """What a method made of the images that are searchable so far."""
+        return self.index.images[name]
+
+    def read(self, text: str) -> Tokens:
+        """A text as its encoders read it."""
+        return self.runtime.tokenize(text)
+
+    def image(self, image_id: int) -> Picture:
+        """An image of the collection.
+
+        Raises:
+            ValueError: there is none with this id.
+        """
+        images = self.collection.pictures
+        if not 0 <= image_id < len(images):
+            raise ValueError(f"there is no picture {image_id}; ids go from 0 to {len(images) - 1}")
+        return images[image_id]
+
+    def open(self, image_id: int) -> Image.Image:
+        """An image of the collection, decoded."""
+        image = self.image(image_id).reached()
+        return open_picture(image.path, image.file, image.root)
+
+    def thumbnail(self, image_id: int) -> Path:
+        """A small copy of an image, in a folder that holds nothing else."""
+        image = self.image(image_id)
+        name = image.thumbnail_name()
+        return make_thumbnail(image.path, self._thumbnails, name, image.root)
+
+    def thumbnails(self, image_ids: Sequence[int]) -> tuple[dict[int, Path], str]:
+        """Small copies of several images by id, without those that cannot be had.
+
+        Returns:
+            Also a sentence about the disk, where that is why one is missing; else an empty one.
+        """
+        made: dict[int, Path] = {}
+        trouble = ""
+        with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
+            drawn = pool.map(self._thumbnail_or_error, image_ids)
+            for image_id, found in zip(image_ids, drawn, strict=True):
+                if isinstance(found, Path):
+                    made[image_id] = found
+                elif isinstance(found, DiskError):
+                    trouble = f"Pictures are missing: {found}."
+        return made, trouble
+
+    def _thumbnail_or_error(self, image_id: int) -> Path | Exception:
+        try:
+            return self.thumbnail(image_id)
+        except (PictureError, OSError) as error:
+            return error
+
+    def _read(self, terms: Sequence[Term], spec: str) -> _Query:
+        """Reads a query with each method of an ensemble."""
+        names = self.methods.names(spec)
+        if not terms:
+            raise ValueError("the query is empty; type what the picture should show")
+        for term in terms:
+            if term.image is None:
+                checked(term.words)
+        kept = combined(terms)
+        views: dict[str, list[Views]] = {name: [] for name in names}
+        for term in kept:
+            features = {}
+            if term.image is not None:
+                features = self.runtime.features_by_method([term.image], names)
+            for name in names:
+                views[name].append(
+                    self.runtime.image_views(features[name], name)
+                    if features
+                    else self.runtime.text_views([term.words], name)
+                )
+        return _Query(tuple(kept), views)
+
+    def _images_done(self, query: _Query) -> threading.Event:
+        """Set once no more images will come for any of a query's methods."""
+        alone = set(query.views) == {self.index.first}
+        return self.index.first_done if alone else self.index.images_done
+
+    def _captions(self, query: _Query, k: int) -> list[CaptionHit]:
+        """The k best captions; none where the collection has none."""
+        captions = self.collection.captions
+        if not k or not captions:
+            return []
+        found = self._best(query, self.index.captions, self.index.captions_done, k)
+        return [
+            CaptionHit(*captions[match.id], match.score, match.view if query.plain else None, rank)
+            for rank, match in enumerate(found, start=1)
+        ]
+
+    def _best(
+        self,
+        query: _Query,
+        galleries: Mapping[str, Searchable],
+        done: threading.Event,
+        k: int,
+        only: AbstractSet[int] | None = None,
+    ) -> list[Match]:
+        """The k best items; views that won are told for a plain query alone."""
+        if query.plain:
+            [(name, (views,))] = query.views.items()
+            self._wait(galleries[name], done)
+            return galleries[name].search(views, k, only)
+        ids, values = self._sum(query, galleries, done)
+        if only is not None:
+            kept = np.isin(ids, list(only))
+            ids, values = ids[kept], values[kept]
+        best = np.argsort(-values, kind="stable")[:k]
+        found = zip(ids[best].tolist(), values[best].tolist(), strict=True)
+        return [Match(item, score, 0) for item, score in found]
+
+    @torch.inference_mode()
+    def _winners(self, query: _Query, found: Sequence[Match]) -> dict[str, np.ndarray]:
+        """For each method, the view of each image that scores best for each term; see `Found`."""
+        if query.plain:
+            return dict.fromkeys(query.views, np.array([[match.view for match in found]], np.int64))
+        won = {}
+        for name, queries in query.views.items():
+            won[name] = np.zeros((len(queries), len(found)), np.int64)
+            if not found:
+                continue
+            gallery = self.index.images[name]
+            images = gallery.views([match.id for match in found])  # (n, V, D)
+            for row, views in zip(won[name], queries, strict=True):
+                scores = gallery.method.view_scores(images, views.to(images.embeddings.device))
+                row[:] = scores[..., 0].argmax(dim=0).cpu().numpy()  # (V, n) -> (n,)
+        return won
+
+    def _sum(
+        self, query: _Query, galleries: Mapping[str, Searchable], done: threading.Event
+    ) -> Scores:
+        """Weighted sums of the terms' scores, averaged over the methods."""
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        for name, queries in query.views.items():
+            gallery = galleries[name]
+            self._wait(gallery, done)
+            if not queries:
+                ids = gallery.ids()
+                parts.append((ids, np.zeros(len(ids), np.float32)))
+            for term, views in zip(query.terms, queries, strict=True):
+                ids, scores = gallery.scores(views)
+                parts.append((ids, term.weight / len(query.views) * scores))
+        return _in_all(parts)
+
+    def _wait(self, gallery: Searchable, done: threading.Event) -> None:
+        """Waits a while for a gallery to be filled.
+
+        Raises:
+            NotReadyError: nothing is in it yet.
+        """
+        done.wait(_PATIENCE)
+        if not len(gallery) and done.is_set():
+            raise NotReadyError(f"there is nothing to search ({self.index.progress})")
+        if not len(gallery):
+            raise NotReadyError(
+                f"nothing can be searched yet ({self.index.progress}); try again in a moment"
+            )
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A query as the methods that are asked read it.
+
+    Attributes:
+        terms: T terms, none alike and none of weight 0; none at all where they cancel out.
+        views: for each method, the views (1, W, D) of each term.
+    """
+
+    terms: tuple[Term, ...]
+    views: Mapping[str, Sequence[Views]]
+
+    @property
+    def plain(self) -> bool:
+        """Whether one method is asked one term of weight 1."""
+        return len(self.views) == 1 and [term.weight for term in self.terms] == [1]
+
+
+def thumbnail_folder(cache: Path) -> Path:
+    """Where thumbnails lie in a cache folder, and nothing else."""
+    return cache / "thumbnails"
+
+
+def _in_all(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Scores:
+    """Sums of scores of the images that are in all parts, each of which has ascending ids."""
+    ids = min((ids for ids, _ in parts), key=len)
+    if all(np.array_equal(others[: len(ids)], ids) for others, _ in parts):
+        rows = [scores[: len(ids)] for _, scores in parts]  # more may arrive meanwhile
+    else:  # an image could not be read again when a later method's turn came
+        ids = reduce(np.intersect1d, [others for others, _ in parts])
+        rows = [scores[np.isin(others, ids)] for others, scores in parts]
+    return Scores(ids, reduce(np.add, rows))

@@ -1,0 +1,1 @@
+"""Around the server: who may ask what, and how much."""

@@ -1,0 +1,253 @@
+"""The front door: every request passes it before gradio sees anything of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+from anyio.to_thread import run_sync
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.server import bodies, uploads
+from app.server.bodies import Bodies, GoneError, RefusedError, Upload
+from app.server.hosts import Hosts
+from app.server.limits import Limits, client_of
+from app.server.refusal import Refusal
+
+# All that the page, gradio_client and assistants need. gradio answers much more: a proxy, links
+# that write files, a dashboard, pictures resized to any size.
+_READ = re.compile(
+    r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/(static|assets|svelte)/.+"
+    r"|/thumbnails/[^/]+|/pwa_icon(/(192|512))?"
+    r"|/gradio_api/(info|openapi\.json|theme\.css|app_id|startup-events|upload_progress)/?"
+    r"|/gradio_api/(queue/(data|status)|heartbeat/[^/]+|call/(v2/)?[^/]+/[^/]+|file=.+)"
+)
+_WRITE = re.compile(r"/gradio_api/(queue/join|upload|cancel|reset|(run|api|call|call/v2)/[^/]+)/?")
+_MCP = re.compile(r"/gradio_api/mcp(/|/http/?)?")
+_MCP_SCHEMA = "/gradio_api/mcp/schema"
+_UPLOAD = "/gradio_api/upload"
+_PROGRESS = "/gradio_api/upload_progress"
+_DONE = b'data: {"msg": "done"}\n\n'
+_FILE = "/gradio_api/file="
+_ASKS = re.compile(r"/gradio_api/(queue/join|(call|call/v2)/[^/]+)/?")
+# what a page's address makes the app compute, unlike its files
+_COSTLY = re.compile(r"/|/config/?|/gradio_api/(info|openapi\.json)/?|/gradio_api/mcp.*")
+_WRITE_SECONDS = 30.0  # until a client has taken the next part of an answer
+
+NOWHERE = Refusal(404, "there is nothing at this address")
+NO_FILE = Refusal(403, "there is no such file; only what was uploaded, or made here, is sent")
+FULL = Refusal(503, "there is no room for more uploads; try again later", 60)
+
+
+class FrontDoor:
+    """Refuses requests, or passes them on to the page.
+
+    Args:
+        app: the page.
+        hosts: which names it answers for.
+        limits: of each client; None where only this machine asks.
+        frames: who may show the page in a frame, as in a content security policy.
+        mcp: assistants may ask, too.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Hosts,
+        limits: Limits | None = None,
+        frames: str = "'self'",
+        mcp: bool = False,
+    ) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._limits = limits
+        self._mcp = mcp
+        self._bodies = Bodies()
+        self._own_headers = [
+            (b"content-security-policy", f"frame-ancestors {frames}".encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"same-origin"),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        answer, body = _Answer(send, self._own_headers), _Body(receive)
+        client = client_of(scope)
+        refusal = self._refuse(scope, client)
+        if refusal is not None:
+            await self._close(scope, refusal, body, answer)
+        elif self._limits is None:
+            await self._pass(scope, body, answer, client)
+        else:
+            with self._limits.entered(client):
+                await self._pass(scope, body, answer, client)
+
+    def _refuse(self, scope: Scope, client: str) -> Refusal | None:
+        """Why a request is refused before anything of its body is read."""
+        headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
+        refusal = self._hosts.check(headers, method)
+        if refusal is None and not self._is_known(path, method):
+            refusal = NOWHERE
+        if refusal is None and path.startswith(_FILE) and not _is_sent(path[len(_FILE) :]):
+            refusal = NO_FILE
+        if refusal is None and method == "POST":
+            size = headers.get("content-length", "0")
+            upload = path.rstrip("/") == _UPLOAD
+            if not size.isdecimal() or bodies.is_large(int(size[:20]), upload):
+                refusal = bodies.upload_too_large() if upload else bodies.TOO_LARGE
+        if refusal is None and self._limits is not None and not _asks_itself(scope, headers):
+            costs = method == "POST" or _COSTLY.fullmatch(path) is not None
+            asks = method == "POST" and _ASKS.fullmatch(path) is not None
+            refusal = self._limits.check(client, costs, asks)
+        return refusal
+
+    def _is_known(self, path: str, method: str) -> bool:
+        if self._mcp and _MCP.fullmatch(path):
+            return method in ("GET", "POST", "DELETE")
+        if method == "POST":
+            return _WRITE.fullmatch(path) is not None
+        if method not in ("GET", "HEAD"):
+            return False
+        return _READ.fullmatch(path) is not None or (self._mcp and path == _MCP_SCHEMA)
+
+    async def _pass(self, scope: Scope, receive: _Body, answer: _Answer, client: str) -> None:
+        if scope["path"].rstrip("/") == _PROGRESS:
+            await _end_progress(answer.send)
+        elif scope["method"] != "POST":
+            await answer.of(self._app, scope, receive)
+        elif scope["path"].rstrip("/") == _UPLOAD:
+            await self._upload(scope, receive, answer, client)
+        else:
+            try:
+                body = await self._bodies.read(receive)
+            except RefusedError as error:
+                await self._close(scope, error.refusal, receive, answer)
+            except GoneError:
+                return
+            else:
+                await answer.of(self._app, scope, _replay(body, receive))
+
+    async def _upload(self, scope: Scope, receive: _Body, answer: _Answer, client: str) -> None:
+        size = int(Headers(scope=scope).get("content-length") or uploads.MOST_BYTES)
+        refusal = None if await run_sync(uploads.has_room, size) else FULL
+        if refusal is None and self._limits is not None:
+            refusal = self._limits.check_upload(client, size)
+        if refusal is None:
+            upload = Upload(receive)
+            # gradio would remember for ever how far each upload is that it is given a name for
+            await answer.of(
+                self._app, {**scope, "query_string": b""}, upload, lambda: upload.refusal
+            )
+            refusal = upload.refusal
+        if refusal is not None:
+            await self._close(scope, refusal, receive, answer)
+
+    async def _close(self, scope: Scope, refusal: Refusal, receive: _Body, answer: _Answer) -> None:
+        # A client that waits for leave to send its body has none.
+        waits = "expect" in Headers(scope=scope) or refusal.status == 408
+        if not receive.complete and not waits:
+            await bodies.read_rest(receive)
+        await refusal.answer(answer.send)
+
+
+class _Body:
+    """The body of one request.
+
+    Attributes:
+        complete: nothing more of it comes.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.complete = False
+
+    async def __call__(self) -> Message:
+        """Receives the next part."""
+        message = await self._receive()
+        self.complete = not message.get("more_body", False)
+        return message
+
+
+class _Answer:
+    """The answer to one request, without CORS, and ended where its client takes nothing of it."""
+
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        self._send = send
+        self._headers = headers
+        self._gone = False
+
+    async def of(
+        self,
+        app: ASGIApp,
+        scope: Scope,
+        receive: Receive,
+        refusal: Callable[[], Refusal | None] = lambda: None,
+    ) -> None:
+        """Lets the page answer; once its body is refused, nothing it says is sent."""
+
+        async def send(message: Message) -> None:
+            if refusal() is None:
+                await self.send(message)
+
+        try:
+            await app(scope, receive, send)
+        except Exception:
+            if refusal() is None and not self._gone:
+                raise
+
+    async def send(self, message: Message) -> None:
+        """Sends a part of the answer."""
+        if self._gone:
+            raise OSError("the client takes nothing of its answer")
+        if message["type"] == "http.response.start":
+            own = [
+                (name, value)
+                for name, value in message.get("headers", ())
+                if not name.lower().startswith(b"access-control-")
+            ]
+            message = {**message, "headers": own + self._headers}
+        try:
+            async with asyncio.timeout(_WRITE_SECONDS):
+                await self._send(message)
+        except TimeoutError as error:
+            self._gone = True
+            raise OSError("the client takes nothing of its answer") from error
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Gives a body that was received, and then what comes after it."""
+    left = [body]
+
+    async def again() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return again
+
+
+async def _end_progress(send: Send) -> None:
+    """Tells the page that an upload's progress ends; the answer to the upload says the rest."""
+    headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": _DONE})
+
+
+def _is_sent(path: str) -> bool:
+    """Whether a file that is asked for may be sent; gradio looks whether it is there."""
+    return "://" not in path and uploads.is_inside(path)
+
+
+def _asks_itself(scope: Scope, headers: Headers) -> bool:
+    """Whether the app asks itself on behalf of an assistant, who has been counted already."""
+    return (scope.get("client") or ("", 0))[0] == "127.0.0.1" and (
+        headers.get("x-gradio-user") == "mcp" and "x-forwarded-for" not in headers
+    )

@@ -1,0 +1,126 @@
+"""How much one client, and all together, may ask at once and in a row.
+
+Clients are told apart by address; behind a proxy by what it says in X-Forwarded-For, where uvicorn
+trusts it (FORWARDED_ALLOW_IPS).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.types import Scope
+
+from app.server.refusal import Refusal
+
+RATE = 20.0  # questions, uploads and pages in a second, in the long run
+BURST = 200.0  # of them at once, after a rest
+OPEN = 128  # requests that one client waits for, streams of events included
+WAITING = 24  # questions that one client has in the queue, of 100 in all
+UPLOAD_BYTES = 500_000_000  # of one client in an hour
+UPLOADS = 300
+_FILE = 0.1  # of a question that a file of the page counts
+_HOUR = 3600.0
+_CLIENTS = 10_000  # remembered; the one that was quiet for longest is forgotten first
+
+
+def client_of(scope: Scope) -> str:
+    """By which name a client is counted: its address, or the network of an IPv6 address.
+
+    >>> client_of({"client": ("2001:db8::1:2:3:4", 5)})
+    '2001:db8::/64'
+    """
+    host = str((scope.get("client") or ("", 0))[0])
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4:
+        return host
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+class Limits:
+    """Counts what clients do.
+
+    Args:
+        waiting: gives the client of each question that is in the queue.
+        clock: gives seconds.
+    """
+
+    def __init__(
+        self,
+        waiting: Callable[[], Iterator[str]] = lambda: iter(()),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._waiting = waiting
+        self._clock = clock
+        self._open: Counter[str] = Counter()
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, at what time
+        self._sent: OrderedDict[str, deque[tuple[float, int]]] = OrderedDict()
+
+    @contextmanager
+    def entered(self, client: str) -> Iterator[None]:
+        """Counts a request for as long as it lasts."""
+        self._open[client] += 1
+        try:
+            yield
+        finally:
+            self._open[client] -= 1
+            if not self._open[client]:
+                del self._open[client]
+
+    def check(self, client: str, costs: bool, asks: bool) -> Refusal | None:
+        """Says why a client must wait, or None.
+
+        Args:
+            client: see `client_of`.
+            costs: the request takes time to answer; a file of the page counts a tenth.
+            asks: the request is a question for the queue.
+        """
+        if self._open[client] >= OPEN:
+            return Refusal(429, f"{OPEN} requests of yours are open; end one first", 1)
+        if not self._take(client, 1.0 if costs else _FILE):
+            return Refusal(429, f"these are too many requests; at most {RATE:g} in a second", 1)
+        if asks and sum(other == client for other in self._waiting()) >= WAITING:
+            return Refusal(
+                429, f"{WAITING} questions of yours are waiting; ask when one is done", 2
+            )
+        return None
+
+    def check_upload(self, client: str, size: int) -> Refusal | None:
+        """Counts an upload of so many bytes; says why it must wait, or None."""
+        now = self._clock()
+        sent = _recent(self._sent, client, deque)
+        while sent and now - sent[0][0] > _HOUR:
+            sent.popleft()
+        if len(sent) >= UPLOADS or sum(other for _, other in sent) + size > UPLOAD_BYTES:
+            return Refusal(
+                429,
+                f"you have uploaded much; at most {UPLOADS} times and {UPLOAD_BYTES // 10**6} MB "
+                "in an hour",
+                600,
+            )
+        sent.append((now, size))
+        return None
+
+    def _take(self, client: str, cost: float) -> bool:
+        now = self._clock()
+        left, then = _recent(self._left, client, lambda: (BURST, now))
+        left = min(BURST, left + (now - then) * RATE)
+        self._left[client] = (left - cost if left >= cost else left, now)
+        return left >= cost
+
+
+def _recent(kept: OrderedDict[str, Any], client: str, new: Callable[[], Any]) -> Any:
+    """What is kept of a client, who is now the last to be forgotten."""
+    if client not in kept:
+        kept[client] = new()
+        while len(kept) > _CLIENTS:
+            kept.popitem(last=False)
+    kept.move_to_end(client)
+    return kept[client]

@@ -1,0 +1,200 @@
+"""Uploaded files: the one folder they lie in, the one way to them, and how many may lie there.
+
+gradio keeps what visitors upload, and what it sends them, in folders below `GRADIO_TEMP_DIR`. No
+other file of this machine is ever opened because a request names it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 50_000_000  # of one upload
+FORM_BYTES = MOST_BYTES + 65_536  # with what a form says of its files
+MOST_FILES = 10  # of one upload
+FOLDER_BYTES = 2_000_000_000  # of all files together
+FOLDER_FILES = 5_000
+AGE = 2 * 3600.0  # seconds that a file is kept
+YOUNG = 600.0  # seconds in which a file is not deleted to make room for others
+SPARE = 500_000_000  # bytes that stay free on the disk
+DATA = "data:image/"  # how a picture begins that is sent in the request itself
+_LONGEST_NAME = 200  # characters
+_EVERY = 60.0  # seconds between two looks at what is too old
+
+
+_HASH, _PARTIAL = re.compile("[0-9a-f]{32,64}"), re.compile("tmp[a-z0-9_]{8}")
+
+
+class UploadError(ValueError):
+    """What a request names is no uploaded file; the message is a sentence without paths."""
+
+
+def folder() -> Path:
+    """Where uploads lie: `GRADIO_TEMP_DIR`, as gradio has it."""
+    return _given().resolve()
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path lies in the folder of uploads, links followed; it need not exist."""
+    home, plain = folder(), Path(os.path.normpath(path))
+    # First by its letters alone: what is elsewhere on this machine is not even looked at.
+    if "\0" in path or not (plain.is_relative_to(_given()) or plain.is_relative_to(home)):
+        return False
+    try:
+        return home in plain.resolve().parents
+    except (ValueError, OSError, RuntimeError):
+        return False
+
+
+def uploaded(image: Any) -> Path:
+    """The file that a request names: of an upload, or sent with the request itself.
+
+    Args:
+        image: what gradio calls FileData, {"path": ...}; the path alone; or a data URI.
+
+    Raises:
+        UploadError: it names nothing, an address, or anything but a regular file in the folder of
+            uploads.
+    """
+    path = image.get("path") if isinstance(image, dict) else image
+    if not isinstance(path, str | Path) or not str(path):
+        raise UploadError(
+            "there is no picture; upload one, with gradio_client by handle_file(path)"
+        )
+    path = str(path)
+    if path.startswith(DATA):
+        return _keep(path)
+    if not is_inside(path):
+        raise UploadError(
+            "the picture was not uploaded; upload it first, or send it as a data URI "
+            f"({DATA}png;base64,...)"
+        )
+    try:
+        regular = stat.S_ISREG(Path(path).stat().st_mode)
+    except OSError:
+        regular = False
+    if not regular:
+        raise UploadError("the picture is not there any more; upload it again")
+    return Path(path).resolve()
+
+
+def named(image: Any) -> tuple[Path, str]:
+    """The file that a request names, see `uploaded`, and what it was called."""
+    path = uploaded(image)
+    given = image.get("orig_name") if isinstance(image, dict) else None
+    return path, Path(str(given or path.name)).name[:_LONGEST_NAME]
+
+
+def path_of(upload: Any) -> str:
+    """The path of what a widget says was uploaded; empty where nothing was.
+
+    Raises:
+        UploadError: see `uploaded`.
+    """
+    return str(uploaded(upload)) if upload else ""
+
+
+def sweep(room: int = 0) -> tuple[int, int]:
+    """Deletes what is too old, and the oldest files where all together are too many.
+
+    Args:
+        room: bytes that are to come.
+
+    Returns:
+        How many files are left, and their bytes.
+    """
+    now, found = time.time(), []
+    for parent, _, names in os.walk(folder()):
+        for name in names:
+            path = Path(parent, name)
+            if not _is_gradios(path):
+                continue
+            try:
+                about = path.lstat()
+            except OSError:
+                continue
+            found.append((about.st_mtime, about.st_size, path))
+    found.sort(key=lambda file: file[0], reverse=True)
+    total = count = 0
+    for changed, size, path in found:
+        full = total + size + room > FOLDER_BYTES or count >= FOLDER_FILES
+        if now - changed > AGE or (full and now - changed > YOUNG):
+            path.unlink(missing_ok=True)
+            if path.parent != folder() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
+            continue
+        total, count = total + size, count + 1
+    return count, total
+
+
+def has_room(size: int) -> bool:
+    """Whether an upload of so many bytes fits, once old files have made room.
+
+    Young files are not deleted, so there may be more than `FOLDER_FILES`, but not twice as many.
+    """
+    home = folder()
+    home.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(home).free - size <= SPARE:
+        return False
+    count, total = sweep(room=size)
+    return count < 2 * FOLDER_FILES and total + size <= FOLDER_BYTES
+
+
+def keep_swept() -> threading.Event:
+    """Looks once a minute for what is too old; setting the event ends it."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_EVERY):
+            try:
+                sweep()
+            except OSError:
+                continue  # somebody else deletes, too
+
+    threading.Thread(target=run, daemon=True, name="uploads").start()
+    return ended
+
+
+def _is_gradios(path: Path) -> bool:
+    """Whether a file is called as gradio calls an upload, complete or not.
+
+    `GRADIO_TEMP_DIR` may name a folder with other files in it, such as the system's own.
+    """
+    if path.parent == folder():
+        system = Path(tempfile.gettempdir()).resolve()
+        return path.parent != system and _PARTIAL.fullmatch(path.name) is not None
+    return path.parent.parent == folder() and _HASH.fullmatch(path.parent.name) is not None
+
+
+def _given() -> Path:
+    given = os.environ.get("GRADIO_TEMP_DIR")
+    return Path(given or Path(tempfile.gettempdir()) / "gradio").absolute()
+
+
+def _keep(uri: str) -> Path:
+    """Writes a picture that was sent as a data URI to where uploads lie."""
+    head, comma, encoded = uri.partition(",")
+    try:
+        if not comma or not head.endswith(";base64"):
+            raise ValueError("not base64")
+        content = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UploadError(f"the picture is no data URI; send {DATA}png;base64,...") from error
+    if not has_room(len(content)):
+        raise UploadError("there is no room for more uploads; try again later")
+    place = folder() / hashlib.sha256(content).hexdigest()
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / "picture"
+    with tempfile.NamedTemporaryFile(dir=place, delete=False) as partial:
+        partial.write(content)
+    return Path(partial.name).replace(path)

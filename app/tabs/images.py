@@ -1,0 +1,59 @@
+"""Images of a gallery as the tabs list them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from app.search.retriever import Retriever
+
+THUMBNAILS = "thumbnails"  # where the app serves them
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What is known about an image.
+
+    Attributes:
+        file: its name.
+        captions: sentences that describe it.
+        thumbnail: a file that may be fetched; None where there is none.
+    """
+
+    file: str
+    captions: tuple[str, ...]
+    thumbnail: Path | None
+
+    @property
+    def name(self) -> str:
+        """Its file's name, without folders."""
+        return Path(self.file).name
+
+    @property
+    def words(self) -> str:
+        """What is read aloud for it."""
+        return self.captions[0] if self.captions else self.name
+
+    @property
+    def address(self) -> str:
+        """Where a browser fetches the thumbnail; empty where there is none.
+
+        Relative to the page, it also holds behind a proxy.
+        """
+        return f"{THUMBNAILS}/{quote(self.thumbnail.name)}" if self.thumbnail else ""
+
+
+def listed(retriever: Retriever, image_ids: Sequence[int]) -> tuple[dict[int, Listed], str]:
+    """Images of the gallery by their ids, and what is wrong with the disk, if anything.
+
+    Raises:
+        ValueError: there is no such image.
+    """
+    found = [retriever.image(image_id) for image_id in image_ids]
+    thumbnails, trouble = retriever.thumbnails(image_ids)
+    return {
+        image.image_id: Listed(image.file, image.captions, thumbnails.get(image.image_id))
+        for image in found
+    }, trouble

@@ -1,0 +1,257 @@
+"""The Models tab: what is loaded, what it reached, where it runs, and loading another pack.
+
+What the Hub has is looked at first; only a second press, on a button that says how much, fetches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import gradio as gr
+
+from app.packs.description import describe, left_out
+from app.packs.jobs import CancelledError
+from app.tabs.events import connect, on_refresh
+from app.tabs.html import line, problem
+from app.tabs.models import view
+from app.tabs.saving import keep, on_save
+from app.tabs.session import Session
+from export.hub.offer import CLIP, PACK, VSE_INFTY, Offer
+
+Updates = dict[Any, Any]
+
+_LOAD = "Load"
+_STOP, _GO_ON = "Stop reading", "Go on reading"
+_STEP = 5.0  # seconds that a step of reading takes at most, but for very large images
+_IMAGES = "pictures"
+_CHOICES = [
+    ("A pack", PACK),
+    ("Pictures of yours", _IMAGES),
+    ("CLIP, zero-shot", CLIP),
+    ("VSE∞, the authors' weights", VSE_INFTY),
+]
+_ADDRESSES = {
+    PACK: "",
+    _IMAGES: "",
+    CLIP: "openai/clip-vit-base-patch32",
+    VSE_INFTY: "cccjc/vse-infty/f30k_wsl_grid_bert",
+}
+_ACCEPTED = {
+    _IMAGES: "a folder on this machine, or a ZIP archive of pictures",
+    CLIP: "a Hub id of a CLIP, such as openai/clip-vit-base-patch32 or owner/name@revision",
+    VSE_INFTY: "a checkpoint on the Hub, as owner/name/folder or owner/name/folder@revision",
+}
+
+
+class ModelsTab:
+    """Widgets as attributes, handlers as methods; every handler answers with {widget: update}."""
+
+    def __init__(self, session: Session, tab: gr.Tab) -> None:
+        self._session = session
+        self._tab = tab
+        self._offer = gr.State(None)
+        self._pack = gr.HTML()
+        self._pause = gr.Button(_STOP, size="sm", visible=False, elem_id="pv-pause")
+        self._clock = gr.Timer(2.0, active=False)
+        self._kind = gr.Radio(
+            _CHOICES,
+            value=PACK,
+            label="Load",
+            visible=session.packs.converts,
+            elem_id="pv-kind",
+        )
+        with gr.Row(elem_id="pv-load"):
+            self._address = gr.Textbox(
+                label="Which",
+                info=session.packs.accepts,
+                placeholder="owner/name",
+                max_lines=1,
+                scale=6,
+                elem_id="pv-address",
+            )
+            self._load = gr.Button(_LOAD, scale=1, min_width=96, elem_id="pv-load-go")
+            self._cancel = gr.Button(
+                "Cancel", scale=1, min_width=96, visible=False, elem_id="pv-load-cancel"
+            )
+        self._message = gr.HTML(elem_id="pv-load-message")
+        self._methods = gr.HTML()
+        self._left_out = gr.HTML()
+        self._save = gr.Button(
+            "Save the list of files left out", size="sm", visible=False, elem_id="pv-left-out"
+        )
+        self._file = gr.DownloadButton(visible="hidden")
+        self._connect()
+
+    def _connect(self) -> None:
+        pack = self._session.pack
+        asked = [self._kind, self._address]
+        answered = [self._offer, self._message, self._load, self._cancel]
+        for event, name in (
+            (self._load.click, "load_pack"),
+            (self._address.submit, "enter_pack"),
+        ):
+            given, answer = [pack, *asked, self._offer], [pack, *answered]
+            connect(event, self.load, given, answer, name, line=self._message, at_once=True)
+        chosen = [self._address, *answered]
+        connect(
+            self._kind.input, self.choose, [self._kind], chosen, "choose_pack",
+            line=self._message,
+        )  # fmt: skip
+        edited = [self._address, self._offer]
+        connect(self._address.change, self.edit, edited, answered, "edit_pack", queue=False)
+        connect(self._cancel.click, self.cancel, [], [self._cancel], "cancel_pack", at_once=True)
+        events = (
+            (self._session.blocks.load, "open"),
+            (self._tab.select, "select"),
+            (pack.change, "swap"),
+        )
+        shown = [self._pack, self._pause, self._clock, self._methods, self._left_out, self._save]
+        on_refresh(events, self.refresh, [pack], shown, "models")
+        ticks = [(self._clock.tick, "tick")]
+        on_refresh(ticks, self.refresh, [pack], shown, "models", queue=False)
+        connect(self._pause.click, self.pause, [pack], shown, "pause_reading")
+        on_save(self._save, self.save, [pack], self._file, "save_left_out")
+
+    def choose(self, kind: str) -> Updates:
+        """Names the usual address of a choice, and what it would fetch."""
+        address = _ADDRESSES[kind]
+        shown = gr.Textbox(
+            value=address,
+            placeholder="~/Pictures" if kind == _IMAGES else address or "owner/name",
+            info=_ACCEPTED.get(kind, self._session.packs.accepts),
+        )
+        updates = {self._address: shown, **self.forget()}
+        if not address:
+            return updates
+        try:
+            return {**updates, **self._look(kind, address)}
+        except (ValueError, OSError) as error:
+            return {**updates, self._message: problem(self._session.packs.sentence(error))}
+
+    def edit(self, address: str, offer: Offer | None) -> Updates:
+        """Takes back an offer whose address is another one by now."""
+        same = offer is None or offer.address == address.strip()
+        return {self._message: gr.update()} if same else self.forget()
+
+    def forget(self) -> Updates:
+        """Offers nothing, and shows no message."""
+        return {
+            self._offer: None,
+            self._message: "",
+            self._load: gr.Button(_LOAD, interactive=True),
+            self._cancel: gr.Button(visible=False),
+        }
+
+    def load(
+        self, key: str, kind: str, address: str, offer: Offer | None, request: gr.Request
+    ) -> Iterator[Updates]:
+        """Opens a pack for this visitor; where that fails, the present one goes on serving.
+
+        What must be fetched is shown first; a second press fetches it.
+        """
+        packs, address, obtained = self._session.packs, address.strip(), False
+        try:
+            if kind == _IMAGES:
+                yield self._waiting(line("Opening the pictures …"), cancel=False)
+                shown = packs.show(key, address)
+                collection = self._session.retriever(shown).collection
+                reading = f"Reading {len(collection.pictures):,} pictures of {collection.title}."
+                yield {**self.forget(), self._message: line(reading), self._session.pack: shown}
+                return
+            folder = packs.find(kind, address)
+            if folder is None and (offer is None or (offer.kind, offer.address) != (kind, address)):
+                found = packs.look(kind, address)
+                if isinstance(found, Offer):
+                    yield self._offered(found)
+                    return
+                folder = found
+            if folder is None and offer is not None:
+                owner = request.session_hash or uuid4().hex  # without a page nobody can cancel it
+                with closing(packs.obtain(offer, owner)) as signs:
+                    for sign in signs:
+                        if isinstance(sign, Path):
+                            folder, obtained = sign, True
+                        else:
+                            yield self._waiting(view.fetching(sign))
+            assert folder is not None
+            yield self._waiting(line("Opening the pack …"), cancel=False)
+            loaded = packs.open(folder, obtained)
+        except CancelledError as error:
+            yield {**self.forget(), self._message: line(f"{error}; nothing was kept.")}
+            return
+        except (ValueError, OSError) as error:
+            kept = self._session.retriever(key).info.title
+            sentence = f"{packs.sentence(error).rstrip('.')}. {kept} goes on serving."
+            yield {**self.forget(), self._message: problem(sentence)}
+            return
+        title = self._session.retriever(loaded).info.title
+        message = line(f"{title} is loaded.")
+        yield {**self.forget(), self._message: message, self._session.pack: loaded}
+
+    def cancel(self, request: gr.Request) -> Updates:
+        """Ends what this visitor started; `load` then says so."""
+        self._session.packs.obtainer.cancel(request.session_hash or "")
+        return {self._cancel: gr.Button(interactive=False)}
+
+    def pause(self, key: str) -> Updates:
+        """Stops the reading of the visitor's gallery, or goes on with it."""
+        if not self._session.packs.private:
+            raise ValueError("reading is stopped only where no other machine reaches the app")
+        index = self._session.retriever(key).index
+        if index.progress.stage == "stopped":
+            index.start()
+        else:
+            index.stop()
+            index.wait(_STEP)
+        return self.refresh(key)
+
+    def refresh(self, key: str) -> Updates:
+        """Shows the visitor's pack, how far its gallery is, and what is left out of it."""
+        retriever = self._session.retriever(key)
+        info, progress = describe(retriever), retriever.index.progress
+        gallery = info["gallery"]
+        return {
+            self._pack: view.pack_card(info),
+            self._pause: gr.Button(
+                _GO_ON if progress.stage == "stopped" else _STOP,
+                visible=self._session.packs.private and not progress.finished,
+            ),
+            self._clock: gr.Timer(active=not progress.finished),
+            self._methods: view.method_cards(info),
+            self._left_out: view.left_out(gallery),
+            self._save: gr.Button(
+                visible=bool(gallery["refused_count"] or gallery["copies_count"])
+            ),
+        }
+
+    def save(self, key: str) -> str:
+        """Makes a file of what is left out of the visitor's gallery."""
+        content = left_out(self._session.retriever(key).index)
+        return str(keep(content, "polyview-left-out.csv", Path(self._file.GRADIO_CACHE)))
+
+    def _look(self, kind: str, address: str) -> Updates:
+        """What an address would fetch, or that it is here."""
+        packs = self._session.packs
+        found = packs.find(kind, address) or packs.look(kind, address)
+        if isinstance(found, Offer):
+            return self._offered(found)
+        return {self._message: line("It is on this machine: nothing is to be fetched.")}
+
+    def _offered(self, offer: Offer) -> Updates:
+        return {
+            self._offer: offer,
+            self._message: view.offer_card(offer),
+            self._load: gr.Button(view.button(offer), interactive=True),
+            self._cancel: gr.Button(visible=False),
+        }
+
+    def _waiting(self, message: str, cancel: bool = True) -> Updates:
+        return {
+            self._message: message,
+            self._load: gr.Button(interactive=False),
+            self._cancel: gr.Button(visible=cancel, interactive=True),
+        }

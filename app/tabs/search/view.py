@@ -1,0 +1,150 @@
+"""What the Search tab's templates get: results, the image looked at, small maps, history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+from PIL import Image
+
+from app.explain.heatmaps import data_uri
+from app.search.query import MINUS
+from app.search.questions import Answer
+from app.search.retriever import CaptionHit
+from app.tabs.html import render, scale
+from app.tabs.images import Listed
+from models import Method
+
+_FEW = 4  # views whose small maps have room for "View 1"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One image that was found, or one of a sample, which has rank 0.
+
+    Attributes:
+        image_id: of the collection; what choosing it sends.
+        image: what is known about it.
+        spec: the method or ensemble that found it.
+        rank: 1 for the best.
+        score: the method's.
+        view: which view won, counted from 0; None where no single one did.
+        several: an image has several views, of which one can win.
+        satisfies: it is known to satisfy the question.
+        terms: what the query asked for, term by term.
+        won: for each method, the view that won for each of the terms.
+        words: what to look for in it; may be empty.
+    """
+
+    image_id: int
+    image: Listed
+    spec: str = ""
+    rank: int = 0
+    score: float = 0.0
+    view: int | None = None
+    several: bool = False
+    satisfies: bool = False
+    terms: tuple[str, ...] = ()
+    won: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    words: str = ""
+
+    @property
+    def badge(self) -> str:
+        """The view that won, where that says something."""
+        return f"view {self.view + 1}" if self.several and self.view is not None else ""
+
+    @property
+    def name(self) -> str:
+        """What is read aloud for it."""
+        if not self.rank:
+            return self.image.words
+        won = f", {self.badge} won" if self.badge else ""
+        mark = ", satisfies the caption" if self.satisfies else ""
+        return f"{self.rank} · {self.score:.3f} · {self.image.words}{won}{mark}"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A small map to choose: a view of a method, or the plain image.
+
+    Attributes:
+        value: what choosing it sends.
+        name: what it is.
+        short: what there is room for beneath it.
+        map: what it looks like.
+        won: the view won.
+    """
+
+    value: str
+    name: str
+    short: str
+    map: Image.Image
+    won: bool = False
+
+    @property
+    def address(self) -> str:
+        """Holds the map itself."""
+        return data_uri(self.map, "WEBP")
+
+
+def answer_line(answer: Answer) -> Markup:
+    """What was found, how the question was read, and smaller remarks."""
+    reading = [(part, part.startswith(MINUS)) for part in answer.reading]
+    return render("search/answer", answer=answer, reading=reading)
+
+
+def tiles(found: Sequence[Result]) -> Markup:
+    """The images, best first, as buttons in reading order."""
+    return render("search/tiles", found=found)
+
+
+def captions(title: str, found: Sequence[CaptionHit | str]) -> Markup:
+    """Captions, best first and with their scores where they have any; nothing for none."""
+    return render("search/captions", title=title, found=found) if found else Markup()
+
+
+def invitation() -> Markup:
+    """What the panel says before an image was chosen."""
+    return render("search/invitation")
+
+
+def head(file: str, facts: Iterable[str]) -> Markup:
+    """The head of the panel that looks inside one image, with the button that closes it."""
+    return render("search/head", file=file, facts=facts)
+
+
+def layers(groups: Mapping[str, Sequence[Layer]], chosen: str) -> Markup:
+    """Small maps to choose from.
+
+    Args:
+        groups: for each heading its maps; a single group needs none.
+        chosen: the value of the one that is shown.
+    """
+    return render("search/layers", groups=groups, chosen=chosen, few=_FEW)
+
+
+def view_names(views: int, view: int) -> tuple[str, str]:
+    """A view's name, and as much of it as there is room for."""
+    if views == 1:
+        return "Attention", "Attention"
+    return f"View {view + 1}", f"View {view + 1}" if views <= _FEW else str(view + 1)
+
+
+def legend(label: str) -> Markup:
+    """The colour scale and the sentence that says what the map is."""
+    return render("search/legend", scale=scale("none", "most"), label=label)
+
+
+def history(titles: Mapping[str, str]) -> Markup:
+    """Earlier questions, to be asked again.
+
+    Args:
+        titles: what each question is called, by what choosing it sends.
+    """
+    return render("search/history", titles=titles)
+
+
+def about(methods: Mapping[str, Method]) -> Markup:
+    """What a visitor is looking at, in plain words, and whose ideas it shows."""
+    return render("search/about", methods=methods.values())

@@ -1,0 +1,141 @@
+"""Fetches something from the Hub and makes a pack of it, telling how far it is.
+
+    python -m export.build.obtain --kind clip --address openai/clip-vit-base-patch32 --out PACK
+
+What it tells is one JSON object on each line of stderr, for a program that follows it:
+
+    {"done": 1048576, "total": 605247071, "doing": "model.safetensors"}
+    {"done": 0, "total": 0, "doing": "Converting ..."}
+    {"folder": "PACK"}
+
+A line that is none says what went wrong. It ends when its standard input ends, so that nothing goes
+on where nobody follows any more. A file that was not fetched whole is removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from export.build import clip
+from export.build.official import convert as official
+from export.build.pack import Labels
+from export.hub import transfer as hub
+from export.hub.address import parse_hub_id
+from export.hub.client import HubError, connect
+from export.hub.download import VISITORS, Count, fetch_file
+from export.hub.offer import CLIP, KINDS, PACK, Part, look
+
+UNKNOWN_LICENCE = official.UNKNOWN_LICENCE
+INTERRUPTED = 130
+
+
+def obtain(
+    kind: str, address: str, out: Path | None, commit: str | None = None, visitor: bool = False
+) -> Path:
+    """Fetches what is not here, and converts it where it is no pack yet.
+
+    Args:
+        kind: one of `export.hub.offer.KINDS`.
+        address: see `export.hub.offer.look`.
+        out: the folder to make, or to replace once all is well; a pack stays in the Hub client's
+            cache and needs none.
+        commit: what the address must still hold, as it was looked at; None for whatever it holds.
+        visitor: it is for a visitor of an app that others reach: without a token, packs only, and
+            no more than `export.download.VISITORS`.
+
+    Returns:
+        The pack's folder.
+
+    Raises:
+        ValueError: it cannot be had, or is not what it should be; the message is a sentence.
+    """
+    if kind == PACK:
+        repo_id, revision = parse_hub_id(address)
+        token, limits = (False, VISITORS) if visitor else (None, None)
+        return hub.pull(repo_id, revision, token, commit=commit, limits=limits, tell=tell)
+    if visitor:
+        raise ValueError("visitors load packs only; convert the weights, and name the pack")
+    offer = look(kind, address)
+    first = offer.parts[0]
+    if commit not in (None, first.commit):
+        raise HubError(f"{address} has changed since it was looked at; look again")
+    if out is None:
+        raise ValueError(f"--out is needed: the folder for the pack that {address} becomes")
+    api, count = connect(), Count(offer.missing_bytes, tell)
+    for part in offer.parts:
+        with hub.sentences(part.repo_id, part.revision):
+            for name, size in part.missing.items():
+                fetch_file(api, part.repo_id, part.commit, name, size, count)
+    tell(0, 0, "Converting, and comparing the result with the original")
+    if kind == CLIP:
+        labels = Labels(
+            clip.METHOD,
+            f"CLIP, {first.repo_id.partition('/')[2]}",
+            first.licence or UNKNOWN_LICENCE,
+            f"CLIP, weights of {first.repo_id}@{first.commit}",
+            clip.DESCRIPTION,
+        )
+        clip.build_clip(out, address, labels, force=True)
+    elif status := official.main(_official(address, out, first)):
+        raise SystemExit(status)  # it has said why
+    return out
+
+
+def _official(address: str, out: Path, part: Part) -> list[str]:
+    known = ["--licence", part.licence] if part.licence else []
+    return ["--from", "vse_infty", "--hub", address, "--out", str(out), "--force", *known]
+
+
+def tell(done: int, total: int, doing: str) -> None:
+    """One line for whoever follows."""
+    print(json.dumps({"done": done, "total": total, "doing": doing}), file=sys.stderr, flush=True)
+
+
+def _end_with_input() -> None:
+    """Interrupts this process when its standard input ends."""
+
+    def watch() -> None:
+        while os.read(0, 1024):  # past sys.stdin, whose lock this thread would keep at the end
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored in the background
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m export.build.obtain",
+        description="Fetch from the Hub and make a pack of it.",
+    )
+    parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--address", required=True, help="owner/name[@revision]")
+    parser.add_argument("--out", type=Path, help="the pack's folder; not for packs")
+    parser.add_argument("--commit", help="fail where the address holds another one by now")
+    parser.add_argument(
+        "--visitor", action="store_true", help="for somebody else: no token, bounded sizes"
+    )
+    given = parser.parse_args(argv)
+    try:
+        folder = obtain(given.kind, given.address, given.out, given.commit, given.visitor)
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    print(json.dumps({"folder": str(folder)}), file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    _end_with_input()
+    sys.exit(main())

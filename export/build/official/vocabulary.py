@@ -1,0 +1,157 @@
+"""Tokenizers of the releases: word lists with their start and end marks, and BERT's word pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+from tokenizers.implementations import BertWordPieceTokenizer
+
+from export.build.official.checkpoint import OfficialError
+from export.hub.checkpoints import BERT_FILES, BERT_ID
+from export.hub.client import fetch
+from export.pack.tokens import WORDS
+
+PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
+MASK = "<mask>"
+
+
+def word_tokenizer(path: Path | None, rows: int, source: str, *, mask: bool) -> Tokenizer:
+    """A tokenizer over a word list as SCAN published it, JSON with `word2idx`.
+
+    Texts become lower-case words between <start> and <end>; nltk's word_tokenize, which the
+    releases call, is followed closely but not to the last mark.
+
+    Args:
+        path: the word list; checkpoints do not store it.
+        rows: how many rows the word embeddings have.
+        source: where they are from, for messages.
+        mask: whether the release appends the word <mask>.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OfficialError: none was given, it is a pickle, or it is not the list of this checkpoint.
+    """
+    if path is None:
+        raise OfficialError(
+            f"{source} does not store its words; name their list, a JSON file with word2idx, "
+            "with --vocab"
+        )
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no word list {path}")
+    words = _read_words(path)
+    if mask and len(words) == rows - 1 and MASK not in words:
+        words = {**words, MASK: len(words)}
+    if len(words) != rows:
+        extra = f", {MASK} included," if mask else ""
+        raise OfficialError(
+            f"{path} lists {len(words)} words{extra} but {source} has embeddings of {rows}; "
+            "name the list that it was trained with"
+        )
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{START} $A {END}", special_tokens=[(START, words[START]), (END, words[END])]
+    )
+    return tokenizer
+
+
+def _read_words(path: Path) -> dict[str, int]:
+    content = path.read_bytes()
+    if content[:1] == b"\x80":
+        raise OfficialError(
+            f"{path} is a pickle, which can run code and is not read. Where you trust it, write "
+            "its words as JSON in the folder of PVSE's code: python -c \"import json, pickle; "
+            "from vocab import Vocabulary; "
+            f"json.dump({{'word2idx': pickle.load(open('{path.name}', 'rb')).word2idx}}, "
+            "open('vocab.json', 'w'))\", then pass --vocab vocab.json"
+        )
+    try:
+        words = json.loads(content)["word2idx"]
+        whole = sorted(words.values()) == list(range(len(words)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OfficialError(
+            f"{path} is no word list: a JSON object with word2idx, word to number, is needed"
+        ) from error
+    if not whole:
+        raise OfficialError(f"{path}: its {len(words)} words are not numbered from 0 without gaps")
+    if words.get(PAD) != 0 or any(mark not in words for mark in (START, END, UNKNOWN)):
+        raise OfficialError(
+            f"{path}: {PAD} must be word 0, and {START}, {END} and {UNKNOWN} must be listed"
+        )
+    return dict(words)
+
+
+def bert_folder(backbone: str | None) -> Path:
+    """The folder with BERT's word pieces, and its configuration where there is one.
+
+    Args:
+        backbone: a folder or a Hub repository; None for the one that the releases name.
+
+    Raises:
+        OfficialError: it is neither.
+        HubError: it could not be fetched.
+    """
+    name = BERT_ID if backbone is None else backbone
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    repo_id, _, revision = name.partition("@")
+    if repo_id.count("/") != 1:
+        raise OfficialError(
+            f'there is no folder "{name}", and it is no Hub repository such as {BERT_ID}; '
+            "--text-backbone takes either"
+        )
+    return fetch(repo_id, revision or None, _pieces)
+
+
+def _pieces(files: Iterable[str]) -> list[str]:
+    return [name for name in files if name in BERT_FILES]
+
+
+def bert_tokenizer(folder: Path, rows: int, source: str) -> Tokenizer:
+    """BERT's lower-casing word pieces between [CLS] and [SEP].
+
+    Args:
+        folder: holds `tokenizer.json` or `vocab.txt`.
+        rows: how many rows the word embeddings have.
+        source: where they are from, for messages.
+
+    Raises:
+        OfficialError: there is neither file, or it is not the vocabulary of this checkpoint.
+    """
+    whole, pieces = folder / "tokenizer.json", folder / "vocab.txt"
+    try:
+        if whole.is_file():
+            tokenizer = Tokenizer.from_file(str(whole))
+        elif pieces.is_file():
+            listed = BertWordPieceTokenizer(str(pieces), lowercase=True)
+            tokenizer = Tokenizer.from_str(listed.to_str())
+        else:
+            raise OfficialError(
+                f"there is neither tokenizer.json nor vocab.txt in {folder}; --text-backbone needs "
+                "the word pieces that the checkpoint was trained with"
+            )
+    except OfficialError:
+        raise
+    except Exception as error:
+        # tokenizers raises the bare Exception for whatever it cannot read
+        raise OfficialError(f"the word pieces in {folder} are not readable: {error}") from error
+    if tokenizer.get_vocab_size() != rows:
+        raise OfficialError(
+            f"{folder} lists {tokenizer.get_vocab_size()} word pieces, but {source} has embeddings "
+            f"of {rows}; name those it was trained with"
+        )
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer

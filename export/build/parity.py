@@ -1,0 +1,205 @@
+"""Whether what ships (ONNX encoders, heads read from the pack) computes what was trained.
+
+Numbers: the largest difference of features, embeddings and scores, in units of the larger of 1 and
+the largest magnitude, must stay below `TOLERANCE`, at several batch sizes and lengths. Ranking: in
+both directions, the pack must order everything as torch does; scores that torch itself puts within
+`TIE` of each other, which is float32 noise, may swap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from export.pack.gallery import load_gallery
+from export.pack.schema import Parity
+from export.runtime import Runtime
+from models import Method, Views
+from models.encoders.encoder import ImageEncoder, TextEncoder
+from models.views import lengths_to_mask
+
+TOLERANCE = 1e-4
+TIE = 1e-5
+RANKED = 48
+LARGE = 256  # pixels; beyond it few images of noise are ranked, because each takes seconds
+FEW = 4
+REGIONS = 7  # of an image, where features are not computed from pixels
+SEED = 20240
+
+
+class DriftError(ValueError):
+    """The pack does not compute what torch does; the message says what and by how much."""
+
+
+@dataclass(frozen=True)
+class TorchStack:
+    """The torch modules of one method, in eval mode.
+
+    Without an image encoder, the method reads features that were computed elsewhere.
+    """
+
+    image_encoder: ImageEncoder | None
+    text_encoder: TextEncoder
+    method: Method
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One input: pixels (B_img, 3, S, S) float32, ids (B_txt, L) int64 and lengths (B_txt,).
+
+    For a pack without an image encoder, `pixels` are features (B_img, N, d).
+    """
+
+    pixels: np.ndarray
+    ids: np.ndarray
+    lengths: np.ndarray
+
+
+def make_probes(runtime: Runtime) -> list[Probe]:
+    """Seeded inputs: three shapes of noise, and a last one for the rankings.
+
+    The last is the beginning of the pack's gallery with its captions, or images and texts of
+    noise where there is none.
+    """
+    rng = np.random.default_rng(SEED)
+    longest = runtime.info.tokenizer.max_length
+    shapes = [(1, 1, 1), (3, 5, min(7, longest)), (2, 3, longest)]
+    probes = [_noise(rng, runtime, *shape) for shape in shapes]
+    if runtime.info.gallery is None:
+        ranked = FEW if runtime.preprocess.size > LARGE else RANKED
+        return [*probes, _noise(rng, runtime, ranked, ranked, min(12, longest))]
+    return [*probes, _from_gallery(runtime, runtime.info.folder)]
+
+
+def check_parity(runtime: Runtime, name: str, rounded: TorchStack, original: TorchStack) -> Parity:
+    """Compares a method of a pack with its torch modules.
+
+    Args:
+        runtime: the pack, loaded on the CPU.
+        name: the method.
+        rounded: its modules with the rounded weights that the pack holds.
+        original: its modules with the weights as trained.
+
+    Raises:
+        DriftError: numbers or ranking differ.
+    """
+    worst, probes = 0.0, make_probes(runtime)
+    for probe in probes:
+        shipped, expected = _run_pack(runtime, name, probe), _run_torch(rounded, probe)
+        for what, reference in expected.items():
+            drift = _difference(shipped[what], reference)
+            if not drift <= TOLERANCE:
+                raise DriftError(
+                    f"{name}: {what} of the pack differ from torch by {drift:.2g} at "
+                    f"{len(probe.pixels)} images and {probe.ids.shape} tokens "
+                    f"(tolerance {TOLERANCE:g}); the export is wrong and was not kept"
+                )
+            worst = max(worst, drift)
+        if not same_ranking(shipped["scores"], expected["scores"]):
+            raise DriftError(
+                f"{name}: the pack ranks differently from torch at {len(probe.pixels)} images and "
+                f"{len(probe.ids)} texts, although numbers differ by {worst:.2g} only; "
+                "the export was not kept"
+            )
+    trained = _run_torch(original, probes[-1])["scores"]
+    return Parity(
+        numbers=worst,
+        ranking=True,
+        fp16_numbers=float((expected["scores"] - trained).abs().max()),
+        fp16_ranking=_same_first(expected["scores"], trained),
+    )
+
+
+def same_ranking(scores: Tensor, reference: Tensor) -> bool:
+    """Whether two score matrices (B_img, B_txt) order every row and every column alike.
+
+    >>> same_ranking(torch.tensor([[0.1, 0.3]]), torch.tensor([[0.2, 0.4]]))
+    True
+    >>> same_ranking(torch.tensor([[0.1, 0.3]]), torch.tensor([[0.4, 0.2]]))
+    False
+    """
+    slack = TIE * max(1.0, float(reference.abs().max()))
+    for ours, theirs in ((scores, reference), (scores.T, reference.T)):
+        along = theirs.gather(1, ours.argsort(dim=1, descending=True))
+        lowest_so_far = along.cummin(dim=1).values
+        if bool((along - lowest_so_far > slack).any()):
+            return False
+    return True
+
+
+def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, size: int) -> Probe:
+    side, encoder = runtime.preprocess.size, runtime.info.image_encoder
+    pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
+    lengths = rng.integers(1, size + 1, texts)
+    lengths[0] = size
+    ids = rng.integers(1, runtime.vocabulary_size, (texts, size))
+    ids[np.arange(size) >= lengths[:, None]] = 0
+    if encoder.file is None:
+        return Probe(rng.normal(size=(images, REGIONS, encoder.dim)).astype("f"), ids, lengths)
+    return Probe(runtime.preprocess.planes(pixels), ids, lengths)
+
+
+def _from_gallery(runtime: Runtime, pack: Path) -> Probe:
+    gallery = load_gallery(pack)
+    entries, images = gallery.images[:RANKED], []
+    for entry in entries:
+        with Image.open(gallery.folder / entry.file) as image:
+            images.append(image.copy())
+    captions = [caption.text for entry in entries for caption in entry.captions[:2]]
+    return Probe(runtime.preprocess(images), *runtime.pad_tokens(captions))
+
+
+@torch.no_grad()
+def _run_torch(stack: TorchStack, probe: Probe) -> dict[str, Tensor]:
+    lengths = torch.from_numpy(probe.lengths)
+    image_features = torch.from_numpy(probe.pixels)  # (B_img, N, d) where there is no encoder
+    if stack.image_encoder is not None:
+        image_features = stack.image_encoder(image_features)
+    text_features = stack.text_encoder(torch.from_numpy(probe.ids), lengths)  # (B_txt, L, d)
+    image_mask = torch.ones(image_features.shape[:2], dtype=torch.bool)
+    text_mask = lengths_to_mask(lengths, probe.ids.shape[1])
+    images = stack.method.encode_image(image_features, image_mask)
+    texts = stack.method.encode_text(text_features, text_mask)
+    scores = stack.method.score(images, texts)
+    return _named(image_features, text_features, images, texts, scores)
+
+
+@torch.no_grad()
+def _run_pack(runtime: Runtime, name: str, probe: Probe) -> dict[str, Tensor]:
+    image_features = torch.from_numpy(probe.pixels)
+    if runtime.info.image_encoder.file is not None:
+        image_features = runtime.pixel_features(probe.pixels, name)
+    text_features, mask = runtime.token_features(probe.ids, probe.lengths, name)
+    images = runtime.image_views(image_features, name)
+    texts = runtime.methods[name].encode_text(text_features, mask)
+    scores = runtime.methods[name].score(images, texts)
+    return _named(image_features, text_features, images, texts, scores)
+
+
+def _named(
+    image_features: Tensor, text_features: Tensor, images: Views, texts: Views, scores: Tensor
+) -> dict[str, Tensor]:
+    return {
+        "image features": image_features,
+        "text features": text_features,
+        "image embeddings": images.embeddings,
+        "text embeddings": texts.embeddings,
+        "scores": scores,
+    }
+
+
+def _difference(ours: Tensor, reference: Tensor) -> float:
+    if ours.shape != reference.shape:
+        return float("inf")
+    return float((ours - reference).abs().max()) / max(1.0, float(reference.abs().max()))
+
+
+def _same_first(scores: Tensor, reference: Tensor) -> float:
+    """Share of rows and columns, taken together, with the same argmax."""
+    same = [scores.argmax(dim) == reference.argmax(dim) for dim in (0, 1)]
+    return float(torch.cat(same).float().mean())

@@ -1,0 +1,112 @@
+"""Builds a pack from run folders: `python -m export.to_onnx --help`.
+
+On drift the command ends with status 1, see `export/build/pack.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from export.build.pack import (
+    Labels,
+    PackParts,
+    add_options,
+    build_pack,
+    labels_of,
+    refuse_existing,
+    run_command,
+)
+from export.build.trained import TrainedMethod, load_backbone, load_method
+from export.pack.schema import PackInfo
+
+MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
+
+
+def export_runs(
+    out: Path,
+    backbone: str | Path,
+    runs: Sequence[Path],
+    labels: Labels,
+    gallery: Path | None = None,
+    force: bool = False,
+) -> PackInfo:
+    """Builds a pack from what training left behind.
+
+    Args:
+        out: the folder to make.
+        backbone: source of the image encoder, see `export/hub/sources.py`.
+        runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
+            trained the backbone along brings its own.
+        labels: what people read about it.
+        gallery: a folder with `gallery.json` that is to come with the pack.
+        force: replace what is at `out`.
+
+    Returns:
+        The pack's description.
+
+    Raises:
+        FileExistsError: there is something at `out`, and `force` is off.
+        ValueError: the run folders do not fit together, or a value makes no sense.
+        DriftError: the result does not compute what torch computes.
+    """
+    refuse_existing(out, force)
+    encoder = load_backbone(backbone)
+    trained: dict[str, TrainedMethod] = {}
+    for folder in runs:
+        run = load_method(folder, encoder)
+        if run.name in trained:
+            raise ValueError(f"{folder} and {trained[run.name].folder} both hold {run.name}")
+        trained[run.name] = run
+    if not trained:
+        raise ValueError("a pack needs at least one method; pass --run")
+    first, *others = trained.values()
+    for run in others:
+        if run.tokenizer.read_bytes() != first.tokenizer.read_bytes():
+            raise ValueError(
+                f"{run.folder} and {first.folder} have different tokenizers, but a pack holds one; "
+                "train both with the same captions and text settings"
+            )
+    logs = {"backbone": Path(encoder.source), **{name: run.folder for name, run in trained.items()}}
+    parts = PackParts(
+        image_encoder=encoder.rounded,
+        image_dim=encoder.rounded.dim,
+        preprocess=encoder.preprocess,
+        tokenizer=first.tokenizer.read_text("utf-8"),
+        max_length=first.about.text_encoder.max_length or MAX_LENGTH,
+        methods={name: run.parts(encoder) for name, run in trained.items()},
+        gallery=gallery,
+        logs=logs,
+    )
+    return build_pack(out, labels, parts, force)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m export.to_onnx", description="Build a pack from run folders."
+    )
+    add, what = parser.add_argument, "image encoder: run folder, Hugging Face folder or Hub id"
+    add("--backbone", required=True, help=what)
+    add("--run", type=Path, action="append", required=True, help="run folder of a method; repeat")
+    add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
+    defaults = {
+        "name": "scenes",
+        "title": "Scenes",
+        "licence": "Apache-2.0",
+        "credits": "Noto Color Emoji (OFL 1.1)",
+        "description": "Retrieval in a rendered world of scenes, trained from random weights.",
+    }
+    add_options(parser, defaults)
+
+    def build(given: argparse.Namespace) -> PackInfo:
+        labels = labels_of(given)
+        return export_runs(given.out, given.backbone, given.run, labels, given.gallery, given.force)
+
+    return run_command(build, parser, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""A pack by what a person typed: a folder, or an id on the Hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from export.hub.address import HUB_ID
+
+
+def resolve(pack: str) -> Path:
+    """Finds a pack by what a person typed.
+
+    Args:
+        pack: a folder, or a Hub repository as `owner/name` or `owner/name@revision`, which is
+            fetched; a folder that exists wins.
+
+    Raises:
+        FileNotFoundError: it is neither a folder nor looks like a repository.
+        HubError: the repository could not be fetched, or is no pack.
+    """
+    folder = Path(pack).expanduser()
+    if folder.is_dir():
+        return folder
+    match = HUB_ID.fullmatch(pack)
+    if match is None:
+        raise FileNotFoundError(
+            f'there is no folder "{pack}", and it is not a Hub repository such as owner/name'
+        )
+    from export.hub.transfer import pull  # here: most starts need neither it nor its imports
+
+    return pull(match["id"], match["revision"])

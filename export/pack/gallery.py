@@ -1,0 +1,187 @@
+"""A gallery that comes with a pack: images, their captions and, for rendered scenes, the truth.
+
+`gallery.json` lies beside the folders it names:
+
+    {"split": "test", "world": "scenes", "images": [{"file": "images/test-000000.webp",
+      "mask": "masks/test-000000.png", "setting": "beach", "time": "day", "weather": "clear",
+      "objects": [{"name": "dog", "box": [x0, y0, x1, y1], "color": null}],
+      "captions": [{"text": "a dog on the beach", "view": "animal", "mentions": [0],
+                    "relevant": [0, 17]}]}]}
+
+Only `split`, `images`, `file`, `captions` and `text` are required; keys not named here are left to
+others and ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import FailFast, Field
+from pydantic.dataclasses import dataclass
+
+from export.pack.schema import FOLDER, INDEX, Count, Line, Page
+from export.pack.validation import (
+    OPEN,
+    PackError,
+    PlainPath,
+    check,
+    read_json,
+)
+from models.files import sha256_of
+
+Share = Annotated[float, Field(ge=0, le=1)]
+# a long list with many faults stops at the first
+Rows = Annotated[tuple[Count, ...], FailFast()]
+
+
+@dataclass(frozen=True, config=OPEN)
+class GalleryCaption:
+    """One caption of one image.
+
+    Attributes:
+        text: what it says.
+        view: which side of the image it speaks of, where known.
+        mentions: indices of the objects of its own image that it mentions.
+        relevant: ascending indices of all images of the gallery that satisfy it; its own image
+            alone where nothing else is known.
+    """
+
+    text: Page
+    view: Line | None = None
+    mentions: Rows = ()
+    relevant: Annotated[Rows, Field(min_length=1)] = ()
+
+
+@dataclass(frozen=True, config=OPEN)
+class GalleryObject:
+    """One thing in an image; `box` is relative xyxy in 0..1."""
+
+    name: Line
+    box: tuple[Share, Share, Share, Share]
+    color: Line | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses a box without area."""
+        if not (self.box[0] < self.box[2] and self.box[1] < self.box[3]):
+            raise ValueError(f"box must be relative xyxy in 0..1, not {list(self.box)}")
+
+
+@dataclass(frozen=True, config=OPEN)
+class GalleryImage:
+    """One image: paths relative to the gallery folder, captions, and the truth where known.
+
+    The pixels of `mask` hold 0 for the background and i + 1 where `objects[i]` is seen.
+    """
+
+    file: PlainPath
+    captions: Annotated[tuple[GalleryCaption, ...], FailFast()]
+    mask: PlainPath | None = None
+    objects: Annotated[tuple[GalleryObject, ...], FailFast()] = ()
+    setting: Line | None = None
+    time: Line | None = None
+    weather: Line | None = None
+
+
+@plain_dataclass(frozen=True)
+class GalleryInfo:
+    """A validated gallery.
+
+    Attributes:
+        folder: where `gallery.json` lies.
+        split: the part of the data set the images are from.
+        world: the data set, where named.
+        images: in the order that `relevant` counts in.
+    """
+
+    folder: Path
+    split: str
+    world: str | None
+    images: tuple[GalleryImage, ...]
+
+    @cached_property
+    def captions(self) -> tuple[GalleryCaption, ...]:
+        """All captions, image by image."""
+        return tuple(caption for image in self.images for caption in image.captions)
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """All images and masks, sorted, relative to the gallery folder."""
+        masks = {image.mask for image in self.images if image.mask is not None}
+        return tuple(sorted({image.file for image in self.images} | masks))
+
+
+def load_gallery(path: Path) -> GalleryInfo:
+    """Reads a gallery and checks that every file it names is there.
+
+    Args:
+        path: a gallery's folder, or a pack that has a gallery.
+
+    Raises:
+        FileNotFoundError: there is no gallery, or a file of it is missing.
+        PackError: `gallery.json` does not hold what it must.
+    """
+    return read_gallery(path / FOLDER if (path / "pack.json").is_file() else path)
+
+
+def read_gallery(folder: Path) -> GalleryInfo:
+    """Reads the gallery in exactly this folder; see `load_gallery`."""
+    gallery = parse_gallery(folder)
+    for file in gallery.files:
+        if not (folder / file).is_file():
+            raise FileNotFoundError(f"the gallery {folder} lacks {file}, which its {INDEX} names")
+    return gallery
+
+
+def parse_gallery(folder: Path) -> GalleryInfo:
+    """Reads the `gallery.json` in this folder, without a look at the files that it names."""
+    if not (folder / INDEX).is_file():
+        raise FileNotFoundError(f"there is no gallery in {folder}: it has no {INDEX}")
+    found = check(_Index, read_json(folder / INDEX), INDEX)
+    images = tuple(_completed(image, i, len(found.images)) for i, image in enumerate(found.images))
+    return GalleryInfo(folder, found.split, found.world, images)
+
+
+def combined_sha256(gallery: GalleryInfo) -> tuple[str, int]:
+    """One checksum over all images and masks, and their size together in bytes."""
+    digest, total = hashlib.sha256(), 0
+    for file in gallery.files:
+        digest.update(f"{file} {sha256_of(gallery.folder / file)}\n".encode())
+        total += (gallery.folder / file).stat().st_size
+    return digest.hexdigest(), total
+
+
+@dataclass(frozen=True, config=OPEN)
+class _Index:
+    """What gallery.json holds; see `GalleryInfo`."""
+
+    split: Line
+    images: Annotated[tuple[GalleryImage, ...], Field(min_length=1), FailFast()]
+    world: Line | None = None
+
+
+def _completed(image: GalleryImage, row: int, count: int) -> GalleryImage:
+    """An image whose captions refer to objects and images that there are, and to itself."""
+    captions = []
+    for i, caption in enumerate(image.captions):
+        where = f"{INDEX}: images[{row}].captions[{i}]"
+        mentions = _indices(caption.mentions, len(image.objects), f"{where}.mentions")
+        relevant = _indices(caption.relevant or (row,), count, f"{where}.relevant")
+        if row not in relevant:
+            raise PackError(f"{where}.relevant must contain the caption's own image, {row}")
+        captions.append(replace(caption, mentions=mentions, relevant=relevant))
+    return replace(image, captions=tuple(captions))
+
+
+def _indices(values: tuple[int, ...], limit: int, where: str) -> tuple[int, ...]:
+    """Ascending whole numbers below `limit`, each once."""
+    if len(values) > limit:
+        raise PackError(f"{where} must be at most {limit} whole numbers, not {len(values):,}")
+    ordered = tuple(sorted(set(values)))
+    if ordered and ordered[-1] >= limit:
+        raise PackError(f"{where} must be whole numbers from 0 to {limit - 1}, not {ordered[-1]}")
+    return ordered

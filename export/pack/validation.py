@@ -1,0 +1,211 @@
+"""Values from JSON, TOML and command lines: right in type and range, or one sentence why not.
+
+A pydantic dataclass says what is right and `check` compares; for files of packs, training recipes
+and the app's records alike:
+
+    @dataclass(frozen=True, config=STRICT)
+    class Optimizer:
+        schedule: Literal["step", "cosine"] = "step"
+        decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    check(Optimizer, {"decay": "0.5"}, "recipe.toml")
+    # PackError: recipe.toml: decay must be a number, not '0.5'
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import reprlib
+from collections.abc import Hashable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar, cast
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+MAX_JSON = 32 * 2**20  # bytes; parsed, that takes at most 0.7 GB
+MAX_TEXT = 100_000  # characters
+MAX_WHOLE = 2**53 - 1  # the largest whole number that every reader of JSON reads alike
+
+# For `pydantic.dataclasses.dataclass`: no "no" for a bool, no "0.5" for a number, no unknown key,
+# no NaN. Lists become tuples where a tuple is declared.
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+# The same for files whose other keys are left to others.
+OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+# pydantic's name of an error -> what the value must be
+_WANTED = {
+    **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "finite_number"), "a number"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    **dict.fromkeys(("dict_type", "dataclass_type", "model_type"), "an object"),
+    "string_type": "a text",
+    "string_pattern_mismatch": "a text that is not empty",
+    "string_too_long": "a text of at most {max_length:,} characters",
+    "greater_than": "above {gt:,}",
+    "greater_than_equal": "at least {ge:,}",
+    "less_than": "below {lt:,}",
+    "less_than_equal": "at most {le:,}",
+    "bool_type": "true or false",
+}
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+
+T = TypeVar("T")
+
+
+class PackError(ValueError):
+    """A pack (or a part of one) is not what it must be; the message is a sentence for people."""
+
+
+def like(pattern: str, words: str) -> AfterValidator:
+    """Annotates a type of texts that match a regular expression as a whole.
+
+    >>> Digits = Annotated[str, like("[0-9]+", "made of digits")]
+    >>> check(Digits, "7x", "here")
+    Traceback (most recent call last):
+    export.pack.validation.PackError: here: '7x' is not made of digits
+    """
+    compiled = re.compile(pattern)
+
+    def look(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise ValueError(f"{_SHORT.repr(text)} is not {words}")
+        return text
+
+    return AfterValidator(look)
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(values, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("it holds NaN or infinity; use a number") from error
+    return values
+
+
+Text = Annotated[str, Field(max_length=MAX_TEXT, pattern=r"\S")]  # that is not blank
+Arguments = Annotated[dict[str, Any], AfterValidator(_finite)]  # of which others know the types
+Name = Annotated[
+    str, like("[a-z0-9_]{1,64}", "a name; use 1 to 64 lower-case letters, digits and '_'")
+]
+Sha256 = Annotated[str, like("[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
+# It cannot leave its folder: no "..", no absolute path, no drive letter, no backslash, no wildcard,
+# no hidden file.
+PlainPath = Annotated[
+    str,
+    like(
+        r"(?=.{1,255}\Z)[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*",
+        "a plain relative path; use letters, digits, '.', '_', '-' and '/', with no '..', no "
+        "leading '/' and no hidden parts",
+    ),
+]
+
+
+def read_json(path: Path, most: int = MAX_JSON) -> Any:
+    """Reads a JSON file.
+
+    Args:
+        path: the file.
+        most: bytes it may have.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        PackError: it is too large, not JSON in UTF-8, or holds NaN, Infinity or half a character.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    size = path.stat().st_size
+    if size > most:
+        raise PackError(
+            f"{path} has {size:,} bytes, more than the {most:,} that are read; make it smaller"
+        )
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"it holds {constant}, which is no JSON number")
+
+    try:
+        content = path.read_text(encoding="utf-8")
+        values = json.loads(content, parse_constant=refuse)
+        if _HALF.search(content):  # an escape such as \ud83d without its other half passes json
+            json.dumps(values, ensure_ascii=False).encode()
+        return values
+    except (ValueError, RecursionError) as error:
+        raise PackError(f"{path} is not readable JSON: {error}") from error
+
+
+def check(kind: type[T], values: Any, where: str = "") -> T:
+    """Builds a value of a type, most often a pydantic dataclass, from plain values.
+
+    Args:
+        kind: the type; `STRICT` is its configuration.
+        values: dictionaries, lists, texts, numbers, as JSON or TOML are read.
+        where: the place, which the sentence begins with, such as `pack.json`.
+
+    Raises:
+        PackError: names the first value that is wrong by its dotted key, and what is right.
+    """
+    try:
+        # as JSON, where a list may become a tuple and an object a dataclass, however strict
+        found: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(values, default=_plain))
+        return found
+    except ValidationError as error:
+        raise PackError(sentence(error, kind, where)) from error
+
+
+def sentence(error: ValidationError, kind: Any, where: str = "") -> str:
+    """The first of pydantic's errors about a `kind`, as a sentence; see `check`."""
+    first = error.errors(include_url=False)[0]
+    keys, wrong = list(first["loc"]), first["type"]
+    if keys and keys[-1] == "[key]":  # of a dictionary whose keys are checked too
+        del keys[-2:]
+    if wrong in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
+        key = keys.pop()
+        place = _place(where, keys) or "it"
+        if wrong == "missing":
+            return f"{place} lacks {f'value {key + 1}' if isinstance(key, int) else repr(key)}"
+        known = ", ".join(_known(kind, keys))
+        return f"{place} has an unknown key {_SHORT.repr(key)}; known: {known}"
+    place = _place(where, keys)
+    if wrong == "value_error":
+        return ": ".join(filter(None, (place, str(first["ctx"]["error"]))))
+    return f"{place or 'it'} must {_wanted(first)}, not {_SHORT.repr(first['input'])}"
+
+
+def _plain(value: Any) -> Any:
+    """A dataclass, model, date or path as what JSON knows."""
+    return _adapter(Any).dump_python(value, mode="json")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _place(where: str, keys: list[int | str]) -> str:
+    """`pack.json: methods.vsepp.head`, `gallery.json: images[0].file`."""
+    dotted = "".join(f"[{key}]" if isinstance(key, int) else f".{key:.80}" for key in keys)
+    return ": ".join(filter(None, (where, dotted.removeprefix("."))))
+
+
+def _known(kind: Any, keys: list[int | str]) -> list[str]:
+    """The keys of the object that lies under `keys` in a `kind`."""
+    schema = _adapter(kind).json_schema()
+    node: Any = schema
+    for key in [*keys, None]:
+        node = next((n for n in node.get("anyOf", ()) if n.get("type") != "null"), node)
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        if key is not None:
+            inner = node.get("items") or node.get("additionalProperties")
+            node = inner if isinstance(key, int) else node.get("properties", {}).get(key, inner)
+    return list(node["properties"])
+
+
+def _wanted(error: Mapping[str, Any]) -> str:
+    if error["type"] in _WANTED:
+        return f"be {_WANTED[error['type']].format_map(error.get('ctx', {}))}"
+    # such as "Input should be 'a' or 'b'", "Tuple should have at most 2 items after ..."
+    return str(error["msg"]).partition(" should ")[2].partition(" after validation")[0]

@@ -1,0 +1,27 @@
+"""Encoders: images and word ids to sets of features, our own and published ones."""
+
+from __future__ import annotations
+
+from models.encoders.bigru import BiGRUTextEncoder
+from models.encoders.encoder import ImageEncoder, TextEncoder
+from models.encoders.pretrained_image import (
+    CLIPImageEncoder,
+    MobileNetV2ImageEncoder,
+    ResNetImageEncoder,
+    ViTImageEncoder,
+)
+from models.encoders.pretrained_text import BertTextEncoder, CLIPTextEncoder
+from models.encoders.scene_net import SceneNet
+
+IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
+    "scene_net": SceneNet,
+    "mobilenet_v2": MobileNetV2ImageEncoder,
+    "resnet": ResNetImageEncoder,
+    "vit": ViTImageEncoder,
+    "clip_vision": CLIPImageEncoder,
+}
+TEXT_ENCODERS: dict[str, type[TextEncoder]] = {
+    "bigru": BiGRUTextEncoder,
+    "bert": BertTextEncoder,
+    "clip_text": CLIPTextEncoder,
+}

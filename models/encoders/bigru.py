@@ -1,0 +1,73 @@
+"""The papers' recurrent text encoder: word embeddings and a bi-directional GRU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.encoders.encoder import TextEncoder
+
+
+class BiGRUTextEncoder(TextEncoder):
+    """Word embedding and a BiGRU whose directions are averaged, as in the papers' RNN variants.
+
+    The backward direction runs over each text reversed within its own length (a gather), which
+    gives the numbers of packed sequences and can be exported to ONNX.
+
+    Args:
+        vocab_size: rows of the word table; 0 is padding.
+        word_dim: width of a word's embedding.
+        hidden_dim: width d of the features.
+        dropout: applied to word embeddings while training.
+        directions: 2, 1 for a forward GRU (MV-VSE's release), or 0 for the word embeddings as they
+            are, d = word_dim (PVSE, whose heads read them with a GRU of their own).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        word_dim: int = 300,
+        hidden_dim: int = 1024,
+        dropout: float = 0.0,
+        directions: int = 2,
+    ) -> None:
+        super().__init__()
+        if directions not in (0, 1, 2):
+            raise ValueError(f"a text encoder has 0, 1 or 2 directions, not {directions}")
+        self.dim = hidden_dim if directions else word_dim
+        self.embed = nn.Embedding(vocab_size, word_dim, padding_idx=0)
+        self.dropout = nn.Dropout(dropout)
+        self.forward_gru: nn.GRU | None = None
+        self.backward_gru: nn.GRU | None = None
+        if directions:
+            self.forward_gru = nn.GRU(word_dim, hidden_dim, batch_first=True)
+        if directions == 2:
+            self.backward_gru = nn.GRU(word_dim, hidden_dim, batch_first=True)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        with torch.no_grad():
+            self.embed.weight[0].zero_()
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Word ids to contextual word features.
+
+        Args:
+            ids: (B, L) int64, 0 beyond each text's length.
+            lengths: (B,) int64 in 1..L.
+
+        Returns:
+            (B, L, d); padded positions hold 0.
+        """
+        words = self.dropout(self.embed(ids))  # (B, L, w)
+        position = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, L)
+        real = position < lengths[:, None]  # (B, L)
+        if self.forward_gru is None:
+            return words * real[..., None]
+        ahead, _ = self.forward_gru(words)  # (B, L, d)
+        if self.backward_gru is None:
+            return ahead * real[..., None]
+        mirror = torch.where(real, lengths[:, None] - 1 - position, position)[
+            ..., None
+        ]  # (B, L, 1)
+        back, _ = self.backward_gru(words.gather(1, mirror.expand(-1, -1, words.shape[2])))
+        back = back.gather(1, mirror.expand(-1, -1, back.shape[2]))  # (B, L, d)
+        return (ahead + back) / 2 * real[..., None]

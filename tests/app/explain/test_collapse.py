@@ -1,0 +1,219 @@
+"""The view-collapse meter on views made by hand, and over a gallery."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from app.explain import collapse as module
+from app.explain.collapse import (
+    Collapse,
+    Meters,
+    Reading,
+    count_wins,
+    map_overlap,
+    mean_similarity,
+    measure,
+)
+from app.explain.look import maps_of
+from app.gallery.collection import from_folder
+from app.search.retriever import Retriever
+from models import Views
+from models.mv_vse import MVVSE
+from models.mvam import MVAM
+from tests.app.conftest import PICTURES
+
+SECONDS = 60
+
+
+def unit(*shape: int) -> torch.Tensor:
+    torch.manual_seed(4)
+    return torch.nn.functional.normalize(torch.randn(*shape), dim=-1)
+
+
+def test_equal_views_are_fully_alike() -> None:
+    same = unit(5, 1, 8).expand(-1, 3, -1)
+    assert mean_similarity([same]) == pytest.approx(1.0, abs=1e-6)
+    maps = np.random.default_rng(0).random((5, 1, 9)).repeat(3, axis=1)
+    assert map_overlap(maps) == pytest.approx(1.0)
+
+
+def test_views_that_share_nothing_do_not_overlap() -> None:
+    apart = torch.eye(8)[:3].expand(5, -1, -1)
+    assert mean_similarity([apart]) == pytest.approx(0.0, abs=1e-7)
+    assert map_overlap(np.eye(9)[None, :4]) == 0.0
+
+
+def test_similarity_is_the_mean_over_pairs() -> None:
+    views = torch.randn(4, 3, 6, generator=torch.Generator().manual_seed(1))  # of any length
+    pairs = [
+        float(torch.cosine_similarity(item[a], item[b], dim=0))
+        for item in views
+        for a in range(3)
+        for b in range(3)
+        if a != b
+    ]
+    for parts in ([views], [views[:1], views[1:]]):
+        assert mean_similarity(parts) == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
+
+
+def test_overlap_is_the_mean_of_what_both_maps_hold() -> None:
+    maps = np.random.default_rng(2).normal(size=(3, 4, 6))  # some of it negative
+    found = []
+    for item in maps:
+        for a in range(4):
+            for b in range(a + 1, 4):
+                left, right = ([max(x, 0.0) for x in item[view]] for view in (a, b))
+                shares = zip(left, right, strict=True)
+                found.append(sum(min(x / sum(left), y / sum(right)) for x, y in shares))
+    assert map_overlap(maps) == pytest.approx(sum(found) / len(found))
+
+
+def test_a_map_without_attention_counts_as_even() -> None:
+    assert map_overlap(np.array([[[0.0, -1.0], [1.0, 0.0]]])) == pytest.approx(0.5)
+
+
+def test_wins_are_counted_on_each_texts_own_picture() -> None:
+    method = MVVSE(4, 4, 8)
+    images = Views(unit(3, 3, 8))
+    # texts that equal one view of their own picture: views 0, 2, 2 and 1
+    rows, views = torch.tensor([0, 1, 2, 2]), [0, 2, 2, 1]
+    texts = Views(
+        torch.stack([images.embeddings[r, v] for r, v in zip(rows, views, strict=True)])[:, None]
+    )
+    assert count_wins(method, images, texts, rows).tolist() == [1.0, 1.0, 2.0]
+
+
+def test_views_that_score_the_same_share_the_win() -> None:
+    method = MVVSE(4, 4, 8)
+    images = Views(unit(40, 1, 8).expand(-1, 3, -1).contiguous())
+    texts = Views(unit(40, 1, 8))
+    wins = count_wins(method, images, texts, torch.arange(40))
+    torch.testing.assert_close(wins, torch.full((3,), 40 / 3, dtype=torch.float64))
+
+
+def test_where_views_add_up_the_one_that_adds_most_wins() -> None:
+    method = MVAM(4, 4, 2, views=2)
+    images = Views(torch.tensor([[[0.6, 0.0], [0.0, 0.8]]]))
+    texts = Views(torch.tensor([[[0.9, 0.0], [0.0, 0.1]], [[0.1, 0.0], [0.0, 0.9]]]))
+    assert count_wins(method, images, texts, torch.tensor([0, 0])).tolist() == [1.0, 1.0]
+    assert count_wins(method, images, texts[:1], torch.tensor([0])).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("wins", "similarity", "sentence"),
+    [
+        (
+            (0.34, 0.33, 0.33),
+            0.999,
+            "3 views, wins 34/33/33 %, similarity 1.00, map overlap 0.50: the views have "
+            "collapsed, they say nearly the same.",
+        ),
+        (
+            (0.6, 0.4, 0.0),
+            0.85,
+            "3 views, wins 60/40/0 %, similarity 0.85, map overlap 0.50: the views are close to "
+            "each other; 1 of them hardly ever wins.",
+        ),
+        (
+            (0.98, 0.01, 0.01),
+            0.2,
+            "3 views, wins 98/1/1 %, similarity 0.20, map overlap 0.50: the views differ; 2 of "
+            "them hardly ever win.",
+        ),
+        (None, 0.2, "3 views, similarity 0.20, map overlap 0.50: the views differ."),
+    ],
+)
+def test_the_verdict_is_plain(
+    wins: tuple[float, ...] | None, similarity: float, sentence: str
+) -> None:
+    assert Collapse(3, 10, 50, wins, similarity, 0.5, 10).verdict == sentence
+
+
+def test_views_in_use_follow_the_wins() -> None:
+    assert Collapse(4, 1, 1, (0.25,) * 4, 0.1, 0.1, 1).in_use == pytest.approx(4.0)
+    assert Collapse(4, 1, 1, (1.0, 0.0, 0.0, 0.0), 0.1, 0.1, 1).in_use == pytest.approx(1.0)
+
+
+@torch.inference_mode()
+def test_the_meter_reads_the_gallery(many_retriever: Retriever) -> None:
+    result = measure(many_retriever, "mv_vse")
+    method = many_retriever.methods["mv_vse"]
+    images = many_retriever.gallery("mv_vse").views(range(PICTURES))
+    wins = [0.0, 0.0, 0.0]
+    captions = many_retriever.collection.captions
+    for text, image_id in captions:
+        query = many_retriever.views(text, "mv_vse")
+        scores = method.view_scores(images[[image_id]], query).flatten().tolist()
+        tied = [v for v, score in enumerate(scores) if score >= max(scores) - 1e-6]
+        for view in tied:
+            wins[view] += 1 / len(tied) / len(captions)
+    assert result.wins == pytest.approx(wins, abs=1e-6)
+    assert (result.views, result.captions) == (3, len(captions))
+    assert result.similarity == pytest.approx(mean_similarity([images.embeddings]))
+    maps = [maps_of(many_retriever, i, "mv_vse").reshape(3, -1) for i in range(len(images))]
+    assert result.overlap == pytest.approx(map_overlap(np.stack(maps)), abs=1e-6)
+    assert result.maps == len(images)
+
+
+def test_one_view_cannot_collapse(many_retriever: Retriever) -> None:
+    assert measure(many_retriever, "vse_infty").verdict.startswith("One view")
+
+
+def finished(meters: Meters, retriever: Retriever, name: str) -> Reading:
+    deadline = time.monotonic() + SECONDS
+    while not (reading := meters.read(retriever, name)).finished:
+        assert reading.progress
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return reading
+
+
+def test_a_reading_is_taken_in_the_background_and_once(
+    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def count(retriever: Retriever, name: str, tell: module.Tell) -> Collapse:
+        taken.append(name)
+        return measure(retriever, name, tell)
+
+    monkeypatch.setattr(module, "measure", count)
+    meters = Meters()
+    assert not meters.read(many_retriever, "pvse").finished
+    result = finished(meters, many_retriever, "pvse").result
+    assert result is not None
+    assert meters.read(many_retriever, "pvse").result is result
+    assert taken == ["pvse"]
+
+
+def test_without_captions_similarity_and_overlap_are_left(
+    many_retriever: Retriever, many_pack: Path, tmp_path: Path
+) -> None:
+    runtime, folder = many_retriever.runtime, many_pack / "gallery/images"
+    retriever = Retriever(runtime, from_folder(folder), tmp_path)
+    meters = Meters()
+    assert "waits for the gallery" in meters.read(retriever, "avse").progress
+    retriever.index.start()
+    assert retriever.index.wait(SECONDS)
+    result = finished(meters, retriever, "avse").result
+    assert result is not None
+    assert result.wins is None
+    assert result.in_use is None
+    assert result.similarity is not None
+    assert result.overlap is not None
+
+
+def test_what_goes_wrong_becomes_a_sentence(
+    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Collapse:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(module, "measure", fail)
+    reading = finished(Meters(), many_retriever, "mvam")
+    assert reading.problem == "the views could not be compared: out of memory"

@@ -1,0 +1,120 @@
+"""The view lens ranks as scoring each picture by itself does, and says what moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from app.explain.lens import rank
+from app.gallery.collection import from_folder
+from app.search.retriever import Retriever
+from models import Views
+from tests.app.conftest import find
+from tests.app.many import ADDED
+
+TEXT = "a red circle beside a blue bar"
+WEIGHTS = {
+    "vse_infty": [0.5],
+    "mv_vse": [0.0, 1.0, 0.7],
+    "pvse": [0.3, 1.0],
+    "avse": [1.0, 0.0],
+    "mvam": [0.0, 0.5] * 8,
+}
+
+
+def scored_alone(retriever: Retriever, name: str, weights: list[float]) -> dict[int, float]:
+    """Each picture's score, one picture at a time, from its views as they are stored."""
+    method, query = retriever.methods[name], retriever.views(TEXT, name)
+    ids = retriever.gallery(name).ids()
+    views = retriever.gallery(name).views(ids)
+    scores = {}
+    for image_id, rows in zip(ids.tolist(), views.embeddings, strict=True):
+        lensed = [w * row for w, row in zip(weights, rows, strict=True)]
+        if not method.views_add_up:
+            lensed = [row for w, row in zip(weights, lensed, strict=True) if w]
+        scores[image_id] = float(method.score(Views(torch.stack(lensed)[None]), query))
+    return scores
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+@torch.inference_mode()
+def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name: str) -> None:
+    found = rank(many_retriever, TEXT, name, WEIGHTS[name], 7)
+    alone = scored_alone(many_retriever, name, WEIGHTS[name])
+    order = sorted(alone, key=lambda i: -alone[i])
+    assert [hit.hit.image_id for hit in found.hits] == order[:7]
+    for hit in found.hits:
+        assert hit.hit.score == pytest.approx(alone[hit.hit.image_id], abs=1e-5)
+    plain = [hit.image_id for hit in find(many_retriever, TEXT, name, 1000)]
+    for image_id in order:
+        assert found.ranks(image_id) == (order.index(image_id) + 1, plain.index(image_id) + 1)
+    for hit in found.hits:
+        assert hit.before == plain.index(hit.hit.image_id) + 1
+        assert hit.moved == hit.before - hit.hit.rank
+    assert found.stayed == len(set(order[:7]) & set(plain[:7]))
+    assert len(found.ids) == len(plain)
+    assert found.ranks(10**6) is found.ranks(None) is None
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_with_every_view_on_nothing_moves(many_retriever: Retriever, name: str) -> None:
+    found = rank(many_retriever, TEXT, name, [1.0] * ADDED[name]["views"], 5)
+    assert [hit.hit for hit in found.hits] == find(many_retriever, TEXT, name, 5)
+    assert {hit.moved for hit in found.hits} == {0}
+    assert found.stayed == 5
+
+
+@torch.inference_mode()
+def test_winning_views_keep_their_numbers(many_retriever: Retriever) -> None:
+    method = many_retriever.methods["mv_vse"]
+    ids = many_retriever.gallery("mv_vse").ids().tolist()
+    views = many_retriever.gallery("mv_vse").views(ids)
+    scores = method.view_scores(views, many_retriever.views(TEXT, "mv_vse"))[..., 0]  # (3, N)
+    found = rank(many_retriever, TEXT, "mv_vse", [1.0, 0.0, 1.0], 24)
+    won = {hit.hit.image_id: hit.hit.view for hit in found.hits}
+    for column, image_id in enumerate(ids):
+        assert won[image_id] == (0 if scores[0, column] >= scores[2, column] else 2)
+    only = rank(many_retriever, TEXT, "mv_vse", [0.0, 0.0, 1.0], 24)
+    assert {hit.hit.view for hit in only.hits} == {2}
+
+
+def test_the_lens_moves_something(many_retriever: Retriever) -> None:
+    found = rank(many_retriever, TEXT, "mvam", [1.0] + [0.0] * 15, 24)
+    moved = [hit.moved for hit in found.hits]
+    assert sum(moved) == 0  # what one gains, others lose
+    assert max(moved) > 0 > min(moved)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "k", "sentence"),
+    [
+        ("mv_vse", [0, 0, 0], 5, "every view is switched off"),
+        ("mv_vse", [1, 1], 5, "weights must be 3 numbers from 0 to 1"),
+        ("mv_vse", [1, 1, "x"], 5, "weights must be 3 numbers from 0 to 1"),
+        ("mv_vse", [1, 1, True], 5, "weights must be 3 numbers from 0 to 1"),
+        ("mv_vse", [1, 1, float("nan")], 5, "weights must be 3 numbers from 0 to 1"),
+        ("mv_vse", {"a": 1}, 5, "weights must be 3 numbers from 0 to 1"),
+        ("mv_vse", None, 5, "weights must be 3 numbers from 0 to 1"),
+        ("mv_vse", [1, 1, 2], 5, "a view's weight must be 0 to 1"),
+        ("mv_vse", [1, 1, 1], 0, "k must be a whole number of at least 1, not 0"),
+        ("mv_vse", [1, 1, 1], True, "k must be a whole number of at least 1, not True"),
+        ("clip", [1], 5, "choose one of vsepp"),
+        ("mv_vse+pvse", [1], 5, "names 2 methods; look through one at a time"),
+    ],
+)
+def test_nonsense_gets_a_sentence(
+    many_retriever: Retriever, name: str, weights: Any, k: Any, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        rank(many_retriever, TEXT, name, weights, k)
+
+
+def test_before_anything_is_searchable_it_says_so(
+    many_retriever: Retriever, many_pack: Path, tmp_path: Path
+) -> None:
+    empty = Retriever(many_retriever.runtime, from_folder(many_pack / "gallery"), tmp_path)
+    with pytest.raises(ValueError, match="nothing is searchable yet"):
+        rank(empty, TEXT, "mv_vse", [1, 1, 1], 5)

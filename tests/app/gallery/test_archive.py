@@ -1,0 +1,275 @@
+"""ZIP archives of pictures: unpacked once, or refused as a whole."""
+
+from __future__ import annotations
+
+import errno
+import io
+import resource
+import stat
+import struct
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from app.gallery import archive as module
+from app.gallery.archive import ArchiveError, open_pictures, unpack
+from app.packs.open_packs import OpenPacks
+from app.settings import Settings
+from tests.app.conftest import draw, find
+
+
+def picture(seed: int = 0) -> bytes:
+    out = io.BytesIO()
+    draw(seed)[0].save(out, "PNG")
+    return out.getvalue()
+
+
+def make(path: Path, entries: dict[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", how) as packed:
+        for name, content in entries.items():
+            packed.writestr(name, content)
+    return path
+
+
+def test_pictures_are_unpacked_once_and_others_left(tmp_path: Path) -> None:
+    mine = make(
+        tmp_path / "trip.zip",
+        {
+            "a.png": picture(),
+            "sea/b.PNG": picture(1),
+            "sea/notes.txt": b"not a picture",
+            "__MACOSX/._a.png": b"what another system leaves",
+            ".hidden/c.png": picture(2),
+        },
+    )
+    collection = open_pictures(mine, tmp_path / "cache")
+    assert collection.title == "trip"
+    assert [p.file for p in collection.pictures] == ["a.png", "sea/b.PNG"]
+    assert collection.pictures[1].path.read_bytes() == picture(1)
+    first = collection.pictures[0].path.stat()
+    again = open_pictures(mine.rename(tmp_path / "renamed.zip"), tmp_path / "cache")
+    assert again.folder == collection.folder
+    assert again.pictures[0].path.stat() == first
+    unpacked = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert sum(path.suffix != ".lock" for path in unpacked) == 2
+
+
+def long_name(path: Path) -> None:
+    make(path, {f"{'n' * 300}.png": picture()})
+
+
+def long_path(path: Path) -> None:
+    make(path, {f"{'deep/' * 900}a.png": picture()})
+
+
+def deep(path: Path) -> None:
+    make(path, {f"{'a/' * 1000}a.png": picture()})
+
+
+def header(at: int, value: int) -> Callable[[Path], None]:
+    """A list of entries that states something else of the first."""
+
+    def write(path: Path) -> None:
+        make(path, {"a.png": picture()})
+        content = bytearray(path.read_bytes())
+        struct.pack_into("<H", content, content.rindex(b"PK\x01\x02") + at, value)
+        path.write_bytes(content)
+
+    return write
+
+
+def link(path: Path) -> None:
+    info = zipfile.ZipInfo("a.png")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr(info, "/etc/passwd")
+
+
+def named(name: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        info = zipfile.ZipInfo("x.png")
+        info.filename = name  # as it is, where the constructor would mend it
+        with zipfile.ZipFile(path, "w") as packed:
+            packed.writestr(info, picture())
+            packed.writestr("fine.png", picture())
+
+    return write
+
+
+def bomb(path: Path) -> None:
+    make(path, {"a.bmp": bytes(64 * 2**20)})
+
+
+def states(size: int) -> Callable[[Path], None]:
+    """An entry that states another size than it has."""
+
+    def write(path: Path) -> None:
+        make(path, {"a.png": picture()}, zipfile.ZIP_STORED)
+        content = bytearray(path.read_bytes())
+        place = content.rindex(b"PK\x01\x02")
+        content[place + 20 : place + 28] = struct.pack("<II", size, size)
+        path.write_bytes(content)
+
+    return write
+
+
+def locked(path: Path) -> None:
+    make(path, {"a.png": picture()})
+    content = bytearray(path.read_bytes())
+    for sign, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.rindex(sign) + at] |= 1
+    path.write_bytes(content)
+
+
+def flipped(path: Path) -> None:
+    make(path, {"a.png": picture()}, zipfile.ZIP_STORED)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+
+
+def many(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as packed:
+        for i in range(100_000):
+            packed.writestr(f"{i}.png", b"")
+
+
+def twice(path: Path) -> None:
+    make(path, {"a.png": picture(), "A.png": picture(1)})
+
+
+def below_a_file(path: Path) -> None:
+    make(path, {"a.png": picture(), "a.png/b.png": picture()})
+
+
+def nested(path: Path) -> None:
+    inner = make(path.with_name("inner.zip"), {"a.png": picture()}).read_bytes()
+    make(path, {"a.png": picture(), "more/inner.zip": inner})
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "upwards": (named("../../upwards.png"), r"names a file outside of itself \(\.\./\.\./upwards"),
+    "absolute": (named("/tmp/absolute.png"), "names a file outside of itself"),
+    "windows": (named("..\\windows.png"), "names a file outside of itself"),
+    "drive": (named("C:drive.png"), "names a file outside of itself"),
+    "link": (link, "holds a link"),
+    "bomb": (bomb, "unpacks to more than 200 times its size"),
+    "huge": (states(2**31), "takes 2,048 MB, more than 512 MB"),
+    "longer": (states(5_000), "damaged or is no ZIP archive"),
+    "locked": (locked, "locked with a password"),
+    "lzma": (lambda p: make(p, {"a.png": picture()}, zipfile.ZIP_LZMA), "another way than ZIP's"),
+    "flipped": (flipped, "damaged or is no ZIP archive"),
+    "cut": (lambda p: p.write_bytes(picture()[:50]), "damaged or is no ZIP archive"),
+    "empty": (lambda p: p.write_bytes(b""), "damaged or is no ZIP archive"),
+    "many": (many, "more than 50,000 entries"),
+    "twice": (twice, "two files of one name"),
+    "below_a_file": (below_a_file, "two files of one name"),
+    "nested": (nested, r"holds another archive \(more/inner.zip\)"),
+    "name": (long_name, "has a name of more than 255 bytes"),
+    "path": (long_path, "lies under a path of more than 2048 bytes"),
+    "deep": (deep, "lies more than 100 folders deep"),
+    "patched": (header(8, 0x20), "damaged or is no ZIP archive"),
+    "encrypted": (header(8, 0x40), "damaged or is no ZIP archive"),
+    "version": (header(6, 99), "damaged or is no ZIP archive"),
+    "none": (lambda p: make(p, {"a.txt": b"words"}), "holds no pictures"),
+}
+
+
+def test_a_full_disk_is_a_sentence_that_names_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = make(tmp_path / "trip.zip", {"a.png": picture()})
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "cache"))
+    monkeypatch.setattr(module.shutil, "copyfileobj", Mock(side_effect=full))
+    with pytest.raises(ArchiveError, match=r"cannot be unpacked \(No space left") as refused:
+        unpack(mine, tmp_path / "cache")
+    assert str(tmp_path) not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", list(REFUSED))
+def test_what_is_not_as_it_should_be_is_refused_and_leaves_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    write, sentence = REFUSED[kind]
+    (tmp_path / "from").mkdir()
+    hostile = tmp_path / "from" / f"{kind}.zip"
+    write(hostile)
+    cache = tmp_path / "some" / "deep" / "cache"
+    with pytest.raises(ArchiveError, match=sentence) as refused:
+        unpack(hostile, cache)
+    assert str(refused.value).startswith(f"{kind}.zip")
+    assert str(tmp_path) not in str(refused.value)
+    assert [path.suffix for path in (tmp_path / "some").rglob("*") if path.is_file()] == [".lock"]
+    assert not list(tmp_path.rglob("*.partial"))
+    assert not (tmp_path / "upwards.png").exists()
+
+
+def test_a_list_of_entries_that_takes_much_memory_is_not_read(tmp_path: Path) -> None:
+    entry = struct.pack("<4s16xIIHHHHHII", b"PK\x01\x02", 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+    count = 2_000_000  # as many entries would take gigabytes
+    size = len(entry) * count
+    path = tmp_path / "list.zip"
+    end = struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, 1, 1, size, 0, 0)
+    path.write_bytes(entry * count + end)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ArchiveError, match="more than 50,000 entries"):
+        unpack(path, tmp_path / "cache")
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown * (1 if sys.platform == "darwin" else 1024) < 300 * 2**20
+
+
+def test_what_does_not_fit_on_the_disk_is_refused_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = make(tmp_path / "mine.zip", {"a.png": picture()})
+    monkeypatch.setattr(module, "_SPARE", 2**62)
+    with pytest.raises(ArchiveError, match="are free in the cache folder"):
+        unpack(mine, tmp_path / "cache")
+    monkeypatch.setattr(module, "MAX_BYTES", 10)
+    with pytest.raises(ArchiveError, match="unpack it yourself"):
+        unpack(mine, tmp_path / "cache")
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    mine = make(tmp_path / "mine.zip", {"a.png": picture()})
+    place = unpack(mine, tmp_path / "cache")
+    left = tmp_path / "cache" / f".{place.name}.x.partial"
+    place.rename(left)
+    assert unpack(mine, tmp_path / "cache") == place
+    assert not left.exists()
+
+
+def test_a_visitor_chooses_pictures_of_this_machine(tiny_pack: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.png").write_bytes(picture())
+    archive = make(tmp_path / "trip.zip", {"two.png": picture(1), "three.png": picture(2)})
+    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    folder = shelf.show("", str(tmp_path / "photos"))
+    trip = shelf.show(folder, str(archive))
+    assert shelf.show("", str(archive)) == trip
+    for key, files in ((folder, {"one.png"}), (trip, {"two.png", "three.png"})):
+        retriever = shelf.get(key)
+        assert retriever.runtime is shelf.first.runtime
+        assert retriever.index.wait(60)
+        found = find(retriever, "a red circle", retriever.methods.best, 5)
+        assert {hit.file for hit in found} == files
+    (tmp_path / "empty").mkdir()
+    for place in ("", str(tmp_path / "nowhere"), str(tmp_path / "empty")):
+        with pytest.raises((ValueError, FileNotFoundError)):
+            shelf.show("", place)
+
+
+def test_visitors_from_elsewhere_choose_nothing(tiny_pack: Path, tmp_path: Path) -> None:
+    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache")
+    with pytest.raises(ValueError, match="where the app runs"):
+        shelf.show("", str(tmp_path))
+
+
+def test_an_archive_is_a_gallery(tiny_pack: Path, tmp_path: Path) -> None:
+    mine = make(tmp_path / "mine.zip", {"a.png": picture()})
+    shelf = OpenPacks(Settings(str(tiny_pack), gallery=mine, device="cpu"), tmp_path / "cache")
+    assert [p.file for p in shelf.first.collection.pictures] == ["a.png"]

@@ -1,0 +1,305 @@
+"""A folder that changes between two starts is searched as if it had been indexed from scratch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+import threading
+import time
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+from unittest.mock import Mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, features
+
+from app.gallery import embedding_cache
+from app.gallery import encoder as encoder_module
+from app.gallery import indexing as index_module
+from app.gallery.collection import from_folder
+from app.gallery.embedding_cache import Contents
+from app.gallery.encoder import Encoder
+from app.gallery.image_files import Stamp
+from app.gallery.indexing import Copy, Index
+from app.packs.description import left_out
+from tests.app.pretended import METHODS, Pretended
+
+NAMES = ("a.png", "b.jpg", "c/d.webp", "c/e.gif", "f.bmp", "g.tiff")
+BROKEN = 5  # one of six contents is no picture
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "delete", "move", "copy", "index"]),
+        st.sampled_from(NAMES),
+        st.sampled_from(NAMES),
+        st.integers(0, BROKEN),
+    ),
+    max_size=12,
+)
+
+
+@cache
+def content(number: int, kind: str = "PNG") -> bytes:
+    if number == BROKEN:
+        return b"this is no picture, whatever its name says"
+    file = io.BytesIO()
+    picture = Image.linear_gradient("L").resize((24, 20)).rotate(90 * number)
+    Image.merge("RGB", [picture, picture.point(lambda p: p * number // 5), picture]).save(
+        file, kind
+    )
+    return file.getvalue()
+
+
+def indexed(folder: Path, cache_folder: Path, runtime: Pretended) -> Index:
+    index = Index(runtime.runtime, from_folder(folder), cache_folder)
+    index.start()
+    assert index.wait(60)
+    assert index.progress.stage == "ready", index.progress
+    return index
+
+
+def shown(folder: Path, index: Index) -> dict[str, list[tuple[str, list[float]]]]:
+    """What each method finds: files in the gallery's order, and their views."""
+    pictures = from_folder(folder).pictures
+    found = {}
+    for name, gallery in index.images.items():
+        if len(gallery):
+            ids = gallery.ids()
+            rows = gallery.views(ids).embeddings.flatten(1).tolist()
+            found[name] = [(pictures[i].file, row) for i, row in zip(ids, rows, strict=True)]
+    return found
+
+
+class Folder:
+    """A folder of pictures that changes, its cache, and what must be known of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.cache = root / "photos", root / "cache"
+        self.root.mkdir()
+        self.runtime = Pretended()
+        self.known: set[bytes] = set()  # contents whose views must not be computed again
+        self.read: dict[str, Stamp] = {}  # files that must not be read again
+        self._time = 10**18
+
+    def write(self, name: str, data: bytes) -> None:
+        """Makes or replaces a file, which gets a time of its own."""
+        path = self.root / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        self._time += 10**9
+        os.utime(path, ns=(self._time, self._time))
+
+    def change(self, step: str, name: str, other: str, number: int) -> None:
+        """One of the steps above."""
+        source, target = self.root / name, self.root / other
+        if step == "write":
+            self.write(name, content(number))
+        elif step == "delete":
+            source.unlink(missing_ok=True)
+        elif step == "copy" and source.is_file():
+            self.write(other, source.read_bytes())
+        elif step == "move" and source.is_file():
+            target.parent.mkdir(exist_ok=True)
+            source.replace(target)
+        elif step == "index" and self.files():
+            self.index()
+
+    def files(self) -> dict[str, Path]:
+        """The files that there are."""
+        return {name: self.root / name for name in NAMES if (self.root / name).is_file()}
+
+    def index(self) -> None:
+        """Indexes, and compares with an index that knows nothing yet."""
+        files = self.files()
+        contents = {path.read_bytes() for path in files.values()} - {content(BROKEN)}
+        stamps = {name: Stamp.of(path) for name, path in files.items()}
+        before, reading = self.runtime.encoded, Mock(wraps=Contents.of)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(encoder_module.Contents, "of", reading)
+            patch.setattr(embedding_cache, "_UNSURE_NS", 0)  # what was just written is old enough
+            index = indexed(self.root, self.cache, self.runtime)
+        assert self.runtime.encoded - before == len(contents - self.known)
+        assert reading.call_count == len(stamps.items() - self.read.items())
+        self.known, self.read = contents, stamps
+        with tempfile.TemporaryDirectory() as fresh:
+            scratch = indexed(self.root, Path(fresh), Pretended())
+        assert shown(self.root, index) == shown(self.root, scratch)
+        assert index.copies == scratch.copies
+        assert index.refused == scratch.refused
+        listed = len(index) + len(index.copies) + len(index.refused)
+        assert listed == len(files)
+        assert len(index) == len(contents)
+
+
+@settings(max_examples=15, deadline=None)
+@given(STEPS)
+def test_any_sequence_of_changes(steps: list[tuple[str, str, str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        folder = Folder(Path(root))
+        folder.write("a.png", content(0))
+        for step in [*steps, ("index", "", "", 0)]:
+            folder.change(*step)
+
+
+def test_other_content_of_the_same_size_and_time_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding_cache, "_UNSURE_NS", 0)
+    folder = Folder(tmp_path)
+    before, after = content(0, "BMP"), content(1, "BMP")
+    assert len(before) == len(after)
+    folder.write("f.bmp", before)
+    path = folder.root / "f.bmp"
+    first = shown(folder.root, indexed(folder.root, folder.cache, folder.runtime))
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    time.sleep(0.05)  # longer than a tick of the clock of file systems
+    path.write_bytes(after)
+    os.utime(path, ns=times)
+    assert shown(folder.root, indexed(folder.root, folder.cache, folder.runtime)) != first
+    path.chmod(0o600)  # is no other content
+    indexed(folder.root, folder.cache, folder.runtime)
+    assert folder.runtime.encoded == 2
+
+
+def test_copies_are_shown_once_under_the_first_name(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for name, number in zip(NAMES, (0, 1, 0, 1, 2, 0), strict=True):
+        folder.write(name, content(number))
+    index = indexed(folder.root, folder.cache, folder.runtime)
+    assert [file for file, _ in shown(folder.root, index)["one"]] == ["a.png", "b.jpg", "f.bmp"]
+    same = {"c/d.webp": "a.png", "c/e.gif": "b.jpg", "g.tiff": "a.png"}
+    assert index.copies == [Copy(file, first) for file, first in same.items()]
+    assert folder.runtime.encoded == 3
+
+
+def test_all_that_is_left_out_is_one_list(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for name, number in zip(("a, b.png", *NAMES[:2]), (0, 0, BROKEN), strict=True):
+        folder.write(name, content(number))
+    index = indexed(folder.root, folder.cache, folder.runtime)
+    assert list(csv.reader(io.StringIO(left_out(index).decode()))) == [
+        ["file", "reason"],
+        ["b.jpg", "b.jpg is not a picture in a format that can be read"],
+        ["a.png", "the same as a, b.png"],
+    ]
+
+
+def test_copies_of_a_refused_file_are_refused_by_their_own_names(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for name in ("a.png", "b.jpg"):
+        folder.write(name, content(BROKEN))
+    index = indexed(folder.root, folder.cache, folder.runtime)
+    assert [refusal.reason.split()[0] for refusal in index.refused] == ["a.png", "b.jpg"]
+
+
+def test_another_pack_encodes_for_itself_and_shares_the_encoder(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number in range(3):
+        folder.write(NAMES[number], content(number))
+    indexed(folder.root, folder.cache, folder.runtime)
+    retrained = Pretended(checksum="another pack")
+    indexed(folder.root, folder.cache, retrained)
+    assert (retrained.encoded, retrained.heads) == (0, 3 * len(METHODS))
+    stranger = Pretended(checksum="a third pack", eye="another encoder")
+    indexed(folder.root, folder.cache, stranger)
+    assert stranger.encoded == 3
+    for again in (folder.runtime, retrained, stranger):
+        before = again.encoded, again.heads
+        indexed(folder.root, folder.cache, again)
+        assert (again.encoded, again.heads) == before
+
+
+def test_indexing_that_was_cancelled_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 1)
+    folder = Folder(tmp_path)
+    for name, number in zip(NAMES, range(5), strict=False):
+        folder.write(name, content(number))
+    cancel = threading.Event()
+
+    def after_two(done: int, _: int) -> None:
+        if done == 2:
+            cancel.set()
+
+    collection = from_folder(folder.root)
+    index = Index(folder.runtime.runtime, collection, folder.cache)
+    report = index.add(collection.pictures, after_two, cancel)
+    assert report.added == 2
+    assert folder.runtime.encoded <= 5  # some steps are underway when one is done
+    indexed(folder.root, folder.cache, folder.runtime)
+    assert folder.runtime.encoded == 5
+
+
+def test_what_is_reported_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 2)
+    folder = Folder(tmp_path)
+    for name, number in zip(NAMES, range(5), strict=False):
+        folder.write(name, content(number))
+    collection = from_folder(folder.root)
+
+    def look(done: int, _: int) -> None:
+        other = Pretended()
+        encoder = Encoder(other.runtime, collection, folder.cache)
+        assert len(encoder.encode_pictures(collection.pictures[:done]).pictures) == done
+        assert other.heads == 0
+
+    index = Index(folder.runtime.runtime, collection, folder.cache)
+    assert index.add(collection.pictures, look, threading.Event()).added == 5
+
+
+def test_a_file_that_changes_while_it_is_read_is_left_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(tmp_path)
+    folder.write("a.png", content(0))
+    honest = encoder_module.decode
+
+    def meanwhile(file: BinaryIO, name: str) -> Image.Image:
+        opened = honest(file, name)
+        folder.write("a.png", content(1))
+        return opened
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder_module, "decode", meanwhile)
+        index = indexed(folder.root, folder.cache, folder.runtime)
+    assert "changed while it was read" in index.refused[0].reason
+    assert folder.runtime.encoded == 0
+    folder.index()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"])
+def test_every_format_is_indexed_by_its_first_frame(tmp_path: Path, kind: str) -> None:
+    if kind == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    suffix = {"JPEG": "jpg", "TIFF": "tif"}.get(kind, kind.lower())
+    (tmp_path / "photos").mkdir()
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "lime")]
+    path = tmp_path / "photos" / f"a.{suffix}"
+    if kind in ("GIF", "TIFF", "WEBP"):
+        frames[0].save(path, kind, save_all=True, append_images=frames[1:])
+    else:
+        frames[0].save(path, kind)
+    index = indexed(tmp_path / "photos", tmp_path / "cache", Pretended())
+    [row] = index.images["one"].views([0]).embeddings.tolist()
+    torch.testing.assert_close(
+        torch.tensor(row), torch.tensor([[1.0, 0, 0]] * 2), atol=0.02, rtol=0
+    )
+
+
+def test_a_name_that_is_not_utf8_is_indexed(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    try:
+        (folder / os.fsdecode(b"caf\xe9.png")).write_bytes(content(1))
+    except OSError:
+        pytest.skip("this file system wants UTF-8")
+    runtime = Pretended()
+    for _ in range(2):
+        assert len(indexed(folder, tmp_path / "cache", runtime)) == 1
+    assert runtime.encoded == 1

@@ -1,0 +1,331 @@
+"""Filling the galleries: what is refused, what is remembered, and how far it is."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+from unittest.mock import Mock
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from app.gallery import encoder as encoder_module
+from app.gallery import indexing as index_module
+from app.gallery.collection import from_folder, from_pack
+from app.gallery.indexing import Index, Progress
+from app.gallery.pictures import decode
+from app.gallery.vector_index import Gallery
+from app.search.questions import Question, answer, remark
+from app.search.retriever import NotReadyError, Retriever
+from export.runtime import Runtime
+from models import Views
+from tests.app import hostile
+from tests.app.conftest import PICTURES, draw, find, ignore_progress
+
+
+class Counting:
+    """A runtime that counts what it encodes."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self.pictures = 0
+        self.heads = 0
+        self.texts = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    def square_features(
+        self, squares: Sequence[Image.Image], method: str | None = None, alone: bool = False
+    ) -> Tensor:
+        """Counts pictures."""
+        with self._lock:
+            self.pictures += len(squares)
+        return self._runtime.square_features(squares, method, alone)
+
+    def image_views(self, features: Tensor, method: str) -> Views:
+        """Counts pictures times methods."""
+        self.heads += len(features)
+        return self._runtime.image_views(features, method)
+
+    def text_views(self, texts: Sequence[str], method: str) -> Views:
+        """Counts texts times methods."""
+        self.texts += len(texts)
+        return self._runtime.text_views(texts, method)
+
+
+@pytest.fixture
+def counting(runtime: Runtime) -> Counting:
+    return Counting(runtime)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Six pictures, two of them in a folder below."""
+    folder = tmp_path / "photos"
+    (folder / "trip").mkdir(parents=True)
+    for i in range(6):
+        draw(i)[0].save(folder / ("trip" if i > 3 else "") / f"{i}.png")
+    return folder
+
+
+def fill(runtime: Counting, folder: Path, cache: Path) -> Index:
+    index = Index(runtime, from_folder(folder), cache)  # type: ignore[arg-type]
+    index.start()
+    assert index.wait(60)
+    return index
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_every_file_works_or_is_named_with_a_reason(counting: Counting, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in (*hostile.USABLE, *hostile.REFUSED):
+        hostile.write(folder, name)
+    index = fill(counting, folder, tmp_path / "cache")
+    assert len(index) == len(hostile.USABLE)
+    assert {refusal.file for refusal in index.refused} == set(hostile.REFUSED)
+    for refusal in index.refused:
+        assert hostile.REFUSED[refusal.file] in refusal.reason
+    assert str(index.progress) == f"{len(hostile.USABLE)} pictures ready"
+
+
+def test_the_second_start_encodes_nothing(counting: Counting, photos: Path, tmp_path: Path) -> None:
+    first = fill(counting, photos, tmp_path / "cache")
+    assert counting.pictures == 6
+    assert counting.heads == 6 * len(counting._runtime.methods)
+    again = fill(counting, photos, tmp_path / "cache")
+    assert counting.pictures == 6
+    query = counting._runtime.text_views(["a red circle"], "vsepp")
+    assert again.images["vsepp"].search(query, 6) == first.images["vsepp"].search(query, 6)
+
+
+def test_refused_files_are_not_opened_again_unless_another_reader_does(
+    counting: Counting, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (photos / "broken.png").write_bytes((photos / "0.png").read_bytes()[:-40])
+    reasons = [refusal.reason for refusal in fill(counting, photos, tmp_path / "cache").refused]
+    assert len(reasons) == 1
+    (photos / "broken.png").rename(photos / "moved.png")
+    opened: list[str | None] = []
+
+    def opening(file: BinaryIO, name: str) -> Image.Image:
+        opened.append(name)
+        return decode(file, name)
+
+    monkeypatch.setattr(encoder_module, "decode", opening)
+    again = fill(counting, photos, tmp_path / "cache")
+    assert opened == []
+    assert [refusal.reason.replace("moved", "broken") for refusal in again.refused] == reasons
+    monkeypatch.setattr(encoder_module, "reader", lambda: "a newer one")
+    again = fill(counting, photos, tmp_path / "cache")
+    assert opened == ["moved.png"]
+    assert len(again.refused) == 1
+
+
+def test_only_what_changed_is_encoded_again(
+    counting: Counting, photos: Path, tmp_path: Path
+) -> None:
+    fill(counting, photos, tmp_path / "cache")
+    draw(9)[0].save(photos / "new.png")
+    draw(10)[0].resize((50, 50)).save(photos / "1.png")
+    (photos / "2.png").unlink()
+    index = fill(counting, photos, tmp_path / "cache")
+    assert counting.pictures == 6 + 2
+    assert len(index) == 6
+
+
+def test_captions_are_encoded_once_for_each_method(
+    counting: Counting, tiny_pack: Path, tmp_path: Path
+) -> None:
+    collection = from_pack(tiny_pack)
+    distinct = len({text for text, _ in collection.captions})
+    for _ in range(2):
+        index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
+        index.start()
+        assert index.wait(60)
+        assert counting.texts == distinct * len(index.captions)
+        assert {len(g) for g in index.captions.values()} == {len(collection.captions)}
+
+
+def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
+    steps: list[Progress] = []
+    index = Index(runtime, from_pack(tiny_pack), tmp_path)
+    assert str(index.progress) == f"reading pictures: 0 of {PICTURES}"
+    index.start(steps.append)
+    assert index.wait(60)
+    stages = [step.stage for step in steps]
+    assert stages == ["pictures", "views", "captions", "captions", "ready"]
+    assert all(step.done <= step.total for step in steps)
+
+
+def test_one_method_can_be_searched_before_the_others(
+    counting: Counting, photos: Path, tmp_path: Path
+) -> None:
+    index = Index(counting, from_folder(photos), tmp_path, "vse_infty")  # type: ignore[arg-type]
+    found: list[dict[str, int]] = []
+
+    def watch(progress: Progress) -> None:
+        if progress.stage == "pictures":
+            assert not index.first_done.is_set()
+        if progress.stage in ("pictures", "views"):
+            found.append({name: len(gallery) for name, gallery in index.images.items()})
+            assert not index.images_done.is_set()
+
+    index.start(watch)
+    assert index.wait(60)
+    others = [name for name in index.images if name != "vse_infty"]
+    assert found == [{"vse_infty": 6} | dict.fromkeys(others, 0), dict.fromkeys(index.images, 6)]
+    assert counting.pictures == 6
+
+
+def test_a_picture_that_changes_between_two_methods_is_left_to_the_next_start(
+    runtime: Runtime, photos: Path, tmp_path: Path
+) -> None:
+    index = Index(runtime, from_folder(photos), tmp_path / "cache", "vsepp")
+
+    def watch(progress: Progress) -> None:
+        if progress.stage == "pictures":
+            draw(9)[0].save(photos / "2.png")
+
+    index.start(watch)
+    assert index.wait(60)
+    assert {name: len(gallery) for name, gallery in index.images.items()} == {
+        name: 6 if name == "vsepp" else 5 for name in index.images
+    }
+    assert [refusal.file for refusal in index.refused] == ["2.png"]
+
+
+def test_progress_tells_rate_and_time_left() -> None:
+    assert str(Progress("pictures", 64, 7000)) == "reading pictures: 64 of 7,000"
+    assert str(Progress("pictures", 1000, 7000, rate=250.0)) == (
+        "reading pictures: 1,000 of 7,000, 250 a second, 24 s left"
+    )
+    assert str(Progress("views", 10, 7000, rate=1.0)).endswith("1 a second, 116 min left")
+
+
+@pytest.mark.parametrize("stage", ["pictures", "views", "captions"])
+def test_reading_stops_and_goes_on_where_it_was(
+    counting: Counting,
+    tiny_pack: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
+) -> None:
+    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
+    collection = from_pack(tiny_pack)
+    index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
+    steps: list[Progress] = []
+
+    def watch(progress: Progress) -> None:
+        steps.append(progress)
+        if progress.stage == stage and not index._stopped.is_set():
+            index.stop()
+
+    index.start(watch)
+    assert index.wait(60)
+    assert index.complete == (stage == "captions")
+    index.start(steps.append)
+    index.start()  # it runs already
+    stopped = next(step for step in steps if step.stage == "stopped")
+    total = len(collection.pictures)
+    if stage == "pictures":
+        assert str(stopped) == f"stopped after 10 of {total} pictures"
+    assert index.wait(60)
+    assert index.progress.stage == "ready"
+    assert index.complete
+    assert counting.pictures == total
+    done = [step.done for step in steps if step.stage == stage]
+    assert done == sorted(set(done))
+    whole = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
+    whole.start()
+    assert whole.wait(60)
+    assert counting.pictures == total
+    for ours, theirs in zip(
+        (*index.images.values(), *index.captions.values()),
+        (*whole.images.values(), *whole.captions.values()),
+        strict=True,
+    ):
+        ids = ours.ids()
+        assert ids.tolist() == theirs.ids().tolist()
+        assert torch.equal(ours.views(ids).embeddings, theirs.views(ids).embeddings)
+
+
+def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
+    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    index = retriever.index
+    index.start(lambda _: index.stop())
+    assert index.wait(60)
+    assert not index.complete
+    assert len(find(retriever, "a red circle", index.first, 100)) == 10
+    assert "not complete yet (stopped after 10 of" in remark(retriever, "a red circle")
+    other = next(name for name in index.images if name != index.first)
+    with pytest.raises(NotReadyError, match="stopped after 10 of"):
+        find(retriever, "a red circle", other, 1)
+
+
+def test_adding_can_be_cancelled(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
+    index = Index(runtime, from_pack(tiny_pack), tmp_path)
+    cancel = threading.Event()
+    cancel.set()
+    report = index.add(from_pack(tiny_pack).pictures, ignore_progress, cancel)
+    assert report.added == len(index) == 0
+
+
+def test_a_failure_is_told_and_ends_the_waiting(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index(runtime, from_pack(tiny_pack), tmp_path)
+    failing = Mock(side_effect=RuntimeError("out of something"))
+    monkeypatch.setattr(runtime, "image_views", failing)
+    index.start()
+    assert index.wait(60)
+    assert index.progress.stage == "failed"
+    assert "out of something" in str(index.progress)
+
+
+def test_the_cache_holds_exactly_what_was_computed(
+    runtime: Runtime, photos: Path, tmp_path: Path
+) -> None:
+    index = Index(runtime, from_folder(photos), tmp_path / "cache")
+    pictures = from_folder(photos).pictures
+    again = Index(runtime, from_folder(photos), tmp_path / "cache")
+    fresh, _ = index.encoder.features(pictures, "vsepp")
+    cached, _ = again.encoder.features(pictures, "vsepp")
+    assert fresh.keys() == cached.keys()
+    for key, value in fresh.items():
+        assert torch.equal(value, cached[key])
+
+
+def test_large_galleries_are_clustered_and_answers_say_what_is_found(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = functools.partial(Gallery, half_from=0, clustered_from=0, exhaustive_up_to=0)
+    monkeypatch.setattr(index_module, "Gallery", large)
+    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    stages: list[str] = []
+    retriever.index.start(lambda progress: stages.append(str(progress)))
+    assert retriever.index.wait(60)
+    count = len(runtime.methods)
+    assert f"finding clusters for faster answers: 0 of {count} methods" in stages
+    name = retriever.methods.best
+    found = answer(retriever, Question("words", "a red circle"), name, 5)
+    assert "Approximate: finds 100% of the ten best." in found.details
+    assert not any("exact" in note for note in found.details)
+    whole = [hit.image_id for hit in found.hits]
+    monkeypatch.undo()
+    small = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    small.index.start()
+    assert small.index.wait(60)
+    found = answer(small, Question("words", "a red circle"), name, 5)
+    assert [hit.image_id for hit in found.hits] == whole
+    assert any(note.endswith("ms, exact") for note in found.details)

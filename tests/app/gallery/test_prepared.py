@@ -1,0 +1,80 @@
+"""Views that come with a bundled pack: used where they fit, computed again where not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app.gallery import prepared
+from app.gallery.collection import Collection, from_folder, from_pack
+from app.gallery.indexing import Index
+from app.settings import BUNDLED
+from export.pack.reading import load_info
+from export.runtime import Runtime
+from tests.app.conftest import PICTURES
+from tests.app.gallery.test_indexing import Counting
+from tests.app.packs.test_open_packs import variant
+
+
+@pytest.fixture
+def pack(tiny_pack: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny pack with its views beside it."""
+    pack = shutil.copytree(tiny_pack, tmp_path / "pack")
+    prepared.write(Runtime.load(pack, "cpu"), from_pack(pack))
+    return pack
+
+
+def fill(pack: Path, cache: Path, collection: Collection | None = None) -> tuple[Index, Counting]:
+    counting = Counting(Runtime.load(pack, "cpu"))
+    index = Index(counting, collection or from_pack(pack), cache)  # type: ignore[arg-type]
+    index.start()
+    assert index.wait(60)
+    assert index.progress.stage == "ready"
+    return index, counting
+
+
+def test_no_picture_is_encoded_and_the_same_ones_are_found(pack: Path, tmp_path: Path) -> None:
+    index, counting = fill(pack, tmp_path / "one")
+    assert counting.pictures == 0
+    assert len(index) == PICTURES
+    prepared.place(load_info(pack)).unlink()
+    encoded, counting = fill(pack, tmp_path / "two")
+    assert counting.pictures == PICTURES
+    for name in counting._runtime.methods:
+        query = counting._runtime.text_views(["a red circle"], name)
+        ids, scores = index.images[name].scores(query)
+        fresh_ids, fresh = encoded.images[name].scores(query)
+        assert ids.tolist() == fresh_ids.tolist()
+        assert float(abs(scores - fresh).max()) < 1e-3
+
+
+def test_another_pack_or_collection_does_not_use_them(
+    pack: Path, tiny_pack: Path, tmp_path: Path
+) -> None:
+    info = load_info(pack)
+    assert prepared.load(info, PICTURES) is not None
+    assert prepared.load(info, PICTURES - 1) is None
+    _, counting = fill(pack, tmp_path / "cache", from_folder(pack / "gallery" / "images"))
+    assert counting.pictures == PICTURES
+    changed = variant(tiny_pack, tmp_path / "changed", 9)
+    shutil.copy(prepared.place(info), prepared.place(load_info(changed)))
+    assert prepared.load(load_info(changed), PICTURES) is None
+
+
+def test_a_damaged_file_costs_only_time(
+    pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = prepared.place(load_info(pack))
+    place.write_bytes(place.read_bytes()[:-9])
+    index, counting = fill(pack, tmp_path / "cache")
+    assert counting.pictures == len(index) == PICTURES
+    assert "the pictures are encoded again" in caplog.text
+
+
+def test_the_bundled_pack_brings_its_views() -> None:
+    pack = BUNDLED / "scenes"
+    found = prepared.load(load_info(pack, verify=False), 1000)
+    assert found is not None, "the pack has changed; run python -m app.gallery.prepared"
+    assert {len(views) for views in found.values()} == {1000}

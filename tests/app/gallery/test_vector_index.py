@@ -1,0 +1,249 @@
+"""The exact top-k: shortlist, exhaustive scoring and brute force agree, ties included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import models
+from app.gallery.vector_index import Gallery
+from models import Method, Views
+
+
+class MaxCosine(Method):
+    """The base class's score, max over both sides' views, without heads."""
+
+    title, paper, attention_is = "max", "none", "nothing"
+
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """Never called."""
+        raise NotImplementedError
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """Never called."""
+        raise NotImplementedError
+
+
+class SumOfMax(MaxCosine):
+    """A score that no single row decides, as a Sinkhorn-scored method has."""
+
+    row_search = False
+
+    def score(self, images: Views, texts: Views) -> Tensor:
+        """For every image view its best text view, summed."""
+        return self.view_scores(images, texts).sum(dim=0)
+
+
+def brute_force(items: np.ndarray, query: np.ndarray, k: int) -> list[tuple[int, float, int]]:
+    """Max over all pairs of rows, with loops; (id, score, winning item view), ties by id."""
+    found = []
+    for i, rows in enumerate(items):
+        products = [max(float(row @ needle) for needle in query) for row in rows]
+        found.append((i, max(products), int(np.argmax(products))))
+    return sorted(found, key=lambda hit: (-hit[1], hit[0]))[:k]
+
+
+def filled(items: np.ndarray, method: Method | None = None) -> Gallery:
+    gallery = Gallery("images", method or MaxCosine(), exhaustive_up_to=0)
+    third = len(items) // 3
+    for part in np.split(np.arange(len(items)), [third, 2 * third]):
+        if len(part):
+            gallery.add(part.tolist(), Views(torch.from_numpy(items[part])))
+    return gallery
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 40),
+    views=st.sampled_from([1, 3]),
+    words=st.sampled_from([1, 4]),
+    k=st.integers(1, 50),
+    whole=st.booleans(),
+)
+def test_shortlist_is_brute_force(
+    seed: int, count: int, views: int, words: int, k: int, whole: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    if whole:  # small whole numbers: arithmetic is exact and ties are everywhere
+        items = rng.integers(-1, 2, (count, views, 3)).astype(np.float32)
+        query = rng.integers(-1, 2, (words, 3)).astype(np.float32)
+    else:
+        items = rng.standard_normal((count, views, 8)).astype(np.float32)
+        query = rng.standard_normal((words, 8)).astype(np.float32)
+        items /= np.linalg.norm(items, axis=-1, keepdims=True)
+        query /= np.linalg.norm(query, axis=-1, keepdims=True)
+    expected = brute_force(items, query, k)
+    found = filled(items).search(Views(torch.from_numpy(query[None])), k)
+    assert [hit.id for hit in found] == [hit[0] for hit in expected]
+    assert [hit.view for hit in found] == [hit[2] for hit in expected]
+    np.testing.assert_allclose(
+        [hit.score for hit in found], [hit[1] for hit in expected], atol=1e-6
+    )
+
+
+RULES = {
+    "max": models.build("mv_vse", 4, 4, {"embed_dim": 8, "views": 3}),
+    "pairs": models.build("pvse", 4, 4, {"embed_dim": 8, "views": 3}),
+    "joined": models.build("mvam", 4, 4, {"embed_dim": 8, "views": 3}),
+    "concat": models.build("pvse", 4, 4, {"embed_dim": 8, "views": 3, "match": "concat"}),
+    "sinkhorn": models.build("avse", 4, 4, {"embed_dim": 8, "views": 3}),
+}
+
+
+def units(rng: np.random.Generator, *shape: int, tied: bool = False) -> torch.Tensor:
+    """Unit vectors; `tied` gives few different ones, near each other."""
+    values = rng.standard_normal(shape, np.float32)
+    if tied:
+        values = np.sign(values)
+        values[..., 0] += 0.001 * rng.integers(0, 3, shape[:-1])
+    return torch.from_numpy(values / np.linalg.norm(values, axis=-1, keepdims=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rule=st.sampled_from(list(RULES)),
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 60),
+    k=st.integers(1, 12),
+    tied=st.booleans(),
+    half=st.booleans(),
+)
+def test_every_rule_finds_what_scoring_everything_finds(
+    rule: str, seed: int, count: int, k: int, tied: bool, half: bool
+) -> None:
+    method, rng = RULES[rule], np.random.default_rng(seed)
+    items = units(rng, count, 3, 8, tied=tied)
+    words = 1 if rule in ("max", "sinkhorn") else 3
+    query = Views(units(rng, 1, words, 8, tied=tied))
+    gallery = Gallery(
+        "images", method, exhaustive_up_to=0, half_from=0 if half else 2**40, segment=7
+    )
+    for start in range(0, count, 10):
+        part = items[start : start + 10]
+        gallery.add(range(start, start + len(part)), Views(part))
+    found = gallery.search(query, k)
+    ids, values = gallery.scores(query)  # of what is kept, float16 or not
+    scores = torch.from_numpy(values)
+    best = scores.sort(descending=True, stable=True).indices[:k]
+    assert ids.tolist() == list(range(count))
+    given_back = torch.tensor([hit.score for hit in found])
+    torch.testing.assert_close(given_back, scores[best])  # ids may differ where these are equal
+    torch.testing.assert_close(given_back, scores[[hit.id for hit in found]])
+    exact = method.score(Views(items), query)[:, 0]
+    torch.testing.assert_close(scores, exact, atol=2e-3 if half else 1e-6, rtol=0)
+
+
+def test_half_the_memory_is_kept_of_what_is_expected_to_be_large() -> None:
+    items = units(np.random.default_rng(0), 100, 3, 8)
+    kept = {}
+    for expected in (100, 1000):
+        gallery = Gallery(
+            "images", MaxCosine(), expected=expected, half_from=50_000, exhaustive_up_to=10
+        )
+        gallery.add(range(100), Views(items))
+        gallery.seal()
+        kept[gallery.kept_as] = gallery.bytes
+    assert kept == {"float32": 100 * 24 * 6, "float16": 100 * 24 * 2}  # 6: with a copy to scan
+    rounded = gallery.views(range(100)).embeddings
+    assert torch.equal(rounded, items.half().float())
+
+
+def test_views_come_back_by_id_and_all_of_them_in_chunks() -> None:
+    items = units(np.random.default_rng(3), 30, 2, 4)
+    gallery = Gallery("images", MaxCosine(), segment=7)
+    ids = np.random.default_rng(3).permutation(100)[:30]
+    gallery.add(ids.tolist(), Views(items))
+    assert torch.equal(gallery.views(ids[[8, 2, 29]]).embeddings, items[[8, 2, 29]])
+    found = list(gallery.chunks())
+    assert max(len(part) for part, _ in found) == 7
+    assert np.concatenate([part for part, _ in found]).tolist() == ids.tolist()
+    assert torch.equal(torch.cat([views.embeddings for _, views in found]), items)
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_clusters_find_most_and_say_how_much(rule: str) -> None:
+    method, rng = RULES[rule], np.random.default_rng(1)
+    near = units(rng, 40, 1, 8)[torch.from_numpy(rng.integers(0, 40, 1500))]
+    items = torch.nn.functional.normalize(near + 0.3 * units(rng, 1500, 3, 8), dim=-1)
+    words = 1 if rule in ("max", "sinkhorn") else 3
+    queries = [Views(items[i : i + 1, :words] + 0.1 * units(rng, 1, words, 8)) for i in range(20)]
+    gallery = Gallery("images", method, exhaustive_up_to=0, half_from=0, clustered_from=0)
+    gallery.add(range(1490), Views(items[:1490]))
+    exact = [{hit.id for hit in gallery.search(q, 10)} for q in queries]
+    assert gallery.caveat() == ""
+    gallery.settle(queries[:10])
+    assert 0.9 <= (gallery.recall or 0.0) <= 1.0
+    assert gallery.caveat() == f"Approximate: finds {gallery.recall:.0%} of the ten best."
+    assert gallery.caveat({3}) == ""
+    found = [{hit.id for hit in gallery.search(q, 10)} for q in queries]
+    assert sum(len(a & b) for a, b in zip(found, exact, strict=True)) >= 0.85 * 200
+    assert len(gallery.search(queries[0], 1490)) == 1490  # more than clusters list
+    gallery.add(range(1490, 1500), Views(items[1490:]))  # comes later, and is found
+    late = {hit.id for q in queries for hit in gallery.search(q, 30) if hit.id >= 1490}
+    wanted = [np.argsort(-gallery.scores(q)[1])[:30].tolist() for q in queries]
+    assert late == {item for best in wanted for item in best if item >= 1490} != set()
+    some = {3, 30, 1495}
+    assert {hit.id for hit in gallery.search(queries[0], 10, some)} == some
+
+
+def test_shortlist_scores_few_items() -> None:
+    scored = []
+
+    class Counting(MaxCosine):
+        def score(self, images: Views, texts: Views) -> Tensor:
+            scored.append(len(images))
+            return super().score(images, texts)
+
+    rng = np.random.default_rng(0)
+    items = rng.standard_normal((500, 3, 16)).astype(np.float32)
+    query = Views(torch.from_numpy(rng.standard_normal((1, 4, 16)).astype(np.float32)))
+    filled(items, Counting()).search(query, 5)
+    assert sum(scored) <= 4 * 64  # rows listed for each of the query's four
+
+
+def test_all_items_tied_still_gives_the_first() -> None:
+    gallery = filled(np.ones((300, 3, 4), np.float32))
+    found = gallery.search(Views(torch.ones(1, 4, 4)), 7)
+    assert [hit.id for hit in found] == list(range(7))
+
+
+def test_other_scores_are_exhaustive() -> None:
+    items = np.zeros((50, 2, 2), np.float32)
+    items[:, 0, 0] = 1.0  # the best single row: item 0 alone has more of it
+    items[0] = [[1.5, 0.0], [0.0, 0.0]]
+    items[30] = [[1.0, 0.0], [1.0, 0.0]]  # the best sum
+    query = Views(torch.tensor([[[1.0, 0.0]]]))
+    assert filled(items, SumOfMax()).search(query, 1)[0].id == 30
+    assert filled(items).search(query, 1)[0].id == 0
+
+
+def test_captions_are_scored_from_the_picture_side() -> None:
+    captions = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.6, 0.8], [0.6, 0.8]]])  # (2, W, D)
+    picture = Views(torch.tensor([[[0.0, -1.0], [0.6, 0.8], [0.0, 0.0]]]))  # (1, V, D)
+    for limit in (0, 100):
+        gallery = Gallery("texts", MaxCosine(), exhaustive_up_to=limit)
+        gallery.add([7, 9], Views(captions))
+        best, other = gallery.search(picture, 2)
+        assert (best.id, best.view) == (9, 1)
+        assert best.score == pytest.approx(1.0)
+        assert other.id == 7
+        assert other.score == pytest.approx(0.8)
+
+
+def test_an_empty_gallery_finds_nothing() -> None:
+    assert Gallery("images", MaxCosine()).search(Views(torch.ones(1, 1, 4)), 3) == []
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    gallery = Gallery("images", MaxCosine())
+    gallery.add([0], Views(torch.ones(1, 2, 4)))
+    with pytest.raises(ValueError, match=r"\(2, 5\) do not fit a gallery of \(2, 4\)"):
+        gallery.add([1], Views(torch.ones(1, 2, 5)))
+    with pytest.raises(ValueError, match="2 ids were given for 1 items"):
+        gallery.add([1, 2], Views(torch.ones(1, 2, 4)))
+    assert len(gallery) == 1

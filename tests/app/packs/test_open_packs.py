@@ -1,0 +1,127 @@
+"""Several packs at once: each session keeps its own, failures change nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app.packs import open_packs as module
+from app.packs.open_packs import OpenPacks
+from app.search.query import Term
+from app.settings import Settings
+from tests.app.conftest import PICTURES, draw, find
+
+
+@pytest.fixture
+def shelf(tiny_pack: Path, tmp_path: Path) -> OpenPacks:
+    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    shelf.first.index.start()
+    assert shelf.first.index.wait(60)
+    return shelf
+
+
+def variant(tiny_pack: Path, folder: Path, max_length: int, title: str = "Variant") -> Path:
+    """A copy of the tiny pack with another checksum and title."""
+    shutil.copytree(tiny_pack, folder)
+    manifest = json.loads((folder / "pack.json").read_text())
+    manifest["tokenizer"]["max_length"] = max_length
+    manifest["title"] = title
+    (folder / "pack.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_another_pack_is_opened_beside_the_first(
+    shelf: OpenPacks, tiny_pack: Path, tmp_path: Path
+) -> None:
+    key = shelf.load(str(variant(tiny_pack, tmp_path / "other", 9)))
+    assert shelf.get(key).info.tokenizer.max_length == 9
+    assert shelf.get("") is shelf.first
+    assert shelf.get(key).index.wait(60)
+    assert len(find(shelf.get(key), "a bar", "vsepp", 99)) == PICTURES
+
+
+def test_the_same_pack_is_not_opened_twice(
+    shelf: OpenPacks, tiny_pack: Path, tmp_path: Path
+) -> None:
+    assert shelf.load(str(tiny_pack)) == ""
+    other = variant(tiny_pack, tmp_path / "other", 9)
+    key = shelf.load(str(other))
+    before = shelf.get(key)
+    assert shelf.load(str(other)) == key
+    assert shelf.get(key) is before
+
+
+def test_old_guests_make_room(
+    shelf: OpenPacks, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GUESTS", 2)
+    keys = [shelf.load(str(variant(tiny_pack, tmp_path / f"v{i}", i))) for i in (5, 6)]
+    shelf.get(keys[0])
+    newest = shelf.load(str(variant(tiny_pack, tmp_path / "v7", 7)))
+    assert shelf.get(keys[0]) is not shelf.get(newest)
+    with pytest.raises(ValueError, match="closed to make room; load it again"):
+        shelf.get(keys[1])
+
+
+@pytest.mark.parametrize("address", ["", "  ", "no such thing", "/etc/passwd", "a/b/c"])
+def test_what_names_no_pack_is_refused(shelf: OpenPacks, address: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        shelf.load(address)
+
+
+def test_visitors_of_a_public_app_may_not_name_folders(tiny_pack: Path, tmp_path: Path) -> None:
+    settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
+    shelf = OpenPacks(settings, tmp_path / "cache")
+    with pytest.raises(
+        ValueError, match=r"may not be loaded here; name one of photos_mini, scenes$"
+    ):
+        shelf.load(str(tiny_pack))
+
+
+def test_a_damaged_pack_is_refused_and_the_first_goes_on(
+    shelf: OpenPacks, tiny_pack: Path, tmp_path: Path
+) -> None:
+    damaged = variant(tiny_pack, tmp_path / "damaged", 9)
+    head = damaged / "vsepp" / "head.safetensors"
+    head.write_bytes(head.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(ValueError, match=r"head\.safetensors"):
+        shelf.load(str(damaged))
+    assert find(shelf.get(""), "a bar", "vsepp", 1)
+
+
+def test_a_folder_of_pictures_replaces_the_packs_own(tiny_pack: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    draw(2)[0].save(photos / "mine.png")
+    shelf = OpenPacks(Settings(str(tiny_pack), photos, "cpu"), tmp_path / "cache")
+    shelf.first.index.start()
+    assert [hit.file for hit in find(shelf.first, "a bar", "vsepp", 9)] == ["mine.png"]
+    picture = Term(image=draw(2)[0])
+    assert shelf.first.search([picture], "vsepp", 9, captions=9).captions == []
+
+
+def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path) -> None:
+    bare = variant(tiny_pack, tmp_path / "bare", 9)
+    manifest = json.loads((bare / "pack.json").read_text())
+    manifest["gallery"] = None
+    (bare / "pack.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="comes without pictures; give your own with --gallery"):
+        OpenPacks(Settings(str(bare), device="cpu"), tmp_path / "cache")
+    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    borrowed = shelf.get(shelf.load(str(bare)))
+    assert len(borrowed.collection.pictures) == PICTURES
+
+
+def test_a_pack_of_region_features_is_refused(tiny_pack: Path, tmp_path: Path) -> None:
+    regions = variant(tiny_pack, tmp_path / "regions", 7)
+    manifest = json.loads((regions / "pack.json").read_text())
+    manifest["image_encoder"]["file"] = None
+    (regions / "pack.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"computed elsewhere, .* and reads no pictures"):
+        OpenPacks(Settings(str(regions), device="cpu"), tmp_path / "cache")
+    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    with pytest.raises(ValueError, match="reads no pictures"):
+        shelf.load(str(regions))

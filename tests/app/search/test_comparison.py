@@ -1,0 +1,191 @@
+"""Comparisons in numbers: ranks, moves, agreement, what one alone found."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from app.search.comparison import (
+    Comparison,
+    Run,
+    Truth,
+    as_json,
+    compare,
+    kendall_tau,
+    overlap,
+    rank,
+)
+from app.search.retriever import Scores
+
+
+def run(key: str, values: dict[int, float]) -> Run:
+    ids = np.array(list(values), np.int64)
+    scores = Scores(ids, np.array(list(values.values()), np.float32))
+    return Run(key, key.upper(), f"{key} et al.", scores, 1.5, 3)
+
+
+# Best first: A 1 2 3 4 5 6; B 2 1 4 3 6 5; C 6 5 4 3 2 1.
+A = run("a", {1: 0.9, 2: 0.8, 3: 0.7, 4: 0.6, 5: 0.5, 6: 0.4})
+B = run("b", {1: 0.8, 2: 0.9, 3: 0.6, 4: 0.7, 5: 0.4, 6: 0.5})
+C = run("c", {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.5, 6: 0.6})
+JUDGED = Truth(frozenset({2, 6}), complete=True)
+
+
+@pytest.fixture
+def judged() -> Comparison:
+    return compare("a query", [A, B, C], 3, JUDGED)
+
+
+def slow_tau(x: np.ndarray, y: np.ndarray) -> float:
+    """Kendall's definition, pair by pair."""
+    agree = differ = untied_x = untied_y = 0
+    for i, j in itertools.combinations(range(len(x)), 2):
+        product = (x[i] - x[j]) * (y[i] - y[j])
+        agree += product > 0
+        differ += product < 0
+        untied_x += x[i] != x[j]
+        untied_y += y[i] != y[j]
+    return float((agree - differ) / np.sqrt(untied_x * untied_y))
+
+
+def test_tau_is_kendalls() -> None:
+    random = np.random.default_rng(0)
+    for size in (2, 7, 20):
+        x, y = random.integers(0, size, (2, size)).astype(float)  # ties on both sides
+        x[:2], y[:2] = (0, 1), (1, 0)
+        assert kendall_tau(x, y) == pytest.approx(slow_tau(x, y), abs=1e-12)
+    # The example of scipy.stats.kendalltau.
+    x, y = np.array([12, 2, 1, 12, 2]), np.array([1, 4, 7, 1, 0])
+    assert kendall_tau(x, y) == pytest.approx(-0.47140452079103173, abs=1e-12)
+
+
+def test_tau_of_the_same_the_opposite_and_no_order() -> None:
+    x = np.array([3.0, 1.0, 2.0])
+    assert kendall_tau(x, 2 * x + 1) == pytest.approx(1)
+    assert kendall_tau(x, -x) == pytest.approx(-1)
+    assert kendall_tau(x, np.ones(3)) is None
+    assert kendall_tau(x[:1], x[:1]) is None
+
+
+def test_ranks_break_ties_in_order() -> None:
+    assert rank(np.array([0.5, 0.9, 0.5, 0.9])).tolist() == [3, 1, 4, 2]
+
+
+def test_lists_stand_side_by_side(judged: Comparison) -> None:
+    lists = [[place.image_id for place in column.places] for column in judged.columns]
+    assert lists == [[1, 2, 3], [2, 1, 4], [6, 5, 4]]
+    assert [place.rank for place in judged.columns[1].places] == [1, 2, 3]
+    assert judged.columns[1].places[0].score == pytest.approx(0.9)
+    assert judged.pictures == 6
+    assert judged.ranks[4] == (4, 3, 3)
+    assert set(judged.ranks) == {1, 2, 3, 4, 5, 6}
+
+
+def test_moves_are_against_the_column_to_the_left(judged: Comparison) -> None:
+    first, second, third = (column.places for column in judged.columns)
+    assert [(p.left_rank, p.new, p.move) for p in first] == [(None, False, None)] * 3
+    assert [(p.left_rank, p.new, p.move) for p in second] == [
+        (2, False, 1),
+        (1, False, -1),
+        (4, True, None),  # at rank 4 on the left, which lists 3
+    ]
+    assert [(p.left_rank, p.new, p.move) for p in third] == [
+        (5, True, None),
+        (6, True, None),
+        (3, False, 0),
+    ]
+
+
+def test_truth_is_framed_and_counted(judged: Comparison) -> None:
+    first, second, third = judged.columns
+    assert [[place.right for place in column.places] for column in (first, second, third)] == [
+        [False, True, False],
+        [True, False, False],
+        [True, False, False],
+    ]
+    assert [column.true_ranks for column in judged.columns] == [(2, 6), (1, 5), (1, 5)]
+    assert [column.best_true_rank for column in judged.columns] == [2, 1, 1]
+    assert [column.r_precision for column in judged.columns] == [0.5, 0.5, 0.5]
+    assert second.right_in_list == 1
+
+
+def test_of_an_own_picture_alone_nothing_is_called_wrong() -> None:
+    known = compare("a query", [A, B], 3, Truth(frozenset({2}), complete=False))
+    assert [place.right for place in known.columns[0].places] == [None, True, None]
+    assert known.columns[0].r_precision is None
+    assert known.columns[0].best_true_rank == 2
+
+
+@pytest.mark.parametrize("truth", [None, Truth(frozenset({77}), complete=True)])
+def test_without_truth_nothing_is_judged(truth: Truth | None) -> None:
+    unknown = compare("a query", [A, B], 3, truth)
+    assert unknown.truth is None
+    assert [place.right for place in unknown.columns[1].places] == [None, None, None]
+    assert unknown.columns[0].best_true_rank is None
+
+
+def test_overlap_and_tau_between_columns(judged: Comparison) -> None:
+    assert judged.overlap[0] == pytest.approx((1, 2 / 3, 0))
+    assert judged.overlap[1] == pytest.approx((2 / 3, 1, 1 / 3))
+    assert overlap([1, 2], [3, 1]) == 0.5
+    # A and B list 1 2 3 4: A orders them 1234, B 2143, so 4 of 6 pairs agree.
+    assert judged.tau[0][1] == pytest.approx((4 - 2) / 6)
+    # A and C list all six, in opposite order.
+    assert judged.tau[0][2] == pytest.approx(-1)
+    for i, j in itertools.product(range(3), repeat=2):
+        assert judged.tau[i][j] == pytest.approx(judged.tau[j][i])
+    assert [judged.tau[i][i] for i in range(3)] == [pytest.approx(1)] * 3
+
+
+def test_tau_of_what_ties_is_not_defined() -> None:
+    tied = run("t", dict.fromkeys(range(1, 7), 0.5))
+    comparison = compare("a query", [A, tied], 3)
+    assert comparison.tau[0][1] is None
+    assert json.dumps(as_json(comparison, {}))
+
+
+def test_only_found_counts_right_pictures_where_known(judged: Comparison) -> None:
+    found = [[place.image_id for place in places] for places in judged.only_found]
+    assert found == [[], [], [6]]  # 2 is found by A and by B
+    unknown = compare("a query", [A, B, C], 3)
+    found = [[place.image_id for place in places] for places in unknown.only_found]
+    assert found == [[3], [], [6, 5]]  # 4 is found by B and by C
+    assert unknown.only_found[0][0].rank == 3
+
+
+def test_only_pictures_that_all_ranked_count() -> None:
+    fewer = run("d", {6: 0.1, 2: 0.9, 3: 0.5, 9: 1.0})  # in another order, with one of its own
+    comparison = compare("a query", [A, fewer], 10)
+    assert comparison.pictures == 3
+    lists = [[place.image_id for place in column.places] for column in comparison.columns]
+    assert lists == [[2, 3, 6], [2, 3, 6]]
+    with pytest.raises(ValueError, match="no picture is left"):
+        compare("a query", [A, run("e", {9: 1.0})], 3)
+
+
+def test_the_picture_asked_with_is_left_out() -> None:
+    comparison = compare("a query", [A, B], 3, leave_out=2)
+    assert [place.image_id for place in comparison.columns[1].places] == [1, 4, 3]
+    assert comparison.pictures == 5
+
+
+def test_json_tells_everything(judged: Comparison) -> None:
+    told = json.loads(json.dumps(as_json(judged, {2: {"file": "two.png"}})))
+    assert told["truth"] == {"image_ids": [2, 6], "complete": True}
+    column = told["columns"][1]
+    assert (column["method"], column["ms"], column["runs"]) == ("b", 1.5, 3)
+    assert column["hits"][0] == {
+        "rank": 1,
+        "image_id": 2,
+        "score": pytest.approx(0.9),
+        "right": True,
+        "left_rank": 2,
+        "move": 1,
+        "new": False,
+        "file": "two.png",
+    }
+    assert told["only_found"] == {"a": [], "b": [], "c": [{"image_id": 6, "rank": 1}]}
+    assert told["tau"][0][2] == pytest.approx(-1)

@@ -1,0 +1,185 @@
+"""Queries of several terms: reading them, and what their algebra does to scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.search.query import (
+    MAX_TERMS,
+    Term,
+    checked_k,
+    checked_weight,
+    combined,
+    describe,
+    parse,
+    write,
+)
+from app.search.retriever import Retriever
+from tests.app.conftest import PICTURES, find
+
+
+def terms(text: str) -> list[tuple[float, str]]:
+    return [(term.weight, term.words) for term in parse(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a dog", [(1, "a dog")]),
+        ("a t-shirt, 3:15 pm", [(1, "a t-shirt, 3:15 pm")]),
+        ("2: dog + beach - people", [(2, "dog"), (1, "beach"), (-1, "people")]),
+        ("- people", [(-1, "people")]),
+        (" +  dog - .5: cat", [(1, "dog"), (-0.5, "cat")]),
+        ("dog+beach", [(1, "dog+beach")]),
+        ("", [(1, "")]),
+    ],
+)
+def test_reads_terms(text: str, expected: list[tuple[float, str]]) -> None:
+    assert terms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["dog +", "dog - + cat", "2: + cat", "1000: dog"])
+def test_refuses_what_makes_no_sense(text: str) -> None:
+    with pytest.raises(ValueError, match=r"words after|weight must be"):
+        parse(text)
+
+
+def test_refuses_too_many_terms() -> None:
+    with pytest.raises(ValueError, match=f"{MAX_TERMS + 1} terms"):
+        parse(" + ".join(["dog"] * (MAX_TERMS + 1)))
+
+
+@pytest.mark.parametrize("text", ["2: dog + beach - people", "a dog", "- 0.5: cat + dog"])
+def test_writes_what_it_read(text: str) -> None:
+    assert terms(write(parse(text))) == terms(text)
+
+
+@pytest.mark.parametrize("spec", ["vsepp", "vse_infty", "vsepp+vse_infty"])
+def test_algebra_of_scores(retriever: Retriever, spec: str) -> None:
+    once = retriever.scores(parse("a red circle"), spec)
+    twice = retriever.scores(parse("a red circle + a red circle"), spec)
+    none = retriever.scores(parse("a red circle - a red circle"), spec)
+    np.testing.assert_allclose(twice.values, 2 * once.values, rtol=1e-6)
+    assert (twice.values.argsort() == once.values.argsort()).all()
+    np.testing.assert_array_equal(none.values, 0)
+    assert once.ids.tolist() == list(range(len(once.values)))
+
+
+def test_an_ensemble_averages(retriever: Retriever) -> None:
+    query = parse("2: a red circle - a bar")
+    parts = [retriever.scores(query, name).values for name in ("vsepp", "vse_infty")]
+    both = retriever.scores(query, "vsepp+vse_infty").values
+    np.testing.assert_allclose(both, (parts[0] + parts[1]) / 2, atol=1e-6)
+
+
+def test_a_picture_is_a_term(retriever: Retriever) -> None:
+    picture = retriever.open(3)
+    scores = retriever.scores([Term(image=picture)], "vse_infty")
+    assert scores.ids[scores.values.argmax()] == 3
+
+
+@pytest.mark.parametrize("spec", ["nothing", "vsepp+nothing", "vsepp+vsepp", "", "+"])
+def test_refuses_unknown_ensembles(retriever: Retriever, spec: str) -> None:
+    with pytest.raises(ValueError, match=r"no method|twice"):
+        retriever.scores(parse("a bar"), spec)
+
+
+def test_says_how_it_was_read() -> None:
+    times, minus = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
+    assert describe(parse("2: dog + beach - .5: people")) == [
+        f"2 {times} dog",
+        "+ beach",
+        f"{minus} 0.5 {times} people",
+    ]
+    assert describe([Term(), *parse("dog")], "mine.png") == ["mine.png", "+ dog"]
+
+
+def test_equal_terms_are_one() -> None:
+    picture, other = Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))
+    given = [*parse("a  dog + cat + a dog - cat"), Term(image=picture), Term(image=other)]
+    kept = combined([*given, Term(image=picture, weight=0.5)])
+    assert [(term.weight, term.words) for term in kept] == [(2, "a  dog"), (1.5, ""), (1, "")]
+    assert kept[1].image is picture
+    assert combined(parse("0.1: a + 0.2: a - 0.3: a")) == []
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), 101, -101, True, "2", None])
+def test_refuses_weights_that_are_none(weight: Any) -> None:
+    with pytest.raises(ValueError, match="a weight must be a number of at most 100, not"):
+        checked_weight(weight)
+
+
+@pytest.mark.parametrize("spec", ["vse_infty", "mv_vse", "vse_infty+mv_vse"])
+def test_twice_the_same_ranks_as_once(views_retriever: Retriever, spec: str) -> None:
+    once = views_retriever.search(parse("a bar"), spec, PICTURES)
+    twice = views_retriever.search(parse("a bar + a bar"), spec, PICTURES)
+    assert [hit.image_id for hit in twice.hits] == [hit.image_id for hit in once.hits]
+    assert [hit.view for hit in twice.hits] == [hit.view for hit in once.hits]
+    np.testing.assert_allclose(
+        [hit.score for hit in twice.hits], [2 * hit.score for hit in once.hits], rtol=1e-5
+    )
+
+
+def test_nothing_asked_is_flat_in_the_order_of_the_gallery(views_retriever: Retriever) -> None:
+    for spec in ("mv_vse", "vse_infty+mv_vse"):
+        hits = views_retriever.search(parse("a bar + a dog - a bar - a dog"), spec, 5).hits
+        assert [hit.image_id for hit in hits] == [0, 1, 2, 3, 4]
+        assert {hit.score for hit in hits} == {0.0}
+        assert {hit.view for hit in hits} == {None}
+
+
+def test_one_sentence_is_found_as_ever(views_retriever: Retriever) -> None:
+    for spec in ("vse_infty", "mv_vse"):
+        found = views_retriever.search(parse("a red bar"), spec, 7)
+        assert found.hits == find(views_retriever, "a red bar", spec, 7)
+        assert found.winners[spec].tolist() == [[hit.view for hit in found.hits]]
+
+
+def test_several_terms_rank_by_their_scores(views_retriever: Retriever) -> None:
+    terms = parse("2: a red circle - a blue bar")
+    scores = views_retriever.scores(terms, "vse_infty+mv_vse")
+    hits = views_retriever.search(terms, "vse_infty+mv_vse", 6).hits
+    assert [hit.image_id for hit in hits] == scores.values.argsort()[::-1][:6].tolist()
+    assert [hit.score for hit in hits] == sorted(scores.values.tolist(), reverse=True)[:6]
+    assert {hit.view for hit in hits} == {None}
+
+
+def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
+    terms, method = parse("a red circle + a picture of"), views_retriever.methods["mv_vse"]
+    found = views_retriever.search(terms, "mv_vse", PICTURES)
+    images = views_retriever.gallery("mv_vse").views(range(PICTURES))
+    expected = []
+    for term in terms:
+        scores = method.view_scores(images, views_retriever.views(term.words, "mv_vse"))
+        expected.append(scores[..., 0].argmax(dim=0).tolist())
+    agreed = 0
+    for place, hit in enumerate(found.hits):
+        won = [views[hit.image_id] for views in expected]
+        assert found.winners["mv_vse"][:, place].tolist() == won
+        assert hit.view == (won[0] if won[0] == won[1] else None)
+        agreed += won[0] == won[1]
+    assert agreed > 0
+
+
+def test_an_ensemble_finds_captions(views_retriever: Retriever) -> None:
+    picture = Term(image=views_retriever.open(3))
+    both = views_retriever.search([picture], "vse_infty+mv_vse", 1, captions=5).captions
+    totals: dict[tuple[str, int], float] = {}
+    for name in ("vse_infty", "mv_vse"):
+        for hit in views_retriever.search([picture], name, 1, captions=1000).captions:
+            key = (hit.text, hit.image_id)
+            totals[key] = totals.get(key, 0.0) + hit.score / 2
+    best = sorted(totals.values(), reverse=True)[:5]
+    np.testing.assert_allclose([hit.score for hit in both], best, atol=1e-6)
+    assert [totals[hit.text, hit.image_id] for hit in both] == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("k", [0, 101, 2.5, True, None, "3", 10**400, float("nan")])
+def test_k_is_a_whole_number_within_its_bounds(k: object) -> None:
+    assert checked_k(3.0, 100) == checked_k(3) == 3
+    with pytest.raises(ValueError, match="k must be a whole number from 1 to 100, not"):
+        checked_k(k, 100)

@@ -1,0 +1,164 @@
+"""Questions and answers, apart from any page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.gallery.collection import from_folder
+from app.search.filters import Filters
+from app.search.query import Term, parse
+from app.search.questions import (
+    NOTHING_ASKED,
+    REMEMBERED,
+    Question,
+    algebra_example,
+    answer,
+    examples,
+    known_to_satisfy,
+    remember,
+)
+from app.search.retriever import Retriever
+from export.runtime import Runtime
+from tests.app.conftest import PICTURES, draw, find
+
+
+def test_a_sample_comes_from_all_over_the_collection(retriever: Retriever) -> None:
+    found = answer(retriever, Question(), "", 3)
+    assert found.summary == f"{PICTURES} pictures to search"
+    ids = [hit.image_id for hit in found.hits]
+    assert ids == list(range(0, PICTURES, 2))
+    assert {hit.rank for hit in found.hits} == {0}
+
+
+def test_words_find_what_the_retriever_finds(retriever: Retriever) -> None:
+    found = answer(retriever, Question("words", words=" a  red\tbar "), "vsepp", 4)
+    assert found.hits == find(retriever, " a  red\tbar ", "vsepp", 4)
+    assert found.summary == f"4 of {PICTURES} pictures for “a red bar”"
+    assert found.details[0] == "VSE++"
+    assert found.captions == []
+
+
+def test_long_words_are_shortened_only_in_the_summary(retriever: Retriever) -> None:
+    found = answer(retriever, Question("words", words="red " * 200), "vsepp", 1)
+    assert found.summary.endswith("…”")
+    assert len(found.summary) < 120
+
+
+def test_both_kinds_of_pictures_find_captions_too(retriever: Retriever, tmp_path: Path) -> None:
+    known = answer(retriever, Question("image", image_id=6), "vse_infty", 3)
+    path = tmp_path / "mine.png"
+    draw(6)[0].save(path)
+    uploaded = answer(retriever, Question("upload", path=str(path)), "vse_infty", 3)
+    assert known.hits == uploaded.hits
+    assert len({caption.text for caption in known.captions}) == len(known.captions) == 3
+    assert known.captions == uploaded.captions
+    assert known.summary.endswith("like images/test-000006.webp")
+    assert uploaded.summary.endswith("like mine.png")
+
+
+def test_no_upload_is_a_sentence(retriever: Retriever) -> None:
+    with pytest.raises(ValueError, match="there is no picture; upload one first"):
+        answer(retriever, Question("upload"), "vsepp", 3)
+
+
+def test_examples_are_short_captions_of_the_collection(retriever: Retriever) -> None:
+    chosen = examples(retriever, 5)
+    captions = {text for text, _ in retriever.collection.captions}
+    assert len(set(chosen)) == 5
+    assert set(chosen) <= captions
+    assert max(map(len, chosen)) <= 40
+
+
+def test_a_folder_without_captions_gets_general_examples(runtime: Runtime, tmp_path: Path) -> None:
+    draw(1)[0].save(tmp_path / "a.png")
+    chosen = examples(Retriever(runtime, from_folder(tmp_path), tmp_path / "cache"), 5)
+    assert len(chosen) == 5
+    assert all(chosen)
+
+
+def test_several_terms_are_said_as_they_were_read(views_retriever: Retriever) -> None:
+    found = answer(views_retriever, Question("words", words="2: a bar + a circle"), "mv_vse", 3)
+    assert found.summary == f"3 of {PICTURES} pictures for"
+    assert found.reading == ("2 \N{MULTIPLICATION SIGN} a bar", "+ a circle")
+    assert found.terms == ("a bar", "a circle")
+    assert found.winners["mv_vse"].shape == (2, 3)
+
+
+def test_nothing_asked_is_said(views_retriever: Retriever) -> None:
+    found = answer(views_retriever, Question("words", words="a bar - a bar"), "mv_vse", 3)
+    assert NOTHING_ASKED in found.details
+    assert [hit.image_id for hit in found.hits] == [0, 1, 2]
+
+
+def test_a_picture_and_words_are_added(views_retriever: Retriever) -> None:
+    ask = Question("image", words="a bar - a circle", image_id=6, weight=2.5)
+    found = answer(views_retriever, ask, "mv_vse", PICTURES)
+    terms = [Term(image=views_retriever.open(6), weight=2.5), *parse("a bar - a circle")]
+    scores = views_retriever.scores(terms, "mv_vse").values
+    np.testing.assert_allclose(
+        [hit.score for hit in found.hits], [scores[hit.image_id] for hit in found.hits], atol=1e-6
+    )
+    assert [hit.score for hit in found.hits] == sorted(scores.tolist(), reverse=True)
+    assert found.reading[0] == "2.5 \N{MULTIPLICATION SIGN} images/test-000006.webp"
+    assert found.captions == []
+
+
+def test_filters_are_said_and_narrow_a_sample_too(views_retriever: Retriever) -> None:
+    wanted = Filters.of(views_retriever.collection, {"setting": ["sky"], "time": ["night"]})
+    found = answer(views_retriever, Question("words", words="a bar"), "mv_vse", 9, wanted)
+    assert found.summary == "2 of 2 pictures for “a bar”"
+    assert "setting: sky; time: night" in found.details
+    assert {hit.image_id for hit in found.hits} == {0, 12}
+    sample = answer(views_retriever, Question(), "", 9, wanted)
+    assert sample.summary == "2 pictures to search"
+    assert [hit.image_id for hit in sample.hits] == [0, 12]
+
+
+def test_the_truth_is_counted(views_retriever: Retriever) -> None:
+    caption = views_retriever.collection.pictures[5].captions[1]
+    known = known_to_satisfy(views_retriever.collection, caption)
+    found = answer(views_retriever, Question("words", words=caption), "mv_vse", 10)
+    shown = sum(hit.image_id in known for hit in found.hits)
+    assert found.satisfying == known
+    assert f"Ticked: {shown} of the {len(known)} pictures known to satisfy it." in found.details
+    unknown = answer(views_retriever, Question("words", words=f"2: {caption}"), "mv_vse", 10)
+    assert unknown.satisfying == set()
+
+
+def test_an_example_of_several_terms(views_retriever: Retriever) -> None:
+    terms = parse(algebra_example(views_retriever))
+    objects = {name for picture in views_retriever.collection.pictures for name in picture.objects}
+    assert [term.weight for term in terms] == [2, 1, -1]
+    assert len({term.words for term in terms}) == 3
+    assert {term.words for term in terms} <= objects
+
+
+def test_the_history_is_newest_first_and_each_once() -> None:
+    asked: tuple[Question, ...] = ()
+    for question in (
+        Question("words", words="a dog"),
+        Question("words", words="a cat"),
+        Question("words", words="a  dog "),
+        Question("upload", words="a dog", path="/x/mine.png"),
+        Question("image", image_id=4),
+        Question("image", image_id=5),
+        Question("upload", words="a dog", path="/x/mine.png", weight=2.0),
+    ):
+        asked = remember(asked, question)
+    assert [question.title for question in asked] == [
+        "mine.png with “a dog”", "like picture 5", "like picture 4", "a dog", "a cat",
+    ]  # fmt: skip
+    assert asked[0].weight == 2.0
+    assert len({question.key for question in asked}) == 5
+
+
+def test_a_sample_is_no_question_and_old_ones_go() -> None:
+    asked = remember((), Question())
+    assert asked == ()
+    for i in range(REMEMBERED + 5):
+        asked = remember(asked, Question("words", words=str(i)))
+    assert len(asked) == REMEMBERED
+    assert asked[0].words == str(REMEMBERED + 4)

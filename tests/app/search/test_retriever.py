@@ -1,0 +1,185 @@
+"""Questions: the answers are the method's own scores, and nonsense gets a sentence."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from app.explain.look import maps_of
+from app.gallery.collection import from_pack
+from app.search import retriever as module
+from app.search.query import Term
+from app.search.questions import known_to_satisfy, remark
+from app.search.retriever import Methods, NotReadyError, Retriever
+from export.pack.schema import Metrics
+from export.runtime import Runtime
+from tests.app.conftest import PICTURES, find, ignore_progress
+
+METHODS = ("vsepp", "vse_infty")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> None:
+    runtime = retriever.runtime
+    pictures = [retriever.open(i) for i in range(PICTURES)]
+    views = runtime.image_views(runtime.image_features(pictures), method)
+    texts = runtime.text_views(["a red circle"], method)
+    scores = runtime.methods[method].score(views, texts)[:, 0]
+    hits = find(retriever, "a red circle", method, 5)
+    assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
+    expected = scores.topk(5).values
+    torch.testing.assert_close(torch.tensor([h.score for h in hits]), expected, atol=1e-5, rtol=0)
+    for hit in hits:
+        assert hit.score == pytest.approx(float(scores[hit.image_id]), abs=1e-5)
+        assert hit.file == f"images/test-{hit.image_id:06}.webp"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_picture_finds_itself_first(retriever: Retriever, method: str) -> None:
+    first = retriever.search([Term(image=retriever.open(11))], method, 3).hits[0]
+    assert first.image_id == 11
+    assert first.score == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_picture_finds_captions(retriever: Retriever) -> None:
+    runtime = retriever.runtime
+    texts = [text for text, _ in retriever.collection.captions]
+    image = runtime.image_views(runtime.image_features([retriever.open(2)]), "vse_infty")
+    scores = runtime.methods["vse_infty"].score(image, runtime.text_views(texts, "vse_infty"))[0]
+    hits = retriever.search([Term(image=retriever.open(2))], "vse_infty", 1, captions=4).captions
+    torch.testing.assert_close(
+        torch.tensor([h.score for h in hits]), scores.topk(4).values, atol=1e-5, rtol=0
+    )
+    for hit in hits:
+        assert hit.text in retriever.collection.pictures[hit.image_id].captions
+
+
+def test_more_than_there_are_is_everything(retriever: Retriever) -> None:
+    assert len(find(retriever, "a bar", "vsepp", 10**6)) == PICTURES
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "k", "sentence"),
+    [
+        ("", "vsepp", 3, "the query is empty"),
+        (" \n ", "vsepp", 3, "the query is empty"),
+        ("a" * 10_001, "vsepp", 3, "has 10,001 characters; use at most 10,000"),
+        (None, "vsepp", 3, "must be a text, not NoneType"),
+        ("a bar", "nope", 3, 'no method "nope" in this pack; choose one of vsepp, vse_infty'),
+        ("a bar", ["vsepp"], 3, "there is no method"),
+        ("a bar", "vsepp", 0, "k must be a whole number of at least 1, not 0"),
+        ("a bar", "vsepp", -5, "not -5"),
+        ("a bar", "vsepp", 2.5, "not 2.5"),
+        ("a bar", "vsepp", "3", "not '3'"),
+        ("a bar", "vsepp", True, "not True"),
+        ("a bar", "vsepp", float("nan"), "not nan"),
+    ],
+)
+def test_nonsense_gets_a_sentence(
+    retriever: Retriever, text: str, method: str, k: int, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        find(retriever, text, method, k)
+
+
+def test_remarks_say_how_a_sentence_was_read(retriever: Retriever) -> None:
+    assert remark(retriever, "a red circle") == ""
+    assert remark(retriever, "a zebra") == "One word is unknown to this pack."
+    longest = retriever.info.tokenizer.max_length
+    assert remark(retriever, "a " * 5000) == f"Only the first {longest} words were read."
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str) -> None:
+    maps = maps_of(retriever, 4, method)
+    rows, columns = retriever.info.image_encoder.grid
+    assert maps.shape == (1, rows, columns)
+    assert (maps >= 0).all()
+    assert maps.sum() == pytest.approx(1.0, abs=1e-4)
+    np.testing.assert_allclose(maps, maps_of(retriever, retriever.open(4), method), atol=1e-6)
+    assert np.abs(maps - maps_of(retriever, 5, method)).max() > 1e-6
+
+
+def test_pictures_that_are_not_there_get_a_sentence(retriever: Retriever) -> None:
+    for image_id in (-1, PICTURES):
+        with pytest.raises(ValueError, match=f"there is no picture {image_id}; ids go from 0"):
+            maps_of(retriever, image_id, "vsepp")
+
+
+def test_questions_before_the_first_picture_get_a_sentence(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    with pytest.raises(NotReadyError, match=f"reading pictures: 0 of {PICTURES}"):
+        find(retriever, "a bar", "vsepp", 1)
+
+
+def test_questions_wait_for_the_gallery(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
+    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+    threading.Timer(0.3, retriever.index.start).start()
+    assert len(find(retriever, "a bar", "vsepp", 99)) == PICTURES
+
+
+def test_an_incomplete_gallery_is_searched_and_said_to_be_incomplete(
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    collection = from_pack(tiny_pack)
+    retriever = Retriever(runtime, collection, tmp_path)
+    retriever.index.add(collection.pictures[:5], ignore_progress, threading.Event())
+    assert {h.image_id for h in find(retriever, "a bar", "vsepp", 9)} == set(range(5))
+    assert "not complete yet" in remark(retriever, "a bar")
+
+
+def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:
+    info = retriever.info
+    measured = Metrics("test", "a command", "a machine", 1, {"rsum": 400.0})
+    precise = replace(measured, values={"rsum": 390.0, "t2i_rprecision": 50.0})
+
+    def methods(**metrics: Metrics) -> Methods:
+        told = {name: replace(info.methods[name], metrics=of) for name, of in metrics.items()}
+        return Methods(retriever.methods, replace(info, methods={**info.methods, **told}))
+
+    assert retriever.methods.best == methods().best == "vse_infty"
+    assert methods().ensembles(3) == ["vse_infty+vsepp"]
+    assert methods().ensembles(0) == []
+    assert methods(vsepp=measured).best == "vsepp"
+    assert methods(vsepp=measured).ensembles(1) == ["vsepp+vse_infty"]
+    assert methods(vsepp=measured, vse_infty=precise).best == "vse_infty"
+    assert methods().title("vsepp+vse_infty") == "VSE++ + VSE\N{INFINITY}"
+
+
+def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
+    queries = [f"a {colour} {shape}" for colour in ("red", "blue") for shape in ("circle", "bar")]
+    alone = {query: find(retriever, query, "vse_infty", 5) for query in queries}
+    wrong: list[str] = []
+
+    def ask(query: str) -> None:
+        for _ in range(10):
+            if find(retriever, query, "vse_infty", 5) != alone[query]:
+                wrong.append(query)
+
+    threads = [threading.Thread(target=ask, args=(query,)) for query in queries * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_captions_know_what_satisfies_them(views_retriever: Retriever) -> None:
+    pictures = views_retriever.collection.pictures
+    caption = pictures[5].captions[1]
+    expected = {p.image_id for p in pictures if caption in p.captions}
+    assert 5 in expected
+    assert len(expected) > 1
+    collection = views_retriever.collection
+    assert known_to_satisfy(collection, f" {caption.replace(' ', '  ')}") == expected
+    assert known_to_satisfy(collection, "no caption at all") == set()

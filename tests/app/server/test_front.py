@@ -1,0 +1,82 @@
+"""The front door by itself: a page behind it that the test writes, and a clock that it turns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from app.server import door
+from app.server.door import FrontDoor
+from app.server.hosts import Hosts
+from app.server.limits import BURST, Limits
+from tests.app.server.attacks import run
+
+
+def scope(path: str, method: str = "GET", address: str = "127.0.0.1") -> dict[str, Any]:
+    """A request."""
+    headers = [(b"host", b"127.0.0.1")]
+    known = {"type": "http", "method": method, "path": path, "headers": headers}
+    return {**known, "client": (address, 1)}
+
+
+async def nothing() -> Message:
+    """An empty body."""
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def page(_scope: Any, _receive: Any, send: Any) -> None:
+    """Answers everything."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+async def answer(app: FrontDoor, **request: str) -> tuple[int, dict[bytes, bytes], Any]:
+    """Status, headers and body of an answer."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope(**request), nothing, send)
+    return sent[0]["status"], dict(sent[0]["headers"]), json.loads(sent[1]["body"])
+
+
+def test_a_crowd_of_one_client_must_wait_and_others_need_not() -> None:
+    app = FrontDoor(page, Hosts(private=False), Limits(clock=lambda: 0.0))
+    asked = {"path": "/gradio_api/queue/join", "method": "POST"}
+
+    async def ask_all() -> list[tuple[int, dict[bytes, bytes], Any]]:
+        many = [await answer(app, **asked) for _ in range(int(BURST) + 1)]
+        return [*many, await answer(app, **asked, address="127.0.0.2")]
+
+    *many, last, other = run(ask_all())
+    assert {status for status, _, _ in many} == {200}
+    assert last[0] == 429
+    assert last[1][b"retry-after"] == b"1"
+    assert last[2].keys() == {"error"}
+    assert other[0] == 200
+
+
+def test_an_answer_that_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "_WRITE_SECONDS", 0.1)
+    ended = []
+
+    async def endless(scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            while True:
+                await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        except OSError:
+            ended.append(scope["path"])
+            raise
+
+    async def stuck(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.sleep(60)
+
+    run(FrontDoor(endless, Hosts())(scope("/"), nothing, stuck))
+    assert ended == ["/"]

@@ -1,0 +1,144 @@
+"""The folder of uploads: what lies in it, what leads out of it, what is deleted."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.server import uploads
+from app.server.uploads import UploadError, is_inside, sweep, uploaded
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of uploads, reached through a link."""
+    home = tmp_path / "uploads"
+    home.mkdir()
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "link"))
+    return home
+
+
+def put(folder: Path, name: str, size: int = 3, age: float = 0.0) -> Path:
+    path = folder / hashlib.sha256(name.encode()).hexdigest() / "picture.png"
+    path.parent.mkdir()
+    path.write_bytes(bytes(size))
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_uploaded_files_are_found(folder: Path, tmp_path: Path) -> None:
+    path = put(folder, "a")
+    assert uploaded({"path": str(path)}) == path
+    assert uploaded(str(tmp_path / "link" / path.relative_to(folder))) == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/hostname", "{home}", "{home}/../outside.png", "{home}/{a}/out", "{home}2/x.png",
+     "picture.png", "http://evil.example/x.png", "file:///etc/hostname", "{home}/\0", "~/x.png"],
+)  # fmt: skip
+def test_nothing_else_is(folder: Path, tmp_path: Path, path: str) -> None:
+    (tmp_path / "outside.png").write_bytes(b"x")
+    put(folder, "a").with_name("out").symlink_to(tmp_path / "outside.png")
+    path = path.replace("{home}", str(folder)).replace("{a}", next(folder.iterdir()).name)
+    assert not is_inside(path)
+    with pytest.raises(UploadError) as error:
+        uploaded(path)
+    assert str(tmp_path) not in str(error.value)
+
+
+@pytest.mark.parametrize("image", [None, "", 5, {}, {"path": None}, {"path": 5}, ["x"]])
+@pytest.mark.usefixtures("folder")
+def test_no_picture_is_a_sentence(image: Any) -> None:
+    with pytest.raises(UploadError, match="no picture"):
+        uploaded(image)
+
+
+def test_what_is_no_file_is_not_opened(folder: Path) -> None:
+    os.mkfifo(folder / "fifo")
+    (folder / "loop").symlink_to(folder / "loop")
+    for name in ("fifo", "gone.png", "loop"):
+        with pytest.raises(UploadError):
+            uploaded(str(folder / name))
+
+
+def test_a_data_uri_is_kept_like_an_upload(folder: Path) -> None:
+    content = bytes(range(200))
+    uri = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    path = uploaded(uri)
+    assert path.read_bytes() == content
+    assert is_inside(str(path))
+    assert uploaded({"path": uri}) == path
+    assert len(list(folder.rglob("*"))) == 2
+    for broken in ("data:image/png;base64", "data:image/png,xx", "data:image/png;base64,*"):
+        with pytest.raises(UploadError, match="data URI"):
+            uploaded(broken)
+
+
+def test_old_files_are_deleted_and_the_oldest_make_room(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "FOLDER_BYTES", 1000)
+    old = put(folder, "old", age=uploads.AGE + 60)
+    middle, late = put(folder, "middle", 400, 3000), put(folder, "late", 400, 2000)
+    young = put(folder, "young", 400, 1)
+    assert sweep()[1] == 800
+    assert not old.parent.exists()
+    assert not middle.exists()
+    assert late.exists()
+    assert uploads.has_room(600)
+    assert not late.exists()
+    assert not uploads.has_room(601)  # the young one stays
+    assert young.exists()
+
+
+def test_the_number_of_files_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "FOLDER_FILES", 3)
+    paths = [put(folder, str(number), age=1000 + number) for number in range(6)]
+    sweep()
+    assert [path.exists() for path in paths] == [True] * 3 + [False] * 3
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_full_disk_takes_no_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert uploads.has_room(10)
+    monkeypatch.setattr(uploads, "SPARE", 10**18)
+    assert not uploads.has_room(10)
+
+
+@pytest.mark.usefixtures("folder")
+def test_pictures_sent_with_a_question_need_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"data:image/png;base64,{base64.b64encode(b'x' * 100).decode()}"
+    monkeypatch.setattr(uploads, "FOLDER_BYTES", 150)
+    assert uploaded(uri).is_file()
+    with pytest.raises(UploadError, match="no room"):
+        uploaded(uri.replace("eHh4", "eXl5", 1))
+
+
+def test_young_files_are_bounded_in_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "FOLDER_FILES", 2)
+    for number in range(4):
+        assert uploads.has_room(1)
+        place = folder / f"{number:064x}"
+        place.mkdir()
+        (place / "x.png").write_bytes(b"x")
+    assert not uploads.has_room(1)
+
+
+def test_nothing_but_uploads_is_deleted(folder: Path) -> None:
+    others = [folder / "notes.txt", folder / "tmp.png", folder / "photos" / "mine.png"]
+    partial = folder / "tmpab12_xyz"
+    (folder / "photos").mkdir()
+    for path in (*others, partial):
+        path.write_bytes(b"x")
+        os.utime(path, (0, 0))
+    sweep()
+    assert all(path.exists() for path in others)
+    assert not partial.exists()

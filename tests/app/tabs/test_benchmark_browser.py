@@ -1,0 +1,128 @@
+"""The Benchmark tab in a real browser: sorting, measuring, running it again."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from export.pack.writing import update_metrics
+from export.runtime import Runtime
+from tests.app.serving import Serve, Server
+from tests.app.visitor import SECONDS, Guests, Visit, Visitor, visits
+from tests.measuring import measure
+from training.evaluate import from_pack
+
+pytestmark = pytest.mark.browser
+OFF = 1.5  # by how much the second method's rsum is stated wrongly
+_MINUTES = 180_000  # an evaluation starts a Python of its own
+
+
+@pytest.fixture(scope="module")
+def stated(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny pack with its numbers; one of the second method's is wrong."""
+    pack = shutil.copytree(tiny_pack, tmp_path_factory.mktemp("stated") / "pack")
+    runtime, data = Runtime.load(pack, "cpu"), from_pack(pack, "test")
+    for name, off in (("vsepp", 0.0), ("vse_infty", OFF)):
+        values = measure(runtime, name, data)
+        values["rsum"] += off
+        command = f"python -m training.evaluate --pack {pack.name} --method {name} --split test"
+        about = {"split": "test", "command": command, "hardware": "here", "seed": 0}
+        update_metrics(pack, name, {**about, "values": values})
+    return pack
+
+
+@pytest.fixture(scope="module")
+def benchmark_server(serve: Serve, stated: Path) -> Server:
+    return serve("--pack", stated)
+
+
+@pytest.fixture
+def visitor(guests: Guests, benchmark_server: Server) -> Iterator[Visitor]:
+    """The visitor who stays on the page over that pack."""
+    with guests.at(benchmark_server) as guest:
+        yield guest
+
+
+@pytest.fixture
+def visit(browser: Browser, benchmark_server: Server) -> Iterator[Visit]:
+    """Opens the page for another visitor."""
+    with visits(browser, benchmark_server) as open_page:
+        yield open_page
+
+
+def opened(visitor: Visitor) -> Page:
+    """The page with its Benchmark tab open."""
+    visitor.open_tab("Benchmark")
+    page = visitor.page
+    expect(page.locator("#pv-bench-results tbody tr")).to_have_count(2, timeout=SECONDS)
+    expect(page.locator("#pv-bench-go")).to_be_enabled(timeout=SECONDS)
+    return page
+
+
+def titled(page: Page, title: str) -> Locator:
+    """A column's title, which sorts."""
+    name = re.compile(f"^{title}")
+    return page.locator("#pv-bench-results").get_by_role("button", name=name)
+
+
+def column(page: Page, title: str) -> list[str]:
+    """The values of a column from the top down."""
+    button = titled(page, title)
+    place = int(str(button.get_attribute("data-column")))
+    rows = page.locator("#pv-bench-results tbody tr").all()
+    return [str(row.locator("th, td").nth(place).get_attribute("data-value")) for row in rows]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False), (1920, True)])
+def test_the_table_sorts_and_the_plot_fits(visitor: Visitor, width: int, dark: bool) -> None:
+    visitor.open_tab("Search")
+    visitor.resize(width, dark)
+    page = opened(visitor)
+    button = titled(page, "rsum")
+    head = button.locator("xpath=..")
+    for wanted, down in (("descending", True), ("ascending", False)):
+        button.press("Enter")
+        expect(head).to_have_attribute("aria-sort", wanted)
+        found = [float(value) for value in column(page, "rsum")]
+        assert found == sorted(found, reverse=down)
+    before = column(page, "rsum")
+    page.locator("#pv-bench-time").click()
+    expect(page.locator("#pv-bench-plot")).to_contain_text("just now", timeout=SECONDS)
+    assert column(page, "rsum") == before  # shown anew, in the same order
+    assert all(float(ms) > 0 for ms in column(page, "ms"))
+    plot = page.locator("#pv-bench-plot svg:visible")
+    expect(plot).to_have_count(1)
+    assert "VSE++" in str(plot.get_attribute("aria-label"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_running_it_again_says_what_agrees_and_what_does_not(
+    visitor: Visitor, visit: Visit
+) -> None:
+    page, other = opened(visitor), opened(visit())
+    status = page.locator("#pv-bench-status")
+    expect(other.locator("#pv-bench-status")).to_contain_text("Choose a method")
+    page.locator("#pv-bench-go").click()
+    expect(page.locator("#pv-bench-go")).to_be_disabled(timeout=SECONDS)
+    other.locator("#pv-bench-go").click()
+    expect(other.get_by_role("alert")).to_contain_text("running already", timeout=SECONDS)
+    expect(status).to_contain_text("Not reproduced: 1 of", timeout=_MINUTES)
+    expect(status).to_contain_text("✓ VSE++: all equal")
+    expect(status).to_contain_text("≠ VSE∞: 1 of")
+    status.get_by_text("≠ VSE∞").click()
+    expect(status.locator("details[open] tbody tr").first).to_contain_text(f"{-OFF:+.2f}")
+    expect(page.locator("#pv-bench-go")).to_be_enabled()
+
+
+def test_a_run_can_be_cancelled(visitor: Visitor) -> None:
+    page = opened(visitor)
+    page.locator("#pv-bench-go").click()
+    expect(page.locator("#pv-bench-cancel")).to_be_enabled(timeout=SECONDS)
+    page.locator("#pv-bench-cancel").click()
+    expect(page.locator("#pv-bench-status")).to_contain_text("Cancelled after", timeout=SECONDS)
+    expect(page.locator("#pv-bench-go")).to_be_enabled()

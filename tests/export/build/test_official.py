@@ -1,0 +1,342 @@
+"""Released formats, written here with random weights: what converts, and what is refused why."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from export.build.official.convert import main
+from export.runtime import Runtime
+from models.views import lengths_to_mask
+from tests.export import releases
+from tests.export.releases import State
+
+Command = Callable[..., tuple[int, str]]
+TEXTS = ["a dog runs on the beach", "the cat"]
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command on something saved as a checkpoint; its status and what it printed."""
+
+    def run(content: Any, family: str, *options: str, legacy: bool = False) -> tuple[int, str]:
+        path = tmp_path / "model_best.pth"
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            torch.save(content, path, _use_new_zipfile_serialization=not legacy)
+        given = ["--from", family, str(path), "--out", str(tmp_path / "pack"), *options]
+        status = main(given)
+        said = capsys.readouterr()
+        return status, said.out + said.err
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(5)
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> str:
+    return str(releases.write_words(tmp_path / "words.json"))
+
+
+@pytest.fixture
+def pieces(tmp_path: Path) -> str:
+    return str(releases.write_pieces(tmp_path / "bert"))
+
+
+def batch_norm(state: State, name: str, x: Tensor) -> Tensor:
+    mean, var = state[f"{name}.running_mean"], state[f"{name}.running_var"]
+    return functional.batch_norm(x, mean, var, state[f"{name}.weight"], state[f"{name}.bias"])
+
+
+def reference_cnn(state: State, pixels: Tensor, *, groups: int, caffe: bool) -> Tensor:
+    """The network as its papers describe it, spelled out over the stored weights: (B, N, d)."""
+    x = functional.conv2d(pixels, state["conv1.weight"], stride=2, padding=3)
+    x = batch_norm(state, "bn1", x).relu()
+    x = functional.max_pool2d(x, 3, 2, 0 if caffe else 1, ceil_mode=caffe)
+    for stage in range(1, 5):
+        for block in range(2):
+            at = f"layer{stage}.{block}"
+            if f"{at}.conv1.weight" not in state:
+                continue
+            stride = 2 if stage > 1 and block == 0 else 1
+            first, second = (stride, 1) if caffe else (1, stride)
+            y = functional.conv2d(x, state[f"{at}.conv1.weight"], stride=first)
+            y = batch_norm(state, f"{at}.bn1", y).relu()
+            y = functional.conv2d(
+                y, state[f"{at}.conv2.weight"], stride=second, padding=1, groups=groups
+            )
+            y = batch_norm(state, f"{at}.bn2", y).relu()
+            y = batch_norm(state, f"{at}.bn3", functional.conv2d(y, state[f"{at}.conv3.weight"]))
+            if f"{at}.downsample.0.weight" in state:
+                x = functional.conv2d(x, state[f"{at}.downsample.0.weight"], stride=stride)
+                x = batch_norm(state, f"{at}.downsample.1", x)
+            x = (x + y).relu()
+    return x.flatten(2).mT
+
+
+@pytest.mark.parametrize("source", ["wsl", "detector"])
+def test_pictures_through_the_cnn_that_is_stored_twice(
+    source: str, command: Command, pieces: str, tmp_path: Path
+) -> None:
+    content = releases.vse_infty_grid(source)
+    status, said = command(content, "vse_infty", "--text-backbone", pieces)
+    assert status == 0, said
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
+    state = {
+        key.removeprefix("module.backbone.resnet."): value
+        for key, value in content["model"][0].items()
+    }
+    bytes_ = torch.randint(0, 256, (2, releases.SIZE, releases.SIZE, 3), dtype=torch.uint8)
+    pictures = [Image.fromarray(picture.numpy()) for picture in bytes_]
+    if source == "detector":  # blue first, 0 to 255, its own means
+        given = bytes_.flip(3).float() - torch.tensor([102.9801, 115.9465, 122.7717])
+        want = reference_cnn(state, given.permute(0, 3, 1, 2), groups=1, caffe=True)
+    else:
+        mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+        given = (bytes_ / 255 - mean) / std
+        pixels = given.permute(0, 3, 1, 2)
+        want = reference_cnn(state, pixels, groups=releases.GROUPS, caffe=False)
+    features = runtime.image_features(pictures)
+    assert features.shape[1] == runtime.grid[0] * runtime.grid[1]
+    torch.testing.assert_close(features, want, rtol=1e-4, atol=1e-4)
+    views = runtime.image_views(features, "vse_infty").embeddings
+    torch.testing.assert_close(views.norm(dim=2), torch.ones(2, 1))
+    assert runtime.text_views(TEXTS, "vse_infty").embeddings.shape == (2, 1, releases.EMBED + 2)
+    assert runtime.tokens("a dog") == ["[CLS]", "a", "dog", "[SEP]"]
+    assert runtime.info.methods["vse_infty"].config["options"]["backbone_source"] == source
+
+
+def test_words_end_with_their_mark_and_mask_is_appended(
+    command: Command, words: str, tmp_path: Path
+) -> None:
+    assert command(releases.vse_infty_regions(), "vse_infty", "--vocab", words)[0] == 0
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
+    assert runtime.vocabulary_size == len(releases.WORD_LIST) + 1
+    assert runtime.tokens("A dog isn't on the BEACH.") == [
+        *("<start>", "a", "dog", "<unk>", "<unk>", "on", "the", "beach", "<unk>", "<end>")
+    ]
+    long = runtime.tokenize("dog " * 100)
+    assert long.truncated
+    assert len(long.ids) == runtime.info.tokenizer.max_length
+    assert long.words[-1] == "<end>"
+    with pytest.raises(ValueError, match="empty"):
+        runtime.tokenize("  ")
+
+
+def test_a_pack_of_region_features_says_that_it_reads_no_pictures(
+    command: Command, words: str, tmp_path: Path
+) -> None:
+    assert command(releases.vse_infty_regions(), "vse_infty", "--vocab", words)[0] == 0
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
+    features = torch.randn(2, 5, releases.REGION)
+    mask = lengths_to_mask(torch.tensor([5, 3]), 5)
+    images = runtime.image_views(features, "vse_infty", mask=mask)
+    alone = runtime.image_views(features[1:, :3], "vse_infty")
+    torch.testing.assert_close(images.embeddings[1:], alone.embeddings)
+    with pytest.raises(ValueError, match="reads no pictures"):
+        runtime.image_features([Image.new("RGB", (64, 64))])
+    with pytest.raises(ValueError, match=rf"features \(B, N, {releases.REGION}\)"):
+        runtime.image_views(torch.randn(1, 5, 4), "vse_infty")
+    card = (tmp_path / "pack" / "README.md").read_text()
+    assert "no image encoder" in card
+    assert "are kept as they were" in card
+    assert "unknown" in card
+    assert "model_best.pth" in card
+
+
+def test_mv_vse_with_options_that_are_text(command: Command, words: str) -> None:
+    assert command(releases.mv_vse(), "mv_vse", "--vocab", words)[0] == 0
+
+
+def test_pvse_in_every_format_gives_one_pack(command: Command, words: str, tmp_path: Path) -> None:
+    bare = releases.pvse()
+    old = {key.replace(".pie_net.", ".our_model."): value for key, value in bare.items()}
+    sides = [
+        {k.removeprefix(side): v for k, v in old.items() if k.startswith(side)}
+        for side in ("img_enc.", "txt_enc.")
+    ]
+    several = {f"module.{key}": value for key, value in bare.items()}
+    checksums = set()
+    formats: list[tuple[Any, bool]] = [(bare, False), (several, True), ({"model": sides}, False)]
+    for content, legacy in formats:
+        status, said = command(content, "pvse", "--vocab", words, "--force", legacy=legacy)
+        assert status == 0, said
+        checksums.add(Runtime.load(tmp_path / "pack", "cpu").info.files["pvse/head.safetensors"])
+    assert len(checksums) == 1
+    config = json.loads((tmp_path / "pack" / "pack.json").read_text())["methods"]["pvse"]
+    assert config["arguments"]["legacy_text"] is False
+    assert any("--legacy-text" in note for note in config["config"]["not_stored"])
+
+
+def test_avse_is_the_same_twice_and_maps_every_cell(
+    command: Command, pieces: str, tmp_path: Path
+) -> None:
+    options = ["--text-backbone", pieces, "--image-backbone", pieces, "--block-dim", "4"]
+    status, said = command(releases.avse(), "avse", *options)
+    assert status == 0, said
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
+    picture = Image.radial_gradient("L")
+    one, two = (
+        runtime.image_views(runtime.image_features([picture]), "avse", attention=True)
+        for _ in range(2)
+    )
+    assert torch.equal(one.embeddings, two.embeddings)
+    assert one.attention is not None
+    assert runtime.on_grid(one.attention).shape == (1, 2, 4, 4)
+
+
+class Evil:
+    """What a pickle could do to a reader that lets it."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("pwned",)
+
+
+def change(side: int | None, key: str, value: Tensor | None) -> Callable[[dict[str, Any]], None]:
+    """Sets, or with None removes, one weight of a checkpoint."""
+
+    def apply(content: dict[str, Any]) -> None:
+        model = content["model"] if side is None else content["model"][side]
+        if value is None:
+            del model[key]
+        else:
+            model[key] = value
+
+    return apply
+
+
+LAST = "module.backbone.top.0.0.conv3.weight"
+REFUSALS: list[tuple[str, str, Callable[[dict[str, Any]], None], str]] = [
+    ("mv_vse", "mv_vse", change(1, "rnn.extra", torch.ones(2)), r"holds model\[1\].rnn.extra"),
+    ("mv_vse", "mv_vse", change(1, "rnn.bias_hh_l0", None), r"lacks model\[1\].rnn.bias_hh_l0"),
+    ("mv_vse", "mv_vse", change(0, "fc_list.1.bias", torch.ones(3)), r"fc_list.1.bias has shape"),
+    ("mv_vse", "mv_vse", change(0, "fc_list.0.bias", torch.full((8,), torch.nan)), "NaN"),
+    ("mv_vse", "pvse", lambda _: None, "looks like one of mv_vse; pass --from mv_vse"),
+    ("vse_infty_grid", "vse_infty", change(0, LAST, torch.ones(16, 8, 1, 1)), "two copies of one"),
+    ("vse_infty_grid", "vse_infty", change(0, LAST, None), r"lacks model\[0\].backbone.top.0.0"),
+    (
+        "vse_infty_grid",
+        "vse_infty",
+        lambda content: setattr(content["opt"], "backbone_source", "mystery"),
+        'backbone_source is "mystery"',
+    ),
+    (
+        "vse_infty_regions",
+        "vse_infty",
+        lambda content: setattr(content["opt"], "no_imgnorm", True),
+        "no_imgnorm=True",
+    ),
+    ("avse", "avse", change(None, "txt_enc.ln.weight", None), "lacks txt_enc.ln.weight"),
+    (
+        "avse",
+        "avse",
+        change(None, "img_enc.visual_encoder.encoder.layer.0.extra", torch.ones(1)),
+        "holds img_enc.visual_encoder.encoder.layer.0.extra",
+    ),
+    ("avse", "avse", lambda content: setattr(content["opt"], "vit_type", "swin"), "Swin"),
+]
+
+
+@pytest.mark.parametrize(("make", "family", "damage", "sentence"), REFUSALS)
+def test_what_does_not_fit_is_named(
+    make: str,
+    family: str,
+    damage: Callable[[dict[str, Any]], None],
+    sentence: str,
+    command: Command,
+    words: str,
+    pieces: str,
+    tmp_path: Path,
+) -> None:
+    content = getattr(releases, make)()
+    damage(content)
+    given = ["--vocab", words, "--text-backbone", pieces]
+    if family == "avse":
+        given += ["--image-backbone", pieces, "--block-dim", "4"]
+    status, said = command(content, family, *given)
+    assert status == 1
+    assert_sentence(said, sentence)
+    assert not (tmp_path / "pack").exists()
+
+
+def assert_sentence(said: str, pattern: str) -> None:
+    assert said.startswith("conversion failed: "), said
+    assert said.count("\n") == 1, said
+    assert re.search(pattern, said), said
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_that_needs_more_is_refused_unrun(
+    legacy: bool, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = {**releases.mv_vse(), "extra": Evil()}
+    status, said = command(content, "mv_vse", legacy=legacy)
+    assert status == 1
+    assert_sentence(said, r"needs the Python object \w+\.mkdir to load")
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_broken_files(command: Command, tmp_path: Path) -> None:
+    torch.save(releases.mv_vse(), tmp_path / "whole.pth")
+    torch.save(releases.mv_vse(), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    whole, old = (tmp_path / "whole.pth").read_bytes(), (tmp_path / "old.pth").read_bytes()
+    for content in (b"", b"no", whole[:200], whole[:-60], old[:100], old[:-20]):
+        status, said = command(content, "mv_vse")
+        assert status == 1
+        assert_sentence(said, "is not a whole PyTorch checkpoint")
+    others: list[Any] = [{"model": {"a": 1}}, [1, 2], {"model": [{}, {}, {}]}]
+    for other in others:
+        status, said = command(other, "mv_vse")
+        assert status == 1
+        assert_sentence(said, "weights")
+
+
+def test_word_lists_that_do_not_fit(command: Command, words: str) -> None:
+    path = Path(words)
+    content = json.loads(path.read_text())
+    assert_sentence(command(releases.mv_vse(), "mv_vse")[1], "--vocab")
+    assert_sentence(command(releases.mv_vse(), "mv_vse", "--vocab", "nowhere")[1], "no word list")
+    shifted = {word: i + 1 for word, i in content["word2idx"].items()}
+    del content["word2idx"]["runs"]
+    for written, sentence in (
+        (json.dumps(content).encode(), "lists 10 words but .* embeddings of 11"),
+        (json.dumps({"word2idx": shifted}).encode(), "not numbered from 0"),
+        (b"[]", "is no word list"),
+        (b"\x80\x04]", "is a pickle.*from vocab import Vocabulary"),
+    ):
+        path.write_bytes(written)
+        assert_sentence(command(releases.mv_vse(), "mv_vse", "--vocab", words)[1], sentence)
+
+
+def test_word_pieces_that_do_not_fit(command: Command, pieces: str) -> None:
+    folder, content = Path(pieces), releases.vse_infty_grid()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 768}))
+    said = command(content, "vse_infty", "--text-backbone", pieces)[1]
+    assert_sentence(said, "says hidden_size 768, but .* with 8")
+    (folder / "config.json").unlink()
+    said = command(content, "vse_infty", "--text-backbone", pieces)[1]
+    assert_sentence(said, "how many attention heads .* config.json")
+    releases.write_pieces(folder, 31)
+    said = command(content, "vse_infty", "--text-backbone", pieces)[1]
+    assert_sentence(said, "lists 31 word pieces, but .* embeddings of 30")
+    shutil.rmtree(folder)
+    said = command(content, "vse_infty", "--text-backbone", pieces)[1]
+    assert_sentence(said, "no folder")

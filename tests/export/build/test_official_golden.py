@@ -1,0 +1,163 @@
+"""The authors' formats: each stored checkpoint, through a real pack, against their code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from export.build.official.convert import main
+from export.runtime import Runtime
+from models import Views
+from models.views import lengths_to_mask
+from tests.export.releases import write_pieces
+from tests.golden.loading import worst
+
+FOLDER = Path(__file__).parents[4] / "shared" / "golden" / "checkpoints"
+pytestmark = pytest.mark.shared
+TOLERANCE = 1e-5
+Data = dict[str, Tensor]
+Convert = Callable[..., Runtime]
+
+
+def load(name: str) -> Data:
+    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
+        return {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
+
+
+@pytest.fixture
+def convert(tmp_path: Path) -> Convert:
+    """The command on a stored checkpoint, and its pack on the CPU."""
+
+    def run(family: str, name: str, *options: str) -> Runtime:
+        out = tmp_path / f"{name}-{'-'.join(options)[-4:]}".lower().replace("/", "_")
+        arguments = ["--from", family, str(FOLDER / f"{name}.pth"), "--out", str(out), *options]
+        assert main(arguments) == 0
+        return Runtime.load(out, "cpu")
+
+    return run
+
+
+def rows(name: str, key: str, part: int | None) -> int:
+    """How many rows a stored table has: the vocabulary's size."""
+    content = torch.load(FOLDER / f"{name}.pth", weights_only=True)
+    model = content.get("model", content)
+    return int((model if part is None else model[part])[key].shape[0])
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Callable[[int], str]:
+    """A word list of any length."""
+
+    def write(count: int) -> str:
+        marks = ["<pad>", "<start>", "<end>", "<unk>"]
+        listed = marks + [f"word{i}" for i in range(count - len(marks))]
+        path = tmp_path / "words.json"
+        path.write_text(json.dumps({"word2idx": {word: i for i, word in enumerate(listed)}}))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def allowed() -> object:
+    """The tests themselves look into files that hold options."""
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        yield
+
+
+def pieces(folder: Path, data: Data, kind: str, count: int = 60) -> str:
+    """A backbone's folder with the sizes of a data file."""
+    write_pieces(folder, count)
+    config = {
+        "num_attention_heads": int(data[f"{kind}_num_attention_heads"]),
+        "layer_norm_eps": float(data[f"{kind}_layer_norm_eps"]),
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def texts(runtime: Runtime, method: str, data: Data, lengths: str = "caption_lengths") -> Views:
+    features, mask = runtime.token_features(data["tokens"].numpy(), data[lengths].numpy(), method)
+    return runtime.methods[method].encode_text(features, mask)
+
+
+def check(got: Tensor, want: Tensor) -> None:
+    assert worst(got, want) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["vse_infty_bigru", "vse_infty_bert"])
+def test_vse_infty(
+    name: str, convert: Convert, words: Callable[[int], str], tmp_path: Path
+) -> None:
+    data = load(name)
+    if name == "vse_infty_bigru":
+        # the list lacks the <mask> that the release appends
+        options = ["--vocab", words(rows(name, "embed.weight", 1) - 1)]
+    else:
+        count = rows(name, "module.bert.embeddings.word_embeddings.weight", 1)
+        options = ["--text-backbone", pieces(tmp_path / "bert", data, "bert", count)]
+    runtime = convert("vse_infty", name, *options)
+    mask = lengths_to_mask(data["image_lengths"], data["images"].shape[1])
+    images = runtime.image_views(data["images"], "vse_infty", mask=mask)
+    check(images.embeddings[:, 0], data["image_embedding"])
+    check(texts(runtime, "vse_infty", data).embeddings[:, 0], data["caption_embedding"])
+
+
+def test_mv_vse(convert: Convert, words: Callable[[int], str]) -> None:
+    data = load("mvvse")
+    runtime = convert("mv_vse", "mvvse", "--vocab", words(rows("mvvse", "embed.weight", 1)))
+    images = runtime.image_views(data["images"], "mv_vse").embeddings
+    check(images.transpose(0, 1), data["view_embeddings"])
+    check(texts(runtime, "mv_vse", data).embeddings[:, 0], data["caption_embedding"])
+
+
+@pytest.mark.parametrize("name", ["pvse", "pvse_eval_bare", "pvse_legacy_container"])
+def test_pvse(name: str, convert: Convert, words: Callable[[int], str]) -> None:
+    data = load("pvse")
+    runtime = convert("pvse", name, "--vocab", words(rows(name, "txt_enc.embed.weight", None)))
+    features = runtime.pixel_features(data["images_half"].float().numpy())
+    check(features.mT, data["cnn_feature_map"].flatten(2))
+    images = runtime.image_views(features, "pvse", attention=True)
+    assert images.attention is not None
+    check(images.embeddings, data["image_embedding"])
+    check(images.attention.mT, data["image_attention"])
+    check(texts(runtime, "pvse", data, "lengths").embeddings, data["caption_embedding"])
+
+
+def unit_blocks(embeddings: Tensor, views: int, block: int) -> Tensor:
+    """Stored embeddings as the method holds them: (B, V, D) with blocks of unit length."""
+    blocks = embeddings.unflatten(1, (views, -1, block))
+    return (blocks / blocks.norm(dim=-1, keepdim=True)).flatten(2)
+
+
+def test_avse(convert: Convert, tmp_path: Path) -> None:
+    data = load("avse")
+    block, counts = int(data["block_dim"]), data["view_centres"]
+    vocabulary = rows("avse", "txt_enc.bert.embeddings.word_embeddings.weight", None)
+    options = ["--text-backbone", pieces(tmp_path / "bert", data, "bert", vocabulary)]
+    options += ["--image-backbone", pieces(tmp_path / "vit", data, "vit")]
+    options += ["--block-dim", str(block), "--centres"]
+    # the release drew centres for each image; a pack has fixed ones
+    for centres in counts.unique(dim=0):
+        runtime = convert("avse", "avse", *options, *map(str, centres.tolist()))
+        same = (counts == centres).all(dim=1)
+        images = runtime.image_views(
+            runtime.pixel_features(data["images"][same].numpy()), "avse", attention=True
+        )
+        check(images.embeddings, unit_blocks(data["image_embedding"], 2, block)[same])
+        captions = texts(runtime, "avse", data)
+        check(captions.embeddings, unit_blocks(data["caption_embedding"], 1, block))
+        check(runtime.methods["avse"].score(images, captions), data["scores"][same])
+        # what a view left out has no part in it
+        assert images.attention is not None
+        seen = images.attention[..., 1:] != 0  # (B, V, patches)
+        for picture, kept in zip(seen, data["selected_patches"][same], strict=True):
+            for view, patches in zip(picture, kept, strict=True):
+                assert set(view.nonzero()[:, 0].tolist()) == set(patches.tolist())

@@ -1,0 +1,99 @@
+"""Released checkpoints on the Hub, fetched by the real client from a local server."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.build.official.convert import main
+from export.runtime import Runtime
+from tests.export import releases
+from tests.export.hub_server import HubState, Repo
+
+pytestmark = pytest.mark.network
+REPO, NAME = "cccjc/vse-infty", "f30k_wsl_grid_bert"
+PIECES = "google-bert/bert-base-uncased"
+
+
+@pytest.fixture(autouse=True)
+def authors(server: HubState, tmp_path: Path) -> None:
+    """Puts the authors' repository and BERT's on the server."""
+    torch.manual_seed(5)
+    stored = io.BytesIO()
+    torch.save(releases.vse_infty_grid(), stored)
+    files = {
+        "README.md": b"weights",
+        f"{NAME}/model_best.pth": stored.getvalue(),
+        f"{NAME}/checkpoint.pth": b"the last epoch, not the best",
+        "other/one.pth": b"",
+        "other/two.pth": b"",
+    }
+    folder = releases.write_pieces(tmp_path / "bert")
+    pieces = {name: (folder / name).read_bytes() for name in ("vocab.txt", "config.json")}
+    for name, content in ((REPO, files), (PIECES, {**pieces, "model.safetensors": b"large"})):
+        server.repos[name] = Repo()
+        server.repos[name].add_commit("main", content)
+
+
+def test_one_command_from_the_hub_to_a_pack(
+    server: HubState, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--from", "vse_infty", "--hub", f"{REPO}/{NAME}", "--out"]
+    assert main([*arguments, str(tmp_path / "pack")]) == 0, capsys.readouterr().err
+    asked = [request for request in server.requests if request.startswith("GET /")]
+    assert any(request.endswith("model_best.pth") for request in asked)
+    assert not any(re.search(r"checkpoint\.pth|one\.pth|model\.safetensors", r) for r in asked)
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
+    commit = server.repos[REPO].branches["main"]
+    origin = runtime.info.methods["vse_infty"].config["origin"]
+    assert origin == f"{REPO}/{NAME}/model_best.pth@{commit}"
+    assert runtime.info.name == "vse_infty_f30k_wsl_grid_bert"
+    assert runtime.preprocess.size == releases.SIZE
+    assert runtime.text_views(["a dog runs"], "vse_infty").embeddings.shape[1] == 1
+    # again without a connection, from the cache
+    server.down = True
+    assert main([*arguments, str(tmp_path / "again")]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("somewhere", "takes owner/name/FOLDER_OR_FILE"),
+        ("nobody/nothing/x", "there is no nobody/nothing"),
+        (f"{REPO}/absent", "no checkpoint under absent; there is .*model_best.pth"),
+        (f"{REPO}/other", "several checkpoints under other; name one of other/one.pth, other/two"),
+        (f"{REPO}/{NAME}@nowhere", "no such revision"),
+        (f"{REPO}/other/one.pth", "is not a whole PyTorch checkpoint"),
+    ],
+)
+def test_addresses_that_lead_nowhere(
+    address: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--from", "vse_infty", "--hub", address, "--out", str(tmp_path / "pack")]
+    assert main(arguments) == 1
+    said = capsys.readouterr().err.splitlines()[-1]  # behind the client's progress
+    assert said.startswith("conversion failed: ")
+    assert re.search(sentence, said), said
+    assert not (tmp_path / "pack").exists()
+
+
+def test_a_file_and_the_hub_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = ["--from", "pvse", "x.pth", "--hub", "a/b/c", "--out", str(tmp_path / "pack")]
+    assert main(both) == 1
+    assert "not both" in capsys.readouterr().err
+
+
+def test_an_option_of_another_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--from", "pvse", "x.pth", "--out", str(tmp_path / "pack"), "--block-dim", "4"]
+    assert main(arguments) == 1
+    assert "--block-dim is for avse only" in capsys.readouterr().err
+
+
+def test_a_pack_that_exists_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pack").mkdir()
+    assert main(["--from", "pvse", "x.pth", "--out", str(tmp_path / "pack")]) == 1
+    assert "--force" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""Parity sees wrong numbers and wrong rankings, and nothing where there is nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.build.parity import DriftError, TorchStack, check_parity, make_probes, same_ranking
+from export.build.trained import load_backbone, load_method
+from export.runtime import Runtime
+from models import METHODS, Views
+
+NAME = next(iter(METHODS))
+
+
+@pytest.fixture(scope="module")
+def modules(runs: Path) -> tuple[TorchStack, TorchStack]:
+    backbone = load_backbone(runs / "backbone")
+    parts = load_method(runs / NAME, backbone).parts(backbone)
+    return parts.rounded, parts.original
+
+
+@pytest.fixture
+def runtime(pack: Path) -> Runtime:
+    return Runtime.load(pack, "cpu", threads=1)
+
+
+def test_probes_cover_single_items_long_texts_and_the_gallery(runtime: Runtime) -> None:
+    shapes = [(len(probe.pixels), *probe.ids.shape) for probe in make_probes(runtime)]
+    assert shapes[0] == (1, 1, 1)
+    assert max(length for _, _, length in shapes) == runtime.info.tokenizer.max_length
+    assert shapes[-1][:2] == (6, 6)
+
+
+def test_a_sound_method_passes(runtime: Runtime, modules: tuple[TorchStack, TorchStack]) -> None:
+    parity = check_parity(runtime, NAME, *modules)
+    assert parity.ranking
+    assert 0.0 < parity.numbers < 1e-5
+    assert parity.fp16_numbers > parity.numbers
+
+
+def test_a_corrupted_row_of_a_head_is_drift(
+    runtime: Runtime, modules: tuple[TorchStack, TorchStack]
+) -> None:
+    weight = next(iter(runtime.methods[NAME].parameters()))
+    weight[0] += 0.5
+    with pytest.raises(DriftError, match=f"{NAME}: .* differ from torch by .*tolerance 0.0001"):
+        check_parity(runtime, NAME, *modules)
+
+
+def test_nan_is_drift(runtime: Runtime, modules: tuple[TorchStack, TorchStack]) -> None:
+    next(iter(runtime.methods[NAME].parameters())).fill_(float("nan"))
+    with pytest.raises(DriftError, match="by nan"):
+        check_parity(runtime, NAME, *modules)
+
+
+def test_close_numbers_with_another_ranking_are_drift(
+    runtime: Runtime,
+    modules: tuple[TorchStack, TorchStack],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def expected(images: Views, texts: Views) -> torch.Tensor:
+        """Scores closer together than the tolerance, but not so close that they are ties."""
+        return torch.arange(len(images))[:, None].expand(-1, len(texts)) * 3e-5
+
+    def shipped(images: Views, texts: Views) -> torch.Tensor:
+        swapped = torch.arange(len(images)).remainder(2)[:, None] * -8e-5
+        return expected(images, texts) + swapped
+
+    monkeypatch.setattr(modules[0].method, "score", expected)
+    monkeypatch.setattr(runtime.methods[NAME], "score", shipped)
+    with pytest.raises(DriftError, match="ranks differently"):
+        check_parity(runtime, NAME, *modules)
+
+
+def test_same_ranking_looks_at_rows_and_columns() -> None:
+    reference = torch.tensor([[0.9, 0.1], [0.2, 0.3]])
+    assert same_ranking(reference * 2 + 1, reference)
+    assert not same_ranking(torch.tensor([[0.1, 0.9], [0.2, 0.3]]), reference)
+    columns_only = torch.tensor([[0.9, 0.5], [0.2, 0.3]])
+    assert not same_ranking(columns_only, reference)
+
+
+def test_same_ranking_lets_only_ties_swap() -> None:
+    reference = torch.tensor([[0.5, 0.5 + 4e-6, 0.5 - 4e-6, 0.1]])
+    assert same_ranking(torch.tensor([[0.5, 0.4, 0.6, 0.1]]), reference)
+    reference = torch.tensor([[0.5, 0.5 - 4e-5, 0.1]])
+    assert not same_ranking(torch.tensor([[0.4, 0.5, 0.1]]), reference)
+
+
+def test_same_ranking_adds_up_small_steps() -> None:
+    reference = torch.linspace(0.5, 0.5 + 5e-5, 11)[None]
+    assert not same_ranking(-torch.arange(11.0)[None], reference)

@@ -1,0 +1,140 @@
+"""The command that builds a pack: what it writes, what it refuses, and that drift stops it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from export.build import pack as pack_module
+from export.build import to_onnx
+from export.pack.reading import list_files, load_info
+from export.runtime import Runtime
+from models import METHODS
+from tests.export.conftest import LABELS, write_backbone, write_run
+
+
+def command(runs: Path, out: Path, *more: str) -> list[str]:
+    """The command line that exports the first method."""
+    name = next(iter(METHODS))
+    return [
+        "--backbone",
+        f"{runs / 'backbone'}",
+        "--run",
+        f"{runs / name}",
+        "--out",
+        f"{out}",
+        *more,
+    ]
+
+
+def test_command_line_builds_a_pack_that_loads(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "packs" / "mine"
+    assert to_onnx.main(command(runs, out, "--name", "mine", "--title", "My pack")) == 0
+    info = load_info(out)
+    assert (info.name, info.title, list(info.methods)) == ("mine", "My pack", [next(iter(METHODS))])
+    assert info.gallery is None
+    assert Runtime.load(out, "cpu").methods.keys() == info.methods.keys()
+    assert "ranking identical" in capsys.readouterr().out
+    assert [path.name for path in out.parent.iterdir()] == ["mine"]
+
+
+def test_everything_in_the_pack_is_accounted_for(pack: Path) -> None:
+    found = sorted(p.relative_to(pack).as_posix() for p in pack.rglob("*") if p.is_file())
+    assert found == list_files(load_info(pack))
+    assert "training/backbone/log.csv" in found
+    assert all(f"training/{name}/config.toml" in found for name in METHODS)
+
+
+def test_parity_is_measured_and_kept(pack: Path) -> None:
+    for method in load_info(pack).methods.values():
+        assert 0.0 <= method.parity["numbers"] <= 1e-4
+        assert method.parity["ranking"] is True
+        assert 0.0 < method.parity["fp16_numbers"] < 0.05
+        assert 0.0 <= method.parity["fp16_ranking"] <= 1.0
+
+
+def test_existing_folder_needs_force(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "precious.txt").write_text("keep")
+    assert to_onnx.main(command(runs, out)) == 1
+    assert "--force" in capsys.readouterr().err
+    assert (out / "precious.txt").read_text() == "keep"
+    assert to_onnx.main(command(runs, out, "--force")) == 0
+    assert not (out / "precious.txt").exists()
+    load_info(out)
+
+
+def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    export = pack_module.export_text_encoder
+
+    def export_wrongly(encoder: object, path: Path) -> None:
+        export(encoder, path)  # type: ignore[arg-type]
+        model = onnx.load(path)
+        largest = max(model.graph.initializer, key=lambda tensor: np.prod(tensor.dims))
+        values = numpy_helper.to_array(largest).copy()
+        values += 0.25
+        largest.CopyFrom(numpy_helper.from_array(values, largest.name))
+        onnx.save(model, path)
+
+    monkeypatch.setattr(pack_module, "export_text_encoder", export_wrongly)
+    assert to_onnx.main(command(runs, tmp_path / "mine")) == 1
+    message = capsys.readouterr().err
+    assert next(iter(METHODS)) in message
+    assert "text features" in message
+    assert "tolerance 0.0001" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_another_backbone_is_refused(runs: Path, tmp_path: Path) -> None:
+    other = write_backbone(tmp_path / "other")
+    with pytest.raises(ValueError, match="trained on features of another backbone"):
+        to_onnx.export_runs(tmp_path / "out", other, [runs / next(iter(METHODS))], LABELS)
+
+
+def test_the_same_method_twice_is_refused(runs: Path, tmp_path: Path) -> None:
+    run = runs / next(iter(METHODS))
+    with pytest.raises(ValueError, match="both hold"):
+        to_onnx.export_runs(tmp_path / "out", runs / "backbone", [run, run], LABELS)
+
+
+def test_different_tokenizers_are_refused(runs: Path, tmp_path: Path) -> None:
+    first, second = list(METHODS)[:2]
+    other = write_run(tmp_path / "other", second, runs / "backbone", ["other words"])
+    with pytest.raises(ValueError, match="different tokenizers"):
+        to_onnx.export_runs(tmp_path / "out", runs / "backbone", [runs / first, other], LABELS)
+
+
+def test_a_tokenizer_changed_after_training_is_refused(runs: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", next(iter(METHODS)), runs / "backbone")
+    tokenizer = json.loads((run / "tokenizer.json").read_text())
+    (run / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ValueError, match="is not the tokenizer"):
+        to_onnx.export_runs(tmp_path / "out", runs / "backbone", [run], LABELS)
+
+
+def test_a_backbone_is_no_method(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="kind must be 'run', not 'image_b"):
+        to_onnx.export_runs(tmp_path / "out", runs / "backbone", [runs / "backbone"], LABELS)
+
+
+def test_missing_run_is_a_sentence(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = command(runs, tmp_path / "mine", "--run", f"{tmp_path / 'nothing'}")
+    assert to_onnx.main(arguments) == 1
+    assert "there is no weights file" in capsys.readouterr().err

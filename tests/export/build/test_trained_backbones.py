@@ -1,0 +1,172 @@
+"""Image encoders that were trained along: MVAM-CLIP's two stages, from images to a search."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from app.explain.look import maps_of
+from app.gallery.collection import from_folder
+from app.search.query import Term
+from app.search.retriever import Retriever
+from export.build import merge
+from export.build.pack import IMAGE_ENCODER
+from export.build.to_onnx import export_runs
+from export.pack.card import render
+from export.pack.reading import load_info
+from export.pack.validation import PackError
+from export.runtime import Runtime
+from models.checkpoint import load_tensors
+from tests.export.conftest import LABELS
+from tests.measuring import measure
+from tests.published import save_clip
+from tests.training.photographs import write_photographs
+from training import train
+from training.data.open_split import open_split
+from training.loop.config import TrainConfig, load_recipe
+
+OWN = f"mvam/{IMAGE_ENCODER}"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`photos/`, `clip/`, the runs `stage1/`, `stage2/` and `still/`, and the packs of them.
+
+    `alone/` holds the second stage; `both/` holds it beside a method that reads CLIP as it came.
+    """
+    root = tmp_path_factory.mktemp("mvam_clip")
+    write_photographs(root / "photos", {"train": 8, "val": 6}, captions=2)
+    save_clip(root / "clip")
+    run(root, "stage1", "clip/mvam_stage1")
+    # at the paper's rate nothing moves in a few steps
+    run(root, "stage2", "clip/mvam_stage2", f"init={root}/stage1", "optimizer.learning_rate=1e-3")
+    still = ("method=base_attn", "arguments={embed_dim=8}", "objective={}")
+    run(root, "still", "clip/mvam_stage1", *still)
+    source = f"{root}/clip#projected"
+    export_runs(root / "alone", source, [root / "stage2"], LABELS)
+    export_runs(root / "both", source, [root / "still", root / "stage2"], LABELS)
+    return root
+
+
+def run(root: Path, name: str, recipe: str, *changes: str) -> None:
+    """Trains a recipe on the tiny world for four steps."""
+    source = f"{root}/clip#projected"
+    said = [f"data={root}/photos", f"backbone={source}", f"text.source={source}"]
+    said += ["batch_size=8", "epochs=2", "patience=2", *changes]
+    settings = [part for change in said for part in ("--set", change)]
+    out = ["--out", f"{root}/{name}", "--cache", f"{root}/cache"]
+    train.main(["--recipe", recipe, *out, *settings])
+
+
+def pictures(world: Path) -> list[Image.Image]:
+    return [Image.open(path) for path in sorted((world / "photos/images").glob("*.jpg"))[-6:]]
+
+
+def test_the_recipes_hold_what_the_paper_says() -> None:
+    first, second = (load_recipe(TrainConfig, f"clip/mvam_stage{i}") for i in (1, 2))
+    assert (first.optimizer.learning_rate, second.optimizer.learning_rate) == (5e-5, 5e-8)
+    assert (first.backbone_frozen, first.text.frozen) == (True, True)
+    assert (second.backbone_frozen, second.text.frozen) == (False, False)
+    assert (first.init, second.init) == ("", "runs/mvam_stage1")
+    for config in (first, second):
+        assert (config.batch_size, config.epochs) == (1024, 20)
+        assert (config.arguments["views"], config.objective["diversity"]) == (16, 10.0)
+        assert config.backbone == config.text.source == "openai/clip-vit-base-patch16#projected"
+
+
+def test_the_first_stage_trains_codes_and_the_second_everything(world: Path) -> None:
+    first, _ = load_tensors(world / "stage1/best.safetensors")
+    second, about = load_tensors(world / "stage2/best.safetensors")
+    assert set(first) == {"method.image_codes.codes", "method.text_codes.codes"}
+    assert {name.split(".")[0] for name in second} == {"method", "text_encoder", "image_encoder"}
+    assert about["image_encoder"]["arguments"]["projected"] is True
+    for name, value in first.items():  # it goes on from there
+        assert 0 < float((second[name] - value).abs().max()) < 0.02
+
+
+def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> None:
+    alone, both = load_info(world / "alone"), load_info(world / "both")
+    assert (alone.image_encoder.file, alone.methods["mvam"].image_encoder) == (OWN, OWN)
+    assert not (world / "alone" / IMAGE_ENCODER).exists()
+    assert both.image_encoder.file == IMAGE_ENCODER
+    assert both.methods["base_attn"].image_encoder is None
+    assert both.methods["mvam"].image_encoder == OWN
+    assert all(method.parity["ranking"] is True for method in both.methods.values())
+    said = json.loads((world / "both/pack.json").read_text())
+    assert "image_encoder" not in said["methods"]["base_attn"]
+    assert '[Image.open("picture.jpg")], "mvam"), "mvam")' in render(alone)
+
+
+def test_each_method_reads_pictures_through_its_encoder(world: Path) -> None:
+    runtime = Runtime.load(world / "both", "cpu", threads=1)
+    seen = pictures(world)
+    features = runtime.features_by_method(seen, ["mvam", "base_attn"])
+    assert torch.equal(features["base_attn"], runtime.image_features(seen))
+    assert torch.equal(features["mvam"], runtime.image_features(seen, "mvam"))
+    assert not torch.allclose(features["mvam"], features["base_attn"], atol=1e-4)
+    alone = Runtime.load(world / "alone", "cpu", threads=1)
+    assert torch.equal(alone.image_features(seen), features["mvam"])
+    with pytest.raises(ValueError, match='has no method "pvse"'):
+        runtime.image_features(seen, "pvse")
+
+
+def test_the_pack_measures_what_training_did(world: Path) -> None:
+    runtime = Runtime.load(world / "both", "cpu", threads=1)
+    data = open_split(world / "photos", "val")
+    _, about = load_tensors(world / "stage2/best.safetensors")
+    measured = measure(runtime, "mvam", data)
+    # equal images may swap places by the rounding of weights
+    assert measured["rsum"] == pytest.approx(about["metrics"]["val"]["rsum"], abs=70)
+
+
+def test_pictures_are_searched_by_words_and_by_picture(world: Path, tmp_path: Path) -> None:
+    runtime = Runtime.load(world / "both", "cpu", threads=1)
+    retriever = Retriever(runtime, from_folder(world / "photos/images"), tmp_path)
+    retriever.index.start()
+    assert retriever.index.wait(60)
+    own = runtime.image_views(runtime.image_features(pictures(world), "mvam"), "mvam")
+    texts = runtime.text_views(["a red field"], "mvam")
+    scores = runtime.methods["mvam"].score(own, texts)[:, 0]
+    found = {
+        hit.image_id: hit.score for hit in retriever.search([Term("a red field")], "mvam", 20).hits
+    }
+    for row, score in enumerate(scores.tolist()):
+        assert found[8 + row] == pytest.approx(score, abs=1e-5)
+    for spec in ("mvam", "base_attn"):
+        [itself] = retriever.search([Term(image=retriever.open(3))], spec, 1).hits
+        assert itself.score == pytest.approx(1.0)
+        assert maps_of(retriever, 3, spec).shape[1:] == runtime.grid
+    stored, refused = retriever.index.encoder.features([retriever.image(8)], "mvam")
+    assert not refused
+    expected = runtime.image_features([pictures(world)[0]], "mvam")[0]
+    torch.testing.assert_close(next(iter(stored.values())), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_method_moves_with_its_encoder(world: Path, tmp_path: Path) -> None:
+    export_runs(tmp_path / "pack", f"{world}/clip#projected", [world / "still"], LABELS)
+    merged = merge.merge_methods(tmp_path / "pack", world / "alone")
+    assert merged.files[OWN] == load_info(world / "alone").files[OWN]
+    assert load_info(tmp_path / "pack").methods["mvam"].image_encoder == OWN
+    with pytest.raises(ValueError, match=f"different files {IMAGE_ENCODER}"):
+        merge.merge_methods(world / "alone", tmp_path / "pack", ["base_attn"])
+
+
+def test_an_encoder_of_its_own_must_be_listed_and_have_one_to_stand_beside(
+    world: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(world / "both", tmp_path / "pack")
+    path = tmp_path / "pack/pack.json"
+    said = json.loads(path.read_text())
+    bare = {**said, "image_encoder": {**said["image_encoder"], "file": None}}
+    path.write_text(json.dumps(bare))
+    with pytest.raises(PackError, match="mvam: it has an image encoder of its own, but the pack"):
+        load_info(tmp_path / "pack")
+    del said["files"][OWN]
+    path.write_text(json.dumps(said))
+    with pytest.raises(PackError, match=f"names {OWN}, but its files table has no checksum"):
+        load_info(tmp_path / "pack")

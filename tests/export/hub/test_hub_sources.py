@@ -1,0 +1,60 @@
+"""Encoders by Hub id: fetched once, found again without a connection, or a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from export.hub.sources import SourceError, load_image_source, load_text_source
+from tests.export.hub_server import HubState, Repo
+from tests.published import save_bert, save_image_model
+
+pytestmark = pytest.mark.network
+ID = "owner/net"
+
+
+def _stock(server: HubState, folder: Path) -> None:
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    server.repos[ID] = Repo()
+    server.repos[ID].add_commit("main", {**files, "other.bin": b"large", "onnx/model.onnx": b"no"})
+
+
+def test_an_image_encoder_is_fetched_and_found_again(
+    server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stock(server, save_image_model(tmp_path / "vit", "vit"))
+    encoder, _, about = load_image_source(ID)
+    assert encoder.grid(64) == (4, 4)
+    assert about["source"] == ID
+    cached = {path.name for path in (tmp_path / "cache").rglob("snapshots/*/*")}
+    assert cached == {"config.json", "model.safetensors", "preprocessor_config.json"}
+    assert load_image_source(f"{ID}@main")[2]["sha256"] == about["sha256"]
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_image_source(ID)[2] == about
+    with pytest.raises(
+        SourceError, match=r"owner/else is not.* in the local cache, and HF_HUB_OFF"
+    ):
+        load_image_source("owner/else")
+
+
+def test_a_text_encoder_is_fetched_with_its_tokenizer(server: HubState, tmp_path: Path) -> None:
+    _stock(server, save_bert(tmp_path / "bert"))
+    _, tokenizer, _ = load_text_source(ID)
+    assert tokenizer.encode("a dog").tokens == ["[CLS]", "a", "dog", "[SEP]"]
+
+
+def test_an_unknown_id_and_a_dead_server(
+    server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stock(server, save_bert(tmp_path / "bert"))
+    with pytest.raises(
+        SourceError, match=r"there is no folder owner/other, and .* there is no owner"
+    ):
+        load_image_source("owner/other")
+    with pytest.raises(SourceError, match="owner/net@v9: there is no such revision"):
+        load_text_source(f"{ID}@v9")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(SourceError, match="cannot be reached"):
+        load_text_source(ID)

@@ -1,0 +1,291 @@
+"""Encoders from folders in the Hub's format: the same numbers as `transformers`, or a sentence."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from export.hub.sources import (
+    SourceError,
+    describe_image_source,
+    describe_text_source,
+    load_image_source,
+    load_text_source,
+)
+from models.checkpoint import load_strict
+from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from models.encoders.processor import read_preprocess
+from models.layers import last_element
+from models.preprocess import Preprocess
+from models.views import lengths_to_mask
+from tests.published import (
+    CROP,
+    CROP_SHARE,
+    SIZE,
+    STRETCH,
+    save_bert,
+    save_clip,
+    save_image_model,
+    save_processor,
+)
+
+ROOT = Path(__file__).parents[3]
+TEXTS = ["a red dog on the beach", "two cats"]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for each class; nobody may change them."""
+    root = tmp_path_factory.mktemp("published")
+    for kind in ("mobilenet_v2", "resnet", "vit"):
+        save_image_model(root / kind, kind)
+    for kind in ("bert", "distilbert", "roberta", "electra"):
+        save_bert(root / kind, kind)
+    save_clip(root / "clip")
+    return root
+
+
+@pytest.fixture
+def copied(published: Path, tmp_path: Path) -> Path:
+    """A copy of the ViT that the test may break."""
+    return Path(shutil.copytree(published / "vit", tmp_path / "vit"))
+
+
+def _load(name: str, folder: Path) -> Any:
+    import transformers
+
+    return getattr(transformers, name).from_pretrained(folder).eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reference", "arch"),
+    [
+        ("mobilenet_v2", "MobileNetV2Model", "mobilenet_v2"),
+        ("resnet", "ResNetModel", "resnet"),
+        ("vit", "ViTModel", "vit"),
+        ("clip", "CLIPVisionModel", "clip_vision"),
+    ],
+)
+@torch.no_grad()
+def test_image_features_are_those_of_transformers(
+    published: Path, kind: str, reference: str, arch: str
+) -> None:
+    encoder, preprocess, about = load_image_source(published / kind, rounded=False)
+    pixels = torch.randn(2, 3, SIZE, SIZE)
+    network = _load(reference, published / kind)
+    expected = network(pixels).last_hidden_state
+    if arch == "clip_vision":
+        expected = network.post_layernorm(expected)
+    if expected.dim() == 4:
+        expected = torch.stack([expected[:, :, y, x] for y in range(2) for x in range(2)], dim=1)
+    features = encoder(pixels)
+    torch.testing.assert_close(features, expected)
+    rows, columns = encoder.grid(SIZE)
+    assert features.shape == (2, rows * columns + encoder.summary_token, encoder.dim)
+    assert about["arch"] == arch
+    assert preprocess.size == SIZE
+    assert (
+        json.loads(json.dumps(about))
+        == about
+        == describe_image_source(published / kind) | {"source": about["source"]}
+    )
+    again = IMAGE_ENCODERS[arch](**about["arguments"])
+    load_strict(again, encoder.state_dict(), "itself")
+
+
+@torch.no_grad()
+def test_rounded_weights_are_what_half_precision_holds(published: Path) -> None:
+    exact, _, _ = load_image_source(published / "vit", rounded=False)
+    rounded, _, _ = load_image_source(published / "vit")
+    for name, tensor in exact.state_dict().items():
+        assert torch.equal(rounded.state_dict()[name], tensor.half().float())
+    assert not torch.equal(
+        exact(torch.ones(1, 3, SIZE, SIZE)), rounded(torch.ones(1, 3, SIZE, SIZE))
+    )
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "roberta", "electra"])
+@torch.no_grad()
+def test_token_features_are_those_of_transformers(published: Path, kind: str) -> None:
+    encoder, tokenizer, about = load_text_source(published / kind, rounded=False)
+    ids, lengths = _padded([tokenizer.encode(text).ids for text in TEXTS])
+    features = encoder(ids, lengths)
+    network = _load("AutoModel", published / kind)
+    for row, length in enumerate(lengths.tolist()):
+        alone = network(ids[row : row + 1, :length]).last_hidden_state
+        torch.testing.assert_close(features[row : row + 1, :length], alone)
+        assert not features[row, length:].any()
+    assert encoder.summary_token
+    assert tokenizer.encode(TEXTS[1]).tokens == ["[CLS]", "two", "cat", "##s", "[SEP]"]
+    assert about["max_length"] == encoder.max_length == (14 if kind == "roberta" else 16)
+    long = tokenizer.encode("dog " * 40).tokens
+    assert (len(long), long[-1]) == (about["max_length"], "[SEP]")
+    load_strict(TEXT_ENCODERS["bert"](**about["arguments"]), encoder.state_dict(), "itself")
+
+
+@torch.no_grad()
+def test_clip_projects_as_it_does_itself(published: Path) -> None:
+    source = f"{published / 'clip'}#projected"
+    images, _, about = load_image_source(source, rounded=False)
+    texts, tokenizer, said = load_text_source(source, rounded=False)
+    network = _load("CLIPModel", published / "clip")
+    pixels = torch.randn(2, 3, SIZE, SIZE)
+    ids, lengths = _padded([tokenizer.encode(text).ids for text in TEXTS])
+    real = lengths_to_mask(lengths, ids.shape[1])
+    expected = network(input_ids=ids, attention_mask=real.long(), pixel_values=pixels)
+    image = torch.nn.functional.normalize(images(pixels)[:, 0], dim=-1)
+    torch.testing.assert_close(image, expected.image_embeds)
+    pooled = last_element(texts(ids, lengths), real)
+    text = torch.nn.functional.normalize(pooled, dim=-1)
+    torch.testing.assert_close(text, expected.text_embeds)
+    assert images.dim == texts.dim == 10
+    plain = describe_image_source(published / "clip"), describe_text_source(published / "clip")
+    assert [a["sha256"] for a in plain] != [about["sha256"], said["sha256"]]
+
+
+def test_identity_follows_weights_and_preprocessing(published: Path, copied: Path) -> None:
+    before = describe_image_source(published / "vit")["sha256"]
+    assert describe_image_source(copied)["sha256"] == before
+    save_processor(copied, "ViTImageProcessor", {**STRETCH, "resample": 3})
+    changed = describe_image_source(copied)["sha256"]
+    tensors = load_file(copied / "model.safetensors")
+    name = next(iter(tensors))
+    save_file({**tensors, name: tensors[name] + 1}, copied / "model.safetensors", {"format": "pt"})
+    assert len({before, changed, describe_image_source(copied)["sha256"]}) == 3
+
+
+def test_pickled_weights_are_not_read(copied: Path) -> None:
+    torch.save(load_file(copied / "model.safetensors"), copied / "pytorch_model.bin")
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"pytorch_model\.bin is a pickle and is not read"):
+        load_image_source(copied)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("MobileNetV2ImageProcessor", CROP),
+        ("CLIPImageProcessor", {**CROP, "size": {"shortest_edge": SIZE}}),
+        ("ViTImageProcessor", STRETCH),
+        ("ConvNextImageProcessor", CROP_SHARE),
+        ("ConvNextImageProcessor", {**CROP_SHARE, "size": {"shortest_edge": 384}}),
+        ("ViTImageProcessor", {**STRETCH, "do_normalize": False}),
+        ("ViTImageProcessor", {**STRETCH, "rescale_factor": 1 / 127.5}),
+    ],
+)
+@pytest.mark.parametrize("size", [(97, 131), (300, 200), (40, 50)])
+def test_pixels_are_those_of_the_models_own_processor(
+    kind: str, values: dict[str, Any], size: tuple[int, int], tmp_path: Path
+) -> None:
+    from transformers import AutoImageProcessor
+
+    save_processor(tmp_path, kind, values)
+    small = np.random.default_rng(0).integers(0, 256, (12, 15, 3), np.uint8)
+    picture = Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+    preprocess = read_preprocess(tmp_path, "it")
+    processor = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    expected = processor(images=picture, return_tensors="np")["pixel_values"]
+    step = np.array(preprocess.std).reshape(3, 1, 1)
+    assert np.abs((preprocess([picture]) - expected) * step).max() <= 1.01 / 255
+    assert Preprocess.from_json(preprocess.to_json()) == preprocess
+
+
+def test_what_the_crop_leaves_out_is_not_in_the_visible_box() -> None:
+    preprocess = Preprocess(size=224, fit="crop", resize=256)
+    x0, y0, x1, y1 = preprocess.visible_box(512, 256)
+    assert (x0, x1) == (144 / 512, 368 / 512)
+    assert (y0, y1) == (16 / 256, 240 / 256)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{vit}#joined", 'after # there can only be "projected"'),
+        ("{vit}#projected", "only CLIP has a projection"),
+        ("{bert}", 'type "bert", which is not an image encoder known here; known: mobilenet_v2'),
+        ("{there}/nothing", "there is no folder"),
+        ("{there}", "neither best.safetensors"),
+    ],
+)
+def test_a_source_that_is_none_is_refused(published: Path, source: str, message: str) -> None:
+    given = source.format(vit=published / "vit", bert=published / "bert", there=published)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        load_image_source(given)
+
+
+def test_texts_want_a_text_encoder(published: Path) -> None:
+    with pytest.raises(SourceError, match='type "vit", which is not a text encoder'):
+        load_text_source(published / "vit")
+
+
+def test_missing_weights_are_named(copied: Path) -> None:
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no model\.safetensors; an older"):
+        load_image_source(copied)
+
+
+def test_weights_that_lack_something_are_refused(copied: Path) -> None:
+    tensors = load_file(copied / "model.safetensors")
+    lost = next(name for name in sorted(tensors) if "layernorm" in name)
+    del tensors[lost]
+    save_file(tensors, copied / "model.safetensors", {"format": "pt"})
+    with pytest.raises(SourceError, match=r"lacks 1 of the weights of a vit model, first model\."):
+        load_image_source(copied)
+
+
+def test_weights_of_another_shape_are_refused(copied: Path) -> None:
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps({**config, "intermediate_size": 40}))
+    with pytest.raises(SourceError, match=r"the weights of .* do not load: .*"):
+        load_image_source(copied)
+
+
+def test_damaged_files_are_refused(copied: Path) -> None:
+    (copied / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(SourceError, match="do not load"):
+        load_image_source(copied)
+    (copied / "config.json").write_text("{")
+    with pytest.raises(SourceError, match=r"config\.json cannot be read"):
+        load_image_source(copied)
+
+
+def test_a_missing_processor_is_named(copied: Path) -> None:
+    (copied / "preprocessor_config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no preprocessor_config\.json"):
+        load_image_source(copied)
+
+
+def test_a_missing_tokenizer_is_named(published: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(published / "bert", tmp_path / "bert"))
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(FileNotFoundError, match="holds no tokenizer; put"):
+        load_text_source(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(SourceError, match="holds no tokenizer that can be read"):
+        load_text_source(folder)
+
+
+def test_transformers_is_imported_only_when_an_encoder_asks_for_it() -> None:
+    for folder in ("models", "export", "training", "app"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                names = [alias.name for alias in getattr(node, "names", [])]
+                names.append(getattr(node, "module", None) or "")
+                assert not any(name.split(".")[0] == "transformers" for name in names), path
+
+
+def _padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    lengths = torch.tensor([len(row) for row in rows])
+    ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens)] = torch.tensor(tokens)
+    return ids, lengths

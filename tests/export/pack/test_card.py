@@ -1,0 +1,107 @@
+"""The card says what pack.json says, and invents nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard, ModelCardData
+
+from export.pack import card
+from export.pack.reading import load_info
+from export.pack.schema import Metrics, PackInfo
+from models import METHODS
+
+NAME = next(iter(METHODS))
+METRICS = Metrics(
+    split="test",
+    command="python -m training.evaluate --pack PACK --method x",
+    hardware="2 CPU cores (somebody's)",
+    seed=11,
+    values={"t2i_r1": 41.26, "rsum": 432.1, "t2i_map_at_r": 37.0},
+)
+
+
+def front_matter(text: str) -> dict[str, Any]:
+    """The card's metadata, as the Hub reads it."""
+    values: dict[str, Any] = ModelCard(text).data.to_dict()
+    return values
+
+
+def model_data(text: str) -> ModelCardData:
+    """The same, with what was measured."""
+    data = ModelCard(text).data
+    assert isinstance(data, ModelCardData)
+    return data
+
+
+def with_metrics(info: PackInfo) -> PackInfo:
+    """The pack's description with the first method measured."""
+    entry = replace(info.methods[NAME], metrics=METRICS)
+    return replace(info, methods={**info.methods, NAME: entry})
+
+
+def test_front_matter_is_what_the_hub_reads(pack: Path) -> None:
+    said = front_matter(card.render(load_info(pack)))
+    assert said["license"] == "apache-2.0"
+    assert said["pipeline_tag"] == "feature-extraction"
+    assert (said["library_name"], said["language"]) == ("polyview", "en")
+    assert card.TAG in said["tags"]
+    assert set(METHODS) <= set(said["tags"])
+
+
+def test_unusual_licences_are_named_not_guessed(pack: Path) -> None:
+    said = front_matter(card.render(replace(load_info(pack), licence='My "own": licence')))
+    assert said["license"] == "other"
+    assert said["license_name"] == "my-own-licence"
+
+
+def test_without_metrics_it_says_so_and_shows_no_table(pack: Path) -> None:
+    results = card.render(load_info(pack)).split("## Results")[1].split("##")[0]
+    assert "Not measured yet" in results
+    assert all(f"`{name}`" in results for name in METHODS)
+    assert "|" not in results
+
+
+def test_metrics_appear_with_command_hardware_and_seed(pack: Path) -> None:
+    results = card.render(with_metrics(load_info(pack))).split("## Results")[1].split("##")[0]
+    heads, _, row = (line for line in results.splitlines() if line.startswith("|"))
+    assert heads == "| method | split | text to image R@1 | rsum | mAP@R |"
+    assert row == f"| `{NAME}` | test | 41.3 | 432.1 | 37.0 |"
+    assert f"- `{NAME}`: `{METRICS.command}`; {METRICS.hardware}; training seed 11" in results
+    assert "Not measured yet" in results
+    assert f"`{NAME}`" not in results.split("Not measured yet")[1]
+
+
+def test_metrics_are_in_the_front_matter_as_the_hub_reads_them(pack: Path) -> None:
+    info = with_metrics(load_info(pack))
+    data = model_data(card.render(replace(info, title='Scenes: "small"')))
+    assert data.model_name == 'Scenes: "small"'
+    read = {result.metric_type: result for result in data.eval_results or []}
+    assert {key: result.metric_value for key, result in read.items()} == {
+        "t2i_r1": 41.3,
+        "t2i_map_at_r": 37.0,
+        "rsum": 432.1,
+    }
+    assert read["t2i_r1"].metric_name == f"{NAME}, text to image R@1"
+    assert (read["rsum"].dataset_split, read["rsum"].dataset_type) == ("test", info.name)
+    assert model_data(card.render(load_info(pack))).eval_results is None
+
+
+def test_card_of_the_pack_is_the_rendered_one(pack: Path) -> None:
+    info = load_info(pack)
+    text = (pack / "README.md").read_text("utf-8")
+    assert text == card.render(info)
+    for said in (info.title, info.description, info.credits, "## Intended use and limits"):
+        assert said in text
+    for method in METHODS.values():
+        assert f"{method.title} | {method.paper}" in text
+
+
+def test_bars_in_texts_do_not_break_tables(pack: Path) -> None:
+    info = load_info(pack)
+    metrics = replace(METRICS, split="a|b")
+    entry = replace(info.methods[NAME], metrics=metrics)
+    text = card.render(replace(info, methods={NAME: entry}))
+    assert f"| `{NAME}` | a\\|b |" in text

@@ -1,0 +1,121 @@
+"""Values of the wrong type or range, unknown keys and unreadable JSON get one sentence each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from export.pack.validation import (
+    STRICT,
+    Arguments,
+    Name,
+    PackError,
+    PlainPath,
+    Text,
+    check,
+    read_json,
+)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Inner:
+    """What `Outer` holds in several places."""
+
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    epochs: tuple[int, ...] = ()
+    size: tuple[int, int] = (1, 2)
+    hardest: bool = False
+    schedule: Literal["step", "cosine"] = "step"
+    name: Name = "a"
+
+    def __post_init__(self) -> None:
+        """Refuses entries that contradict each other."""
+        if self.hardest and not self.epochs:
+            raise ValueError("epochs must be named where hardest is true")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Outer:
+    """A file."""
+
+    title: Text
+    inner: Inner | None = None
+    files: dict[PlainPath, Inner] = Field(default_factory=dict)
+    several: tuple[Inner, ...] = ()
+    arguments: Arguments = Field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("values", "parts"),
+    [
+        ({}, ["f.json lacks 'title'"]),
+        ([1], ["f.json must be an object", "[1]"]),
+        ({"title": " "}, ["title must be a text that is not empty", "' '"]),
+        ({"title": 3}, ["title must be a text", "3"]),
+        ({"title": "x" * 100_001}, ["title must be a text of at most 100,000 characters"]),
+        ({"title": "x", "z": 1}, ["unknown key 'z'", "title, inner, files, several"]),
+        ({"inner": 10**300}, ["inner must be an object", "1000", "...0"]),
+        ({"inner": {"decay": "0.5"}}, ["f.json: inner.decay must be a number", "'0.5'"]),
+        ({"inner": {"decay": True}}, ["decay must be a number", "True"]),
+        ({"inner": {"decay": float("nan")}}, ["decay must be a number", "nan"]),
+        ({"inner": {"decay": float("inf")}}, ["decay must be a number", "inf"]),
+        ({"inner": {"decay": 10**400}}, ["decay must be a number"]),
+        ({"inner": {"decay": 2}}, ["decay must be at most 1", "2"]),
+        ({"inner": {"epochs": ["a"]}}, ["epochs[0] must be a whole number", "'a'"]),
+        ({"inner": {"epochs": [1.0]}}, ["epochs[0] must be a whole number", "1.0"]),
+        ({"inner": {"epochs": "12"}}, ["epochs must be a list", "'12'"]),
+        ({"inner": {"size": [1]}}, ["size lacks value 2"]),
+        ({"inner": {"size": [1, 2, 3]}}, ["size must have at most 2 items", "[1, 2, 3]"]),
+        ({"inner": {"hardest": "no"}}, ["hardest must be true or false", "'no'"]),
+        ({"inner": {"hardest": 1}}, ["hardest must be true or false", "1"]),
+        ({"inner": {"hardest": True}}, ["f.json: inner: epochs must be named"]),
+        ({"inner": {"schedule": "z"}}, ["schedule must be 'step' or 'cosine'", "'z'"]),
+        ({"inner": {"name": "A b"}}, ["name: 'A b' is not a name"]),
+        ({"several": [{}, {"y": 1}]}, ["several[1] has an unknown key 'y'", "decay, epochs"]),
+        ({"files": {"a": {"y": 1}}}, ["files.a has an unknown key 'y'", "decay, epochs"]),
+        ({"arguments": {"z": [float("nan")]}}, ["arguments", "NaN or infinity"]),
+    ],
+)
+def test_wrong_values_are_named(values: Any, parts: list[str]) -> None:
+    if isinstance(values, dict) and values and "title" not in values:
+        values = {"title": "x", **values}
+    with pytest.raises(PackError) as caught:
+        check(Outer, values, "f.json")
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_right_values_come_back() -> None:
+    values = {"title": "x", "several": [{"decay": 1, "epochs": [2, 1]}], "arguments": {"k": [1]}}
+    found = check(Outer, values)
+    assert found == Outer("x", several=(Inner(1.0, (2, 1)),), arguments={"k": [1]})
+    assert type(found.several[0].decay) is float
+    assert check(Outer, {"title": "x", "inner": Inner(0.5)}) == Outer("x", Inner(0.5))
+
+
+def test_paths_that_are_not_plain_are_refused() -> None:
+    climbing = ["../secret", "a/../../secret", "/etc/passwd", "C:/windows", "C:\\windows", "a\\b"]
+    hidden = ["./a", ".hidden", "a/.hidden", "a//b", "a/", ""]
+    odd = ["a b", "a*", "a[0]", "a\n", "a\0", "ä", "x" * 300]
+    for path in climbing + hidden + odd:
+        with pytest.raises(PackError, match="is not a plain relative path"):
+            check(Outer, {"title": "x", "files": {path: {}}}, "here")
+
+
+@pytest.mark.parametrize("path", ["a", "vse_infty/text_encoder.onnx", "a-b/c.d/e_f.webp", "a..b"])
+def test_plain_paths_pass(path: str) -> None:
+    assert list(check(Outer, {"title": "x", "files": {path: {}}}).files) == [path]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b'{"a": NaN}', b'{"a": -Infinity}', b"\xff\xfe", b"[" * 100_000, b'"\\ud83d"'],
+)
+def test_unreadable_json_is_a_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(PackError, match="is not readable JSON"):
+        read_json(tmp_path / "x.json")

@@ -1,0 +1,272 @@
+"""The folder of a Space: complete, lean, and started as the Hub would start it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import metadata_load
+from packaging.requirements import Requirement
+
+from export.hub.client import HubError
+from export.pack.reading import list_files, load_info
+from export.pack.validation import PackError
+from export.space.__main__ import main
+from export.space.build import CODE, ROOT, Plan, build_space
+from tests.export.hub_server import HubState, Repo
+from tests.export.space.rehearsal import start_and_ask
+
+ID = "owner/tiny"
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Space of the bundled scenes; nobody may change it."""
+    return build_space(tmp_path_factory.mktemp("scenes") / "space", Plan()).folder
+
+
+@pytest.fixture
+def root(pack: Path, tmp_path: Path) -> Path:
+    """A repository of a few files, whose scenes are the tiny pack."""
+    root = tmp_path / "repository"
+    for folder in CODE:
+        (root / folder / "__pycache__").mkdir(parents=True)
+        (root / folder / "__pycache__" / "code.pyc").write_bytes(b"cache")
+        (root / folder / "code.py").write_text("")
+        (root / folder / ".secret").write_text("hidden")
+        (root / folder / "half.partial").write_text("")
+    shutil.copytree(pack, root / "app" / "bundled" / "scenes")
+    for name in ("README.md", "requirements.txt", "LICENSE"):
+        shutil.copyfile(ROOT / name, root / name)
+    return root
+
+
+def requirements_of(folder: Path) -> dict[str, Requirement]:
+    lines = (folder / "requirements.txt").read_text().splitlines()
+    wanted = [Requirement(line) for line in lines if not line.startswith(("#", "--"))]
+    return {requirement.name: requirement for requirement in wanted}
+
+
+def test_front_matter_is_whole_and_agrees_with_the_requirements(space: Path) -> None:
+    front = metadata_load(space / "README.md")
+    assert front is not None
+    assert front["sdk"] == "gradio"
+    assert front["sdk_version"] in requirements_of(space)["gradio"].specifier
+    assert front["python_version"] == "3.12"
+    assert (space / front["app_file"]).is_file()
+    assert front["suggested_hardware"] == "cpu-basic"
+    assert front["license"] == "apache-2.0"
+    assert len(front["short_description"]) <= 60
+    assert "preload_from_hub" not in front
+
+
+def test_it_holds_the_code_and_the_pack_and_nothing_else(space: Path) -> None:
+    top = {path.name for path in space.iterdir()}
+    assert top == {*CODE, "README.md", "requirements.txt", "LICENSE"}
+    for folder in CODE:
+        ours = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py")}
+        assert {path.relative_to(space) for path in (space / folder).rglob("*.py")} == ours
+    assert not [path for path in space.rglob("*") if path.name.startswith((".", "__pycache__"))]
+    bundled = space / "app" / "bundled"
+    assert {path.name for path in bundled.iterdir() if path.is_dir()} == {"scenes", "ablations"}
+    assert (bundled / "scenes.views.safetensors").is_file()
+    info = load_info(bundled / "scenes")
+    here = {path.relative_to(info.folder).as_posix() for path in info.folder.rglob("*.*")}
+    assert here == set(list_files(info))
+
+
+def test_every_import_is_met_within_the_folder(space: Path) -> None:
+    # the Hub brings spaces; app/gallery/qdrant says what is missing before it imports the others
+    others = {"onnxruntime-gpu", "spaces", "grpcio", "qdrant-client"}
+    wanted = requirements_of(space).keys() | others
+    owners = importlib.metadata.packages_distributions()
+    for path in space.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                top = name.split(".")[0]
+                if top in CODE:
+                    place = space.joinpath(*name.split("."))
+                    assert place.is_dir() or place.with_suffix(".py").is_file(), f"{path}: {name}"
+                elif top not in sys.stdlib_module_names:
+                    known = {owner.lower().replace("_", "-") for owner in owners.get(top, [top])}
+                    assert known & wanted, f"{path}: {name}"
+
+
+def test_it_starts_and_answers_on_a_pack_of_ones_own(pack: Path, tmp_path: Path) -> None:
+    folder = build_space(tmp_path / "space", Plan([str(pack)])).folder
+    before = sorted(folder.rglob("*"))
+    heard = start_and_ask(folder, sys.executable, installed=False)
+    assert heard.info["pack"]["title"] == "Tiny"
+    assert heard.info["gallery"]["searchable"] == heard.info["gallery"]["pictures"] == 6
+    assert len(heard.hits) == 3
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_leftovers_stay_behind(root: Path, tmp_path: Path) -> None:
+    folder = build_space(tmp_path / "space", Plan(), root).folder
+    for name in CODE:
+        assert {path.name for path in (folder / name).iterdir()} - {"bundled"} == {"code.py"}
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_title_and_hardware_reach_the_front_matter(root: Path, tmp_path: Path) -> None:
+    title = 'Dogs: "all" of them # here'
+    folder = build_space(tmp_path / "a", Plan(title=title, hardware="t4-small"), root).folder
+    front = metadata_load(folder / "README.md")
+    assert front is not None
+    assert (front["title"], front["suggested_hardware"]) == (title, "t4-small")
+
+
+@pytest.mark.parametrize(
+    ("hardware", "has", "lacks"),
+    [
+        ("cpu-basic", {"onnxruntime"}, {"onnxruntime-gpu", "spaces"}),
+        ("t4-small", {"onnxruntime-gpu"}, {"onnxruntime", "spaces"}),
+        ("zero-a10g", {"onnxruntime", "spaces"}, {"onnxruntime-gpu"}),
+    ],
+)
+def test_each_hardware_has_its_own_requirements(
+    root: Path, tmp_path: Path, hardware: str, has: set[str], lacks: set[str]
+) -> None:
+    folder = build_space(tmp_path / "space", Plan(hardware=hardware), root).folder
+    wanted = requirements_of(folder)
+    assert has <= wanted.keys()
+    assert not lacks & wanted.keys()
+    assert all(requirement.marker is None for requirement in wanted.values())
+    newest = ["2.8.0", "2.11.0", "2.12.0", "2.13.0"]
+    admitted = newest[:2] if hardware == "zero-a10g" else newest
+    assert list(wanted["torch"].specifier.filter(newest)) == admitted
+
+
+def test_an_index_is_named_first(root: Path, tmp_path: Path) -> None:
+    index = "https://wheels.example/cpu"
+    folder = build_space(tmp_path / "space", Plan(torch_index=index), root).folder
+    lines = (folder / "requirements.txt").read_text().splitlines()
+    assert lines[1] == f"--extra-index-url {index}"
+
+
+@pytest.mark.parametrize(
+    "index", ["cpu", "https://user:word@wheels.example", "https://a.example\nevil", "file:///etc"]
+)
+def test_an_index_that_is_none_is_refused(root: Path, tmp_path: Path, index: str) -> None:
+    with pytest.raises(ValueError, match="is no address of a package index"):
+        build_space(tmp_path / "space", Plan(torch_index=index), root)
+
+
+@pytest.mark.network
+def test_a_pack_from_the_hub_is_preloaded_and_pinned(
+    root: Path, pack: Path, server: HubState, tmp_path: Path
+) -> None:
+    files = {name: (pack / name).read_bytes() for name in list_files(load_info(pack))}
+    server.repos[ID] = Repo()
+    commit = server.repos[ID].add_commit("main", files | {"notes.txt": b"not of the pack"})
+    server.repos[ID].add_commit("main", {"later.txt": b""})
+    folder = build_space(tmp_path / "space", Plan([], f"{ID}@{commit}"), root).folder
+    front = metadata_load(folder / "README.md")
+    assert front is not None
+    assert front["models"] == [ID]
+    repo_id, names, pinned = front["preload_from_hub"][0].split(" ")
+    assert (repo_id, pinned) == (ID, commit)
+    assert set(names.split(",")) == set(files)
+    assert f'"POLYVIEW_PACK", "{ID}@{commit}"' in (folder / front["app_file"]).read_text()
+    assert not list((folder / "app").rglob("pack.json"))
+
+
+@pytest.mark.network
+def test_what_the_hub_does_not_have_is_refused_without_a_trace(
+    root: Path, pack: Path, server: HubState, tmp_path: Path
+) -> None:
+    manifest = json.loads((pack / "pack.json").read_text())
+    server.repos[ID] = Repo()
+    server.repos[ID].add_commit(
+        "main", {"pack.json": json.dumps(manifest | {"gallery": None}).encode()}
+    )
+    for address, said in (
+        ("owner/none", "there is no owner/none"),
+        (f"{ID}@none", "there is no such revision"),
+        (ID, "comes without pictures"),
+        ("tiny", "is no Hub id"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            build_space(tmp_path / "space", Plan([], address), root)
+    server.down = True
+    with pytest.raises(HubError, match=r"cannot be looked up, because the Hub at .* is out of"):
+        build_space(tmp_path / "space", Plan([], ID), root)
+    assert [path.name for path in tmp_path.iterdir() if "space" in path.name] == []
+
+
+def test_a_place_that_is_taken_is_refused(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="full is not empty; choose another folder"):
+        build_space(tmp_path / "full", Plan(), root)
+    with pytest.raises(FileExistsError, match="is no folder"):
+        build_space(tmp_path / "full" / "mine.txt", Plan(), root)
+    with pytest.raises(ValueError, match="lies in app/, which is copied"):
+        build_space(root / "app" / "space", Plan(), root)
+    assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    assert build_space(tmp_path / "empty", Plan(), root).folder == tmp_path / "empty"
+
+
+def test_packs_that_do_not_fit_are_refused(root: Path, copied: Path, tmp_path: Path) -> None:
+    out = tmp_path / "space"
+    with pytest.raises(FileNotFoundError, match=r'no pack "../app"; name a bundled one \(scenes\)'):
+        build_space(out, Plan(["../app"]), root)
+    with pytest.raises(ValueError, match='two packs are called "tiny"'):
+        build_space(out, Plan(["scenes", str(copied)]), root)  # both are the tiny pack
+    manifest = json.loads((copied / "pack.json").read_text())
+    (copied / "pack.json").write_text(json.dumps(manifest | {"gallery": None}))
+    with pytest.raises(ValueError, match="comes without pictures"):
+        build_space(out, Plan([str(copied)]), root)
+    (copied / "pack.json").write_text(json.dumps(manifest))
+    (copied / "tokenizer.json").write_bytes(b"x" * (copied / "tokenizer.json").stat().st_size)
+    with pytest.raises(PackError, match="SHA-256"):
+        build_space(out, Plan([str(copied)]), root)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({"hardware": "gpu"}, '--hardware "gpu" is unknown; choose one of cpu-basic'),
+        ({"title": "two\nlines"}, "is no line of text"),
+        ({"title": " "}, "is no line of text"),
+        ({"title": "x" * 81}, "81 characters; give at most 80"),
+        ({"packs": ()}, "nothing to search"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Plan(**plan)
+
+
+def test_a_front_matter_that_disagrees_is_refused(root: Path, tmp_path: Path) -> None:
+    text = (root / "requirements.txt").read_text().replace("gradio>=6.31,<7", "gradio>=7")
+    (root / "requirements.txt").write_text(text)
+    with pytest.raises(
+        ValueError, match=r"sdk_version 6\.31\.0, but requirements.txt wants gradio>=7"
+    ):
+        build_space(tmp_path / "space", Plan(), root)
+
+
+def test_the_command_prints_the_size_and_what_comes_next(
+    pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--out", str(tmp_path / "a"), "--pack", str(pack), "--hardware", "zero-gpu"]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert " MB, for zero-a10g\n" in said
+    assert "--sdk gradio --flavor zero-a10g" in said
+    assert f"hf upload YOU/SPACE {tmp_path / 'a'} --type space" in said
+    assert main(arguments) == 1
+    assert "no Space was made: " in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""The documents are true: links, named files, and the walks through the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from app.packs.open_packs import OpenPacks
+from app.page import build
+from app.settings import Settings
+from tests.training.conftest import make_features
+from training.loop.config import TrainConfig
+from training.loop.trainer import Trainer
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+ROOMS = ("app", "models", "export", "training", "benchmarks", "tests", "docs")
+MOST = 10  # files of one folder that a walk may pass through
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_named_files_exist(document: Path) -> None:
+    text = document.read_text("utf-8")
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    assert not [one for one in links if "://" not in one and not (document.parent / one).exists()]
+    if document.name != "CHANGELOG.md":  # which names what was
+        named = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./]+)`", text)
+        assert not [one for one in named if not (ROOT / one).exists()]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
+def test_walks_of_a_query_and_an_image(tmp_path: Path) -> None:
+    folder = tmp_path / "gallery"
+    folder.mkdir()
+    for i in range(3):
+        Image.new("RGB", (40 + i, 40), (80 * i, 20, 200)).save(folder / f"{i}.png")
+    packs = OpenPacks(Settings(device="cpu", gallery=folder), tmp_path / "cache")
+    ask = {fn.api_name: fn.fn for fn in build(packs).fns.values()}["search_text"]
+    assert callable(ask)
+
+    def fill() -> None:
+        packs.first.index.start()
+        assert packs.first.index.wait(60)
+
+    _check("An image", _passed(fill))
+    ask("a cat", "mv_vse", 2)  # what only the first query does
+    _check("A text query", _passed(lambda: ask("a dog", "mv_vse", 2)))
+
+
+def test_walk_of_a_batch(tmp_path: Path) -> None:
+    config = TrainConfig(method="mv_vse", batch_size=8, arguments={"embed_dim": 8})
+    trainer = Trainer(config, make_features(12, 0), make_features(4, 1), tmp_path / "run")
+    _check("A training batch", _passed(lambda: trainer.step(next(iter(trainer.batches(0))), 0)))
+
+
+def _check(walk: str, passed: set[str]) -> None:
+    """Compares the files of a walk in docs/architecture.md with those that it passed through."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = re.split(r"^## ", text.partition(f"\n## {walk}\n")[2], flags=re.MULTILINE)[0]
+    named = set(re.findall(r"^\| `([\w/]+\.py)`", section, re.MULTILINE))
+    assert named <= passed, f"not passed: {sorted(named - passed)}"
+    # of the methods of a pack, which all encode an image, one is named for all
+    others = {file for file in passed - named if not file.startswith("models/")}
+    assert not others, f"not named: {sorted(others)}"
+    for folder in ("app", "training"):
+        assert len([file for file in passed if file.startswith(folder)]) <= MOST, sorted(passed)
+
+
+def _passed(act: Callable[[], Any]) -> set[str]:
+    """The files of ours whose functions are called, in any thread, while something is done."""
+    files: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            files.add(frame.f_code.co_filename)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    ours = (os.path.relpath(file, ROOT) for file in files if file.startswith(f"{ROOT}{os.sep}"))
+    return {file for file in ours if not file.startswith("tests")}

@@ -1,0 +1,142 @@
+"""Batches in which an image stands with several of its captions, encoded once for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models
+from models.encoders.bigru import BiGRUTextEncoder
+from models.views import lengths_to_mask
+from training.data.batches import batches, caption_order
+from training.data.split import Copies, Split
+from training.data.texts import TokenTable
+from training.data.tokenizer import build_tokenizer
+from training.loop.config import TrainConfig
+from training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
+from training.objectives import build_objective
+
+IMAGES, CAPTIONS, DIM = 6, 5, 4
+
+
+@pytest.fixture
+def data() -> Split:
+    random = np.random.default_rng(0)
+    features = random.standard_normal((IMAGES, 3, DIM)).astype(np.float32)
+    image_of = np.repeat(np.arange(IMAGES), CAPTIONS)
+    captions = [f"picture {image} said {'so ' * (i % 3)}" for i, image in enumerate(image_of)]
+    return Split(captions, image_of, features=features)
+
+
+def table_of(data: Split) -> TokenTable:
+    return TokenTable(build_tokenizer(data.captions), data.captions)
+
+
+@given(
+    counts=st.lists(st.integers(1, 7), min_size=1, max_size=9),
+    together=st.integers(1, 6),
+    seed=st.integers(0, 99),
+)
+def test_every_caption_comes_once_and_beside_its_image_s_others(
+    counts: list[int], together: int, seed: int
+) -> None:
+    image_of = np.repeat(np.arange(len(counts)), counts)
+    order = caption_order(image_of, together, np.random.default_rng(seed))
+    assert sorted(order) == list(range(len(image_of)))
+    runs = 1 + int((np.diff(image_of[order]) != 0).sum())
+    assert runs <= sum(-(-count // together) for count in counts)
+
+
+def test_groups_are_drawn_anew_each_time(data: Split) -> None:
+    drawn = [caption_order(data.image_of, 2, np.random.default_rng(seed)) for seed in (1, 2)]
+    assert drawn[0].tolist() != drawn[1].tolist()
+
+
+def test_an_image_stands_once_in_a_batch(data: Split) -> None:
+    whole = list(batches(data, table_of(data), 10, (0, 0), captions_per_image=5))
+    assert len(whole) == 3
+    seen = torch.cat([batch.image_ids for batch in whole])
+    assert seen.bincount().tolist() == [CAPTIONS] * IMAGES
+    for batch in whole:
+        assert batch.features.shape == (2, 3, DIM)
+        assert batch.mask.shape == (2, 3)
+        own = torch.from_numpy(data.features)[batch.image_ids]
+        assert torch.equal(batch.features[batch.rows], own)
+
+
+def test_processes_share_such_a_batch(data: Split) -> None:
+    (whole, *_), (first, *_), (second, *_) = (
+        list(batches(data, table_of(data), 10, (0, 0), share=share, captions_per_image=5))
+        for share in ((0, 1), (0, 2), (1, 2))
+    )
+    halves = [half.features[half.rows] for half in (first, second)]
+    assert torch.equal(torch.cat(halves), whole.features[whole.rows])
+
+
+@pytest.mark.parametrize("method", ["vse_infty", "avse", "mvam", "pvse"])
+def test_encoding_an_image_once_changes_no_number(method: str, data: Split) -> None:
+    torch.manual_seed(0)
+    table = table_of(data)
+    size = int(table.ids.max()) + 1
+    config = TrainConfig(method=method, size_augmentation=0.0)
+    arguments: dict[str, Any] = {"embed_dim": 8} | ({"views": 2} if method != "vse_infty" else {})
+    if method == "avse":  # its groups are drawn for each image in training
+        arguments |= {"block_dim": 4, "train_share": 1.0}
+    words = BiGRUTextEncoder(size, 6, 8, directions=0 if method == "pvse" else 2)
+    pair = DualEncoder(models.build(method, DIM, words.dim, arguments), words, config)
+    objective = build_objective(method, {})
+    (batch, *_) = batches(data, table, 10, (0, 0), captions_per_image=5)
+    found = []
+    for features, mask, rows in (
+        (batch.features, batch.mask, batch.rows),
+        (batch.features[batch.rows], batch.mask[batch.rows], torch.arange(10)),
+    ):
+        images, texts = pair(features, mask, rows, batch.ids, batch.lengths)
+        terms = objective(pair.method, images, texts, batch.image_ids, 0)
+        loss = torch.stack(list(terms.values())).sum()
+        pair.zero_grad()
+        loss.backward()
+        grads = [p.grad.clone() for p in pair.parameters() if p.grad is not None]
+        found.append((loss, grads))
+    assert torch.allclose(found[0][0], found[1][0], rtol=1e-5)
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_draws_one_look_at_each_image(data: Split) -> None:
+    looks = [np.asarray(data.features) + 100 * copy for copy in range(3)]
+    several = replace(data, features=Copies(looks))
+    table, seen = table_of(data), set()
+    for epoch in range(4):
+        for batch in batches(several, table, 10, (0, epoch), captions_per_image=5):
+            drawn = batch.features[batch.rows] - torch.from_numpy(looks[0])[batch.image_ids]
+            copies = (drawn / 100).round()
+            assert torch.allclose(drawn, 100 * copies, atol=1e-4)
+            seen |= {int(copy) for copy in copies[:, 0, 0]}
+            assert (copies == copies[:, :1, :1]).all()  # all of a look, not of several
+    assert seen == {0, 1, 2}
+    again = [next(iter(batches(several, table, 10, (0, 0)))).features for _ in range(2)]
+    assert torch.equal(*again)
+    assert several.features.shape == data.features.shape
+    assert np.array_equal(several.features[1:3], looks[0][1:3])
+
+
+def test_texts_of_like_length_go_through_the_encoder_together() -> None:
+    encoder, count = BiGRUTextEncoder(20, 3, 4), 2 * TEXTS_AT_ONCE + 9
+    lengths = torch.where(torch.arange(count) < 9, 12, 1 + torch.arange(count) % 4)
+    ids = torch.randint(1, 20, (count, 12)) * lengths_to_mask(lengths, 12)
+    read: list[int] = []
+    encoder.register_forward_hook(lambda _, given, __: read.append(given[0].numel()))
+    together, plain = word_features(encoder, ids, lengths), encoder(ids, lengths)
+    torch.testing.assert_close(together, plain)
+    assert sum(read[:-1]) < read[-1] / 2
+    upstream = torch.randn_like(plain)
+    weights = list(encoder.parameters())
+    ours = torch.autograd.grad(together, weights, upstream)
+    torch.testing.assert_close(ours, torch.autograd.grad(plain, weights, upstream))

@@ -1,0 +1,186 @@
+"""The image encoder trained along: pictures in batches, its weights, resuming, a second stage."""
+
+from __future__ import annotations
+
+import csv
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from export.hub.sources import load_image_source
+from models.checkpoint import load_tensors
+from tests.training.photographs import SIZE, write_encoder, write_photographs
+from training.data.batches import ahead, batches
+from training.data.features import Extraction, load_features, load_image_side, read_pixels
+from training.data.open_split import open_split
+from training.data.texts import TokenTable
+from training.data.tokenizer import build_tokenizer
+from training.loop.config import TrainConfig
+from training.loop.trainer import Trainer, build_trainer
+from training.settings import from_values
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`photos/` and `backbone/`, an encoder with batch norms."""
+    root = tmp_path_factory.mktemp("trained")
+    write_photographs(root / "photos", {"train": 8, "val": 4}, captions=2)
+    write_encoder(root / "backbone")
+    return root
+
+
+def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Trainer:
+    values: dict[str, Any] = {
+        "method": "vsepp",
+        "arguments": {"embed_dim": 8},
+        "data": f"{world}/photos",
+        "backbone": f"{world}/backbone",
+        "backbone_frozen": False,
+        "text": {"word_dim": 6, "hidden_dim": 8},
+        "optimizer": {"learning_rate": 1e-2},
+        "size_augmentation": 0.0,
+        "epochs": 2,
+        "batch_size": 8,
+    }
+    load = partial(load_features, extraction=Extraction(world / "cache", device="cpu"))
+    config = from_values(TrainConfig, values | changes)
+    return build_trainer(config, out, resume=resume, load=load, cache=world / "cache")
+
+
+def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Path) -> None:
+    side = load_image_side(world / "backbone")
+    data = read_pixels(open_split(world / "photos", "train"), side).first(6)
+    assert data.features.shape == (8, 3, SIZE, SIZE)
+    table = TokenTable(build_tokenizer(data.captions), data.captions)
+    whole = list(batches(data, table, 4, (0, 0)))
+    assert len(whole) == 3
+    for batch in whole:
+        for row, image in enumerate(batch.image_ids):
+            with Image.open(world / f"photos/images/{int(image):03}.jpg") as picture:
+                assert torch.equal(
+                    batch.features[row], torch.from_numpy(side.preprocess([picture])[0])
+                )
+    halves = [list(ahead(batches(data, table, 4, (0, 0), share=(rank, 2)))) for rank in (0, 1)]
+    for batch, first, second in zip(whole, *halves, strict=True):
+        for name in ("features", "ids", "lengths", "image_ids"):
+            both = [getattr(half, name) for half in (first, second)]
+            assert torch.equal(torch.cat(both), getattr(batch, name))
+
+
+def test_scenes_are_read_from_their_array(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = load_image_side(world / "backbone")
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), np.uint8)
+    captions = [[SimpleNamespace(text=f"a {i}", mentions=(0,))] * 2 for i in range(6)]
+    scenes = [SimpleNamespace(captions=said) for said in captions]
+    rendered = SimpleNamespace(images=pixels, instances=pixels[..., 0], scenes=scenes)
+    monkeypatch.setattr("training.data.open_split.load_scenes", lambda _: rendered)
+    (tmp_path / "val").mkdir()
+    data = read_pixels(open_split(tmp_path, "val"), side)
+    assert np.array_equal(data.features[4:5], side.preprocess([Image.fromarray(pixels[4])]))
+    assert data.captions[8:] == ["a 4", "a 4", "a 5", "a 5"]
+    assert data.image_of[8:].tolist() == [4, 4, 5, 5]
+    assert data.objects is not None
+    assert np.array_equal(data.objects.masks[5], pixels[5, ..., 0])
+
+
+def test_training_begins_at_the_published_weights_and_moves_them(
+    world: Path, tmp_path: Path
+) -> None:
+    frozen = build(world, tmp_path / "frozen", backbone_frozen=True)
+    trained = build(world, tmp_path / "trained", backbone_lr_scale=0.1)
+    # the same heads over the same features, but for their rounding
+    for ours, theirs in zip(trained.validation_views(), frozen.validation_views(), strict=True):
+        torch.testing.assert_close(ours.embeddings, theirs.embeddings, atol=5e-3, rtol=0)
+    assert [group["share"] for group in trained.optimizer.param_groups] == [1.0, 0.1]
+    before = {name: value.clone() for name, value in trained.model.state_dict().items()}
+    trained.fit()
+    after = trained.model.state_dict()
+    statistics = [name for name in before if "running" in name or "num_batches" in name]
+    assert statistics
+    assert all(torch.equal(before[name], after[name]) for name in statistics)
+    moved = {n for n in before if n not in statistics and not torch.equal(before[n], after[n])}
+    assert {f"image_encoder.{n}" for n, _ in trained.images.encoder.named_parameters()} <= moved  # type: ignore[union-attr]
+    tensors, about = load_tensors(tmp_path / "trained" / "best.safetensors")
+    assert about["image_encoder"]["arch"] == "scene_net"
+    assert {name.split(".")[0] for name in tensors} == {"method", "text_encoder", "image_encoder"}
+
+
+def test_resume_gives_the_same_weights_bit_for_bit(world: Path, tmp_path: Path) -> None:
+    build(world, tmp_path / "whole").fit()
+    halves = build(world, tmp_path / "halves")
+    terms = halves._epoch(0)
+    halves._finish_epoch(0, terms, halves.validate(0), 0.0)
+    torch.manual_seed(12345)  # whatever happened in between
+    build(world, tmp_path / "halves", resume=True).fit()
+    whole, resumed = (
+        load_tensors(tmp_path / f"{n}/last.safetensors")[0] for n in ("whole", "halves")
+    )
+    assert whole.keys() == resumed.keys()
+    assert any(name.startswith("module.image_encoder.") for name in whole)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    with (tmp_path / "halves/log.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 2
+
+
+def test_a_run_begun_before_a_setting_existed_goes_on(world: Path, tmp_path: Path) -> None:
+    build(world, tmp_path, backbone_frozen=True, epochs=1).fit()
+    lines = (tmp_path / "config.toml").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if line.split(" ")[0] not in ("backbone_frozen", "init")]
+    assert len(kept) == len(lines) - 2
+    (tmp_path / "config.toml").write_text("".join(kept))
+    build(world, tmp_path, backbone_frozen=True, epochs=1, resume=True)
+    with pytest.raises(ValueError, match='"backbone_frozen" was True there and is False now'):
+        build(world, tmp_path, epochs=1, resume=True)
+
+
+def test_a_second_stage_starts_where_the_first_ended(world: Path, tmp_path: Path) -> None:
+    first = build(world, tmp_path / "first", backbone_frozen=True)
+    first.fit()
+    reached, _ = load_tensors(tmp_path / "first" / "best.safetensors")
+    second = build(world, tmp_path / "second", init=str(tmp_path / "first"), seed=5)
+    state = second.model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in reached.items())
+    encoder, _, _ = load_image_source(world / "backbone", rounded=False)
+    for name, value in encoder.state_dict().items():
+        assert torch.equal(state[f"image_encoder.{name}"], value)
+    second.fit()
+
+    third = build(world, tmp_path / "third", init=str(tmp_path / "second"))
+    reached, _ = load_tensors(tmp_path / "second" / "best.safetensors")
+    assert all(torch.equal(third.model.state_dict()[n], value) for n, value in reached.items())
+    with pytest.raises(ValueError, match="trained its image_encoder, which is frozen here"):
+        build(world, tmp_path / "a", init=str(tmp_path / "second"), backbone_frozen=True)
+
+
+def test_a_start_that_does_not_fit_is_refused(world: Path, tmp_path: Path) -> None:
+    build(world, tmp_path / "first", backbone_frozen=True, epochs=1).fit()
+    other = write_encoder(tmp_path / "other", seed=1)
+    start = {"init": str(tmp_path / "first")}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"method": "vse_infty"}, "is a run of vsepp, not of vse_infty"),
+        ({"backbone": str(other)}, "trained with another image encoder than backbone"),
+        ({"text": {"word_dim": 6, "hidden_dim": 8, "min_count": 9}}, "with another tokenizer"),
+        ({"arguments": {"embed_dim": 9}}, "does not fit VSEPP"),
+        ({"init": str(tmp_path / "none")}, "there is no weights file"),
+        ({"init": str(world / "backbone")}, "is no method's run"),
+    ]
+    for number, (changes, message) in enumerate(cases):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            build(world, tmp_path / f"{number}", **{**start, **changes})
+
+
+def test_settings_that_make_no_sense_are_refused(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="backbone must be named where backbone_frozen is false"):
+        build(world, tmp_path, backbone="")
+    np.save(tmp_path / "train_ims.npy", np.zeros((2, 3, 4), np.float32))
+    (tmp_path / "train_caps.txt").write_text("a dog\na cat\n")
+    with pytest.raises(ValueError, match="holds ready-made features, with which no image encoder"):
+        build(world, tmp_path / "run", data=str(tmp_path))

@@ -1,0 +1,141 @@
+"""Photographs from end to end: features, training, a pack without a gallery, its measurement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from export.build.pack import Labels
+from export.build.to_onnx import export_runs
+from export.pack.reading import load_info
+from tests.training.photographs import write_encoder, write_photographs
+from training import evaluate, extract, train
+
+RECIPE = """
+method = "mv_vse"
+epochs = 2
+batch_size = 8
+data = "{0}/photos"
+backbone = "{0}/backbone"
+
+[arguments]
+embed_dim = 8
+views = 2
+
+[text]
+word_dim = 8
+hidden_dim = 8
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`photos/`, `backbone/`, `cache/` with features, `run/` and the `pack/` made of it."""
+    root = tmp_path_factory.mktemp("world")
+    write_photographs(root / "photos", {"train": 16, "val": 8, "test": 6})
+    write_encoder(root / "backbone")
+    (root / "recipe.toml").write_text(RECIPE.format(root))
+    given = ("--data", f"{root}/photos", "--backbone", f"{root}/backbone")
+    extract.main([*given, "--cache", f"{root}/cache", "--workers", "2", "--batch", "5"])
+    before = {path: path.stat().st_mtime_ns for path in (root / "cache").rglob("*.npy")}
+    assert sorted(path.name.split("-")[0] for path in before) == ["train", "val"]
+    trained = ("--recipe", f"{root}/recipe.toml", "--cache", f"{root}/cache")
+    train.main([*trained, "--out", f"{root}/run"])
+    after = {path: path.stat().st_mtime_ns for path in (root / "cache").rglob("*.npy")}
+    assert before == after
+    labels = Labels("photos", "Photos", "Apache-2.0", "nobody", "Random weights for tests.")
+    export_runs(root / "pack", root / "backbone", [root / "run"], labels)
+    return root
+
+
+def test_a_pack_from_photographs_brings_none_along(world: Path) -> None:
+    info = load_info(world / "pack")
+    assert info.gallery is None
+    assert info.methods["mv_vse"].parity["ranking"] is True
+    assert not [p for p in (world / "pack").rglob("*") if p.suffix in (".jpg", ".webp", ".png")]
+
+
+@pytest.mark.parametrize("chosen", [(), ("--method", "mv_vse")])
+def test_a_folder_of_photographs_is_measured(
+    world: Path, chosen: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--data", f"{world}/photos", "--pack", f"{world}/pack", "--split", "test")
+    evaluate.main([*where, *chosen, "--json", f"{world}/measured.json", "--device", "cpu"])
+    said = capsys.readouterr()
+    assert "images" in said.err  # the bar
+    head, _, row = (line for line in said.out.splitlines() if line.startswith("|"))
+    assert row.startswith("| mv_vse |")
+    assert "rsum" in head
+    assert "R-P" not in head  # nobody knows which other photographs a caption is true of
+    (values,) = json.loads((world / "measured.json").read_text()).values()
+    assert 0 < values["rsum"] <= 600
+    assert values["t2i_r10"] == 100.0  # of six photographs
+
+
+def test_stored_numbers_say_what_they_were_measured_on(world: Path) -> None:
+    where = ("--data", f"{world}/photos", "--pack", f"{world}/pack", "--split", "val")
+    evaluate.main([*where, "--write", "--device", "cpu"])
+    metrics = load_info(world / "pack").methods["mv_vse"].metrics
+    assert metrics is not None
+    assert metrics.command == (
+        "python -m training.evaluate --pack pack --method mv_vse --data photos --split val"
+    )
+
+
+def _nothing(_: Path) -> None:
+    pass
+
+
+def _delete(path: Path) -> None:
+    path.unlink()
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:200])
+
+
+@pytest.mark.parametrize(
+    ("split", "damage", "message"),
+    [
+        ("dev", _nothing, r'split "dev"; it has test \(6\), train \(16\), val \(8\)'),
+        ("test", _delete, r"1 of the 6 photographs"),
+        ("test", _cut, r"024\.jpg is not a readable image"),
+    ],
+)
+def test_photographs_that_cannot_be_measured_get_a_sentence(
+    world: Path, tmp_path: Path, split: str, damage: Callable[[Path], None], message: str
+) -> None:
+    folder = write_photographs(tmp_path / "photos", {"train": 16, "val": 8, "test": 6})
+    damage(folder / "images" / "024.jpg")
+    with pytest.raises(SystemExit, match=message):
+        evaluate.main(["--data", str(folder), "--pack", f"{world}/pack", "--split", split])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "nowhere"), "nowhere holds neither photographs"),
+        (("--splits", "test,other"), r'no photographs in the split "other"'),
+        (("--backbone", "no/such/folder"), "there is no folder no/such/folder"),
+        (("--batch", "0"), "batch must be 1 or more"),
+    ],
+)
+def test_bad_requests_for_features_get_a_sentence(
+    world: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    given = ("--data", f"{world}/photos", "--backbone", f"{world}/backbone")
+    with pytest.raises(SystemExit, match=message):
+        extract.main([*given, "--cache", f"{world}/other", *arguments])
+
+
+def test_extraction_says_where_and_how_much(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--data", f"{world}/photos", "--backbone", f"{world}/backbone")
+    extract.main([*given, "--cache", f"{world}/more", "--splits", "test"])
+    said = capsys.readouterr()
+    assert said.out.startswith(f"test: 6 x 4 x 6 in {world}/more/photos/test-")
+    assert "features of photos/test" in said.err  # the bar

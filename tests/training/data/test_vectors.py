@@ -1,0 +1,42 @@
+"""Word vectors: which rows they go to, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.data.vectors import load_vectors
+
+WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
+
+
+def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("beach 1.5 -2\nunused 7 7\n. . . 8 8\ndog 0.25 3e-1\n")
+    rows, vectors = load_vectors(path, WORDS, 2)
+    assert rows.tolist() == [3, 2]
+    torch.testing.assert_close(vectors, torch.tensor([[1.5, -2.0], [0.25, 0.3]]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dog 1\n", r'"dog" has 1 numbers, but text.word_dim is 2'),
+        ("dog 1 2 3\n", "holds no 2 numbers for any word"),
+        ("cat 1 2\n", "holds no 2 numbers for any word"),
+    ],
+)
+def test_other_widths_and_strange_words_are_refused(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_vectors(path, WORDS, 2)
+
+
+def test_a_missing_file_says_how_to_do_without(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"set text.vectors to an empty text"):
+        load_vectors(tmp_path / "glove.txt", WORDS, 2)

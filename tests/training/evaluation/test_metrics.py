@@ -1,0 +1,87 @@
+"""Retrieval metrics against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests import reference
+from training.evaluation.metrics import (
+    best_ranks,
+    folded_metrics,
+    relevance_metrics,
+    retrieval_metrics,
+)
+
+
+@pytest.fixture
+def scores() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(12, 60)).astype(np.float32)
+
+
+IMAGE_OF = np.repeat(np.arange(12), 5)
+
+
+def test_ranks_agree_with_the_loop(scores: np.ndarray) -> None:
+    positives = [np.arange(5 * i, 5 * i + 5) for i in range(12)]
+    ranks = best_ranks(scores, positives)
+    expected = [
+        reference.rank_of_best(row.tolist(), set(p.tolist()))
+        for row, p in zip(scores, positives, strict=True)
+    ]
+    assert ranks.tolist() == expected
+
+
+def test_recalls_add_up(scores: np.ndarray) -> None:
+    table = retrieval_metrics(scores, IMAGE_OF)
+    recalls = [table[f"{w}_r{k}"] for w in ("i2t", "t2i") for k in (1, 5, 10)]
+    assert table["rsum"] == pytest.approx(sum(recalls))
+    ranks = [reference.rank_of_best(scores[:, t].tolist(), {t // 5}) for t in range(60)]
+    assert table["t2i_r5"] == pytest.approx(100 * np.mean(np.array(ranks) < 5))
+    assert table["t2i_meanr"] == pytest.approx(np.mean(ranks) + 1)
+
+
+def test_the_normalised_median_rank_is_a_share_of_what_is_ranked(scores: np.ndarray) -> None:
+    table = retrieval_metrics(scores, IMAGE_OF)
+    assert table["t2i_nmr"] == table["t2i_medr"] / 12
+    assert table["i2t_nmr"] == table["i2t_medr"] / 60
+
+
+def test_captions_may_come_in_any_order(scores: np.ndarray) -> None:
+    order = np.random.default_rng(1).permutation(60)
+    shuffled = retrieval_metrics(scores[:, order], IMAGE_OF[order])
+    assert shuffled == retrieval_metrics(scores, IMAGE_OF)
+
+
+def test_a_constant_model_scores_nothing() -> None:
+    table = retrieval_metrics(np.zeros((20, 100), np.float32), np.repeat(np.arange(20), 5))
+    assert table["rsum"] == 0
+    relevance = relevance_metrics(np.zeros((20, 100), np.float32), [np.array([3, 4])] * 100)
+    assert relevance["t2i_rprecision"] == 0
+
+
+def test_nan_is_refused(scores: np.ndarray) -> None:
+    scores[3, 7] = np.nan
+    with pytest.raises(ValueError, match="a score is NaN"):
+        retrieval_metrics(scores, IMAGE_OF)
+
+
+def test_folds_are_averaged(scores: np.ndarray) -> None:
+    whole = folded_metrics(scores, IMAGE_OF, 2)
+    parts = [retrieval_metrics(scores[a : a + 6, 5 * a : 5 * a + 30], np.repeat(np.arange(6), 5))
+             for a in (0, 6)]  # fmt: skip
+    assert whole["rsum"] == pytest.approx(np.mean([p["rsum"] for p in parts]))
+    with pytest.raises(ValueError, match="5 folds do not divide 12 images"):
+        folded_metrics(scores, IMAGE_OF, 5)
+
+
+def test_r_precision_and_map_by_hand() -> None:
+    scores = np.array([[0.9], [0.8], [0.7], [0.1]], np.float32)
+    table = relevance_metrics(scores, [np.array([0, 2, 3])])
+    assert table["t2i_rprecision"] == pytest.approx(100 * 2 / 3)
+    assert table["t2i_map_at_r"] == pytest.approx(100 * (1 / 1 + 2 / 3) / 3)
+
+
+def test_an_image_without_caption_is_named() -> None:
+    with pytest.raises(ValueError, match="image 1 has no caption"):
+        retrieval_metrics(np.zeros((2, 1), np.float32), np.array([0]))

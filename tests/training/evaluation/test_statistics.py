@@ -1,0 +1,119 @@
+"""The bootstrap and the view statistics against plain loops and known answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from models import Views
+from tests import reference
+from training.evaluation.metrics import retrieval_metrics
+from training.evaluation.statistics import bootstrap_difference, view_statistics, winning_views
+
+IMAGE_OF = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 7, 8, 9, 10, 11, 11, 12])
+
+
+def _scores(seed: int) -> np.ndarray:
+    truth = np.arange(13)[:, None] == IMAGE_OF
+    return np.random.default_rng(seed).normal(size=truth.shape) + truth
+
+
+def _rsum_of_draw(scores: np.ndarray, drawn: list[int]) -> float:
+    """Rsum when the queries are the drawn images and their captions, one by one."""
+    i2t, t2i = [], []
+    for image in drawn:
+        captions = np.flatnonzero(image == IMAGE_OF)
+        i2t.append(reference.rank_of_best(scores[image].tolist(), set(captions.tolist())))
+        t2i += [reference.rank_of_best(scores[:, c].tolist(), {image}) for c in captions]
+    recalls = [np.mean([rank < k for rank in ranks]) for ranks in (i2t, t2i) for k in (1, 5, 10)]
+    return 100 * float(sum(recalls))
+
+
+def test_bootstrap_agrees_with_the_loop() -> None:
+    a, b = _scores(0), _scores(1)
+    found = bootstrap_difference(a, b, IMAGE_OF, samples=40, seed=3)
+    uniform = np.full(13, 1 / 13)
+    draws = np.random.default_rng(3).multinomial(13, uniform, size=40)
+    differences = []
+    for counts in draws:
+        drawn = [i for i, count in enumerate(counts) for _ in range(count)]
+        differences.append(_rsum_of_draw(a, drawn) - _rsum_of_draw(b, drawn))
+    assert found["low"] == pytest.approx(np.percentile(differences, 2.5))
+    assert found["high"] == pytest.approx(np.percentile(differences, 97.5))
+    assert found["share_above"] == np.mean([d > 1e-9 for d in differences])
+
+
+def test_the_difference_is_that_of_the_tables() -> None:
+    a, b = _scores(0), _scores(1)
+    expected = retrieval_metrics(a, IMAGE_OF)["rsum"] - retrieval_metrics(b, IMAGE_OF)["rsum"]
+    found = bootstrap_difference(a, b, IMAGE_OF)
+    assert found["difference"] == pytest.approx(expected)
+    assert found["low"] < expected < found["high"]
+    back = bootstrap_difference(b, a, IMAGE_OF)
+    assert back["low"] == pytest.approx(-found["high"])
+
+
+def test_the_bootstrap_is_sure_of_what_is_sure() -> None:
+    right = (np.arange(13)[:, None] == IMAGE_OF).astype(float)
+    same = bootstrap_difference(right, right, IMAGE_OF)
+    assert same == {"difference": 0, "low": 0, "high": 0, "share_above": 0}
+    nothing = bootstrap_difference(right, np.zeros_like(right), IMAGE_OF)
+    assert nothing["low"] == pytest.approx(600)
+    assert nothing["high"] == pytest.approx(600)
+    assert nothing["share_above"] == 1
+
+
+def _random_views(images: int, texts: int) -> tuple[Views, Views]:
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.randn(images, 3, 4, generator=generator)
+    words = torch.randn(texts, 2, 4, generator=generator)
+    unit = torch.nn.functional.normalize
+    return Views(unit(pictures, dim=2)), Views(unit(words, dim=2))
+
+
+def test_winning_views_agree_with_the_loop() -> None:
+    images, texts = _random_views(7, 30)
+    positives = np.random.default_rng(0).integers(0, 7, 30)
+    expected = []
+    for text, image in enumerate(positives):
+        best = [
+            max(float(view @ word) for word in texts.embeddings[text])
+            for view in images.embeddings[image]
+        ]
+        expected.append(best.index(max(best)))
+    method = models.build("vsepp", 4, 4, {})
+    for chunk in (1, 3, 16):
+        assert winning_views(method, images, texts, positives, chunk).tolist() == expected
+
+
+def test_view_statistics_by_hand() -> None:
+    corners = torch.eye(4)
+    images = Views(torch.stack([corners[[0, 1]], corners[[2, 2]]]))  # (2, 2, 4)
+    texts = Views(corners[[0, 0, 1, 2]][:, None])  # the last ties: its first view wins
+    method = models.build("vsepp", 4, 4, {})
+    found = view_statistics(method, images, texts, np.array([0, 0, 0, 1]))
+    entropy = 0.75 * math.log2(4 / 3) + 0.25 * 2
+    expected = {"wins_1": 75, "wins_2": 25, "wins_entropy": entropy, "view_cosine": 0.5}
+    assert found == pytest.approx(expected)
+
+
+def test_one_view_wins_always_and_has_no_other_to_resemble() -> None:
+    views = Views(torch.eye(3)[:, None])
+    method = models.build("vsepp", 4, 4, {})
+    found = view_statistics(method, views, views, np.arange(3))
+    assert found == {"wins_1": 100, "wins_entropy": 0}
+
+
+def test_mean_cosine_agrees_with_the_loop() -> None:
+    images, texts = _random_views(7, 7)
+    longer = Views(images.embeddings * 3)  # lengths do not matter
+    cosines = [
+        float(item[i] @ item[j]) for item in images.embeddings for i in range(3) for j in range(i)
+    ]
+    method = models.build("vsepp", 4, 4, {})
+    found = view_statistics(method, longer, texts, np.arange(7))
+    assert found["view_cosine"] == pytest.approx(np.mean(cosines), abs=1e-6)

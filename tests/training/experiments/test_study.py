@@ -1,0 +1,126 @@
+"""Studies: which recipes they compare, what one command trains and writes, and the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.training.conftest import write_regions
+from training import study
+from training.experiments import study as definition
+from training.experiments.results import PAGE, replace_part
+from training.experiments.study import KEYS, load_study, study_lines
+from training.loop.config import RECIPES, TrainConfig, load_recipe
+from training.loop.runs import LAST
+
+RECIPE = """
+method = "vsepp"
+arguments = {{ embed_dim = 16 }}
+epochs = {epochs}
+batch_size = 24
+data = "{data}"
+backbone = ""
+text = {{ word_dim = 8, hidden_dim = 16 }}
+optimizer = {{ learning_rate = 5e-3 }}
+"""
+STUDIES = sorted(path.stem for path in definition.FOLDER.glob("*.toml"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study of two toy recipes, its photographs as ready-made features, and a page."""
+    data = write_regions(tmp_path / "data")
+    for name, epochs in (("short", 1), ("long", 3)):
+        (tmp_path / f"{name}.toml").write_text(RECIPE.format(epochs=epochs, data=data))
+    rows = "".join(
+        f'[[rows]]\nlabel = "{name}, it"\nrecipe = "{tmp_path}/{name}.toml"\n{more}\n'
+        for name, more in (("short", "seeds = [0, 1]"), ("long", 'settings = ["epochs=2"]'))
+    )
+    (tmp_path / "toy.toml").write_text(f'about = "Toys."\nhere = "It works."\n{rows}')
+    monkeypatch.setattr(definition, "FOLDER", tmp_path)
+    (tmp_path / PAGE.name).write_text("# Page\n<!-- toy --><!-- /toy -->\nAfter.\n")
+    return tmp_path
+
+
+def run(world: Path, *more: str) -> int:
+    return study.main(["toy", "--out", f"{world}/runs", "--results", str(world), *more])
+
+
+def test_one_command_trains_measures_and_writes(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(world, "--set", "text.hidden_dim=12") == 0
+    result = json.loads((world / "toy.json").read_text())
+    assert result["command"] == "python -m training.study toy --set text.hidden_dim=12"
+    (label, seeds, *values), (other, once, *rest) = result["rows"]
+    assert (label, seeds, other, once) == ("short, it", 2, "long, it", 1)
+    rsum = KEYS.index("rsum")
+    assert values[rsum] == pytest.approx(sum(values[:rsum]), abs=0.4)
+    assert values[rsum + 1] > 0  # the seeds differ
+    assert rest[rsum + 1] is None
+    assert len(list((world / "runs").glob(f"*/{LAST}"))) == 3
+    page = (world / PAGE.name).read_text()
+    assert "Toys." in page
+    assert "It works." in page
+    assert page.endswith("After.\n")
+    assert "[3/3] long, it, seed 0: rsum" in capsys.readouterr().out
+
+
+def test_what_was_trained_is_not_trained_again(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(world) == 0
+    before = (world / PAGE.name).read_text()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a training began")
+
+    monkeypatch.setattr("training.experiments.trial.build_trainer", refuse)
+    assert run(world) == 0
+    assert (world / PAGE.name).read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("about =", "abuot ="), "study toy "),
+        (("recipe =", "recipes ="), "study toy: rows[0] "),
+        (("short.toml", "gone.toml"), "there is no recipe"),
+        (("epochs=2", "epochs=0"), "epochs must"),
+    ],
+)
+def test_nonsense_is_refused(
+    world: Path, change: tuple[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = world / "toy.toml"
+    path.write_text(path.read_text().replace(*change))
+    assert run(world) == 1
+    assert said in capsys.readouterr().err
+    assert not (world / "runs").exists()
+
+
+def test_an_unknown_study_is_refused(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert study.main(["moon", "--results", str(world)]) == 1
+    assert 'there is no study "moon"; choose one of' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_is_whole(name: str) -> None:
+    found = load_study(name)
+    assert found.about
+    assert len({row.label for row in found.rows}) == len(found.rows)
+    for row in found.rows:
+        assert (RECIPES / f"{row.recipe}.toml").is_file()
+        assert load_recipe(TrainConfig, row.recipe).method == row.row([]).trainings[0][0].method
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_page_here_says_what_the_file_says(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / "page.md"
+    copy.write_text(PAGE.read_text("utf-8"), "utf-8")
+    path = study.RESULTS / f"{name}.json"
+    if path.is_file():
+        replace_part(copy, name, study_lines(json.loads(path.read_text("utf-8"))))
+    assert copy.read_text("utf-8") == PAGE.read_text("utf-8"), f"python -m training.study {name}"

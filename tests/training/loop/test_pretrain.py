@@ -1,0 +1,104 @@
+"""Pretraining of the image encoder, and the features it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from export.hub.sources import load_image_source
+from models.checkpoint import load_tensors
+from training.data.features import load_features
+from training.pretrain import THINGS, PretrainConfig, Pretraining, cell_labels, object_r_precision
+from training.scenes.store import load_scenes
+from training.scenes.world import LABELS
+
+
+@pytest.fixture(scope="module")
+def backbone(scenes_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("backbone")
+    Pretraining(_config(scenes_folder), out, resume=False).fit()
+    return out
+
+
+def _config(data: Path, epochs: int = 2) -> PretrainConfig:
+    return PretrainConfig(
+        widths=(8, 8, 12, 16), blocks=(1, 1, 1), data=str(data), epochs=epochs, batch_size=8,
+        precision="fp32", warmup_steps=2,
+    )  # fmt: skip
+
+
+@pytest.mark.font
+def test_cell_labels_agree_with_the_instance_map(scenes_folder: Path) -> None:
+    data = load_scenes(scenes_folder / "val")
+    labels = cell_labels(data, np.array([3]), 7)[0].reshape(7, 7, -1)
+    names = [LABELS[label] for label in THINGS]
+    instances = np.asarray(data.instances[3])
+    side = instances.shape[0] // 7
+    for row in range(7):
+        for column in range(7):
+            cell = instances[row * side : (row + 1) * side, column * side : (column + 1) * side]
+            for i, item in enumerate(data.scenes[3].objects):
+                share = float((cell == i + 1).mean())
+                same = [o.name for o in data.scenes[3].objects].count(item.name) > 1
+                known = labels[row, column, names.index(item.name)]
+                assert known == 1 or share < 0.15
+                assert known == 0 or same or share > 0
+
+
+@pytest.mark.font
+def test_every_object_is_in_some_cell(scenes_folder: Path) -> None:
+    data = load_scenes(scenes_folder / "val")
+    labels = cell_labels(data, np.arange(len(data)), 7).max(axis=1)
+    names = [LABELS[label] for label in THINGS]
+    for row, scene in zip(labels, data.scenes, strict=True):
+        shown = {name for name, on in zip(names, row, strict=True) if on and ":" not in name}
+        assert shown == {item.name for item in scene.objects}
+
+
+def test_r_precision_by_hand() -> None:
+    logits = np.array([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
+    truth = np.array([[1, 0, 1, 0], [0, 0, 0, 1]])
+    assert object_r_precision(logits, truth) == pytest.approx(75.0)
+
+
+@pytest.mark.font
+def test_resume_gives_the_same_weights(
+    scenes_folder: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Pretraining(_config(scenes_folder), tmp_path, resume=False)
+    original: Callable[..., None] = first.run.save_last
+
+    class KilledError(Exception):
+        pass
+
+    def save_then_die(*arguments: object) -> None:
+        original(*arguments)
+        raise KilledError
+
+    monkeypatch.setattr(first.run, "save_last", save_then_die)
+    with pytest.raises(KilledError):
+        first.fit()
+    Pretraining(_config(scenes_folder), tmp_path, resume=True).fit()
+    expected, _ = load_tensors(backbone / "last.safetensors")
+    resumed, _ = load_tensors(tmp_path / "last.safetensors")
+    assert all(torch.equal(expected[name], resumed[name]) for name in expected)
+
+
+@pytest.mark.font
+def test_features_are_those_of_the_encoder(scenes_folder: Path, backbone: Path) -> None:
+    features = load_features(scenes_folder, "val", backbone).features
+    data = load_scenes(scenes_folder / "val")
+    encoder, _, about = load_image_source(backbone)
+    assert features.shape == (len(data), 49, 16)
+    assert about["arch"] == "scene_net"
+    pixels = (data.images[:3].astype(np.float32) / 255 - 0.5) / 0.5
+    with torch.no_grad():
+        expected = encoder(torch.from_numpy(pixels.transpose(0, 3, 1, 2).copy()))
+    np.testing.assert_allclose(features[:3], expected.numpy(), rtol=2e-3, atol=2e-3)
+    again = load_features(scenes_folder, "val", backbone).features
+    assert again.filename == features.filename  # type: ignore[union-attr]
+    assert len(list((scenes_folder / "val").glob("features-*.npy"))) == 1

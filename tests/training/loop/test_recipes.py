@@ -1,0 +1,102 @@
+"""The papers' recipes: each trains, and holds what its paper says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models import METHODS
+from models.encoders.bigru import BiGRUTextEncoder
+from tests.published import save_bert
+from training.data.split import Split
+from training.loop.config import RECIPES, TrainConfig, load_recipe
+from training.loop.trainer import Trainer
+from training.objectives import OBJECTIVES
+from training.settings import to_values
+
+NAMES = sorted(
+    p.relative_to(RECIPES).with_suffix("").as_posix()
+    for p in RECIPES.rglob("*.toml")
+    if p.stem != "backbone"
+    and p.parent.name != "clip"  # see tests/export/build/test_trained_backbones.py
+)
+PAIRS = 8
+PAPERS = ("flickr30k", "coco")
+# section by section: MV-VSE 4.2, PVSE 3.5, AVSE 4.2, MVAM 4.3 and 4.4, VSE-infinity 3.3
+SAID: dict[str, dict[str, Any]] = {
+    "vsepp": {"epochs": 30, "batch_size": 128, "margin": 0.2, "learning_rate": 2e-4},
+    "vse_infty": {"epochs": 25, "size_augmentation": 0.2, "margin": 0.2, "learning_rate": 5e-4},
+    "mv_vse": {"views": 3, "lam": 0.7, "embed_dim": 1024},
+    "pvse": {"epochs": 50, "batch_size": 128, "amsgrad": True, "decay": 0.5, "word_dim": 300},
+    "avse": {"views": 2, "block_dim": 512, "iterations": 20, "off_diagonal": 0.0051, "epochs": 25},
+    "mvam": {"views": 16, "diversity": 10.0, "batch_size": 1024, "learning_rate": 5e-5},
+    "base_attn": {"embed_dim": 1024, "batch_size": 1024, "epochs": 20},
+}
+
+
+def stand_in() -> Split:
+    """Eight images of five small elements, a caption each."""
+    features = np.random.default_rng(0).normal(size=(PAIRS, 5, 12)).astype(np.float16)
+    captions = [f"a dog sees thing {'abcdefgh'[i]} on the beach" for i in range(PAIRS)]
+    return Split(captions, np.arange(PAIRS), features=features)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("coco/")])
+def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
+    changes = [f"batch_size={PAIRS}"]
+    if load_recipe(TrainConfig, name).text.source:
+        changes.append(f"text.source={save_bert(tmp_path / 'bert')}")
+    else:
+        changes.append("text.min_count=1")
+    if load_recipe(TrainConfig, name).text.vectors:
+        vectors = tmp_path / "vectors.txt"
+        vectors.write_text(f"dog{' 0.5' * 300}\n")
+        changes.append(f"text.vectors={vectors}")
+    config = load_recipe(TrainConfig, name, changes)
+    trainer = Trainer(config, stand_in(), stand_in(), tmp_path / "run", cache=tmp_path)
+    if config.text.vectors:
+        row = trainer.texts.tokenizer.token_to_id("dog")
+        encoder = trainer.model.text_encoder
+        assert isinstance(encoder, BiGRUTextEncoder)
+        assert (encoder.embed.weight[row] == 0.5).all()
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    assert trainer.step_milliseconds(1) > 0
+    after = dict(trainer.model.named_parameters())
+    assert all(bool(torch.isfinite(p).all()) for p in after.values())
+    assert sum(not torch.equal(before[n], p) for n, p in after.items()) > len(after) / 2
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("coco/")])
+def test_a_recipe_for_coco_differs_in_its_data_alone(name: str) -> None:
+    config = load_recipe(TrainConfig, name)
+    other = load_recipe(TrainConfig, name.replace("coco", "flickr30k"))
+    assert config.changed(data=config.data.replace("coco", "flickr30k")) == other
+
+
+def test_every_method_that_can_be_trained_has_a_recipe() -> None:
+    there = {load_recipe(TrainConfig, name).method for name in NAMES}
+    assert there >= {name for name in OBJECTIVES if not METHODS[name].summary_token}
+    assert all(objective in METHODS for objective in OBJECTIVES)
+
+
+@pytest.mark.parametrize("data", PAPERS)
+@pytest.mark.parametrize("method", sorted(SAID))
+def test_recipes_hold_what_the_papers_say(data: str, method: str) -> None:
+    config = load_recipe(TrainConfig, f"{data}/{method}")
+    assert (config.method, config.backbone) == (method, "")
+    assert config.data.startswith(f"data/{data}")
+    values = to_values(config)
+    flat = {**values, **values["arguments"], **values["objective"], **values["optimizer"]}
+    flat |= values["text"]
+    assert {name: flat[name] for name in SAID[method]} == SAID[method]
+
+
+def test_the_rate_falls_when_the_papers_say() -> None:
+    assert load_recipe(TrainConfig, "flickr30k/avse").optimizer.decay_epochs == (15,)
+    assert load_recipe(TrainConfig, "coco/vse_infty").optimizer.decay_epochs == (15,)
+    assert load_recipe(TrainConfig, "coco/mvam").optimizer.decay_epochs == ()
+    assert load_recipe(TrainConfig, "coco/pvse").optimizer.schedule == "plateau"

@@ -1,0 +1,113 @@
+"""Ranking losses against the loops written from their equations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests import reference
+from training.objectives.losses import (
+    Hinge,
+    Softmax,
+    hinge_triplet,
+    info_nce,
+    own_scores,
+    rivals,
+    same_image,
+)
+from training.objectives.pvse import multiple_instance
+
+IDS = [[0, 1, 2, 3, 4], [0, 1, 0, 2, 1]]
+
+
+@pytest.mark.parametrize("hardest", [True, False])
+@pytest.mark.parametrize("ids", IDS)
+def test_hinge_triplet_equals_the_loop(hardest: bool, ids: list[int]) -> None:
+    torch.manual_seed(0)
+    scores = torch.rand(5, 5)
+    tensor = torch.tensor(ids)
+    loss = hinge_triplet(scores, same_image(tensor, tensor), 0.2, hardest=hardest)
+    assert loss.item() == pytest.approx(
+        reference.hinge_triplet(scores, ids, 0.2, hardest), abs=1e-5
+    )
+
+
+def test_another_caption_of_the_image_is_no_negative() -> None:
+    ids = torch.tensor([7, 7])
+    own = same_image(ids, ids)
+    temperature = torch.tensor(0.1, requires_grad=True)
+    for loss_of in (
+        lambda s: hinge_triplet(s, own, 0.2),
+        lambda s: multiple_instance(s, own, 0.2, released=True),
+        lambda s: info_nce(s, own, temperature),
+    ):
+        scores = torch.tensor([[0.5, 0.9], [0.5, 0.9]], requires_grad=True)
+        loss = loss_of(scores)
+        loss.backward()
+        assert loss.item() == 0
+        assert scores.grad is not None
+        assert scores.grad.abs().sum() == 0
+    assert temperature.grad is not None
+    assert temperature.grad == 0
+
+
+def test_hardest_is_at_most_the_sum() -> None:
+    torch.manual_seed(1)
+    scores, own = torch.rand(6, 6), torch.eye(6).bool()
+    assert hinge_triplet(scores, own, hardest=True) <= hinge_triplet(scores, own, hardest=False)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+@pytest.mark.parametrize("ids", IDS)
+def test_info_nce_equals_the_loop(ids: list[int], temperature: float) -> None:
+    torch.manual_seed(2)
+    scores, tensor = torch.rand(5, 5) * 2 - 1, torch.tensor(ids)
+    loss = info_nce(scores, same_image(tensor, tensor), temperature)
+    assert loss.item() == pytest.approx(reference.info_nce(scores, ids, temperature), abs=1e-5)
+
+
+def test_info_nce_is_a_cross_entropy_and_its_temperature_can_be_learned() -> None:
+    torch.manual_seed(3)
+    scores = torch.rand(6, 6)
+    values, grads = [], []
+    for kind in ("ours", "torch"):
+        temperature = torch.tensor(0.3, requires_grad=True)
+        if kind == "ours":
+            loss = info_nce(scores, torch.eye(6).bool(), temperature)
+        else:
+            logits, own = scores / temperature, torch.arange(6)
+            rows = torch.nn.functional.cross_entropy(logits, own)
+            loss = (rows + torch.nn.functional.cross_entropy(logits.T, own)) / 2
+        loss.backward()
+        assert temperature.grad is not None
+        values.append(loss.item())
+        grads.append(temperature.grad.item())
+    assert values[0] == pytest.approx(values[1], abs=1e-6)
+    assert grads[0] == pytest.approx(grads[1], abs=1e-5)
+
+
+def test_softmax_cost_becomes_the_hardest_hinge_as_it_cools() -> None:
+    torch.manual_seed(4)
+    scores = torch.rand(5, 5)
+    left, _ = rivals(scores, torch.eye(5).bool())
+    own = own_scores(scores)
+    hinge = Hinge(0.2)(own, left)
+    previous = torch.inf
+    for temperature in (0.3, 0.1, 0.01, 0.001):
+        gap = float((Softmax(temperature, 0.2)(own, left) - hinge).abs().max())
+        assert gap < previous
+        previous = gap
+    assert previous < 1e-3
+
+
+def test_multiple_instance_equals_the_loop() -> None:
+    torch.manual_seed(5)
+    scores, own = torch.rand(7, 7), torch.eye(7).bool()
+    loss = multiple_instance(scores, own, 0.15)
+    assert loss.item() == pytest.approx(reference.multiple_instance(scores, 0.15), abs=1e-6)
+    released = multiple_instance(scores, own, 0.15, released=True)
+    both = reference.multiple_instance(scores, 0.15) + reference.multiple_instance(scores.T, 0.15)
+    assert released.item() == pytest.approx(both - 2 * 0.15 / 7, abs=1e-6)
+    hardest = multiple_instance(scores, own, 0.15, released=True, hardest=True)
+    expected = reference.hinge_triplet(scores, list(range(7)), 0.15, hardest=True) / 7
+    assert hardest.item() == pytest.approx(expected, abs=1e-6)

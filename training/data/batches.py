@@ -1,0 +1,122 @@
+"""Batches of image-text pairs, drawn from a split in an order that only the seed decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.data.split import Copies, Split
+from training.data.texts import Table
+from training.data.tokenizer import PAD_ID, UNKNOWN_ID
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B image-text pairs of I images, I <= B.
+
+    Attributes:
+        features: (I, N, d) float32 image features, or pixels (I, 3, S, S).
+        mask: (I, N) bool; N is 0 for pixels, as only their encoder knows it.
+        rows: (B,) int64, which of the I images a pair has.
+        ids: (B, L) int64 word ids, 0 beyond the text.
+        lengths: (B,) int64.
+        image_ids: (B,) int64, equal where the batch holds an image twice.
+    """
+
+    features: Tensor
+    mask: Tensor
+    rows: Tensor
+    ids: Tensor
+    lengths: Tensor
+    image_ids: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+
+
+def batches(
+    data: Split,
+    table: Table,
+    batch_size: int,
+    seed: tuple[int, int],
+    unknown_rate: float = 0.0,
+    share: tuple[int, int] = (0, 1),
+    captions_per_image: int = 1,
+) -> Iterator[Batch]:
+    """Shuffled batches over all captions, the incomplete last one left out.
+
+    Args:
+        data: the split.
+        table: its tokenized captions.
+        batch_size: B.
+        seed: (run seed, epoch); the order depends on nothing else, so that a resumed run sees it
+            again.
+        unknown_rate: share of words replaced by [UNK].
+        share: (rank, processes): of each batch only this process's consecutive part; B must divide
+            evenly.
+        captions_per_image: so many captions of an image, drawn anew each time, stand in a batch,
+            where the image is encoded once for all of them; with 1 each pair has its own image.
+    """
+    rank, world = share
+    part = slice(rank * batch_size // world, (rank + 1) * batch_size // world)
+    random = np.random.default_rng(seed)
+    order = caption_order(data.image_of, captions_per_image, random)
+    for start in range(0, len(order) - batch_size + 1, batch_size):
+        index = order[start : start + batch_size]
+        ids, lengths = table.rows(index)
+        if unknown_rate:
+            lost = (random.random(ids.shape) < unknown_rate) & (ids != PAD_ID)
+            ids = np.where(lost, UNKNOWN_ID, ids)
+        images = data.image_of[index][part]
+        unique, rows = np.unique(images, return_inverse=True)
+        if captions_per_image == 1:
+            unique, rows = images, np.arange(len(images))
+        if isinstance(data.features, Copies):
+            found = data.features.drawn(unique, random)
+        else:
+            found = data.features[unique]
+        features = torch.from_numpy(found).float()  # (I, n, d) or (I, 3, S, S)
+        elements = features.shape[1] if features.dim() == 3 else 0
+        yield Batch(
+            features,
+            torch.ones(len(features), elements, dtype=torch.bool),
+            torch.from_numpy(rows),
+            torch.from_numpy(ids[part]),
+            torch.from_numpy(lengths[part].astype(np.int64)),
+            torch.from_numpy(images),
+        )
+
+
+def caption_order(image_of: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:
+    """All captions in random order, but up to `together` of an image one after the other.
+
+    >>> order = caption_order(np.array([0, 0, 1, 1]), 2, np.random.default_rng(0))
+    >>> sorted(order[:2].tolist()) in ([0, 1], [2, 3])
+    True
+    """
+    order = random.permutation(len(image_of))
+    if together == 1:
+        return order
+    order = order[np.argsort(image_of[order], kind="stable")]  # by image, mixed within each
+    owner = image_of[order]
+    first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])  # where an image begins
+    counts = np.diff(np.r_[first, len(order)])
+    within = np.arange(len(order)) - np.repeat(first, counts)
+    starts = np.flatnonzero(within % together == 0)
+    groups = np.split(order, starts[1:])
+    return np.concatenate([groups[g] for g in random.permutation(len(groups))])
+
+
+def ahead(stream: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, the next of them made in a thread while one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, stream, None)
+        while (batch := waiting.result()) is not None:
+            waiting = pool.submit(next, stream, None)
+            yield batch

@@ -1,0 +1,195 @@
+"""An image encoder's side of a split: features that are cached, or pixels where it is trained."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from export.hub.sources import describe_image_source, load_image_source
+from models.encoders import IMAGE_ENCODERS
+from models.encoders.encoder import ImageEncoder
+from models.preprocess import Preprocess
+from training.data.extraction import Reader, extract, skipped_rows
+from training.data.image_files import Crops, ImageFiles
+from training.data.open_split import open_split
+from training.data.split import Copies, Pixels, Split
+
+CACHE = Path("data/cache")
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """How features are made where they are not cached yet.
+
+    Attributes:
+        cache: folder for the features of photographs; those of scenes lie beside the scenes.
+        batch: images in a batch.
+        workers: threads that decode; 0 takes one for each processor.
+        device: "cuda", "cpu" or "auto".
+        skip_damaged: leave photographs out that cannot be read, instead of refusing.
+    """
+
+    cache: Path = CACHE
+    batch: int = 32
+    workers: int = 0
+    device: str = "auto"
+    skip_damaged: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that make no sense and a device that is not there."""
+        if self.batch < 1 or self.workers < 0:
+            raise ValueError(
+                f"batch must be 1 or more and workers 0 or more, not {self.batch} and "
+                f"{self.workers}"
+            )
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError('device "cuda" needs a CUDA GPU; choose cpu or auto')
+
+    def reader(self, backbone: str | Path) -> Reader:
+        """The encoder of a source, ready to read."""
+        cuda = self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
+        device = torch.device("cuda" if cuda else "cpu")
+        encoder, preprocess, _ = load_image_source(backbone, device)
+        return Reader(encoder, preprocess, device, self.batch, self.workers, self.skip_damaged)
+
+
+@dataclass(frozen=True)
+class ImageSide:
+    """What a training needs to read images.
+
+    Attributes:
+        encoder: pixels (B, 3, S, S) to features (B, N, d).
+        elements: N.
+        preprocess: how images become pixels.
+        sha256: identity of what the encoder was before training.
+        about: what export needs to build it.
+    """
+
+    encoder: ImageEncoder
+    elements: int
+    preprocess: Preprocess
+    sha256: str
+    about: Mapping[str, Any]
+
+
+def load_image_side(backbone: str | Path) -> ImageSide:
+    """The image encoder of a source, with its weights as they are, to be trained.
+
+    Args:
+        backbone: see `export/hub/sources.py`.
+
+    Raises:
+        FileNotFoundError, SourceError: see `load_image_source`.
+    """
+    encoder, preprocess, said = load_image_source(backbone, rounded=False)
+    rows, columns = encoder.grid(preprocess.size)
+    about = {key: said[key] for key in ("arch", "arguments", "preprocess")}
+    elements = rows * columns + encoder.summary_token
+    return ImageSide(encoder, elements, preprocess, said["sha256"], about)
+
+
+def load_features(
+    data: Path,
+    name: str,
+    backbone: str | Path,
+    extraction: Extraction | None = None,
+    copies: int = 1,
+) -> Split:
+    """A split with the features of a frozen image encoder; see `open_split` and `read_features`."""
+    return read_features(open_split(data, name), backbone, extraction, copies)
+
+
+def read_features(
+    split: Split, backbone: str | Path, extraction: Extraction | None = None, copies: int = 1
+) -> Split:
+    """A split with the features of a frozen image encoder, which reads every image once.
+
+    Args:
+        split: whose images; features that it has already stay.
+        backbone: source of the image encoder, see `export/hub/sources.py`; not read where the
+            features are there.
+        extraction: how features are made, and where those of photographs are kept.
+        copies: how many looks at each photograph there are, the photograph itself among them.
+
+    Returns:
+        The split with features (N, n, d) float16, memory-mapped; without the photographs that are
+        damaged, if those were left out.
+
+    Raises:
+        ValueError: photographs are damaged, which the sentence names; or there is nothing to crop.
+    """
+    if copies > 1 and not isinstance(split.images, ImageFiles):
+        raise ValueError(
+            f"feature_copies={copies} crops photographs, and {split.folder.parent} holds none; "
+            "leave it at 1"
+        )
+    if len(split.features):
+        return split
+    how, about = extraction or Extraction(), describe_image_source(backbone)
+    parts = []
+    for copy in range(copies):
+        path = feature_file(split, backbone, how, copy)
+        if not path.is_file():
+            images = Crops(split.images, copy) if copy else split.images
+            kind = "/".join(split.folder.parts[-2:])
+            extract(how.reader(backbone), images, path, f"features of {kind}")
+        parts.append(np.load(path, mmap_mode="r"))
+    features = Copies(parts) if copies > 1 else parts[0]
+    summary = IMAGE_ENCODERS[about["arch"]].summary_token
+    split = _without(split, skipped_rows(feature_file(split, backbone, how)))
+    return replace(split, features=features, summary_token=summary)
+
+
+def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
+    """Where the features of a split's images are kept.
+
+    The file is named after the encoder's checksum, which changes with its weights, sizes and
+    preprocessing; and, for photographs, after the list of their files.
+
+    Args:
+        split: rendered scenes, whose features lie beside them, or photographs.
+        backbone: source of the image encoder.
+        extraction: says where the cache is.
+        copy: 0 for the images as they are, else the number of a `Crops`.
+    """
+    sha256 = describe_image_source(backbone)["sha256"]
+    if not isinstance(split.images, ImageFiles):
+        return split.folder / f"features-{sha256[:12]}.npy"
+    listed = [sha256, [path.name for path in split.images.paths]]
+    key = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:12]
+    which = f"-copy{copy}" if copy else ""
+    folder = split.folder.parent.resolve().name
+    return extraction.cache / folder / f"{split.folder.name}-{key}{which}.npy"
+
+
+def read_pixels(split: Split, side: ImageSide) -> Split:
+    """A split whose features are its images, for an image encoder that is trained along.
+
+    Raises:
+        ValueError: it holds features, no images.
+    """
+    if not len(split.images):
+        raise ValueError(
+            f"{split.folder.parent} holds ready-made features, with which no image encoder can be "
+            "trained; set backbone_frozen=true, or name a folder with images"
+        )
+    pixels = Pixels(split.images, side.preprocess)
+    return replace(split, features=pixels, summary_token=side.encoder.summary_token)
+
+
+def _without(split: Split, rows: list[int]) -> Split:
+    """The captions that are left when the images in some rows, which have no features, go."""
+    if not rows:
+        return split
+    kept = ~np.isin(split.image_of, rows)  # (N_txt,)
+    captions = [text for text, stays in zip(split.captions, kept, strict=True) if stays]
+    image_of = split.image_of[kept]
+    image_of = image_of - np.searchsorted(rows, image_of)  # as many rows before it go
+    return replace(split, captions=captions, image_of=image_of)

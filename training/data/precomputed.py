@@ -1,0 +1,145 @@
+"""Ready-made region features with captions, in the layout that the field shares.
+
+Flickr30K and COCO are trained on the features that SCAN's authors published (Lee et al., ECCV 2018;
+the footnote of AVSE, section 4.2, names them): a folder with, for each of `train`, `dev` (or `val`)
+and `test`,
+
+    <part>_ims.npy     float (rows, 36, 2048); a row an image, or five equal rows an image
+    <part>_caps.txt    one caption a line, the captions of an image one after the other
+    <part>_ids.txt     optional: one number a row or a caption, equal for the same image
+    <part>_boxes.npy   optional: float (rows, 36, 4), relative xyxy
+
+Five rows an image are what some of the field's folders hold, one for each caption; every fifth is
+read. Features stay on the disk and are mapped into memory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from training.data.split import Split
+
+PARTS = {"train": ("train",), "val": ("dev", "val"), "test": ("test",)}
+REPEATED = 5
+
+
+def is_precomputed(folder: Path) -> bool:
+    """Whether a folder holds features in this layout."""
+    return any((folder / f"{part}_ims.npy").is_file() for parts in PARTS.values() for part in parts)
+
+
+def open_regions(folder: Path, name: str) -> Split:
+    """Features and captions of a split.
+
+    Args:
+        folder: see above.
+        name: "train", "val" or "test".
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: features, captions, ids and boxes disagree.
+    """
+    part = _part(folder, name)
+    rows = _array(folder / f"{part}_ims.npy", 3)  # (rows, n, d)
+    captions = _lines(folder / f"{part}_caps.txt")
+    ids = _ids(folder / f"{part}_ids.txt")
+    step = REPEATED if _is_repeated(rows, len(captions), ids) else 1
+    features = rows[::step]
+    image_of = _image_of(folder / part, len(features), len(captions), ids)
+    boxes = _boxes(folder / f"{part}_boxes.npy", rows)
+    boxes = None if boxes is None else boxes[::step]
+    return Split(captions, image_of, features=features, boxes=boxes, folder=folder / name)
+
+
+def _part(folder: Path, split: str) -> str:
+    for part in PARTS.get(split, (split,)):
+        if (folder / f"{part}_ims.npy").is_file():
+            return part
+    names = " or ".join(f"{part}_ims.npy" for part in PARTS.get(split, (split,)))
+    raise FileNotFoundError(f'{folder} has no features of the split "{split}": no {names}')
+
+
+def _array(path: Path, axes: int) -> np.ndarray:
+    """A memory-mapped array of floats."""
+    try:
+        values: np.ndarray = np.load(path, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
+    if values.ndim != axes or len(values) == 0 or values.dtype.kind != "f":
+        raise ValueError(
+            f"{path} must hold floats with {axes} axes (images, regions, numbers), "
+            f"not {values.dtype} {values.shape}"
+        )
+    return values
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}, the captions of the features beside it")
+    lines = path.read_text("utf-8").splitlines()
+    if not lines or not all(line.strip() for line in lines):
+        number = next((i + 1 for i, line in enumerate(lines) if not line.strip()), 1)
+        raise ValueError(f"{path}: line {number} is empty; every line must be a caption")
+    return lines
+
+
+def _ids(path: Path) -> np.ndarray | None:
+    if not path.is_file():
+        return None
+    try:
+        return np.array([int(line) for line in path.read_text("utf-8").split()], np.int64)
+    except ValueError as error:
+        raise ValueError(f"{path} must hold one whole number a line: {error}") from error
+
+
+def _is_repeated(rows: np.ndarray, captions: int, ids: np.ndarray | None) -> bool:
+    """Whether each image has five rows, as it has captions; ids say so, else the first images."""
+    if len(rows) != captions or len(rows) % REPEATED:
+        return False
+    if ids is not None and len(ids) == len(rows):
+        groups = ids.reshape(-1, REPEATED)
+        return bool((groups == groups[:, :1]).all())
+    first = rows[: 4 * REPEATED]
+    return all(np.array_equal(row, first[i - i % REPEATED]) for i, row in enumerate(first))
+
+
+def _image_of(name: Path, images: int, captions: int, ids: np.ndarray | None) -> np.ndarray:
+    """The image of each caption: by ids where there is one for each caption, else evenly."""
+    if ids is not None and len(ids) == captions != images:
+        starts = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
+        if len(starts) != images or len(np.unique(ids[starts])) != images:
+            raise ValueError(
+                f"{name}_ids.txt tells {len(np.unique(ids))} images apart, in {len(starts)} runs "
+                f"of lines, but {name.name}_ims.npy holds {images}; fetch both files again"
+            )
+        return np.cumsum(np.isin(np.arange(captions), starts)) - 1
+    if ids is not None and len(ids) not in (images, captions):
+        raise ValueError(
+            f"{name}_ids.txt holds {len(ids)} numbers, but there are {images} images and "
+            f"{captions} captions; fetch the files again"
+        )
+    if captions % images:
+        raise ValueError(
+            f"{name}_caps.txt holds {captions} captions, which do not divide evenly among the "
+            f"{images} images of {name.name}_ims.npy; fetch both files again"
+        )
+    return np.repeat(np.arange(images), captions // images)
+
+
+def _boxes(path: Path, rows: np.ndarray) -> np.ndarray | None:
+    if not path.is_file():
+        return None
+    boxes = _array(path, 3)
+    if boxes.shape != (*rows.shape[:2], 4):
+        raise ValueError(
+            f"{path} must hold a box for each region, {(*rows.shape[:2], 4)}, not {boxes.shape}"
+        )
+    low, high = float(boxes.min()), float(boxes.max())
+    if not (low >= 0 and high <= 1):
+        raise ValueError(
+            f"{path}: boxes must be relative xyxy, 0 to 1, but reach from {low:g} to {high:g}; "
+            "divide them by the width and height of their image"
+        )
+    return boxes

@@ -1,0 +1,126 @@
+"""A split: captioned images of any kind, and what is known of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from models.preprocess import Preprocess
+
+
+@dataclass(frozen=True)
+class SeenObjects:
+    """Where the objects of each image are, and which of them each caption mentions.
+
+    Attributes:
+        masks: for each image (H, W) uint8 over what the encoder is shown: i + 1 where its object i
+            is seen, 0 elsewhere.
+        mentions: for each caption the indices of the objects of its own image that it mentions.
+    """
+
+    masks: Sequence[np.ndarray]
+    mentions: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Captioned images: rendered scenes, photographs, ready-made features, a pack's gallery.
+
+    Attributes:
+        captions: N_txt texts, those of an image one after the other.
+        image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
+        images: N_img images, opened one after the other; empty where there are features alone.
+        features: (N_img, n, d) float, often float16 and memory-mapped; `Copies` show another look
+            in every batch, `Pixels` the images themselves to an encoder that is trained along.
+            Empty until they are read (`training/data/features.py`).
+        summary_token: the first of an image's n features sums up the others ([CLS]).
+        boxes: (N_img, n, 4) places of the features in relative xyxy, where they differ from image
+            to image.
+        folder: what was opened, with the name of the split: `data/scenes/train`.
+        relevant: gives for each caption every image that satisfies it; None where only the
+            caption's own image is known to.
+        objects: where the objects of each image are and which each caption mentions, where known.
+    """
+
+    captions: list[str]
+    image_of: np.ndarray
+    images: Sequence[Image.Image] = ()
+    features: np.ndarray | Copies | Pixels = field(default_factory=lambda: np.empty((0, 0, 0)))
+    summary_token: bool = False
+    boxes: np.ndarray | None = None
+    folder: Path = Path()
+    relevant: Callable[[], list[np.ndarray]] | None = None
+    objects: SeenObjects | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses features or images that disagree with the captions."""
+        if len(self.captions) != len(self.image_of):
+            raise ValueError(f"{len(self.captions)} captions, but {len(self.image_of)} image rows")
+        there = len(self.features) or len(self.images)
+        if len(self.image_of) == 0 or self.image_of.max() >= there:
+            last = self.image_of.max(initial=-1)
+            raise ValueError(f"captions name image {last}, but there are {there} images")
+
+    def first(self, count: int) -> Split:
+        """The captions of the first so many images, or of all for 0."""
+        texts = int(np.searchsorted(self.image_of, count)) if count else len(self.captions)
+        return replace(self, captions=self.captions[:texts], image_of=self.image_of[:texts])
+
+
+class Copies:
+    """Features of images, and of other looks at the same images; by index, those of the first.
+
+    Args:
+        parts: (N, n, d) each.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self.parts = parts
+        self.shape = parts[0].shape
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        found: np.ndarray = self.parts[0][rows]
+        return found
+
+    def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """A random look (B, n, d) at each of some images (B,)."""
+        looks = random.integers(len(self.parts), size=len(rows))
+        return np.stack([self.parts[look][row] for look, row in zip(looks, rows, strict=True)])
+
+
+class Pixels:
+    """Images as an image encoder reads them, decoded when they are asked for.
+
+    Args:
+        images: N images.
+        preprocess: how they become pixels.
+
+    Attributes:
+        shape: (N, 3, S, S), as of an array.
+    """
+
+    def __init__(self, images: Sequence[Image.Image], preprocess: Preprocess) -> None:
+        self.images, self.preprocess = images, preprocess
+        self.shape = (len(images), 3, preprocess.size, preprocess.size)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Pixels (B, 3, S, S) float32 of some rows; see `ImageFiles` for what it raises."""
+        wanted = np.arange(len(self))[rows].tolist()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow lets others work as it decodes
+            squares = list(pool.map(self._square, wanted))
+        return self.preprocess.planes(np.stack(squares))
+
+    def _square(self, row: int) -> np.ndarray:
+        return np.asarray(self.preprocess.square(self.images[row]), np.uint8)

@@ -1,0 +1,278 @@
+"""The text side of a training: tokenizer, text encoder, and the captions as the encoder reads them.
+
+A text encoder that is not trained reads every caption once; its token features are kept in a file,
+and training looks them up. They depend on encoder, tokenizer and captions alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from export.hub.sources import load_text_source
+from models.encoders import TEXT_ENCODERS
+from models.encoders.bigru import BiGRUTextEncoder
+from models.encoders.encoder import TextEncoder
+from models.files import replacing
+from training.data.tokenizer import PAD_ID, build_tokenizer
+from training.data.vectors import load_vectors
+from training.settings import Settings
+
+AT_ONCE = 64  # captions
+
+
+class TextConfig(Settings):
+    """The tokenizer and the text encoder.
+
+    Attributes:
+        arch: a key of `models.encoders.TEXT_ENCODERS`.
+        source: of a published text encoder, see `export/hub/sources.py`; empty for the BiGRU, whose
+            settings are those below `lr_scale`.
+        frozen: leave a published encoder as it is; its token features are then computed once.
+        lr_scale: a published encoder's learning rate as a share of the base rate (VSE-infinity
+            trains BERT with 0.1), where it is not frozen.
+        word_dim: width of a word's embedding (300 in the papers).
+        hidden_dim: width of a word's contextual feature (1,024 in the papers).
+        dropout: applied to word embeddings, and to the features of a frozen encoder.
+        min_count: words seen less often in the training captions become [UNK].
+        unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
+        directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
+        vectors: text file of pre-trained word vectors, such as GloVe's, that word embeddings start
+            from (`training/data/vectors.py`); empty for random ones.
+    """
+
+    arch: str = "bigru"
+    source: str = ""
+    frozen: bool = True
+    lr_scale: float = Field(default=1.0, gt=0, le=1)
+    word_dim: int = Field(default=300, ge=1)
+    hidden_dim: int = Field(default=1024, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    min_count: int = Field(default=1, ge=1)
+    unknown_rate: float = Field(default=0.0, ge=0, lt=1)
+    directions: Literal[0, 1, 2] = 2
+    vectors: str = ""
+
+    @model_validator(mode="after")
+    def _refuse_words_beside_a_source(self) -> Self:
+        for name, empty in (("unknown_rate", 0.0), ("vectors", "")) if self.source else ():
+            if (value := getattr(self, name)) != empty:
+                raise ValueError(f"{name} must be left out beside text.source, not {value}")
+        if self.source and self.arch == "bigru":
+            raise ValueError(
+                'source names a published encoder, but arch is "bigru"; set text.arch to "bert" or '
+                '"clip_text", or leave text.source out'
+            )
+        return self
+
+
+class Table(Protocol):
+    """All captions of a split as numbers for an encoder to read, 0 beyond each text.
+
+    Attributes:
+        lengths: (N_txt,) how many numbers each caption has.
+    """
+
+    lengths: np.ndarray
+
+    def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers (B, longest) and lengths (B,) of some captions."""
+
+
+class TokenTable:
+    """All captions of a split as word ids, padded once.
+
+    Args:
+        tokenizer: without padding or truncation of its own.
+        captions: texts; each must hold at least one word.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, captions: list[str]) -> None:
+        encoded = [e.ids for e in tokenizer.encode_batch(captions)]
+        self.lengths = np.array([len(ids) for ids in encoded])
+        if not self.lengths.all():
+            empty = captions[int(np.argmin(self.lengths))]
+            raise ValueError(f'the caption "{empty}" holds no word')
+        self.ids = np.full((len(encoded), self.lengths.max()), PAD_ID, np.int64)
+        for row, ids in zip(self.ids, encoded, strict=True):
+            row[: len(ids)] = ids
+
+    def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (B, longest) and lengths (B,) of some captions."""
+        lengths = self.lengths[index]
+        return self.ids[index, : lengths.max()], lengths
+
+
+@dataclass(frozen=True)
+class TextSide:
+    """What a training needs to read captions.
+
+    Attributes:
+        encoder: reads ids and lengths; in training mode where it is trained.
+        summary_token: whether a text's first feature is its summary ([CLS]).
+        tokenizer: as it is to be shipped.
+        tables: the captions of the training and of the validation split.
+        about: what export needs to build the encoder.
+    """
+
+    encoder: TextEncoder
+    summary_token: bool
+    tokenizer: Tokenizer
+    tables: tuple[Table, Table]
+    about: Mapping[str, Any]
+
+
+class RowTable:
+    """Captions as row numbers of a table of token features, in the place of ids.
+
+    Args:
+        table: the captions' ids.
+        first: how many rows of other captions come before them.
+    """
+
+    def __init__(self, table: TokenTable, first: int) -> None:
+        self.lengths = table.lengths
+        ends = first + np.cumsum(self.lengths)
+        self.starts = ends - self.lengths + 1  # row 0 is padding
+        self.count = int(self.lengths.sum())
+
+    def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Row numbers (B, longest), 0 beyond each text, and lengths (B,) of some captions."""
+        lengths = self.lengths[index]
+        places = np.arange(lengths.max())
+        rows = self.starts[index][:, None] + places  # (B, L)
+        return np.where(places < lengths[:, None], rows, 0), lengths
+
+
+class StoredTokens(TextEncoder):
+    """Looks up token features that a text encoder gave before.
+
+    Args:
+        parts: (rows, d) float16 arrays, one after the other; rows are counted from 1.
+        dropout: applied to the features while training.
+    """
+
+    def __init__(self, parts: tuple[np.ndarray, ...], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.parts = parts
+        self.dim = int(parts[0].shape[1])
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002
+        """Features (B, L, d) of row numbers (B, L); 0 where the number is 0."""
+        rows = ids.cpu().numpy() - 1  # (B, L)
+        found = np.zeros((*rows.shape, self.dim), np.float32)
+        first = 0
+        for part in self.parts:
+            here = (rows >= first) & (rows < first + len(part))
+            found[here] = part[rows[here] - first]
+            first += len(part)
+        features: Tensor = self.dropout(torch.from_numpy(found).to(ids.device))
+        return features
+
+
+def build_text_side(
+    config: TextConfig, train: list[str], val: list[str], cache: Path, device: torch.device
+) -> TextSide:
+    """The text side that a configuration names.
+
+    Args:
+        config: the recipe's `text`.
+        train: captions to learn from.
+        val: captions of the validation split.
+        cache: folder of token features.
+        device: where an encoder that is not trained computes them.
+
+    Raises:
+        FileNotFoundError: there is no such source or vectors file.
+        ValueError: the configuration does not fit what it names.
+    """
+    if config.arch not in TEXT_ENCODERS:
+        known = ", ".join(TEXT_ENCODERS)
+        raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
+    kind = TEXT_ENCODERS[config.arch]
+    if not config.source:
+        return _from_captions(config, kind, train, val)
+    frozen = config.frozen
+    encoder, tokenizer, said = load_text_source(config.source, rounded=frozen)
+    if said["arch"] != config.arch:
+        raise ValueError(f'{config.source} is of text.arch "{said["arch"]}", not "{config.arch}"')
+    tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
+    about = {key: said[key] for key in ("arch", "arguments", "max_length")}
+    if not frozen:
+        return TextSide(encoder, kind.summary_token, tokenizer, tables, about)
+    about |= {"source": config.source, "sha256": said["sha256"]}
+    encoder.to(device)
+    parts = tuple(_stored(encoder, table, said, cache) for table in tables)
+    rows = RowTable(tables[0], 0), RowTable(tables[1], len(parts[0]))
+    stored = StoredTokens(parts, config.dropout)
+    return TextSide(stored, kind.summary_token, tokenizer, rows, about)
+
+
+def _from_captions(
+    config: TextConfig, kind: type[TextEncoder], train: list[str], val: list[str]
+) -> TextSide:
+    """A word-level encoder with random weights over the words of the training captions."""
+    if not issubclass(kind, BiGRUTextEncoder):
+        raise ValueError(
+            f'text.arch "{config.arch}" needs text.source: a Hugging Face folder or a Hub id'
+        )
+    tokenizer = build_tokenizer(train, config.min_count)
+    arguments = {
+        "vocab_size": tokenizer.get_vocab_size(),
+        "word_dim": config.word_dim,
+        "hidden_dim": config.hidden_dim,
+        "directions": config.directions,
+    }
+    encoder = kind(**arguments, dropout=config.dropout)
+    if config.vectors:
+        words = tokenizer.get_vocab()
+        rows, vectors = load_vectors(Path(config.vectors), words, config.word_dim)
+        with torch.no_grad():
+            encoder.embed.weight[rows] = vectors
+    about = {"arch": config.arch, "arguments": arguments}
+    tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
+    return TextSide(encoder, kind.summary_token, tokenizer, tables, about)
+
+
+def _stored(
+    encoder: TextEncoder, table: TokenTable, about: Mapping[str, Any], cache: Path
+) -> np.ndarray:
+    """Token features (tokens, d) float16 of all captions, memory-mapped; made if need be."""
+    digest = hashlib.sha256(json.dumps([about["sha256"], about["max_length"]]).encode())
+    digest.update(table.ids.tobytes())
+    path = cache / f"texts-{digest.hexdigest()[:16]}.npy"
+    if not path.is_file():
+        _encode(encoder, table, path)
+    features: np.ndarray = np.load(path, mmap_mode="r")
+    return features
+
+
+@torch.inference_mode()
+def _encode(encoder: TextEncoder, table: TokenTable, path: Path) -> None:
+    """Encodes captions of like length together, and writes the file whole or not at all."""
+    device = next(encoder.parameters()).device
+    ends = np.cumsum(table.lengths)
+    shape = (int(ends[-1]), encoder.dim)
+    order = np.argsort(table.lengths, kind="stable")
+    with replacing(path) as draft:
+        out = np.lib.format.open_memmap(draft, "w+", np.float16, shape)
+        for start in tqdm(range(0, len(order), AT_ONCE), desc="token features", mininterval=2):
+            index = order[start : start + AT_ONCE]
+            ids, lengths = map(torch.from_numpy, table.rows(index))
+            features = encoder(ids.to(device), lengths.to(device)).half().cpu().numpy()
+            for row, words in zip(index, features, strict=True):
+                count = table.lengths[row]
+                out[ends[row] - count : ends[row]] = words[:count]
+        out.flush()

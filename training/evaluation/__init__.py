@@ -1,0 +1,1 @@
+"""Evaluation: metrics, score matrices, faithfulness, and the report."""

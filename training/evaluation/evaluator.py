@@ -1,0 +1,125 @@
+"""Scores a whole split with a method and turns the matrix into metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from export.runtime import Runtime
+from models import Views
+from training.data.split import SeenObjects, Split
+from training.evaluation.faithfulness import faithfulness, mentioned_shares
+from training.evaluation.metrics import folded_metrics, relevance_metrics, retrieval_metrics
+from training.evaluation.statistics import view_statistics, winning_views
+
+IMAGES_AT_ONCE = 32
+CAPTIONS_AT_ONCE = 256
+Tell = Callable[[str], None]  # told what was just done, after every step
+
+
+def image_features(
+    runtime: Runtime, data: Split, tell: Tell | None = None, method: str | None = None
+) -> torch.Tensor:
+    """Features (N_img, N, d) of all images, through an ONNX encoder of the pack.
+
+    Args:
+        runtime: a loaded pack.
+        data: whose images.
+        tell: told of every batch; without it, a bar is drawn.
+        method: whose image encoder reads them; None takes the pack's.
+    """
+    if not len(data.images):
+        raise ValueError(
+            f"{data.folder.parent} holds ready-made features, but the pack reads images; name a "
+            "folder of images"
+        )
+    parts, starts = [], range(0, len(data.images), IMAGES_AT_ONCE)
+    for start in tqdm(starts, desc="images", mininterval=1, disable=tell is not None):
+        rows = range(start, min(start + IMAGES_AT_ONCE, len(data.images)))
+        parts.append(runtime.image_features([data.images[row] for row in rows], method))
+        if tell is not None:
+            tell("pictures")
+    return torch.cat(parts)
+
+
+@torch.inference_mode()
+def split_views(
+    runtime: Runtime,
+    method: str,
+    data: Split,
+    features: torch.Tensor,
+    attention: bool = False,
+    tell: Tell | None = None,
+) -> tuple[Views, Views]:
+    """Views of all images and of all captions as the pack ships: ONNX encoders, torch heads.
+
+    Args:
+        runtime: a loaded pack.
+        method: one of its methods.
+        data: what to encode.
+        features: `image_features` of the same data, as the method reads it.
+        attention: also compute the images' maps (N_img, V, N).
+        tell: told of every batch of captions.
+    """
+    texts = []
+    for start in range(0, len(data.captions), CAPTIONS_AT_ONCE):
+        batch = data.captions[start : start + CAPTIONS_AT_ONCE]
+        texts.append(runtime.text_views(batch, method).embeddings)
+        if tell is not None:
+            tell(method)
+    return runtime.image_views(features, method, attention), Views(torch.cat(texts))
+
+
+def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:
+    """Metrics of a score matrix (N_img, N_txt), averaged over so many folds of the images."""
+    if folds > 1:
+        return folded_metrics(scores, data.image_of, folds)
+    metrics = retrieval_metrics(scores, data.image_of)
+    if data.relevant is not None:
+        metrics |= relevance_metrics(scores, data.relevant())
+    return metrics
+
+
+def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
+    """What each caption mentions, on the pack's grid: `mentioned_shares`, or None if not known."""
+    if data.objects is None:
+        return None
+    masks = [_visible(mask, runtime) for mask in data.objects.masks]
+    seen = SeenObjects(masks, data.objects.mentions)
+    return mentioned_shares(seen, data.image_of, runtime.grid)  # (N_txt, N)
+
+
+def view_metrics(
+    runtime: Runtime,
+    method: str,
+    data: Split,
+    views: tuple[Views, Views],
+    covered: np.ndarray | None,
+) -> dict[str, float]:
+    """What a method's views do: `view_statistics`, and `faithfulness` where it can be measured.
+
+    Args:
+        runtime: a loaded pack.
+        method: one of its methods.
+        data: what the views are of.
+        views: `split_views` of the same data; without attention there is no faithfulness.
+        covered: `mentioned_cells` of the same data.
+    """
+    head, (images, texts) = runtime.methods[method], views
+    values = view_statistics(head, images, texts, data.image_of)
+    if covered is None or images.attention is None:
+        return values
+    winners = winning_views(head, images, texts, data.image_of)
+    maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
+    return values | faithfulness(maps, covered, data.image_of, winners)
+
+
+def _visible(mask: np.ndarray, runtime: Runtime) -> np.ndarray:
+    """The part of a mask (H, W) that the encoder is shown."""
+    height, width = mask.shape
+    x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
+    rows = slice(round(y0 * height), round(y1 * height))
+    return mask[rows, round(x0 * width) : round(x1 * width)]

@@ -1,0 +1,110 @@
+"""View faithfulness: does a view look at what the caption speaks of?
+
+Measured where the objects that each caption mentions, and the pixels of every object, are known
+(rendered scenes). For a caption and its own image, each view's attention map over the grid is asked
+two things:
+
+- *Pointing* (the pointing game of Zhang et al., ECCV 2016, by cells): does the map's highest cell
+  hold at least one pixel of a mentioned object? Equal highest cells count by the share of them that
+  do. Chance is the share of all cells that do: what a flat map scores.
+- *Mass*: how much of the map lies on mentioned objects. Negative values (of maps that hold cosines)
+  are set to 0 and the map is scaled to sum to 1; a cell's part is split by the share of its pixels
+  that belong to mentioned objects. Chance is the share of the image that they cover. A map
+  without any positive value has mass 0.
+
+The map is the view's own; it does not change with the caption. Captions that mention no object, or
+none of which a pixel is seen, are left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from training.data.split import SeenObjects
+
+VALUES = 256  # of a pixel of a mask
+
+
+def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """Share of each cell's pixels that have each value.
+
+    Args:
+        mask: (H, W) uint8, at least as large as the grid.
+        grid: rows and columns.
+
+    Returns:
+        (N, 256) float64, cells row-major; each row sums to 1.
+
+    >>> value_shares(np.array([[0, 2], [0, 0]], np.uint8), (1, 2))[:, [0, 2]].tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+    (rows, columns), (height, width) = grid, mask.shape
+    y, x = np.arange(height) * rows // height, np.arange(width) * columns // width
+    cells = y[:, None] * columns + x  # (H, W)
+    size = rows * columns * VALUES
+    counts = np.bincount((cells * VALUES + mask).ravel(), minlength=size).reshape(-1, VALUES)
+    return counts / counts.sum(axis=1, keepdims=True)  # (N, 256)
+
+
+def mentioned_shares(
+    objects: SeenObjects, image_of: np.ndarray, grid: tuple[int, int]
+) -> np.ndarray:
+    """Share of each cell of a caption's own image that shows objects which the caption mentions.
+
+    Args:
+        objects: masks of N_img images and mentions of N_txt captions.
+        image_of: (N_txt,) row of each caption's image.
+        grid: rows and columns of the attention maps.
+
+    Returns:
+        (N_txt, N) float64 in 0..1.
+    """
+    covered = np.zeros((len(image_of), grid[0] * grid[1]))
+    for image, mask in enumerate(objects.masks):
+        shares = value_shares(mask, grid)  # (N, 256)
+        for text in np.flatnonzero(image_of == image).tolist():
+            values = np.array(objects.mentions[text], np.int64) + 1
+            covered[text] = shares[:, values].sum(axis=1)
+    return covered
+
+
+def faithfulness(
+    attention: np.ndarray, covered: np.ndarray, image_of: np.ndarray, winners: np.ndarray
+) -> dict[str, float]:
+    """Pointing accuracy and attention mass on mentioned objects, see the module's description.
+
+    Args:
+        attention: (N_img, V, N) each view's map.
+        covered: (N_txt, N) as `mentioned_shares` gives it.
+        image_of: (N_txt,) row of each caption's image.
+        winners: (N_txt,) which view of its own image scores highest for each caption.
+
+    Returns:
+        In percent: `pointing_1` to `pointing_V` of each view, `pointing` of each caption's winning
+        view, `pointing_chance`; and `mass_*` likewise.
+
+    Raises:
+        ValueError: no caption mentions an object that is seen.
+    """
+    told = covered.any(axis=1)
+    if not told.any():
+        raise ValueError("no caption mentions an object of which a pixel is seen")
+    covered, image_of, winners = covered[told], image_of[told], winners[told]
+    peaks = attention == attention.max(axis=2, keepdims=True)  # (N_img, V, N)
+    values: dict[str, float] = {}
+    for name, maps, worth in (
+        ("pointing", peaks, covered > 0),
+        ("mass", attention.clip(min=0), covered),
+    ):
+        weights = _to_shares(maps)[image_of]  # (T, V, N)
+        found = np.einsum("tvn,tn->tv", weights, worth.astype(float))  # (T, V)
+        values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(found.mean(axis=0))}
+        values[name] = 100 * float(found[np.arange(len(found)), winners].mean())
+        values[f"{name}_chance"] = 100 * float(worth.mean())
+    return values
+
+
+def _to_shares(maps: np.ndarray) -> np.ndarray:
+    """Maps (..., N), none negative, scaled to sum to 1; all 0 stays 0."""
+    totals = maps.sum(axis=-1, keepdims=True)
+    return np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)

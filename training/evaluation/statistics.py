@@ -1,0 +1,123 @@
+"""What a difference in rsum is worth, and what the views of a method do."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from models import Method, Views
+from training.evaluation.metrics import RECALLS, retrieval_ranks
+
+
+def bootstrap_difference(
+    scores_a: np.ndarray,
+    scores_b: np.ndarray,
+    text_images: np.ndarray,
+    samples: int = 1000,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Paired bootstrap of the rsum difference a - b over images (Efron and Tibshirani, 1993).
+
+    Every sample draws as many images as there are, with replacement, each with all its captions,
+    and takes the means of both methods' hits over the same draw. What is retrieved from stays
+    whole, so that ranks do not depend on the draw.
+
+    Args:
+        scores_a: (N_img, N_txt) scores of one method.
+        scores_b: (N_img, N_txt) scores of the other, on the same data.
+        text_images: (N_txt,) row of the image that each text describes.
+        samples: number of draws.
+        seed: of the draws.
+
+    Returns:
+        `difference` in rsum on the data as it is, `low` and `high` of its 95 % percentile interval,
+        and `share_above`, the share of samples in which a is better, in 0..1.
+    """
+    images = len(scores_a)
+    i2t_a, t2i_a = _hits(scores_a, text_images)
+    i2t_b, t2i_b = _hits(scores_b, text_images)
+    captions = np.bincount(text_images, minlength=images)  # (N_img,)
+    gain_i2t = i2t_a - i2t_b  # (N_img,)
+    gain_t2i = np.bincount(text_images, t2i_a - t2i_b, minlength=images)  # (N_img,)
+    uniform = np.full(images, 1 / images)
+    draws = np.random.default_rng(seed).multinomial(images, uniform, size=samples)  # (S, N_img)
+    drawn = 100 * (draws @ gain_i2t / images + draws @ gain_t2i / (draws @ captions))  # (S,)
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return {
+        "difference": 100 * float(gain_i2t.mean() + gain_t2i.sum() / captions.sum()),
+        "low": float(low),
+        "high": float(high),
+        "share_above": float(np.mean(drawn > 0)),
+    }
+
+
+def _hits(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of the three recalls, how many each image (N_img,) and each text (N_txt,) counts for."""
+    i2t, t2i = retrieval_ranks(scores, text_images)
+    cutoffs = np.array(RECALLS)
+    return (i2t[:, None] < cutoffs).sum(axis=1), (t2i[:, None] < cutoffs).sum(axis=1)
+
+
+@torch.inference_mode()
+def winning_views(
+    method: Method, images: Views, texts: Views, positives: np.ndarray, chunk: int = 16
+) -> np.ndarray:
+    """Which view of its own image scores highest for each text; the first of equals.
+
+    Args:
+        method: gives `view_scores`.
+        images: views of N_img images.
+        texts: views of N_txt texts.
+        positives: (N_txt,) row of each text's own image.
+        chunk: images scored at a time.
+
+    Returns:
+        (N_txt,) int64 in 0..V-1.
+    """
+    winners = np.empty(len(positives), np.int64)
+    for start in range(0, len(images), chunk):
+        rows = np.flatnonzero((positives >= start) & (positives < start + chunk))
+        if not len(rows):
+            continue
+        part = texts[torch.from_numpy(rows)]
+        scores = method.view_scores(images[start : start + chunk], part)  # (V, chunk, R)
+        own = scores[:, positives[rows] - start, np.arange(len(rows))]  # (V, R)
+        winners[rows] = own.argmax(dim=0).cpu().numpy()
+    return winners
+
+
+def view_statistics(
+    method: Method, images: Views, texts: Views, positives: np.ndarray
+) -> dict[str, float]:
+    """How the views share the work, and how alike they are.
+
+    Args:
+        method: gives `view_scores`.
+        images: views of N_img images.
+        texts: views of N_txt texts.
+        positives: (N_txt,) row of each text's own image.
+
+    Returns:
+        `wins_1` to `wins_V`, the share of texts in percent for which that view of their own image
+        scores highest; `wins_entropy` of these shares in bits (0: one view wins all; log2 V: all
+        win equally often); and, where V > 1, `view_cosine`, the mean over images of the mean cosine
+        between two different views of the same image.
+    """
+    count = images.embeddings.shape[1]
+    winners = winning_views(method, images, texts, positives)
+    shares = np.bincount(winners, minlength=count) / len(winners)  # (V,)
+    won = shares[shares > 0]
+    values = {f"wins_{view + 1}": 100 * float(share) for view, share in enumerate(shares)}
+    values["wins_entropy"] = float((won * np.log2(1 / won)).sum())
+    if count > 1:
+        values["view_cosine"] = _mean_pairwise_cosine(images.embeddings)
+    return values
+
+
+def _mean_pairwise_cosine(embeddings: torch.Tensor) -> float:
+    """Mean cosine over all pairs of different views of the same item; embeddings (B, V, D)."""
+    count = embeddings.shape[1]
+    unit = torch.nn.functional.normalize(embeddings.float(), dim=2)  # (B, V, D)
+    cosines = unit @ unit.transpose(1, 2)  # (B, V, V)
+    pairs = cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)  # (B,)
+    return float(pairs.mean()) / (count * (count - 1))

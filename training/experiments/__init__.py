@@ -1,0 +1,1 @@
+"""Experiments: ablations and studies, and the results page written from them."""

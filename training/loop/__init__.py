@@ -1,0 +1,1 @@
+"""The training loop: configurations, run folders, and what one run trains."""

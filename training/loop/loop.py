@@ -1,0 +1,241 @@
+"""The one loop: epochs, steps, the learning rate, the log, checkpoints, and going on from them.
+
+What is trained, on which batches and with which losses, a subclass says: `training/loop/trainer.py`
+(methods), `training/pretrain.py` and `training/distill.py` (image encoders).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from training.loop.config import BackboneConfig, TrainConfig
+from training.loop.runs import RunFolder, hardware
+from training.settings import to_values
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+C = TypeVar("C", bound=TrainConfig | BackboneConfig)
+B = TypeVar("B")
+
+
+class Loop(ABC, Generic[C, B]):
+    """One training: `__init__` chooses the device and seeds, `start` takes what is trained.
+
+    Args:
+        config: what to train, and how.
+
+    Attributes:
+        best_by: the validation metric of which the highest is the best.
+        digits: of validation metrics in the log.
+        progress: what a checkpoint keeps beside weights and optimiser.
+    """
+
+    best_by: ClassVar[str]
+    digits: ClassVar[int] = 2
+
+    def __init__(self, config: C) -> None:
+        self.config = config
+        self.rank, self.world = _join_processes()
+        if config.batch_size % self.world:
+            raise ValueError(
+                f"batch_size {config.batch_size} does not divide by {self.world} processes"
+            )
+        self.device = _device(config.precision)
+        torch.manual_seed(config.seed)
+
+    def start(
+        self,
+        module: nn.Module,
+        out: Path,
+        *,
+        items: int,
+        resume: bool,
+        groups: list[dict[str, Any]] | None = None,
+        fused: bool = True,
+    ) -> bool:
+        """Takes what is trained, and goes on with the run in `out` if it is asked to.
+
+        Args:
+            module: all weights, on the device.
+            out: run folder.
+            items: what an epoch visits: captions or images.
+            resume: go on; on CPU the weights come out bit for bit the same as those of a run that
+                was never interrupted.
+            groups: parameters, with `share` of the base rate.
+            fused: let the optimiser update all weights in one kernel.
+
+        Returns:
+            Whether there was a run to go on with.
+
+        Raises:
+            FileExistsError, ValueError: see `RunFolder`; or an epoch has no step.
+        """
+        config, plan = self.config, self.config.optimizer
+        self.steps = items // config.batch_size  # in an epoch
+        if not self.steps:
+            raise ValueError(
+                f"batch_size {config.batch_size} is more than the {items} there are to train on; "
+                "lower it"
+            )
+        self.module = module
+        self.optimizer = torch.optim.AdamW(
+            groups or module.parameters(),
+            lr=plan.learning_rate,
+            weight_decay=plan.weight_decay,
+            amsgrad=plan.amsgrad,
+            fused=fused or None,
+        )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
+        self.run = RunFolder(out, config, resume=resume or self.rank > 0)
+        loaded = self.run.load_last(module, self.optimizer)
+        self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
+        self.progress |= {"drops": [], **(loaded or {})}
+        return loaded is not None
+
+    @abstractmethod
+    def batches(self, epoch: int) -> Iterable[B]:
+        """The batches of an epoch, which depend on nothing but the seed and the epoch."""
+
+    @abstractmethod
+    def losses(self, batch: B, epoch: int) -> dict[str, Tensor]:
+        """The terms of a batch's loss, which is their sum."""
+
+    @abstractmethod
+    def validate(self, epoch: int) -> dict[str, float]:
+        """Metrics on the validation split; empty after an epoch that has none."""
+
+    @abstractmethod
+    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The weights to keep when an epoch was the best, and what they are."""
+
+    def is_better(self, metrics: dict[str, float]) -> bool:
+        """Whether an epoch's metrics are the best so far."""
+        return metrics.get(self.best_by, -math.inf) > self.progress["best"]
+
+    def is_over(self, epoch: int) -> bool:  # noqa: ARG002
+        """Whether training ends before this epoch."""
+        return False
+
+    def fit(self) -> dict[str, float]:
+        """Trains to the end, with a checkpoint after each epoch.
+
+        Returns:
+            The best validation metrics.
+
+        Raises:
+            ValueError: the loss is no longer finite.
+        """
+        for epoch in range(self.progress["epoch"], self.config.epochs):
+            if self.is_over(epoch):
+                break
+            began = time.perf_counter()
+            terms = self._epoch(epoch)
+            if not math.isfinite(terms["loss"]):
+                raise ValueError("the loss is not finite; lower the learning rate")
+            metrics = self.validate(epoch)
+            self._finish_epoch(epoch, terms, metrics, time.perf_counter() - began)
+        best: dict[str, float] = self.progress.get("metrics", {})
+        return best
+
+    def autocast(self) -> torch.autocast:
+        """The context of a forward pass in the configured precision."""
+        kind = PRECISIONS[self.config.precision]
+        return torch.autocast(self.device.type, kind, enabled=kind != torch.float32)
+
+    def _epoch(self, epoch: int) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        rate = 0.0
+        self.module.train()
+        title = f"{self.run.path.name} epoch {epoch + 1}/{self.config.epochs}"
+        options: dict[str, Any] = {"mininterval": 2, "disable": self.rank > 0}
+        with tqdm(self.batches(epoch), desc=title, total=self.steps, **options) as bar:
+            for batch in bar:
+                rate = self._set_rate(epoch)
+                for name, value in self.step(batch, epoch).items():
+                    totals[name] = totals.get(name, 0.0) + value / self.steps
+        return {"rate": rate, **{name: round(value, 5) for name, value in totals.items()}}
+
+    def step(self, batch: B, epoch: int) -> dict[str, float]:
+        """Learns from a batch; returns the loss, its terms and the gradient's norm."""
+        terms = self.losses(batch, epoch)
+        loss = torch.stack(list(terms.values())).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
+        largest = self.config.optimizer.clip_norm
+        norm = nn.utils.clip_grad_norm_(self.module.parameters(), largest)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.progress["step"] += 1
+        values = {name: value.item() for name, value in terms.items()}
+        return {"loss": loss.item(), **values, "grad_norm": norm.item()}
+
+    def _set_rate(self, epoch: int) -> float:
+        plan, step = self.config.optimizer, self.progress["step"]
+        rate = plan.learning_rate * min(1.0, (step + 1) / max(1, plan.warmup_steps))
+        if plan.schedule == "cosine":
+            share = step / (self.steps * self.config.epochs)
+            rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+        elif plan.schedule == "plateau":
+            rate *= plan.decay ** len(self.progress["drops"])
+        else:
+            rate *= plan.decay ** sum(epoch >= e for e in plan.decay_epochs)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group.get("share", 1.0)
+        return rate
+
+    def _finish_epoch(
+        self, epoch: int, terms: dict[str, float], metrics: dict[str, float], seconds: float
+    ) -> None:
+        better = self.is_better(metrics)
+        self.progress["epoch"] = epoch + 1
+        if better:
+            reached = metrics.get(self.best_by, self.progress["best"])
+            self.progress |= {"best": reached, "best_epoch": epoch, "metrics": metrics}
+        last = max([self.progress["best_epoch"], *self.progress["drops"]])
+        if epoch - last >= self.config.optimizer.plateau_epochs:
+            self.progress["drops"].append(epoch)  # which the schedule "plateau" goes by
+        if self.rank:
+            return
+        shown = {name: round(value, self.digits) for name, value in metrics.items()}
+        self.run.log({"epoch": epoch, **terms, **shown, "seconds": round(seconds, 1)})
+        reached = f", val {self.best_by} {shown[self.best_by]}" if self.best_by in shown else ""
+        print(f"epoch {epoch + 1}: loss {terms['loss']:.3f}{reached}", file=sys.stderr)
+        if better:
+            tensors, about = self.described()
+            about |= {"config": to_values(self.config), "metrics": {"val": metrics}}
+            about |= {"epoch": epoch, "hardware": hardware()}
+            self.run.save_best(tensors, about)
+        self.run.save_last(self.module, self.optimizer, self.progress)
+
+
+def _join_processes() -> tuple[int, int]:
+    """Joins the group that torchrun announces; returns (rank, number of processes)."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return (dist.get_rank(), world) if world > 1 else (0, 1)
+
+
+def _device(precision: str) -> torch.device:
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        return device
+    if precision == "fp16":
+        raise ValueError(
+            'precision "fp16" needs a CUDA GPU; set precision=fp32 or bf16 on this machine'
+        )
+    return torch.device("cpu")

@@ -1,0 +1,278 @@
+"""Trains one method, on one process or, under torchrun, on many.
+
+It trains on cached features, or on images where the image encoder is trained along.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import models
+from export.hub.sources import describe_image_source
+from models import Method, Views
+from models.files import sha256_of, write_whole
+from models.views import lengths_to_mask
+from training.data.batches import Batch, ahead, batches
+from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
+from training.data.open_split import open_split
+from training.data.precomputed import is_precomputed
+from training.data.split import Split
+from training.data.texts import TextSide, build_text_side
+from training.evaluation.metrics import retrieval_metrics
+from training.evaluation.scoring import score_matrix
+from training.loop.config import TrainConfig
+from training.loop.dual_encoder import DualEncoder
+from training.loop.loop import Loop
+from training.loop.start import start_from
+from training.objectives import build_objective
+
+
+class Trainer(Loop[TrainConfig, Batch]):
+    """Trains one method.
+
+    Args:
+        config: what to train.
+        train: features and captions to learn from.
+        val: features and captions that choose the best epoch.
+        out: run folder.
+        backbone_sha256: of the image encoder that made the features.
+        images: the image encoder where it is trained along; `train` and `val` then hold images.
+        resume: go on with the run in `out`, see `Loop.start`.
+        cache: folder of the token features of text encoders that are not trained.
+    """
+
+    best_by = "rsum"
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        train: Split,
+        val: Split,
+        out: Path,
+        *,
+        backbone_sha256: str = "",
+        images: ImageSide | None = None,
+        resume: bool = False,
+        cache: Path = CACHE,
+    ) -> None:
+        self.train, self.val = train, val
+        self.images = images
+        self.backbone_sha256 = backbone_sha256 if images is None else images.sha256
+        if config.backbone_frozen == (images is not None):
+            raise ValueError("backbone_frozen must be false just where an image encoder is trained")
+        super().__init__(config)
+        self.texts = self._read_texts(cache)
+        self.objective = build_objective(config.method, config.objective)
+        self.model = self._build().to(self.device)
+        captions = len(train.captions)
+        options: dict[str, Any] = {"items": captions, "groups": self._groups(), "resume": resume}
+        if not self.start(self.model, out, **options) and config.init:
+            known = self.backbone_sha256, self.texts.tokenizer
+            start_from(Path(config.init), self.model, config, *known)
+        if self.rank:
+            torch.manual_seed(config.seed + 7919 * self.rank)  # its own draw of dropped elements
+        self.parallel = (
+            nn.parallel.DistributedDataParallel(self.model) if self.world > 1 else self.model
+        )
+
+    def _read_texts(self, cache: Path) -> TextSide:
+        """The text side; among several processes the first one fills the cache for all."""
+        if self.rank:
+            dist.barrier()
+        sides = self.train.captions, self.val.captions
+        texts = build_text_side(self.config.text, *sides, cache, self.device)
+        if self.world > 1 and not self.rank:
+            dist.barrier()
+        return texts
+
+    def _build(self) -> DualEncoder:
+        config, texts = self.config, self.texts
+        encoder = None if self.images is None else self.images.encoder
+        method = models.build(config.method, self.image_dim, texts.encoder.dim, config.arguments)
+        summaries = self.train.summary_token, texts.summary_token
+        _refuse_without_summary(config.method, method, *summaries)
+        return DualEncoder(
+            method,
+            texts.encoder,
+            config,
+            image_encoder=encoder,
+            image_summary=self.train.summary_token,
+            text_summary=texts.summary_token,
+        )
+
+    @property
+    def image_dim(self) -> int:
+        """Width d of the image features."""
+        return self.train.features.shape[2] if self.images is None else self.images.encoder.dim
+
+    @property
+    def image_elements(self) -> int:
+        """How many features N an image has."""
+        return self.train.features.shape[1] if self.images is None else self.images.elements
+
+    def _groups(self) -> list[dict[str, Any]]:
+        """What is trained, a group for each share of the base rate."""
+        config = self.config
+        own = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, part in self.model.named_children():
+            groups.setdefault(own.get(name, 1.0), []).extend(part.parameters())
+        return [{"params": params, "share": share} for share, params in groups.items() if params]
+
+    def is_over(self, epoch: int) -> bool:
+        """See `Loop`: patience may run out."""
+        over: bool = epoch - self.progress["best_epoch"] > self.config.patience
+        return over
+
+    def step_milliseconds(self, steps: int = 15) -> float:
+        """What a training step takes: the median of some; they change the weights.
+
+        On a CPU it is the time that all threads computed, which a busy machine does not lengthen.
+        """
+        clock = time.perf_counter if self.device.type == "cuda" else time.process_time
+        self.model.train()
+        spans = []
+        for batch in islice(self.batches(self.config.epochs), steps):
+            began = clock()
+            self.step(batch.to(self.device), self.config.epochs)
+            spans.append(clock() - began)
+        return 1000 * float(np.median(spans))
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """See `Loop`."""
+        config = self.config
+        stream = batches(
+            self.train,
+            self.texts.tables[0],
+            config.batch_size,
+            (config.seed, epoch),
+            config.text.unknown_rate,
+            (self.rank, self.world),
+            config.captions_per_image,
+        )
+        return stream if self.images is None else ahead(stream)
+
+    def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:
+        """See `Loop`."""
+        batch = batch.to(self.device)
+        with self.autocast():
+            images, texts = self.parallel(
+                batch.features, batch.mask, batch.rows, batch.ids, batch.lengths
+            )
+        # every process sees the whole batch, so that negatives do not depend on how many there are
+        images, texts = (v.apply(lambda part: self._gather(part.float())) for v in (images, texts))
+        image_ids = self._gather(batch.image_ids)
+        return self.objective(self.model.method, images, texts, image_ids, epoch)
+
+    def _gather(self, tensor: Tensor) -> Tensor:
+        if self.world == 1:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        dist.all_gather(parts, tensor.detach().contiguous())
+        parts[self.rank] = own = tensor.view_as(tensor)
+        if own.requires_grad:
+            # DDP averages over processes, but each holds the gradient of its own part only; the
+            # score's own parameters see the whole batch everywhere, so for them that is right
+            own.register_hook(lambda grad: grad * self.world)
+        return torch.cat(parts)
+
+    def validate(self, epoch: int) -> dict[str, float]:
+        """Retrieval metrics on the validation split, where the epoch is to be validated."""
+        if (epoch + 1) % self.config.validate_every and epoch + 1 < self.config.epochs:
+            return {}
+        scores = score_matrix(self.model.method, *self.validation_views())
+        return retrieval_metrics(scores, self.val.image_of)
+
+    @torch.inference_mode()
+    def validation_views(self) -> tuple[Views, Views]:
+        """Views of all images and of all texts of the validation split, as the weights are now."""
+        self.model.eval()
+        method = self.model.method
+        images, texts = [], []
+        at_once = 256 if self.images is None else 64
+        for start in range(0, len(self.val.features), at_once):
+            part = np.asarray(self.val.features[start : start + at_once], np.float32)
+            read = torch.from_numpy(part).to(self.device)
+            mask = torch.ones(read.shape[:2], dtype=torch.bool, device=self.device)
+            features, mask = self.model.image_features(read, mask)
+            images.append(method.encode_image(features, mask).embeddings)
+        for start in range(0, len(self.val.captions), 512):
+            stop = min(start + 512, len(self.val.captions))
+            ids, lengths = map(torch.from_numpy, self.texts.tables[1].rows(np.arange(start, stop)))
+            words = self.model.text_encoder(ids.to(self.device), lengths.to(self.device))
+            spoken = lengths_to_mask(lengths, ids.shape[1]).to(self.device)
+            texts.append(method.encode_text(words, spoken).embeddings)
+        return Views(torch.cat(images)), Views(torch.cat(texts))
+
+    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """See `Loop`; also writes the tokenizer, which belongs to the weights."""
+        tokenizer = self.run.path / "tokenizer.json"
+        write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
+        about = {
+            "kind": "run",
+            "method": self.config.method,
+            "arguments": self.config.arguments,
+            "image_dim": self.image_dim,
+            "text_dim": self.model.text_encoder.dim,
+            "text_encoder": dict(self.texts.about),
+            "backbone_sha256": self.backbone_sha256,
+            "tokenizer_sha256": sha256_of(tokenizer),
+            "seed": self.config.seed,
+        }
+        if self.images is not None:
+            about["image_encoder"] = dict(self.images.about)
+        return self.model.state_dict(), about
+
+
+def build_trainer(
+    config: TrainConfig,
+    out: Path,
+    *,
+    resume: bool,
+    load: Callable[..., Split] = load_features,
+    cache: Path = CACHE,
+) -> Trainer:
+    """Loads what a configuration names and puts it into a trainer.
+
+    Args:
+        config: what to train.
+        out: run folder.
+        resume: go on with the run in `out`.
+        load: loads a split's features, as `load_features` does; several trainers can share one
+            that remembers.
+        cache: folder of the token features of text encoders that are not trained.
+    """
+    data, backbone, sha256, side = Path(config.data), config.backbone, "", None
+    if config.backbone_frozen:
+        train = load(data, "train", backbone, copies=config.feature_copies)
+        val = load(data, "val", backbone)
+        if not is_precomputed(data):
+            sha256 = describe_image_source(backbone)["sha256"]
+    else:
+        side = load_image_side(backbone)
+        train, val = (read_pixels(open_split(data, name), side) for name in ("train", "val"))
+    train = train.first(config.train_images)
+    given: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
+    return Trainer(config, train, val, out, backbone_sha256=sha256, **given)
+
+
+def _refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
+    """A method that reads a [CLS] element is no use where another element stands in its place."""
+    if not method.summary_token:
+        return
+    lacking = [side for side, has in (("image", image), ("text", text)) if not has]
+    if lacking:
+        raise ValueError(
+            f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
+            f"{' and the '.join(lacking)} encoder puts none there; use encoders whose "
+            "summary_token is True, or choose a method that pools the whole set"
+        )

@@ -1,0 +1,40 @@
+"""Objectives: the losses that a method trains with, one file a paper and one line a method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from export.pack.validation import check
+from training.objectives.avse import Asymmetric
+from training.objectives.mv_vse import MultiView
+from training.objectives.mvam import Contrastive, DiverseContrastive
+from training.objectives.objective import Objective
+from training.objectives.pvse import Polysemous
+from training.objectives.vse_infty import Triplet
+
+__all__ = ["OBJECTIVES", "Objective", "build_objective"]
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "vsepp": Triplet,
+    "vse_infty": Triplet,
+    "mv_vse": MultiView,
+    "pvse": Polysemous,
+    "avse": Asymmetric,
+    "mvam": DiverseContrastive,
+    "base_attn": Contrastive,
+    "base_cls": Contrastive,
+}
+
+
+def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
+    """Builds a method's objective from its named arguments.
+
+    Raises:
+        ValueError: the method has no objective, or an argument does not fit.
+    """
+    if method not in OBJECTIVES:
+        raise ValueError(
+            f'method "{method}" has no objective, so it cannot be trained: use ready-made weights '
+            "(for CLIP: python -m export.clip), or add one in training/objectives/"
+        )
+    return check(OBJECTIVES[method], arguments, "objective")

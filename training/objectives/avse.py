@@ -1,0 +1,64 @@
+"""AVSE's objective (Liu et al., AAAI 2025): hinges and a dimension-wise regulariser."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from models import Method, Views
+from models.layers import l2_normalize
+from training.objectives.vse_infty import Triplet
+
+
+class Asymmetric(Triplet):
+    """Eq. (6): the hinge triplet loss and the dimension-wise regulariser.
+
+    Attributes:
+        regulariser: weight of L_reg (1 in Eq. 6); over more than two views, its mean over pairs.
+        off_diagonal: lambda_1 of Eq. (4) (paper: 0.0051).
+        released: the release's form of the regulariser, see `dimension_wise`.
+    """
+
+    regulariser: float = Field(default=1.0, ge=0)
+    off_diagonal: float = Field(default=0.0051, ge=0)
+    released: bool = False
+
+    def __call__(
+        self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
+    ) -> dict[str, Tensor]:
+        """See `Objective`."""
+        terms = super().__call__(method, images, texts, image_ids, epoch)
+        groups = images.extras["groups"].unbind(dim=1)  # (B, D) each
+        if self.regulariser and len(groups) > 1:
+            losses = [
+                dimension_wise(first, second, self.off_diagonal, released=self.released)
+                for first, second in combinations(groups, 2)
+            ]
+            terms["regulariser"] = self.regulariser * torch.stack(losses).mean()
+        return terms
+
+
+def dimension_wise(
+    first: Tensor, second: Tensor, off_diagonal: float = 0.0051, *, released: bool = False
+) -> Tensor:
+    """AVSE's dimension-wise regularising loss, Eqs. (3)-(4).
+
+    Args:
+        first: (B, D) embeddings of one view.
+        second: (B, D) embeddings of another.
+        off_diagonal: lambda_1.
+        released: also divide the correlations by B, as the release does; the diagonal then cannot
+            come near its target 1.
+
+    Returns:
+        The loss, a scalar.
+    """
+    correlation = l2_normalize(first.T) @ l2_normalize(second.T).T  # Eq. (3): (D, D)
+    if released:
+        correlation = correlation / len(first)
+    diagonal = correlation.diagonal()
+    others = correlation.square().sum() - diagonal.square().sum()
+    return (1 - diagonal).square().sum() + off_diagonal * others  # Eq. (4)

@@ -1,0 +1,69 @@
+"""MVAM's objective (arXiv 2402.17237): InfoNCE, and attention that differs from code to code."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from models import Method, Views
+from training.objectives.losses import info_nce, same_image
+from training.objectives.objective import Objective
+
+
+class Contrastive(Objective):
+    """InfoNCE, MVAM Eqs. (5)-(6), for the paper's baselines.
+
+    Attributes:
+        temperature: divides the scores; 1 is Eq. (5). A method's learned temperature goes before.
+    """
+
+    temperature: float = Field(default=1.0, gt=0)
+
+    def __call__(
+        self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
+    ) -> dict[str, Tensor]:
+        """See `Objective`."""
+        del epoch  # the objective stays the same
+        learned = method.contrastive_temperature()
+        temperature = self.temperature if learned is None else learned
+        positives = same_image(image_ids, image_ids)
+        return {"contrastive": info_nce(method.score(images, texts), positives, temperature)}
+
+
+class DiverseContrastive(Contrastive):
+    """MVAM's objective, Eq. (13).
+
+    Attributes:
+        diversity: beta (paper: 10).
+        square_root: compare the roots of attention weights, Eq. (11), the paper's variant.
+    """
+
+    diversity: float = Field(default=10.0, ge=0)
+    square_root: bool = False
+
+    def __call__(
+        self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
+    ) -> dict[str, Tensor]:
+        """See `Objective`."""
+        terms = super().__call__(method, images, texts, image_ids, epoch)
+        if self.diversity:
+            sides = (images.extras["attention"], texts.extras["attention"])
+            first, second = (attention_overlap(s, square_root=self.square_root) for s in sides)
+            terms["diversity"] = self.diversity * (first + second)  # Eqs. (12)-(13)
+        return terms
+
+
+def attention_overlap(attention: Tensor, *, square_root: bool = False) -> Tensor:
+    """One side of MVAM's diversity loss, Eqs. (10)-(11).
+
+    Args:
+        attention: (B, m, N) attention of the m view codes.
+        square_root: compare the roots of the weights, Eq. (11), else the weights, Eq. (10).
+
+    Returns:
+        The mean over the batch, a scalar.
+    """
+    weights = attention.clamp_min(1e-20).sqrt() if square_root else attention
+    target = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)
+    return (weights @ weights.mT - target).square().sum(dim=(1, 2)).mean()

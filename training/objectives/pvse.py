@@ -1,0 +1,142 @@
+"""PVSE's objective (Song and Soleymani, CVPR 2019): multiple instances, diversity, discrepancy."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from models import Method, Views
+from models.layers import l2_normalize
+from training.objectives.losses import Hinge, own_scores, rivals, same_image
+from training.objectives.objective import Objective
+
+
+class Polysemous(Objective):
+    """Eq. (5).
+
+    Attributes:
+        margin: rho (the paper tries 0.1 to 1; the release's default is 0.1).
+        diversity: lambda_1 (the paper tries 0.1, 0.01 and 0.001).
+        discrepancy: lambda_2 (likewise).
+        relative: weigh a term by lambda L_mil / L, as in the paper's Fig. 7.
+        hardest: only hardest negatives, an option of the release.
+        warmup_epochs: first epochs with all negatives although `hardest` is set.
+        released: the release's forms of all three losses, see the functions below.
+        gamma: of the kernel of the discrepancy (the release's value).
+    """
+
+    margin: float = Field(default=0.1, gt=0, le=2)
+    diversity: float = Field(default=0.01, ge=0)
+    discrepancy: float = Field(default=0.01, ge=0)
+    relative: bool = False
+    hardest: bool = False
+    warmup_epochs: int = Field(default=1, ge=0)
+    released: bool = False
+    gamma: float = Field(default=0.5, gt=0)
+
+    def __call__(
+        self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
+    ) -> dict[str, Tensor]:
+        """See `Objective`."""
+        scores, positives = method.score(images, texts), same_image(image_ids, image_ids)
+        hardest = self.hardest and epoch >= self.warmup_epochs
+        form = {"released": self.released, "hardest": hardest}
+        ranking = multiple_instance(scores, positives, self.margin, **form)
+        terms = {"mil": ranking}
+        if self.diversity and "residuals" in images.extras:  # K = 0 has none
+            sides = (images.extras["residuals"], texts.extras["residuals"])
+            first, second = (gram_diversity(side, released=self.released) for side in sides)
+            terms["diversity"] = self._weigh(self.diversity, first + second, ranking)
+        if self.discrepancy:
+            embeddings = images.embeddings, texts.embeddings
+            mmd = maximum_mean_discrepancy(*embeddings, self.gamma, released=self.released)
+            terms["discrepancy"] = self._weigh(self.discrepancy, mmd, ranking)
+        return terms
+
+    def _weigh(self, weight: float, term: Tensor, ranking: Tensor) -> Tensor:
+        if not self.relative:
+            return weight * term
+        return weight * (ranking / term.clamp_min(1e-12)).detach() * term
+
+
+def multiple_instance(
+    scores: Tensor,
+    positives: Tensor,
+    margin: float = 0.1,
+    *,
+    released: bool = False,
+    hardest: bool = False,
+) -> Tensor:
+    """PVSE's loss L_mil over the best scores of K x K views, section 3.4.
+
+    The paper's form has one direction (an image and its wrong texts) and divides the sum over all
+    N x N pairs by N^2, the pair itself included, which adds margin / N.
+
+    Args:
+        scores: (N, N), the maximum over the pairs of views.
+        positives: (N, N) bool, never negatives.
+        margin: rho.
+        released: the release's form: both directions, and nothing for the pair itself.
+        hardest: an option of the release: only the hardest negatives, divided by N.
+
+    Returns:
+        The loss, a scalar.
+    """
+    cost, own = Hinge(margin, hardest), own_scores(scores)
+    texts, images = rivals(scores, positives)
+    loss = cost(own, texts).sum()
+    if released:
+        loss = loss + cost(own, images).sum()
+    elif not hardest:
+        loss = loss + margin * len(scores)
+    return loss / (len(scores) if hardest else scores.numel())
+
+
+def gram_diversity(residuals: Tensor, *, released: bool = False) -> Tensor:
+    """One side of PVSE's diversity loss, Eq. (7): the redundancy of the K residuals.
+
+    Args:
+        residuals: (B, K, H) locally-guided residuals.
+        released: the Frobenius norm of the release in place of the paper's 2-norm.
+
+    Returns:
+        The mean over the batch, a scalar.
+    """
+    unit = l2_normalize(residuals)
+    views = residuals.shape[1]
+    gram = unit @ unit.mT - torch.eye(views, dtype=unit.dtype, device=unit.device)  # (B, K, K)
+    if released:
+        norm = gram.flatten(1).norm(dim=1)
+    else:
+        norm = torch.linalg.eigvalsh(gram).abs().amax(dim=1)
+    return norm.mean() / views**2  # Eq. (7)
+
+
+def maximum_mean_discrepancy(
+    images: Tensor, texts: Tensor, gamma: float = 0.5, *, released: bool = False
+) -> Tensor:
+    """PVSE's domain discrepancy loss L_mmd, section 3.4, with a radial basis function kernel.
+
+    Distances are taken from differences: the expanded square is wrong for nearly equal rows. Each
+    pair of rows is visited once, and no array of differences is built.
+
+    Args:
+        images: (B, K, D).
+        texts: (B, K, D).
+        gamma: of the kernel exp(-gamma ||x - y||^2).
+        released: exp(-gamma ||x - y||), as in the release.
+
+    Returns:
+        A scalar, at least 0 up to rounding.
+    """
+    rows = torch.cat([images.flatten(0, 1), texts.flatten(0, 1)])  # (2 B K, D)
+    count = len(rows) // 2
+    distances = F.pdist(rows)
+    kernel = torch.exp(-gamma * (distances if released else distances.square()))
+    side = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
+    side[count:] = -1.0
+    first, second = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
+    across = (side[first] * side[second] * kernel).sum()
+    return 2 * (count + across) / count**2  # each row with itself adds 1
