@@ -13,7 +13,8 @@ const light = (id) => {
 };
 
 const under = (event) => event.target.closest?.("[data-id]")?.dataset.id ?? null;
-element.addEventListener("pointerover", (event) => event.pointerType === "mouse" && light(under(event)));
+// moves only: what a new answer puts beneath a resting mouse must not take the light from the keyboard
+element.addEventListener("pointermove", (event) => event.pointerType === "mouse" && light(under(event)));
 element.addEventListener("pointerleave", () => light(null));
 element.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && light(under(event)));
 element.addEventListener("focusout", () => light(null));

@@ -41,6 +41,8 @@ def ask(visitor: Visitor, words: str) -> None:
     visitor.page.fill(WORDS, words)
     visitor.page.press(WORDS, "Enter")
     expect(visitor.page.locator("#pv-cmp-line")).to_contain_text(f"for “{words}”", timeout=SECONDS)
+    columns = visitor.page.get_by_role("grid", name=f"for {words}")  # which may come after the line
+    expect(columns).to_be_visible(timeout=SECONDS)
 
 
 def tile(visitor: Visitor, column: int, rank: int) -> Locator:
