@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
+from weakref import WeakValueDictionary
 
 import gradio as gr
 from gradio.blocks import Block
+from gradio.context import LocalContext
 from gradio.events import Dependency
 
 MODEL_QUEUE = "model"  # the concurrency group of every event that runs a model
@@ -45,13 +48,14 @@ def connect(
         outputs: what it may update.
         name: of the event.
         line: shows that an answer is on its way; without one, nothing does.
-        question: a model is run; of many in a row, the last one counts.
+        question: a model is run; of many in a row, the last one counts. A visitor's questions are
+            answered in the order in which they were asked, so that none replaces a newer answer.
         at_once: nobody waits for another visitor, as where whoever comes second is told so.
         queue: the event waits for its turn.
         preprocess: gradio reads the inputs itself.
     """
     return event(
-        handler,
+        _in_turn(handler) if question else handler,
         list(inputs),
         list(outputs),
         api_name=name,
@@ -64,6 +68,30 @@ def connect(
         queue=queue,
         preprocess=preprocess,
     )
+
+
+class _Turn:
+    """Held while a visitor's question is answered."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()  # by session
+
+
+def _in_turn(handler: Handler) -> Handler:
+    """A handler that waits until the same visitor's earlier questions are answered."""
+
+    @wraps(handler)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        request = LocalContext.request.get(None)
+        session = request.session_hash if request else None
+        turn = _turns.setdefault(session, _Turn()) if session else _Turn()
+        with turn.lock:
+            return handler(*args, **kwargs)
+
+    return answer
 
 
 def on_refresh(
