@@ -35,6 +35,7 @@ LONG = (
     "many_server",
     "views_server",
     "tests/app/packs/test_obtaining.py",
+    "tests/test_four_touches.py",
     "tests/app/tabs/test_benchmark_browser.py",
     "tests/app/test_bundled.py",
     "tests/training/loop/test_trainer.py",

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-import models
 from models import Method, Views
 from models.avse import AVSE
 from models.mv_vse import MVVSE
@@ -16,21 +15,12 @@ from models.panel import Knob, Panel
 from models.pvse import PVSE
 from models.vse_infty import VSEInfinity
 from tests import reference
-from tests.models.test_methods import CASES
-
-IMAGE_DIM, TEXT_DIM = 24, 16
+from tests.models import conftest
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 
 
 def encoded(method: Method, words: int = 6) -> tuple[Views, Views]:
-    torch.manual_seed(5)
-    method.eval()
-    with torch.no_grad():
-        image = torch.randn(1, 20, IMAGE_DIM), torch.ones(1, 20, dtype=torch.bool)
-        text = torch.randn(1, words, TEXT_DIM), torch.ones(1, words, dtype=torch.bool)
-        return (
-            method.encode_image(*image, attention=True),
-            method.encode_text(*text, attention=True),
-        )
+    return conftest.encoded(method, count=1, cells=20, words=words)
 
 
 def by_title(panels: list[Panel]) -> dict[str, Panel]:
@@ -39,11 +29,8 @@ def by_title(panels: list[Panel]) -> dict[str, Panel]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
 @torch.no_grad()
-def test_every_method_answers_with_finite_panels(case: tuple[str, dict[str, object]]) -> None:
-    torch.manual_seed(3)
-    method = models.build(case[0], IMAGE_DIM, TEXT_DIM, {"embed_dim": 16, **case[1]})
+def test_every_method_answers_with_finite_panels(method: Method) -> None:
     images, texts = encoded(method)
     for panels in (method.inside(images), method.inside(images, texts)):
         for panel in panels:

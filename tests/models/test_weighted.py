@@ -5,30 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-import models
 from models import Method, Views
 from models.avse import AVSE
 from models.mvam import MVAM
 from models.pvse import PVSE
 from tests import reference
-from tests.models.test_methods import CASES
-
-IMAGE_DIM, TEXT_DIM = 24, 16
-
-
-@pytest.fixture(params=CASES, ids=lambda case: " ".join([case[0], *map(str, case[1].values())]))
-def method(request: pytest.FixtureRequest) -> Method:
-    torch.manual_seed(3)
-    name, arguments = request.param
-    return models.build(name, IMAGE_DIM, TEXT_DIM, {"embed_dim": 16, **arguments}).eval()
+from tests.models import conftest
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 
 
 def encoded(method: Method) -> tuple[Views, Views]:
-    torch.manual_seed(5)
-    whole = torch.ones(4, 9, dtype=torch.bool)
-    with torch.no_grad():
-        images = method.encode_image(torch.randn(4, 9, IMAGE_DIM), whole, attention=True)
-        return images, method.encode_text(torch.randn(4, 9, TEXT_DIM), whole)
+    return conftest.encoded(method, count=4, cells=9, words=9)
 
 
 @torch.no_grad()
@@ -100,7 +87,7 @@ def test_methods_that_add_views_keep_them_in_their_places() -> None:
         MVAM(IMAGE_DIM, TEXT_DIM, 4, views=3),
         PVSE(IMAGE_DIM, TEXT_DIM, match="concat"),
     ):
-        images, _ = encoded(method.eval())
+        images, _ = encoded(method)
         weights = torch.zeros(images.embeddings.shape[1])
         weights[1] = 0.5
         thinned = method.weighted(images, weights)

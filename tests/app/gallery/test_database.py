@@ -147,7 +147,6 @@ def test_a_lock_file_that_nobody_lets_go_is_waited_for_once(
     assert add(database, "new")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs another user")
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_folder_that_is_read_only_is_left_alone(fresh: bool) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as made:

@@ -1,4 +1,4 @@
-"""AVSE: matching by Sinkhorn in float64, the release's scores, losses and heads."""
+"""AVSE: views, blocks, Sinkhorn, scores and losses, against loops and the release."""
 
 from __future__ import annotations
 
@@ -10,17 +10,192 @@ from models import Views
 from models.avse import AVSE
 from models.sinkhorn import log_plan, match_blocks
 from models.views import lengths_to_mask
+from tests import reference
 from tests.golden.loading import (
     GPO_NAMES,
     check,
     double,
+    grad,
     load,
     load_weights,
     released_gpo,
     renamed,
 )
+from tests.papers.terms import IDS, views_of
+from training.objectives import build_objective
 from training.objectives.avse import dimension_wise
 from training.objectives.losses import hinge_triplet
+
+SIZES = torch.tensor([40, 1, 11])
+
+
+MASK = torch.arange(40) < SIZES[:, None]
+
+
+@pytest.fixture
+def features() -> torch.Tensor:
+    torch.manual_seed(8)
+    return torch.randn(3, 40, 10)
+
+
+def test_groups_have_the_papers_sizes(features: torch.Tensor) -> None:
+    method = AVSE(10, 8, 8)
+    for training, share in ((True, 0.75), (False, 0.9)):
+        groups = method.train(training).groups(features, MASK)
+        expected = (share * SIZES).round().clamp_min(1).long()
+        assert torch.equal(groups.sum(dim=2), expected.expand(2, 3))
+        assert not (groups & ~MASK).any()
+
+
+def test_training_groups_are_drawn_anew(features: torch.Tensor) -> None:
+    method = AVSE(10, 8, 8).train()
+    torch.manual_seed(0)
+    draws = torch.stack([method.groups(features, MASK) for _ in range(200)]).float()
+    shares = draws.mean(dim=0)[:, 0]  # of the set of 40
+    assert float((shares - 0.75).abs().max()) < 0.15
+    assert not torch.equal(draws[0, 0], draws[0, 1])
+
+
+def test_test_groups_follow_the_elements_and_leave_out_different_ones(
+    features: torch.Tensor,
+) -> None:
+    method = AVSE(10, 8, 8).eval()
+    groups = method.groups(features, MASK)
+    assert torch.equal(groups, method.groups(features, MASK))
+    assert torch.equal(groups, AVSE(10, 8, 16).eval().groups(features, MASK))
+    order = torch.randperm(40)
+    assert torch.equal(method.groups(features[:, order], MASK[:, order]), groups[..., order])
+    left_out = MASK & ~groups
+    assert not (left_out[0] & left_out[1]).any()
+
+
+@pytest.mark.parametrize("match", ["sinkhorn", "maxsim"])
+@pytest.mark.parametrize("iterations", [1, 20])
+def test_scores_equal_the_loop(match: str, iterations: int) -> None:
+    torch.manual_seed(1)
+    method = AVSE(10, 8, 8, block_dim=4, views=3, match=match, iterations=iterations)
+    if method.dustbin is not None:
+        method.dustbin.data.fill_(0.2)
+    images, texts = torch.randn(3, 3, 8), torch.randn(4, 1, 8)
+    views = Views(method._unit_blocks(images)), Views(method._unit_blocks(texts))
+    scores = method.score(*views).detach()
+    for i in range(3):
+        for t in range(4):
+            z = None if method.dustbin is None else 0.2
+            blocks = images[i].view(-1, 4), texts[t].view(-1, 4)
+            expected = reference.block_score(*blocks, z, iterations)
+            assert float(scores[i, t]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_many_pairs_are_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    method = AVSE(10, 8, 8)
+    images, texts = (
+        Views(method._unit_blocks(torch.randn(n, v, 8))) for n, v in ((150, 2), (7, 1))
+    )
+    whole = method.score(images, texts)
+    monkeypatch.setattr("models.avse._PAIRS", 20)
+    monkeypatch.setattr("models.avse._IMAGES", 8)
+    torch.testing.assert_close(method.score(images, texts), whole)
+
+
+def test_a_view_scores_at_most_the_whole(features: torch.Tensor) -> None:
+    method = AVSE(10, 8, 8).eval()
+    images = method.encode_image(features, MASK)
+    texts = method.encode_text(torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool))
+    assert (method.view_scores(images, texts) <= method.score(images, texts) + 1e-6).all()
+
+
+def test_the_dustbin_is_there_only_for_sinkhorn() -> None:
+    assert AVSE(10, 8, 8).dustbin is not None
+    assert AVSE(10, 8, 8, match="maxsim").dustbin is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"block_dim": 3}, "block_dim 3 does not divide embed_dim 8"),
+        ({"train_share": 0.0}, "train_share must be above 0"),
+        ({"test_share": 1.5}, "test_share must be above 0 and at most 1, not 1.5"),
+        ({"match": "hungarian"}, "match must be one of sinkhorn, maxsim"),
+        ({"iterations": 0}, "iterations 0 must be 1 or more"),
+    ],
+)
+def test_nonsense_is_refused(arguments: dict[str, float | str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AVSE(10, 8, 8, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def affinity() -> torch.Tensor:
+    torch.manual_seed(2)
+    return torch.rand(4, 3, 50) * 2 - 1
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 20])
+def test_plans_equal_the_loop(affinity: torch.Tensor, iterations: int) -> None:
+    z = torch.tensor(0.4)
+    log, fast = log_plan(affinity, z, iterations), match_blocks(affinity, z, iterations)
+    for pair in (0, 17):
+        expected = torch.tensor(reference.sinkhorn(affinity[..., pair], 0.4, iterations))
+        torch.testing.assert_close(log[..., pair].exp(), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(fast[..., pair], expected[:-1, :-1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.2])
+def test_marginals_after_convergence(affinity: torch.Tensor, temperature: float) -> None:
+    plan = log_plan(affinity.double(), torch.tensor(0.3).double(), 500, temperature).exp()
+    rows, columns = torch.tensor([1.0, 1, 1, 1, 3]), torch.tensor([1.0, 1, 1, 4])
+    torch.testing.assert_close(plan.sum(dim=1), rows.double()[:, None].expand(-1, 50))
+    torch.testing.assert_close(plan.sum(dim=0), columns.double()[:, None].expand(-1, 50))
+    matched = match_blocks(affinity, torch.tensor(0.3), 500, temperature)
+    assert (matched.sum(dim=1) <= 1 + 1e-5).all()
+    assert (matched.sum(dim=0) <= 1 + 1e-5).all()
+
+
+@pytest.mark.parametrize(("z", "temperature"), [(0.0, 1.0), (2.0, 0.3), (-1.0, 0.08), (0.5, 0.01)])
+def test_both_computations_agree_in_value_and_gradient(
+    affinity: torch.Tensor, z: float, temperature: float
+) -> None:
+    upstream = torch.randn(4, 3, 50, generator=torch.Generator().manual_seed(0))
+    results = []
+    for compute in (match_blocks, lambda *a: log_plan(*a)[:-1, :-1].exp()):
+        given = affinity.clone().requires_grad_()
+        bin_ = torch.tensor(z, requires_grad=True)
+        plan = compute(given, bin_, 20, temperature)
+        (plan * upstream).sum().backward()
+        results.append((plan, grad(given), grad(bin_)))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4 / temperature)
+
+
+def test_an_early_end_changes_nothing_that_float32_can_tell(affinity: torch.Tensor) -> None:
+    exact = log_plan(affinity.double(), torch.tensor(0.0).double(), 20)[:-1, :-1].exp()
+    got = match_blocks(affinity, torch.tensor(0.0), 20)
+    assert float((got.double() - exact).abs().max()) < 1e-6
+
+
+def test_a_greedy_dustbin_takes_the_mass(affinity: torch.Tensor) -> None:
+    masses = [float(match_blocks(affinity, torch.tensor(z)).sum()) for z in (-3.0, 0.0, 3.0)]
+    assert masses[0] > masses[1] > masses[2]
+
+
+def test_equal_views_with_uncorrelated_dimensions_cost_nothing() -> None:
+    views = torch.linalg.qr(torch.randn(8, 4)).Q
+    assert dimension_wise(views, views).item() == pytest.approx(0.0, abs=1e-6)
+    assert dimension_wise(views, views, released=True).item() > 1
+
+
+@pytest.mark.parametrize(("views", "pairs"), [(2, [(0, 1)]), (3, [(0, 1), (0, 2), (1, 2)])])
+def test_avse_regularises_pairs_of_views(views: int, pairs: list[tuple[int, int]]) -> None:
+    method, images, texts = views_of("avse", views=views)
+    terms = build_objective("avse", {"regulariser": 0.5})(method, images, texts, IDS, 1)
+    groups = images.extras["groups"]
+    expected = [dimension_wise(groups[:, a], groups[:, b]) for a, b in pairs]
+    torch.testing.assert_close(terms["regulariser"], 0.5 * torch.stack(expected).mean())
+    single = build_objective("avse", {})(*views_of("avse", views=1), IDS, 1)
+    assert single.keys() == {"triplet"}
+
 
 FILES = ("avse_matching_a", "avse_matching_b", "avse_matching_three_views")
 
@@ -104,8 +279,7 @@ def test_golden_gradients_of_paper_scores(name: str) -> None:
     (method.score(*block_views(method, data)) * data["upstream"]).sum().backward()
     assert method.dustbin is not None
     for tensor, name in ((image, "image"), (text, "text"), (method.dustbin, "z")):
-        assert tensor.grad is not None
-        check(tensor.grad, data[f"paper_grad_{name}"], 1e-6)
+        check(grad(tensor), data[f"paper_grad_{name}"], 1e-6)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -118,10 +292,8 @@ def test_golden_released_scores(name: str) -> None:
     check(scores, data["official_scores_no_sinkhorn"])
     check(scores, data["paper_scores_without_sinkhorn"])
     (scores * data["upstream"]).sum().backward()
-    assert image.grad is not None
-    assert text.grad is not None
-    check(image.grad, data["official_grad_image"])
-    check(text.grad, data["official_grad_text"])
+    check(grad(image), data["official_grad_image"])
+    check(grad(text), data["official_grad_text"])
 
 
 @pytest.mark.parametrize("kind", ["sum", "hardest"])
@@ -141,10 +313,8 @@ def test_golden_released_losses(kind: str) -> None:
     check(regulariser, data["reg_official_form_float64"])
     check(matching + regulariser, data[f"official_total_{kind}"])
     (matching + regulariser).backward()
-    assert image.grad is not None
-    assert text.grad is not None
-    check(image.grad, data[f"official_grad_image_{kind}"])
-    check(text.grad, data[f"official_grad_text_{kind}"])
+    check(grad(image), data[f"official_grad_image_{kind}"])
+    check(grad(text), data[f"official_grad_text_{kind}"])
 
 
 def test_golden_paper_regulariser() -> None:
@@ -157,10 +327,8 @@ def test_golden_paper_regulariser() -> None:
     others = dimension_wise(first, second, 1.0) - dimension_wise(first, second, 0.0)
     check(others, data["reg_paper_offdiagonal_term"], 1e-6)
     loss.backward()
-    assert first.grad is not None
-    assert second.grad is not None
-    check(first.grad, data["paper_grad_view1"], 1e-6)
-    check(second.grad, data["paper_grad_view2"], 1e-6)
+    check(grad(first), data["paper_grad_view1"], 1e-6)
+    check(grad(second), data["paper_grad_view2"], 1e-6)
 
 
 def test_golden_image_head() -> None:

@@ -1,0 +1,30 @@
+"""A method's views of a random batch, and the terms of its objective over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import models
+from models import Method, Views
+from training.objectives import build_objective
+
+IDS = torch.tensor([0, 1, 2, 1])
+
+
+BATCH = len(IDS)
+
+
+def views_of(name: str, **arguments: Any) -> tuple[Method, Views, Views]:
+    """A method in training mode with the views of a batch."""
+    torch.manual_seed(0)
+    method = models.build(name, 12, 10, {"embed_dim": 8, **arguments}).train()
+    mask = torch.ones(BATCH, 6, dtype=torch.bool)
+    images = method.encode_image(torch.randn(BATCH, 6, 12), mask)
+    return method, images, method.encode_text(torch.randn(BATCH, 6, 10), mask)
+
+
+def terms_of(name: str, epoch: int = 5, **arguments: Any) -> dict[str, torch.Tensor]:
+    """The terms of a method's objective with other arguments than its defaults."""
+    return build_objective(name, arguments)(*views_of(name), IDS, epoch)

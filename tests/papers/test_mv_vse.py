@@ -1,0 +1,332 @@
+"""MV-VSE: views, scores and losses, against loops, official GPOs and the release."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models import Views
+from models.encoders.bigru import BiGRUTextEncoder
+from models.gpo import GPO
+from models.layers import cosine_scores, l2_normalize
+from models.mv_vse import MVVSE
+from models.views import lengths_to_mask
+from tests import reference
+from tests.golden.loading import check, grad, load, load_weights, released_gpo, renamed
+from tests.papers.terms import IDS, terms_of, views_of
+from training.objectives.losses import Cost, Hinge, Softmax, hinge_triplet, same_image
+from training.objectives.mv_vse import (
+    best_view_loss,
+    each_view_loss,
+    released_losses,
+    upper_bound_loss,
+)
+
+
+@pytest.fixture
+def features() -> torch.Tensor:
+    torch.manual_seed(4)
+    return torch.randn(2, 6, 10)
+
+
+MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_views_equal_the_loop(features: torch.Tensor, own: bool) -> None:
+    method = MVVSE(10, 8, 8, own_projections=own)
+    assert len(method.project_image) == (3 if own else 1)
+    with torch.no_grad():
+        views = method.encode_image(features, MASK).embeddings
+        for b in range(2):
+            for k, pool in enumerate(method.pool_image):
+                projected = method.project_image[k if own else 0](features, MASK)
+                pooled = reference.gpo_pool(cast("GPO", pool), projected[b, MASK[b]])
+                expected = l2_normalize(pooled)
+                torch.testing.assert_close(views[b, k], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_score_is_the_best_view(features: torch.Tensor) -> None:
+    method = MVVSE(10, 8, 8).requires_grad_(False)
+    images = method.encode_image(features, MASK)
+    texts = Views(l2_normalize(torch.randn(3, 1, 8)))
+    for i in range(2):
+        for t in range(3):
+            best = max(float(v @ texts.embeddings[t, 0]) for v in images.embeddings[i])
+            assert float(method.score(images, texts)[i, t]) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "pool"),
+    [("mean", lambda x: x.mean(dim=0)), ("released", lambda x: x.amax(dim=0))],
+)
+def test_other_aggregators(features: torch.Tensor, aggregator: str, pool: object) -> None:
+    method = MVVSE(10, 8, 8, views=2, aggregator=aggregator)
+    views = method.encode_image(features, MASK).embeddings
+    for k, project in enumerate(method.project_image):
+        projected = project(features, MASK)
+        expected = l2_normalize(pool(projected[1, MASK[1]]))  # type: ignore[operator]
+        torch.testing.assert_close(views[1, k], expected)
+    assert not torch.allclose(views[:, 0], views[:, 1])
+
+
+def test_the_released_text_is_its_last_word() -> None:
+    words = torch.randn(2, 6, 8)
+    text = MVVSE(10, 8, 8, aggregator="released").encode_text(words, MASK).embeddings
+    torch.testing.assert_close(text[:, 0], l2_normalize(words[[0, 1], [5, 3]]))
+
+
+def test_attention_is_the_cosine_of_each_cell(features: torch.Tensor) -> None:
+    method = MVVSE(10, 8, 8, views=2)
+    views = method.encode_image(features, MASK, attention=True)
+    projected = method.project_image[0](features, MASK)
+    assert views.attention is not None
+    for k in range(2):
+        for n in (0, 2, 3):
+            cosine = torch.cosine_similarity(projected[1, n], views.embeddings[1, k], dim=0)
+            torch.testing.assert_close(views.attention[1, k, n], cosine)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"views": 0}, "views must be 1 or more, not 0"),
+        ({"aggregator": "max"}, 'must be one of gpo, mean, released, not "max"'),
+    ],
+)
+def test_nonsense_is_refused(arguments: dict[str, int | str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MVVSE(10, 8, 8, **arguments)  # type: ignore[arg-type]
+
+
+COSTS = [Hinge(0.2), Hinge(0.2, hardest=False), Softmax(0.1), Softmax(0.05, 0.2)]
+
+
+def scores_of(seed: int, views: int = 3, batch: int = 6) -> torch.Tensor:
+    return torch.rand(views, batch, batch, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 2, 3, 4, 5], [0, 1, 0, 2, 1, 1], [4, 4, 4, 4, 4, 4]])
+def test_hinge_forms_equal_the_loop(ids: list[int]) -> None:
+    scores, tensor, cost = scores_of(0), torch.tensor(ids), Hinge(0.2)
+    own = same_image(tensor, tensor)
+    expected = reference.view_losses(scores, ids, 0.2)
+    got = {
+        "max": best_view_loss(scores, own, cost),
+        "avg": each_view_loss(scores, own, cost),
+        "up": upper_bound_loss(scores, own, cost),
+        "rough": upper_bound_loss(scores, own, cost, rough=True),
+    }
+    for name, loss in got.items():
+        assert loss.tolist() == pytest.approx(expected[name], abs=1e-5), name
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_of_equation_14(cost: Cost, seed: int) -> None:
+    scores, own = scores_of(seed), torch.eye(6).bool()
+    best = best_view_loss(scores, own, cost)
+    up = upper_bound_loss(scores, own, cost)
+    rough = upper_bound_loss(scores, own, cost, rough=True)
+    assert (best <= up + 1e-5).all()
+    assert (up <= rough + 1e-6).all()
+
+
+def test_up_is_tighter_than_rough_somewhere() -> None:
+    own, cost = torch.eye(6).bool(), Hinge(0.2)
+    gaps = [
+        upper_bound_loss(s, own, cost, rough=True) - upper_bound_loss(s, own, cost)
+        for s in map(scores_of, range(20))
+    ]
+    assert max(float(gap.max()) for gap in gaps) > 0.1
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_the_upper_bound_moves_all_views_and_the_maximum_one(cost: Cost) -> None:
+    own = torch.eye(4).bool()
+    # every constraint is broken, and each pair's own best view is the second
+    base = torch.full((3, 4, 4), 0.5)
+    base[:, range(4), range(4)] = torch.tensor([0.1, 0.3, 0.2])[:, None]
+    moved = {}
+    for name, loss in (("max", best_view_loss), ("up", upper_bound_loss)):
+        scores = base.clone().requires_grad_()
+        loss(scores, own, cost).sum().backward()
+        moved[name] = grad(scores)[:, range(4), range(4)].abs().sum(dim=1) > 0
+    assert moved["max"].tolist() == [False, True, False]
+    assert moved["up"].tolist() == [True, True, True]
+
+
+def test_a_satisfied_view_frees_the_others() -> None:
+    own = torch.eye(2).bool()
+    scores = torch.tensor([[[0.9, 0.1], [0.1, 0.9]], [[0.2, 0.1], [0.1, 0.2]]], requires_grad=True)
+    upper_bound_loss(scores, own, Hinge(0.2)).sum().backward()
+    assert grad(scores).abs().sum() == 0
+    assert float(upper_bound_loss(scores, own, Hinge(0.2), rough=True).detach().sum()) > 0
+
+
+@pytest.mark.parametrize("hardest", [True, False])
+def test_with_one_view_all_are_the_plain_loss(hardest: bool) -> None:
+    scores, own, cost = scores_of(3, views=1), torch.eye(6).bool(), Hinge(0.2, hardest)
+    plain = hinge_triplet(scores[0], own, hardest=hardest)
+    for loss in (best_view_loss, each_view_loss, upper_bound_loss):
+        torch.testing.assert_close(loss(scores, own, cost).sum(), plain)
+    upper, lower = released_losses(scores, own, cost)
+    torch.testing.assert_close(upper, plain / 12)
+    torch.testing.assert_close(lower, plain / 12)
+
+
+def test_the_released_second_term_is_below_the_first() -> None:
+    for seed in range(10):
+        scores, own, cost = scores_of(seed), torch.eye(6).bool(), Hinge(0.2)
+        upper, lower = released_losses(scores, own, cost)
+        best = best_view_loss(scores, own, cost).mean() / 2
+        assert lower <= best + 1e-6
+        assert best <= upper + 1e-6
+
+
+def test_mv_vse_mixes_its_two_losses() -> None:
+    method, images, texts = views_of("mv_vse")
+    given = method.view_scores(images, texts), same_image(IDS, IDS), Hinge(0.2)
+    terms = terms_of("mv_vse", lam=0.6)
+    torch.testing.assert_close(terms["max"], 0.6 * best_view_loss(*given).sum())
+    torch.testing.assert_close(terms["up"], 0.4 * upper_bound_loss(*given).sum())
+
+
+@pytest.mark.parametrize(
+    ("loss", "names"),
+    [
+        ("mix", {"max", "up"}),
+        ("max", {"max"}),
+        ("avg", {"avg"}),
+        ("up", {"up"}),
+        ("rough", {"up"}),
+        ("released", {"upper", "lower"}),
+    ],
+)
+@pytest.mark.parametrize("cost", ["triplet", "softmax"])
+def test_mv_vse_offers_every_loss_of_its_table(loss: str, names: set[str], cost: str) -> None:
+    assert terms_of("mv_vse", loss=loss, cost=cost).keys() == names
+
+
+FILES = ("mvvse_losses_a", "mvvse_losses_b", "mvvse_losses_single")
+
+
+PAPER: dict[str, Callable[[Tensor, Tensor, Cost], Tensor]] = {
+    "max": best_view_loss,
+    "avg": each_view_loss,
+    "up": upper_bound_loss,
+    "rough": functools.partial(upper_bound_loss, rough=True),
+}
+
+
+def dot_scores(views: Tensor, texts: Tensor) -> Tensor:
+    """(K, B, D), (B, D) -> (K, B, B), for embeddings taken as they are."""
+    return cosine_scores(views.transpose(0, 1), texts[:, None])[:, 0]
+
+
+def cosines(views: Tensor, texts: Tensor) -> Tensor:
+    """The same through Eq. (5)."""
+    return dot_scores(
+        nn.functional.normalize(views, dim=-1), nn.functional.normalize(texts, dim=-1)
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", [*PAPER, "combined"])
+def test_golden_paper_losses(name: str, kind: str) -> None:
+    data = load(name)
+    views, texts = data["view_embeddings"].double(), data["text_embeddings"].double()
+    own = torch.eye(len(texts), dtype=torch.bool)
+    cost, lam = Hinge(float(data["margin"])), float(data["lam"])
+    for suffix, score in (("", cosines), ("_dot", dot_scores)):
+        views, texts = views.detach().requires_grad_(), texts.detach().requires_grad_()
+        scores = score(views, texts)
+        if kind == "combined":  # Eq. (15)
+            given = scores, own, cost
+            loss = lam * best_view_loss(*given) + (1 - lam) * upper_bound_loss(*given)
+        else:
+            loss = PAPER[kind](scores, own, cost)
+        # unit length holds to float32 only, so that the dot products differ from cosines by 1e-7
+        tolerance = 1e-6 if suffix else 1e-9
+        check(loss, data[f"paper_{kind}_per_pair"], tolerance)
+        check(loss.sum(), data[f"paper_{kind}_sum"], tolerance)
+        loss.sum().backward()
+        check(grad(views), data[f"paper_{kind}_grad_views_of_sum{suffix}"], 1e-9)
+        check(grad(texts), data[f"paper_{kind}_grad_text_of_sum{suffix}"], 1e-9)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_golden_scores_and_indicators(name: str) -> None:
+    data = load(name)
+    scores = cosines(data["view_embeddings"].double(), data["text_embeddings"].double())
+    check(scores, data["view_scores"], 1e-9)
+    best = scores.amax(dim=0)
+    check(best, data["max_scores"], 1e-9)
+    # Eqs. (11)-(12) hold exactly where the hinge of the best view is active
+    cost, others = Hinge(float(data["margin"])), torch.eye(len(best)).bool()
+    left = best.masked_fill(others, -torch.inf)
+    for side, rivals in (("text", left), ("image", left.mT)):
+        active = (cost(best.diagonal(), rivals) > 0)[:, 0]
+        assert torch.equal(active, data[f"paper_indicator_{side}_negative"])
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["triplet", "unified"])
+def test_golden_released_losses(name: str, kind: str) -> None:
+    data = load(name)
+    margin, weight = float(data["margin"]), float(data["official_weight"])
+    hinge, smooth = Hinge(margin), Softmax(float(data["official_unified_tau"]), margin)
+    cost: Cost = hinge if kind == "triplet" else smooth
+    own = torch.eye(len(data["text_embeddings"]), dtype=torch.bool)
+    for part in ("", "_up", "_low"):
+        views = data["view_embeddings"].clone().requires_grad_()
+        texts = data["text_embeddings"].clone().requires_grad_()
+        upper, lower = released_losses(dot_scores(views, texts), own, cost)
+        loss = {"": weight * upper + (1 - weight) * lower, "_up": upper, "_low": lower}[part]
+        check(loss, data[f"official_{kind}{part or '_loss'}"])
+        loss.backward()
+        check(grad(views), data[f"official_{kind}{part}_grad_views"])
+        check(grad(texts), data[f"official_{kind}{part}_grad_text"])
+
+
+def test_golden_views_over_official_gpos() -> None:
+    data = load("mvvse_gpo_views")
+    views, _, embed_dim = data["view_embeddings"].shape
+    method = MVVSE(embed_dim, embed_dim, embed_dim, views, released_gpo=True)
+    identity = {"linear.weight": torch.eye(embed_dim), "linear.bias": torch.zeros(embed_dim)}
+    load_weights(method.project_image[0], identity)
+    for k in range(views):
+        method.pool_image[k] = released_gpo(data, f"gpo{k}.")
+    mask = lengths_to_mask(data["lengths"], data["features"].shape[1])
+    images = method.encode_image(data["features"], mask)
+    check(images.embeddings.transpose(0, 1), data["view_embeddings"])
+    for k, pool in enumerate(method.pool_image):
+        theta = pool.coefficients(data["lengths"])  # type: ignore[operator]
+        check(theta, data[f"pool_weights_view{k}"][:, : theta.shape[1]])
+    texts = Views(l2_normalize(data["text_embeddings"])[:, None])
+    scores = method.view_scores(images, texts)
+    check(scores, data["view_scores"])
+    check(method.score(images, texts), data["max_scores"])
+    assert torch.equal(scores.argmax(dim=0), data["winning_view"])
+
+
+def test_golden_released_encoders() -> None:
+    data = load("mvvse_official_encoders")
+    views, _, embed_dim = data["view_embeddings"].shape
+    images, tokens = data["images"], data["tokens"]
+    vocabulary, word_dim = data["txt_enc.embed.weight"].shape
+    method = MVVSE(images.shape[2], embed_dim, embed_dim, views, aggregator="released")
+    for k, project in enumerate(method.project_image):
+        load_weights(project, renamed(data, f"img_enc.fc_list.{k}.", {}, to="linear."))
+    encoded = method.encode_image(images, torch.ones(images.shape[:2]).bool())
+    check(encoded.embeddings.transpose(0, 1), data["view_embeddings"])
+    encoder = BiGRUTextEncoder(vocabulary, word_dim, embed_dim, directions=1)
+    load_weights(encoder, renamed(data, "txt_enc.", {"rnn.": "forward_gru."}))
+    mask = lengths_to_mask(data["lengths"], tokens.shape[1])
+    texts = method.encode_text(encoder(tokens, data["lengths"]), mask)
+    check(texts.embeddings[:, 0], data["text_embedding"])
