@@ -3,8 +3,6 @@
 Also the `app_file` of a Hugging Face Space.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import logging

@@ -8,8 +8,6 @@ already is skipped, and a file that was moved only gets its new place. At the en
 counted, and the views of some compared with those they were written from.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

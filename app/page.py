@@ -1,7 +1,5 @@
 """The page: a header, the tabs, and the endpoints, around the open packs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

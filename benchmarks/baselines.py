@@ -4,8 +4,6 @@ Each computes what its namesake in `models/` or `training/` does, in the way the
 formulate it; tests hold the two to the same numbers.
 """
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch

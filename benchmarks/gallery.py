@@ -10,8 +10,6 @@ everything), whose ten best are the truth that recall is measured against, and Q
 take 15 GB.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

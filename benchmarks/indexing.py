@@ -11,8 +11,6 @@ A machine's speed drifts, sometimes within seconds: the bare encoder runs before
 it, all is repeated, and the table has medians. Beside the ratio is its range.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -5,8 +5,6 @@ counts. On one thread the processor's time is measured, so that other programs d
 more, wall time.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -7,8 +7,6 @@ MV-VSE's rule, with a caption for each of the first 100,000. Memory is the highe
 held (VmHWM, on Linux) beyond what it held with the gallery filled.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -12,8 +12,6 @@ event's stream. Times are what the user waits, the server's queue included. Ends
 answer was wrong or missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import http.client

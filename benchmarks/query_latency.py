@@ -6,8 +6,6 @@ same run is the ONNX text encoder alone: the ratio says what everything around i
 `--record` the medians are kept beside the pack, where the app's Benchmark tab finds them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ script. `--only NAME ...` takes some of them, `--out DIR` puts them elsewhere. A
 more `Shot` in `SHOTS`, with a function that brings the page where it should be.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

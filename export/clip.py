@@ -1,7 +1,5 @@
 """The command line `python -m export.clip`; see `export/build/clip.py`."""
 
-from __future__ import annotations
-
 import sys
 
 from export.build.clip import main

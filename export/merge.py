@@ -1,7 +1,5 @@
 """The command line `python -m export.merge`; see `export/build/merge.py`."""
 
-from __future__ import annotations
-
 import sys
 
 from export.build.merge import main

@@ -1,7 +1,5 @@
 """The command line `python -m export.official`; see `export/build/official/convert.py`."""
 
-from __future__ import annotations
-
 import sys
 
 from export.build.official.convert import main

@@ -1,7 +1,5 @@
 """onnxruntime sessions: on the device that was asked for, or with a sentence why not."""
 
-from __future__ import annotations
-
 import os
 import threading
 from functools import cache

@@ -1,7 +1,5 @@
 """The command line `python -m export.to_onnx`; see `export/build/to_onnx.py`."""
 
-from __future__ import annotations
-
 import sys
 
 from export.build.to_onnx import main

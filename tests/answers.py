@@ -9,8 +9,6 @@ ends with 1 where a value, a ranking or a name differs, or a score by more than 
 Sentences that differ are shown side by side, and a person says whether they tell the same.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import hashlib

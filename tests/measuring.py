@@ -1,7 +1,5 @@
 """What a pack's method reaches on a split, in one call."""
 
-from __future__ import annotations
-
 from export.runtime import Runtime
 from training.data.split import Split
 from training.evaluation.evaluator import image_features, score_metrics, split_views

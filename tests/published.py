@@ -1,7 +1,5 @@
 """Tiny random networks of the published classes, saved as their authors save them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

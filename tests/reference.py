@@ -1,7 +1,5 @@
 """Naive loops written from the papers' equations: slow, plain, and the judge of the real code."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Imports go down only: between the top folders, between their rooms, and never in a circle."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 from graphlib import CycleError, TopologicalSorter

@@ -1,7 +1,5 @@
 """The documents are true: links, named files, and the walks through the code."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

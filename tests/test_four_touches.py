@@ -4,8 +4,6 @@ They are made in a copy of the code. Everything else (training, export, evaluati
 maps) has to find the method by the registries alone.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Trains what was not trained before, writes `app/bundled/ablations/scenes/<name>.
 `docs/results.md` up to date; `--report` does the latter alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

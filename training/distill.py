@@ -11,8 +11,6 @@ The teacher reads some crops of every photograph once (`training/loop/teacher.py
 sees the same crops, mirrored and with other colours, again and again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

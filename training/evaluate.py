@@ -10,8 +10,6 @@ a,b` says how sure a difference in rsum is, and `--views` what each view does an
 at what a caption mentions.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -7,8 +7,6 @@ a run folder, a Hugging Face folder or a Hub id (`export/hub/sources.py`). An ex
 interrupted goes on where it was when the command is run again.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Sequence

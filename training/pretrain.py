@@ -7,8 +7,6 @@ random weights, to name the objects in each cell of its grid, and the image's se
 weather. Only the trunk is kept; it is frozen for every method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A setting is known by its dotted name, `optimizer.learning_rate`. Names that ear
 go on working: `RENAMED` is the one table of them.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar

@@ -4,8 +4,6 @@ What was not trained before is trained, `docs/<name>.json` is written, and the s
 `docs/results.md`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Trains one method: `python -m training.train --recipe scenes/vse_infty --out runs/vse_infty`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

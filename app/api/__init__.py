@@ -4,8 +4,6 @@ They search the pack the app was started with. An answer to a question that make
 {"error": sentence}. `app/page.py` serves them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """/info and /benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """/search_text, /search_image and /compare."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps

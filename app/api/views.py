@@ -1,7 +1,5 @@
 """/views and /lens."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

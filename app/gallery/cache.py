@@ -1,7 +1,5 @@
 """The folder that keeps what need not be fetched or computed again."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

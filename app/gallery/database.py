@@ -4,8 +4,6 @@ A lock file guards what comes before SQLite's own locks can: making the database
 damaged one aside.
 """
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import threading

@@ -7,8 +7,6 @@ threads, each of which decodes and encodes alone: threads that share one picture
 after every operator.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """One pack's galleries over one collection, filled in the background."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

@@ -5,8 +5,6 @@ one colour after the other) holds a number for every sample of the full size, wh
 it is wanted, and goes over all of them once for each scan: a megabyte can ask for a thousand scans.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Clusters of a large gallery on the disk, so that the next start need not find them again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

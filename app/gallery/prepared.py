@@ -6,8 +6,6 @@ checksum of the pack it was made with; with any other pack, or other pictures, i
 Numbers are kept in half precision, as the pack's own weights are: scores move by less than 0.001.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

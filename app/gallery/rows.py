@@ -4,8 +4,6 @@ A `Store` takes them. A `Snapshot` is what it holds at one moment, in parts that
 in float32 (`Growing`), in float16 (`Half`), or in both (`Whole`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@
 `app.gallery.qdrant.gallery.QdrantGallery` in a server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol

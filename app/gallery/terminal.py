@@ -1,7 +1,5 @@
 """What the terminal shows while a gallery is read."""
 
-from __future__ import annotations
-
 from tqdm import tqdm
 
 from app.gallery.indexing import Progress

@@ -1,7 +1,5 @@
 """The searchable store: view embeddings of pictures or captions, and a top-k over them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal, NamedTuple

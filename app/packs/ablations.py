@@ -8,8 +8,6 @@
      "columns": ["views", "rsum"], "rows": [["1", 450.1], ["16", 496.3]], "note": "..."}
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -5,8 +5,6 @@ either of another open pack ("photos/mvam"). Ranks are compared image by image, 
 takes part only where it searches the very same images.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tables as CSV that spreadsheets show and never run."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """What the app says about itself: the pack, the methods, the device really in use, the gallery."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from itertools import chain
 from typing import Any

@@ -5,8 +5,6 @@ Such a process writes JSON objects on its stderr, one a line: for a step
 complaints.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a pack's methods reached and cost, as one table: the Benchmark tab's and /benchmark's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

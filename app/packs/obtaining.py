@@ -1,7 +1,5 @@
 """Packs that the app fetches from the Hub, or makes of what it fetches there and keeps."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The packs that are open: the one the app started with, and those its visitors loaded."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import threading

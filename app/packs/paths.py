@@ -1,7 +1,5 @@
 """Sentences for strangers: without the paths of this machine."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path

@@ -5,8 +5,6 @@ its own: the app imports nothing of `training/`. Only its form is taken from the
 text: a pack may come from anywhere, and what it holds is not run.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 import tempfile

@@ -5,8 +5,6 @@ over the gallery) on captions of the collection, one query at a time.
 `python -m benchmarks.query_latency --record` writes the record.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import platform

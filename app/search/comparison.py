@@ -4,8 +4,6 @@ Everything is computed from scores; nothing here runs a model. In the shapes, C 
 columns (methods that are compared) and N the number of images that all of them ranked.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -14,8 +14,6 @@ They are written beside the pack's folder, within which pack.json lists every fi
       "ranks": {"mvam": 1, "pvse": 14}, "why": "Only MVAM ..."}]}
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -6,8 +6,6 @@ ensemble, k how many images, and each `only` one value of a fact to filter by. A
 itself notes the tab. What was uploaded cannot be in a link.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field

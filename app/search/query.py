@@ -8,8 +8,6 @@ The algebra happens between *scores*, never between embeddings, so that it means
 rule a method scores by: for an image x, score(x) = sum of weight * score(x, term).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Questions a visitor or a program can ask, wherever they are asked, and their answers."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections import Counter

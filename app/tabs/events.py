@@ -1,7 +1,5 @@
 """How events are connected to their handlers, and what a visitor is told when one fails."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import threading

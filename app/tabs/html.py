@@ -1,7 +1,5 @@
 """HTML from templates: one environment, in which whatever comes from outside stays text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images of a gallery as the tabs list them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that visitors save: written when one is asked for, and downloaded at once."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the tabs of one visitor share, and how they reach the packs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import gradio as gr

@@ -1,7 +1,5 @@
 """The button that copies a tab's link; the page's address follows it while the tab is open."""
 
-from __future__ import annotations
-
 import gradio as gr
 from markupsafe import Markup
 

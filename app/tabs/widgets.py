@@ -1,7 +1,5 @@
 """Widgets that several tabs have: a question, examples, an upload, and HTML to choose from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@
 Methods that were trained on the same CLIP can be put into the same pack (`export/build/merge.py`).
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

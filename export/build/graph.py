@@ -4,8 +4,6 @@ Computation stays in float32: a half-precision weight is followed by a Cast, whi
 folds when it loads the file.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ their place. Both packs must have the same image encoder and tokenizer, file for
 an image encoder of its own takes it along.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

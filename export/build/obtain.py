@@ -12,8 +12,6 @@ A line that is none says what went wrong. It ends when its standard input ends, 
 on where nobody follows any more. A file that was not fetched whole is removed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

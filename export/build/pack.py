@@ -4,8 +4,6 @@ Everything is built beside the target and compared with torch (`export/build/par
 pack that is right is moved into place.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

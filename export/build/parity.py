@@ -6,8 +6,6 @@ both directions, the pack must order everything as torch does; scores that torch
 `TIE` of each other, which is float32 noise, may swap.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

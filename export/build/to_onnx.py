@@ -3,8 +3,6 @@
 On drift the command ends with status 1, see `export/build/pack.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What training leaves behind, read for export: an image encoder and the methods' run folders."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from pathlib import Path

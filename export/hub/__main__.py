@@ -1,7 +1,5 @@
 """The command line `python -m export.hub`; see `export/hub/transfer.py`."""
 
-from __future__ import annotations
-
 import sys
 
 from export.hub.transfer import main

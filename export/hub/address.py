@@ -1,7 +1,5 @@
 """The names of repositories and revisions on the Hub, such as `owner/name@v1`."""
 
-from __future__ import annotations
-
 import re
 
 # Parts of a revision begin with a letter, digit or "_", so that none is "..": the client makes the

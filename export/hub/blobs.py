@@ -4,8 +4,6 @@ The client looks at the size of what it fetched, never at its bytes. The cache n
 the checksum that the Hub stated: a SHA-256 for large files, git's SHA-1 for others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Checkpoints on the Hub: `owner/name/FOLDER_OR_FILE[@REVISION]`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Talking to the Hugging Face Hub, or to any server that speaks its protocol (`HF_ENDPOINT`)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -7,8 +7,6 @@ a disturbance, a connection that broke or stalled within a file, it still takes 
 was.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

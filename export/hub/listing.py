@@ -3,8 +3,6 @@
 On the Hub a pack is known by the tag that its model card carries (`export/pack/card.py`).
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

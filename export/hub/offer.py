@@ -3,8 +3,6 @@
 Sizes and licences are those that the Hub states; what it does not state is said to be unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A pack by what a person typed: a folder, or an id on the Hub."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from export.hub.address import HUB_ID

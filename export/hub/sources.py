@@ -10,8 +10,6 @@ A source is a text, `FOLDER_OR_ID[@REVISION][#projected]`:
 A folder that exists wins. Of the Hub only configuration, weights and tokenizer are fetched.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

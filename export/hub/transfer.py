@@ -7,8 +7,6 @@ On the command line:
     python -m export.hub list [--author NAME | owner/name ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

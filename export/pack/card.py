@@ -1,7 +1,5 @@
 """The model card of a pack: its README.md, rendered from pack.json and from nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

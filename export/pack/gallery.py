@@ -12,8 +12,6 @@ Only `split`, `images`, `file`, `captions` and `text` are required; keys not nam
 others and ignored.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace

@@ -13,8 +13,6 @@ A folder, or a Hub repository with the same files:
     README.md                    the model card, rendered from pack.json
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from export.pack.gallery import combined_sha256, read_gallery

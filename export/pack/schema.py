@@ -6,8 +6,6 @@ are relative to the pack. `files` covers every file that is read, but for pack.j
 README.md and the gallery's images, which share one checksum.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict

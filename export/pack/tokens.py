@@ -1,7 +1,5 @@
 """A pack's tokenizer: of known parts only, which read any text in little time and memory."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

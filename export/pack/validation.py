@@ -12,8 +12,6 @@ and the app's records alike:
     # PackError: recipe.toml: decay must be a number, not '0.5'
 """
 
-from __future__ import annotations
-
 import json
 import re
 import reprlib

@@ -1,7 +1,5 @@
 """What must be true of a pack's weight files before anything computes with them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path

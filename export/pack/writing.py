@@ -1,7 +1,5 @@
 """Writing a pack's pack.json and model card, and describing the files that they speak of."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command line: `python -m export.space --out DIR`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

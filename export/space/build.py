@@ -7,8 +7,6 @@ app/bundled/         the packs that were asked for, and what lies beside them
 start.py             only where the app is to start on another pack than `scenes`
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

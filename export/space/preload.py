@@ -1,7 +1,5 @@
 """A pack that a Space takes from the Hub, which fetches it while it builds the Space."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from export.hub.address import parse_hub_id

@@ -1,7 +1,5 @@
 """What a Space installs: requirements.txt as that machine and its hardware need it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

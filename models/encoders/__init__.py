@@ -1,7 +1,5 @@
 """Encoders: images and word ids to sets of features, our own and published ones."""
 
-from __future__ import annotations
-
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.encoders.pretrained_image import (

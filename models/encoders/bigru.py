@@ -1,7 +1,5 @@
 """The papers' recurrent text encoder: word embeddings and a bi-directional GRU."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """What every encoder promises: images or token ids in, a set of features out."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

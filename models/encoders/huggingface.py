@@ -1,7 +1,5 @@
 """The one place that imports `transformers`, and only when a published network is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

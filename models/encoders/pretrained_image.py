@@ -5,8 +5,6 @@ build it; `export/hub/sources.py` reads the weights. `transformers` is imported 
 built.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn

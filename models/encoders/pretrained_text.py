@@ -1,7 +1,5 @@
 """Published text backbones as encoders; see `models/encoders/pretrained_image.py`."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from torch import Tensor, nn

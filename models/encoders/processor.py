@@ -1,7 +1,5 @@
 """A published model's own preprocessing, as a `Preprocess`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

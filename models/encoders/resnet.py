@@ -15,8 +15,6 @@ VSE-infinity) load here as they are, without the classifier. Two layouts occur:
     ==================  ==============================  ==============================
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

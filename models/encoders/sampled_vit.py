@@ -7,8 +7,6 @@ is no last layer norm. The release draws the centres anew in every pass, in eval
 they are fixed, so that an image always has the same embedding.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """SceneNet, our own image encoder: a small residual network (He et al., CVPR 2016)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

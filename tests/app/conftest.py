@@ -1,7 +1,5 @@
 """Tiny packs with random weights and drawn pictures, and the app served over them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

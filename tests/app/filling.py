@@ -3,8 +3,6 @@
 Embeddings are drawn from what they are of, so that anybody can tell whether they are right.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import sys

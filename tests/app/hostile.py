@@ -1,7 +1,5 @@
 """Files that people really have, and files made to do harm; each writes itself into a folder."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct

@@ -1,7 +1,5 @@
 """A pack of every scoring rule with random heads, over pictures whose truth is known."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Pieces of HTML as a browser reads them."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 from tests.app.conftest import HOSTILE

@@ -1,7 +1,5 @@
 """A runtime that encodes by adding up pixels, and counts what it encodes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Behind it is the client's own local mode: what is tested is what goes over the wire, not the engine.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The app as visitors get it: `python app/main.py` in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

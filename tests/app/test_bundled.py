@@ -1,7 +1,5 @@
 """The pack that comes with the app, from a start without any cache to the answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Components come without the type hints that gradio writes for editors."""
 
-from __future__ import annotations
-
 import inspect
 from unittest.mock import Mock
 

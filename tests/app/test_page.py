@@ -1,7 +1,5 @@
 """The page as a whole: its endpoints, its fonts, its terminal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest.mock import Mock
 

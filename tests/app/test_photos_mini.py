@@ -1,7 +1,5 @@
 """The bundled pack for photographs: what it states, and a folder of pictures searched with it."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 import tomllib

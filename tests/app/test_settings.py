@@ -1,7 +1,5 @@
 """The command line: defaults, and nonsense refused with exit status 2."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -1,7 +1,5 @@
 """One person at the page, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """The tiny pack of the app's tests."""
 
-from __future__ import annotations
-
 from tests.app.conftest import tiny_pack
 
 __all__ = ["tiny_pack"]

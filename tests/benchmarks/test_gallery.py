@@ -1,7 +1,5 @@
 """The gallery benchmark measures stores that hold the same, and finds what there is to find."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

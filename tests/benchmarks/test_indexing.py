@@ -1,7 +1,5 @@
 """The indexing benchmark measures the app and the bare encoder on the same pictures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Baselines compute what ours do, and every comparison gets a row."""
 
-from __future__ import annotations
-
 import copy
 import re
 

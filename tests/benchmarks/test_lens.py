@@ -1,7 +1,5 @@
 """The lens benchmark measures two ways that give the same numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import lens

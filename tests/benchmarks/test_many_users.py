@@ -1,7 +1,5 @@
 """Many users at once: what is asked, what is noticed, and the whole run on a tiny pack."""
 
-from __future__ import annotations
-
 import re
 import threading
 from pathlib import Path

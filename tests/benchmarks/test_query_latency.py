@@ -1,7 +1,5 @@
 """The benchmark runs and measures every method."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tiny random run folders, and the pack that the export makes of them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import shutil

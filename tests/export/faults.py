@@ -1,7 +1,5 @@
 """What a server and the way to it may do to an answer, played on the bytes of the true one."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

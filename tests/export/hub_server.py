@@ -5,8 +5,6 @@ for binaries, tokens that may read or write, and faults that a test asks for. No
 client then takes the plain HTTP way.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@ Names and shapes are those that the released code stores; sizes are small. The o
 comes with them as it does there.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The runtime computes what torch computes, for every method, and explains bad input."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

@@ -5,8 +5,6 @@ same name and keys. Keys with `official` are outputs of unmodified official modu
 `ref` ones follow the equations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

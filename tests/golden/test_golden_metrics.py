@@ -1,7 +1,5 @@
 """Retrieval metrics against the authors' evaluation code; ties count against the method."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

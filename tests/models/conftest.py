@@ -1,7 +1,5 @@
 """Every method, and what it can be besides its default."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Weights files: whole or not at all, and strictly fitting."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What methods show of themselves agrees with what they compute."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

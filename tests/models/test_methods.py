@@ -1,7 +1,5 @@
 """What every method must keep to, whatever its paper."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Images of every kind become the same upright RGB."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pooling by rank against torch's own sort, values and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

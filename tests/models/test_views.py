@@ -1,7 +1,5 @@
 """Views go through selections, devices and other changes whole."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

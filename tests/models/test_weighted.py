@@ -1,7 +1,5 @@
 """The view lens: what a score becomes when views count less, or not at all."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A method's views of a random batch, and the terms of its objective over them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

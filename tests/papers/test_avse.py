@@ -1,7 +1,5 @@
 """AVSE: views, blocks, Sinkhorn, scores and losses, against loops and the release."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

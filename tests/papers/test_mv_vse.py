@@ -1,7 +1,5 @@
 """MV-VSE: views, scores and losses, against loops, official GPOs and the release."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import cast

@@ -1,7 +1,5 @@
 """MVAM and its baselines: views, scores and losses, against loops and a float64 reading."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

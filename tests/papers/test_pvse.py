@@ -1,7 +1,5 @@
 """PVSE: heads, scores, losses and evaluation, against loops and the official code."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """VSE-infinity: GPO, encoders, loss and training, against loops and the official code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

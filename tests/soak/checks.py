@@ -1,7 +1,5 @@
 """What must hold of any input: it is used, or refused in a sentence; nothing else, and in time."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

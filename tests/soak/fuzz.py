@@ -9,8 +9,6 @@ that is not Python's hangs, nothing can stop it but the end of the process, whic
 about after five minutes: the input then lies in the folder of the test that is named.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What a hostile sender makes of whole documents: values of every kind, and damaged bytes."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

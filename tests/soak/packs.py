@@ -5,8 +5,6 @@ Run as a program, it attacks copies of a pack one after the other and prints wha
     python -m tests.soak.packs PACK WORK
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import resource

@@ -1,7 +1,5 @@
 """Hostile packs and pictures: each is refused by its sentence, and costs little memory and time."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The fuzz in short; see `tests/soak/fuzz.py`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

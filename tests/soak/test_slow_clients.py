@@ -1,7 +1,5 @@
 """A crowd that sends half of its requests for 35 seconds; the short form is tests/app/server."""
 
-from __future__ import annotations
-
 import select
 import time
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """A small world of vectors in which methods can learn something within seconds."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Started by torchrun from a test: short runs without chance in them, to be compared."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small folders of photographs in the field's form, and an image encoder that reads them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ numbers were reproduced; where the pack is made anew, `python -m tests.training.
 again, after `make soak` has passed.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Settings: values that make no sense are refused by name, and old names go on working."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

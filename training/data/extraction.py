@@ -5,8 +5,6 @@ go into a memory-mapped file as they are made, and a record beside it says which
 that an extraction that was interrupted, by `kill -9` too, goes on where the record ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """An image encoder's side of a split: features that are cached, or pixels where it is trained."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A frozen image encoder as a graph of onnxruntime, which computes it faster on CPUs than torch."""
 
-from __future__ import annotations
-
 import tempfile
 import warnings
 from pathlib import Path

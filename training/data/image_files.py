@@ -1,7 +1,5 @@
 """Sequences of images that are opened when they are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -11,8 +11,6 @@ and published, one JSON file a data set. A folder of such photographs holds
 training split, as in every paper that trains on it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Opens a split of whatever a folder holds."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

@@ -13,8 +13,6 @@ Five rows an image are what some of the field's folders hold, one for each capti
 read. Features stay on the disk and are mapped into memory.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

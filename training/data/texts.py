@@ -4,8 +4,6 @@ A text encoder that is not trained reads every caption once; its token features 
 and training looks them up. They depend on encoder, tokenizer and captions alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Word-level tokenizers in the format of the Hugging Face `tokenizers` library."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

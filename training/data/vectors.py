@@ -1,7 +1,5 @@
 """Pre-trained word vectors in GloVe's text format (Pennington et al., EMNLP 2014)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scores a whole split with a method and turns the matrix into metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

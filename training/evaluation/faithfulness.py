@@ -16,8 +16,6 @@ The map is the view's own; it does not change with the caption. Captions that me
 none of which a pixel is seen, are left out.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.data.split import SeenObjects

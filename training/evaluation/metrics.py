@@ -4,8 +4,6 @@ Ties count against the method: an item that ties with a wrong one stands behind 
 that says nothing scores nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What an evaluation prints: the table of recalls, the views, and differences with intervals."""
 
-from __future__ import annotations
-
 import math
 
 COLUMNS = {

@@ -1,7 +1,5 @@
 """The full score matrix of a split, of a method or of several together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a difference in rsum is worth, and what the views of a method do."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -5,8 +5,6 @@ An ablation is `training/experiments/ablations/<name>.toml`. Its settings lie ov
 its ablation's.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Sequence

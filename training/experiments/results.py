@@ -1,7 +1,5 @@
 """`docs/results.md`: what was measured, written from the files that measuring leaves behind."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

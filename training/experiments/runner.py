@@ -1,7 +1,5 @@
 """Runs the trainings of an experiment's rows, and reads from them what its table shows."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

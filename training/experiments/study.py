@@ -3,8 +3,6 @@
 A study is `training/experiments/studies/<name>.toml`: which recipes, and each with which seeds.
 """
 
-from __future__ import annotations
-
 import csv
 import tomllib
 from collections.abc import Sequence

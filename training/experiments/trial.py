@@ -1,7 +1,5 @@
 """A trial: one configuration trained to its end, once, and measured on the validation split."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

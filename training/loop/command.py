@@ -1,7 +1,5 @@
 """What the command lines of training share."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A recipe is `training/recipes/<name>.toml`. Any value can be replaced on the com
 dotted name: `--set optimizer.learning_rate=3e-4`.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Sequence

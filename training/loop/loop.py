@@ -4,8 +4,6 @@ What is trained, on which batches and with which losses, a subclass says: `train
 (methods), `training/pretrain.py` and `training/distill.py` (image encoders).
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

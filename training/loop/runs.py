@@ -1,7 +1,5 @@
 """Run folders: the log, and checkpoints that hold everything a run needs to go on bit for bit."""
 
-from __future__ import annotations
-
 import csv
 import os
 import platform

@@ -5,8 +5,6 @@ frozen. They are taken over and must fit one by one. An encoder that was frozen 
 starts, or stays, as its source has it, so the source must be the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

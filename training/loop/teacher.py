@@ -6,8 +6,6 @@ features, fitted on training photographs and divided by the root of their standa
 that the first do not drown the others; then all by one number, so that their mean square is 1.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 It trains on cached features, or on images where the image encoder is trained along.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice

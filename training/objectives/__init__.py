@@ -1,7 +1,5 @@
 """Objectives: the losses that a method trains with, one file a paper and one line a method."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from export.pack.validation import check

@@ -1,7 +1,5 @@
 """AVSE's objective (Liu et al., AAAI 2025): hinges and a dimension-wise regulariser."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import torch

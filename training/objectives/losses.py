@@ -5,8 +5,6 @@ All are built from one piece, the cost of a pair's own score against its rivals'
 every cost. Another caption of the same image is never a rival.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ likewise; here the cost is an argument. The functions return the loss of each pa
 directions added, for the caller to sum or average.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """MVAM's objective (arXiv 2402.17237): InfoNCE, and attention that differs from code to code."""
 
-from __future__ import annotations
-
 import torch
 from pydantic import Field
 from torch import Tensor

@@ -1,7 +1,5 @@
 """What an objective is."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 from torch import Tensor

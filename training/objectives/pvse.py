@@ -1,7 +1,5 @@
 """PVSE's objective (Song and Soleymani, CVPR 2019): multiple instances, diversity, discrepancy."""
 
-from __future__ import annotations
-
 import torch
 from pydantic import Field
 from torch import Tensor

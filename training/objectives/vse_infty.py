@@ -1,7 +1,5 @@
 """The hinge triplet loss, of VSE++ (Faghri et al., BMVC 2018) and VSE-infinity (CVPR 2021)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

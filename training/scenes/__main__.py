@@ -1,7 +1,5 @@
 """Renders a split of the scenes world: ``python -m training.scenes --out DIR --split train``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

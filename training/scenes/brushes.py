@@ -1,7 +1,5 @@
 """Colours and shapes that the painters of several places share."""
 
-from __future__ import annotations
-
 import numpy as np
 from PIL import Image
 

@@ -4,8 +4,6 @@ Captions are partial: each speaks of one to three things, a place, a relation or
 everything. A caption's `fact` asserts what its words say and nothing else.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -11,8 +11,6 @@ No surface form belongs to two classes, and none occurs inside another class's f
 words of a caption identify classes without doubt (tested).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

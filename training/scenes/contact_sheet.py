@@ -1,7 +1,5 @@
 """Lays scenes out on one image with their captions beneath, to be looked at."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import textwrap

@@ -3,8 +3,6 @@
 `python -m training.scenes.gallery --data data/scenes/test --out build/gallery`
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Renders a whole split in parallel, into a folder that appears only when it is complete."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

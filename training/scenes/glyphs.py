@@ -4,8 +4,6 @@ The font is Noto Color Emoji (Debian package ``fonts-noto-color-emoji``, OFL 1.1
 render scenes, never to read them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -4,8 +4,6 @@ A painter is given the row where the floor begins, dice, and the view out of its
 an RGBA image whose glass has alpha `GLOW`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -3,8 +3,6 @@
 Nothing here needs the font or a pixel.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

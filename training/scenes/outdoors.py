@@ -4,8 +4,6 @@ A painter is given the row of the horizon, dice, and the time of day, and return
 that is transparent where the sky shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

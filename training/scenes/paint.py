@@ -4,8 +4,6 @@ All colours are RGB in 0..255. `backdrop` gives the image behind the objects; `w
 adds what falls before them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw

@@ -14,8 +14,6 @@ Relations hold between boxes in relative coordinates, see `holds`; they are deli
 wider than the cases the captions are made from, so that no borderline scene counts as wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any

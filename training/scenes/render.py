@@ -1,7 +1,5 @@
 """Turns a layout into pixels, and measures what can be seen of each object."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ A finished folder holds:
 - ``meta.json``: what it was made from; written last.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

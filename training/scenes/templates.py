@@ -11,8 +11,6 @@ Slots of a template:
 No template says more than its slots do: none claims a place, a number or an absence by itself.
 """
 
-from __future__ import annotations
-
 VERBS = (("appears", "appear"), ("is visible", "are visible"), ("can be seen", "can be seen"))
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}

@@ -1,7 +1,5 @@
 """Writes a collection's pictures, with the views of every method, into Qdrant."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

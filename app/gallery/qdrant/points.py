@@ -11,8 +11,6 @@ MaxSim is the method's score where it can be: whole views where one pair of view
 joined where they add up, blocks where blocks are matched.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import uuid

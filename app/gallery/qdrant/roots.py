@@ -5,8 +5,6 @@ that somebody on this machine named: by migrating it, which is noted in the cach
 gallery's address (`?pictures=DIR`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A collection in Qdrant as the app sees it: pictures, and a gallery for each method."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The Benchmark tab's widgets and what they do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the Benchmark tab's templates get: the table, the plot, ablations, and a run's outcome."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby

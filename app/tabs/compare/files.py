@@ -1,7 +1,5 @@
 """A comparison as a file: a sheet to print (PNG), a table (CSV), or all of it (JSON)."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

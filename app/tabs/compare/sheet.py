@@ -4,8 +4,6 @@ Drawn with Pillow and the font that comes with matplotlib, DejaVu Sans, so that 
 every machine. It has the letters of Europe and the Near East; a box stands for a letter it lacks.
 """
 
-from __future__ import annotations
-
 import io
 import textwrap
 from bisect import bisect

@@ -1,7 +1,5 @@
 """The Compare tab's widgets and what they do."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """What the Compare tab's templates get: aligned columns, matrices, what one method alone found."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

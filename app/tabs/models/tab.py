@@ -3,8 +3,6 @@
 What the Hub has is looked at first; only a second press, on a button that says how much, fetches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the Models tab's templates get: the pack, its methods, and what the Hub would send."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

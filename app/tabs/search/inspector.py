@@ -1,7 +1,5 @@
 """The part of the tab that looks inside one image: what each view of it is made of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """The Search tab's widgets, and what happens between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

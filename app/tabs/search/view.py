@@ -1,7 +1,5 @@
 """What the Search tab's templates get: results, the image looked at, small maps, history."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

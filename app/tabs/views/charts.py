@@ -1,7 +1,5 @@
 """Matrices, curves and numbers as tables and SVG, each with what it means."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import numpy as np

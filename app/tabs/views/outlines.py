@@ -1,7 +1,5 @@
 """Outlines of what a rendered image is known to show."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 

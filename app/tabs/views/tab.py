@@ -1,7 +1,5 @@
 """The Views tab's widgets, and what happens between them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the Views tab's templates get: maps over an image, words, the lens and the meter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """AVSE's release: a ViT that reads two samples of an image, BERT, and blocks matched by MaxSim."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import models

@@ -5,8 +5,6 @@ options under `opt` or `args` and weights under `model`, or the bare weights. We
 dictionary of tensors, or a list of two, image side and text side.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Convolutional networks under torchvision's names, their architecture read off the shapes."""
 
-from __future__ import annotations
-
 import re
 
 from export.build.official.checkpoint import OfficialError, State

@@ -1,7 +1,5 @@
 """What a release gives once it is read: modules with its weights, and what must be said of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

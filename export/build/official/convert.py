@@ -6,8 +6,6 @@ python -m export.official --from pvse model_best.pth.tar --vocab vocab.json --ou
 python -m export.official --from avse model_best.pth --text-backbone bert-base-uncased --out PACK
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -1,7 +1,5 @@
 """MV-VSE's release: region features, one linear map and max pooling a view, a forward GRU."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of parts that several releases store under the same names."""
 
-from __future__ import annotations
-
 from export.build.official.keys import Table
 
 _GRU = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")

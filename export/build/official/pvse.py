@@ -1,7 +1,5 @@
 """PVSE's release: images through a torchvision ResNet, PIE-Nets over its cells and over words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import models

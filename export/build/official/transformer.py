@@ -1,7 +1,5 @@
 """BERT and ViT as transformers 4 named their weights."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tokenizers of the releases: word lists with their start and end marks, and BERT's word pieces."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

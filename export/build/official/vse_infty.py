@@ -4,8 +4,6 @@ Four kinds of checkpoint, told apart by their keys: the branch `bigru` (text: wo
 `master` (text: BERT), each over region features (a residual MLP) or images (a CNN, no MLP).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

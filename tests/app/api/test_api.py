@@ -1,7 +1,5 @@
 """The endpoints of a running server: plain JSON for questions, sentences for nonsense."""
 
-from __future__ import annotations
-
 import json
 import sys
 import urllib.error

@@ -1,7 +1,5 @@
 """/compare of a running server: the numbers the tab shows, and sentences for nonsense."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Questions of any kind to a running app, in short; see `tests/soak/fuzz.py`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

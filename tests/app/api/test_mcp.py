@@ -1,7 +1,5 @@
 """--mcp: assistants find the endpoints as tools, and can call them."""
 
-from __future__ import annotations
-
 import ast
 import json
 from typing import Any

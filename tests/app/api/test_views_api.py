@@ -1,7 +1,5 @@
 """/views and /lens of a running server: the numbers of the methods, sentences for nonsense."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

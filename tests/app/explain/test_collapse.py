@@ -1,7 +1,5 @@
 """The view-collapse meter on views made by hand, and over a gallery."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Heatmaps: the brightest place is where the attention is, whatever the picture's shape."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """The view lens ranks as scoring each picture by itself does, and says what moved."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ZIP archives of pictures: unpacked once, or refused as a whole."""
 
-from __future__ import annotations
-
 import errno
 import io
 import resource

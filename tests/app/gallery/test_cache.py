@@ -1,7 +1,5 @@
 """The cache folder: where it is, and what happens where it cannot be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A folder that changes between two starts is searched as if it had been indexed from scratch."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

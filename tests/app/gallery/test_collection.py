@@ -1,7 +1,5 @@
 """Finding pictures: in a pack, and in somebody's folder."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

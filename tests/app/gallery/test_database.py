@@ -1,7 +1,5 @@
 """The SQLite file: made once, shared, set aside when damaged, and never in the way."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

@@ -1,7 +1,5 @@
 """What a gallery keeps: by contents, for each model, and never anything that is not right."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

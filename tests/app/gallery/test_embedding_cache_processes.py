@@ -1,7 +1,5 @@
 """Several processes on one gallery, and processes that are killed at any moment."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import subprocess

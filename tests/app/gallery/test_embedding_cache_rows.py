@@ -1,7 +1,5 @@
 """Rows on disk: they come back as they were, or are known not to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

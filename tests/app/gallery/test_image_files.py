@@ -1,7 +1,5 @@
 """Image files are opened in one place, which refuses what is no regular file of the gallery."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

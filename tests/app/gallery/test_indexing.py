@@ -1,7 +1,5 @@
 """Filling the galleries: what is refused, what is remembered, and how far it is."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Sequence

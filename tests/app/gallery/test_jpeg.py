@@ -1,7 +1,5 @@
 """What a JPEG costs is known from its markers, before anything is decoded."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import time

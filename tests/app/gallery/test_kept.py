@@ -1,7 +1,5 @@
 """Clusters on the disk: taken where they are right, found again where they are not."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -1,7 +1,5 @@
 """Images of which nearly nothing is pixels: refused before they take memory or time."""
 
-from __future__ import annotations
-
 import io
 import struct
 import time

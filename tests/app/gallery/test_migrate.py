@@ -1,7 +1,5 @@
 """A gallery moves to Qdrant and answers from there as it did from here."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The button of the Models tab that stops reading and goes on with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest.mock import Mock
 

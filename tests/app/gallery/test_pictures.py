@@ -1,7 +1,5 @@
 """Opening pictures: what people have works, what would do harm is refused in a sentence."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

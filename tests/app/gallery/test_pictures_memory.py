@@ -1,7 +1,5 @@
 """A budget of memory is kept by all together, first come, first served."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Views that come with a bundled pack: used where they fit, computed again where not."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Addresses of galleries in Qdrant: what they say, and nonsense refused."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """Galleries in Qdrant rank as the gallery in this process does, by every scoring rule."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The exact top-k: shortlist, exhaustive scoring and brute force agree, ties included."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

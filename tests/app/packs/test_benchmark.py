@@ -1,7 +1,5 @@
 """What the Benchmark tab and /benchmark show: the pack's numbers, speed, ablations, the plot."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Measuring again in a process of its own: what is run, what is said, and that nothing is left."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """Who may take part in a comparison: methods, averages, other open packs, and what is true."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

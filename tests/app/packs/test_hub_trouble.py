@@ -1,7 +1,5 @@
 """While the Hub is in trouble, the app answers on the pack it has, and says what is the matter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

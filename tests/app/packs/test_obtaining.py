@@ -1,7 +1,5 @@
 """From the Hub into the app: said before it is fetched, and nothing half done is left."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

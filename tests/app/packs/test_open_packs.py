@@ -1,7 +1,5 @@
 """Several packs at once: each session keeps its own, failures change nothing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

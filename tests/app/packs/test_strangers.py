@@ -1,7 +1,5 @@
 """What strangers may have fetched from the Hub by an app that others than its machine reach."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Comparisons in numbers: ranks, moves, agreement, what one alone found."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """Queries where methods differ: how they are chosen, and that what is said of them is so."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Filters: what is offered, what is left, and that ranking happens within it exactly."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

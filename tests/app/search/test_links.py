@@ -1,7 +1,5 @@
 """Links: what is written can be read, and nothing that is written by others can do harm."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qsl
 
 import pytest

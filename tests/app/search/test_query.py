@@ -1,7 +1,5 @@
 """Queries of several terms: reading them, and what their algebra does to scores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

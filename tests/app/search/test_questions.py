@@ -1,7 +1,5 @@
 """Questions and answers, apart from any page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

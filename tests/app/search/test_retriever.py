@@ -1,7 +1,5 @@
 """Questions: the answers are the method's own scores, and nonsense gets a sentence."""
 
-from __future__ import annotations
-
 import re
 import threading
 from dataclasses import replace

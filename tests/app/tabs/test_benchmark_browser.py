@@ -1,7 +1,5 @@
 """The Benchmark tab in a real browser: sorting, measuring, running it again."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The page in a real browser: what a visitor types, clicks, uploads and sees."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Search tab, and its ways into Views, in a real browser; images have several views, facts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Compare tab in a real browser: columns, frames, light, keys, files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

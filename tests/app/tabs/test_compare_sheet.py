@@ -1,7 +1,5 @@
 """A comparison as a page shows it and as files keep it: frames, rows, words, names."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

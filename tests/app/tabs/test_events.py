@@ -1,7 +1,5 @@
 """Events in a row: what is asked first is answered first."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 

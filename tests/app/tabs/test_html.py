@@ -1,7 +1,5 @@
 """The header, the Search tab and the Models tab as HTML: text stays text, numbers their place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

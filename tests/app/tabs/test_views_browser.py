@@ -1,7 +1,5 @@
 """The Views tab in a real browser: what is drawn is what the endpoints say."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The Views tab's pieces of HTML: outside text stays text, numbers are where they belong."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

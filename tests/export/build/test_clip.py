@@ -1,7 +1,5 @@
 """Zero-shot CLIP as a pack: the numbers of CLIP itself, from images and words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ONNX files: any batch, any length, and half the size without losing anything."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

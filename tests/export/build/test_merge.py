@@ -1,7 +1,5 @@
 """Methods move between packs of one encoder; the others stay as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Released formats, written here with random weights: what converts, and what is refused why."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

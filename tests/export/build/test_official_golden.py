@@ -1,7 +1,5 @@
 """The authors' formats: each stored checkpoint, through a real pack, against their code."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable

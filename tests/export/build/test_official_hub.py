@@ -1,7 +1,5 @@
 """Released checkpoints on the Hub, fetched by the real client from a local server."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

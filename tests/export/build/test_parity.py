@@ -1,7 +1,5 @@
 """Parity sees wrong numbers and wrong rankings, and nothing where there is nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every class of published encoder: trained for some steps, exported, loaded, searched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command that builds a pack: what it writes, what it refuses, and that drift stops it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Image encoders that were trained along: MVAM-CLIP's two stages, from images to a search."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -164,7 +162,7 @@ def test_an_encoder_of_its_own_must_be_listed_and_have_one_to_stand_beside(
     said = json.loads(path.read_text())
     bare = {**said, "image_encoder": {**said["image_encoder"], "file": None}}
     path.write_text(json.dumps(bare))
-    with pytest.raises(PackError, match="mvam: it has an image encoder of its own, but the pack"):
+    with pytest.raises(PackError, match="mvam has an image encoder of its own, but the pack"):
         load_info(tmp_path / "pack")
     del said["files"][OWN]
     path.write_text(json.dumps(said))

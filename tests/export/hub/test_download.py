@@ -1,7 +1,5 @@
 """What may be fetched, and what is removed where it may not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The real client against a local server: push, pull, and everything that can go wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

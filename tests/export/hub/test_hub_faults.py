@@ -1,7 +1,5 @@
 """Every fault of a server and of the way to it: a sentence, soon, and the next pull succeeds."""
 
-from __future__ import annotations
-
 import random
 import re
 import shutil

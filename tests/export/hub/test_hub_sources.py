@@ -1,7 +1,5 @@
 """Encoders by Hub id: fetched once, found again without a connection, or a sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

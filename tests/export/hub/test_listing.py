@@ -1,7 +1,5 @@
 """Which packs there are, on the Hub and here, and what they are called by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

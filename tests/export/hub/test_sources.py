@@ -1,7 +1,5 @@
 """Encoders from folders in the Hub's format: the same numbers as `transformers`, or a sentence."""
 
-from __future__ import annotations
-
 import ast
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The card says what pack.json says, and invents nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

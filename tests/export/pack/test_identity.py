@@ -1,7 +1,5 @@
 """What tells packs apart, and how much they may say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Packs that are whole load; packs that are damaged or hostile are refused, each by a sentence."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Values of the wrong type or range, unknown keys and unreadable JSON get one sentence each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

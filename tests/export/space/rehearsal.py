@@ -5,8 +5,6 @@ and what the Hub adds, then the app with the variables of a Space, a question, a
 ZeroGPU its device server is played, and must have been told that the app can borrow a GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The folder of a Space: complete, lean, and started as the Hub would start it."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """Encoders: exact lengths, sensible shapes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

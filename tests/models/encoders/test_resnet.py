@@ -1,7 +1,5 @@
 """Residual networks in the releases' two layouts; numbers are checked where checkpoints convert."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """AVSE's released image encoder: each view is the transformer over its own patches."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

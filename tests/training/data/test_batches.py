@@ -1,7 +1,5 @@
 """Batches in which an image stands with several of its captions, encoded once for all of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

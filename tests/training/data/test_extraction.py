@@ -1,7 +1,5 @@
 """Extraction: features are the encoder's, nothing that is done is lost, damage is reported."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

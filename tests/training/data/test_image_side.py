@@ -1,7 +1,5 @@
 """The image encoder trained along: pictures in batches, its weights, resuming, a second stage."""
 
-from __future__ import annotations
-
 import csv
 from functools import partial
 from pathlib import Path

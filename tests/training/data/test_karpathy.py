@@ -1,7 +1,5 @@
 """Karpathy's splits: what a folder of photographs becomes, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Photographs from end to end: features, training, a pack without a gallery, its measurement."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ready-made features: what the layout's files become, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """[CLS] elements: methods that read one are refused without it, and none is ever dropped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar

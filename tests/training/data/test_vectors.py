@@ -1,7 +1,5 @@
 """Word vectors: which rows they go to, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

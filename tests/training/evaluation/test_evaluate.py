@@ -1,7 +1,5 @@
 """Evaluation of what ships: the command on a real pack, its numbers against plain loops."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """View faithfulness against plain loops and cases worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

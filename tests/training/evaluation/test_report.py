@@ -3,8 +3,6 @@
 A sample of its scenes is measured by default, see `sample.py`, and all of them by `make soak`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

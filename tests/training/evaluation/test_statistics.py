@@ -1,7 +1,5 @@
 """The bootstrap and the view statistics against plain loops and known answers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ablations: what is defined, what one command trains and writes, and the page made of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

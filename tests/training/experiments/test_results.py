@@ -1,7 +1,5 @@
 """The results page: tables from measured files, and what stays of the page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Studies: which recipes they compare, what one command trains and writes, and the page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

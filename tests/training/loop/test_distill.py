@@ -1,7 +1,5 @@
 """A student of a teacher: what it is shown, what it learns, and that it can be interrupted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

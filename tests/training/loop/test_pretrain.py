@@ -1,7 +1,5 @@
 """Pretraining of the image encoder, and the features it leaves behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

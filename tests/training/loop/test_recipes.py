@@ -1,7 +1,5 @@
 """The papers' recipes: each trains, and holds what its paper says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How a run is paced: rates that wait for rsum, AMSGrad, and epochs without a validation."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

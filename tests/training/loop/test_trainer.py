@@ -1,7 +1,5 @@
 """The training loop learns, resumes bit for bit, and is the same on any number of processes."""
 
-from __future__ import annotations
-
 import csv
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Ranking losses against the loops written from their equations."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

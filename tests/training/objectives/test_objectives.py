@@ -1,7 +1,5 @@
 """Objectives: the terms each gives, what they weigh, and what they refuse."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

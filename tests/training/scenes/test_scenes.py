@@ -1,7 +1,5 @@
 """The truth of the scenes world: classes, captions, relevance. No font is needed here."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Pixels, masks and folders of the scenes world. These need the emoji font."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
