@@ -28,14 +28,11 @@ class Server:
         url: its address.
         log: what it printed.
         process: its number.
-        effort: seconds that it computed before its first page came; on an idle machine the page
-            takes no longer, and on a busy one this does not grow.
     """
 
     url: str
     log: Path
     process: int
-    effort: float
 
     @cached_property
     def _client(self) -> Client:
@@ -78,7 +75,6 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
             **variables,
         }
         log = folder / "log.txt"
-        started = time.monotonic()
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [str(part) for part in command],
@@ -91,7 +87,7 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
         running.append(process)
         url = f"http://127.0.0.1:{port}"
         await_page(url, process, log)
-        server = Server(url, log, process.pid, _effort(process.pid, started))
+        server = Server(url, log, process.pid)
         server.ready()
         return server
 
@@ -126,12 +122,3 @@ def await_page(url: str, process: subprocess.Popen[bytes], log: Path, patience: 
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.2)
     raise AssertionError(f"no page within {patience} s:\n{log.read_text()}")
-
-
-def _effort(process: int, started: float) -> float:
-    """Seconds that a process has computed so far, in all its threads together."""
-    stat = Path(f"/proc/{process}/stat")
-    if not stat.is_file():  # not Linux: what passed on the clock is the most it can have computed
-        return time.monotonic() - started
-    user, system = stat.read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

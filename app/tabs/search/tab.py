@@ -285,12 +285,15 @@ class SearchTab:
     def open(self, key: str, request: gr.Request) -> dict[Any, Any]:
         """Fits the tab to the visitor's pack, and asks what the page's address holds."""
         retriever = self._session.retriever(key)
-        return self._start(key, links.read(request.query_params.multi_items(), retriever, _MOST))
+        link = links.read(request.query_params.multi_items(), retriever, _MOST)
+        if link.question.kind == "sample":  # what is typed or uploaded meanwhile stays
+            return self._start(key, link)
+        return {**self._question(link.question), **self._start(key, link)}
 
     def swap(self, key: str, questions: tuple[Question, ...]) -> dict[Any, Any]:
         """Fits the tab to another pack; its images are others, what was asked in words stays."""
         kept = tuple(one for one in questions if one.kind != "image")
-        return self._start(key, Link(), kept)
+        return {**self._question(Question()), **self._start(key, Link(), kept)}
 
     def _start(self, key: str, link: Link, questions: tuple[Question, ...] = ()) -> dict[Any, Any]:
         retriever = self._session.retriever(key)
@@ -299,7 +302,7 @@ class SearchTab:
         facts = dict(list(known.items())[:_FACTS])
         values = tuple(list(link.filters.wanted.get(fact, [])) for fact in facts)
         inputs = Inputs(method, count, questions, "", 1.0, values)
-        started = {**self._question(link.question), **self.answer(key, link.question, inputs)}
+        started = self.answer(key, link.question, inputs)
         if link.problems:
             started[self._line] = problem(*link.problems) + started[self._line]
         return {
