@@ -18,9 +18,13 @@ does.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.evidence import Evidence, Parts, split_products
 from models.gpo import GPO, pooling_panels
 from models.layers import FeatureProjection, cosine_attention, l2_normalize, text_projection
 from models.method import Method
@@ -33,6 +37,7 @@ _PAIRS = 1 << 14  # scored at once on a CPU: what stays in a core's cache
 _IMAGES = 64  # of one matrix product
 _FEW_COLUMNS = 16
 _MOST_SHOWN = 100  # iterations that a reader may ask for
+_FEWEST_NODES, _MOST_NODES = 16, 512  # of an integral; a plan turns more sharply when it is colder
 
 
 class AVSE(Method):
@@ -118,14 +123,8 @@ class AVSE(Method):
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""
-        if self.sampled_features:
-            given = features.unflatten(2, (self.views, -1)).unbind(dim=2)  # n of (B, N, d)
-            members = [mask & (view != 0).any(dim=2) for view in given]  # n of (B, N)
-            projected = [self.project_image(*view) for view in zip(given, members, strict=True)]
-        else:
-            members = list(self.groups(features, mask))
-            projected = [self.project_image(features, mask)] * self.views  # n of (B, N, d1)
-        pairs = list(zip(projected, members, strict=True))
+        projected, members = self._sampled(features, mask)
+        pairs = zip(projected, members, strict=True)
         pooled = [self.pool_image(view, group)[0] for view, group in pairs]
         groups = l2_normalize(torch.stack(pooled, dim=1))  # (B, n, d1)
         return Views(
@@ -133,6 +132,73 @@ class AVSE(Method):
             self._attention(projected, groups, members, mask) if attention else None,
             {"groups": groups} if self.training else {},
         )
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+        pairs = zip(*self._sampled(features, mask), strict=True)
+        parts = [self.pool_image.parts(view, group) for view, group in pairs]
+        return Parts.of(torch.stack(parts, dim=1)).unit().unit(self.block_dim)
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.text_parts`."""
+        parts = Parts.of(self.pool_text.parts(self._project_text(features, mask), mask)[:, None])
+        if isinstance(self.norm_text, nn.LayerNorm):
+            parts = parts.layer_norm(self.norm_text)
+        return parts.unit(self.block_dim)
+
+    def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
+        """See `Method.evidence`; affinities count by the integrated gradient of the score."""
+        visual, textual = images.blocks(self.block_dim), texts.blocks(self.block_dim)
+        affinity = visual.total @ textual.total.mT  # (B, p, q), Eq. (1)
+        views = images.rows.shape[1] if per_view else 1
+        weights, start = self._gradients(affinity, views)
+        found = split_products(visual, textual, weights, start)
+        return found if per_view else found.view(0)
+
+    def _gradients(self, affinity: Tensor, parts: int) -> tuple[Tensor, Tensor]:
+        """How much each affinity counts in Eq. (2), with the best blocks of this pair held.
+
+        Integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all blocks score
+        alike: the sum of A times its integrated gradient is the score minus that of A = 0. With the
+        best blocks held the integrand is smooth, so that Gauss and Legendre's nodes are exact.
+
+        Args:
+            affinity: (B, p, q).
+            parts: R, in which the visual blocks compete, as in `_match`.
+
+        Returns:
+            (B, R, p, q), and the score at A = 0.
+        """
+        count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.temperature)
+        nodes, lengths = np.polynomial.legendre.leggauss(
+            min(max(count, _FEWEST_NODES), _MOST_NODES)
+        )
+        with torch.inference_mode(False), torch.enable_grad():
+            blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
+            held = self.plan(blocks).unflatten(0, (parts, -1)).argmax(dim=1)  # (R, q, B), of parts
+            held += torch.arange(parts, device=held.device)[:, None, None] * (len(blocks) // parts)
+            steps = blocks.new_tensor((nodes + 1) / 2)[:, None]  # (S, 1)
+            path = (blocks[:, :, None, None] * steps).repeat(1, 1, parts, 1, 1).requires_grad_()
+            plan = self.plan(path.flatten(2)).view_as(path)  # (p, q, R, S, B)
+            best = held.movedim(0, 1)[None, :, :, None].expand_as(plan[:1])  # (1, q, R, S, B)
+            (slopes,) = torch.autograd.grad(plan.gather(0, best).sum(), path)
+        weights = (slopes * blocks.new_tensor(lengths / 2)[:, None]).sum(dim=3)  # (p, q, R, B)
+        start = self.plan(blocks.new_zeros(*blocks.shape[:2], 1)).amax(dim=0).sum()
+        return weights.permute(3, 2, 0, 1), start
+
+    def _sampled(self, features: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """What each of n views reads, projected (B, N, d1), and which elements, (B, N)."""
+        if not self.sampled_features:
+            projected = self.project_image(features, mask)
+            return [projected] * self.views, list(self.groups(features, mask))
+        given = features.unflatten(2, (self.views, -1)).unbind(dim=2)  # n of (B, N, d)
+        members = [mask & (view != 0).any(dim=2) for view in given]
+        return [self.project_image(*view) for view in zip(given, members, strict=True)], members
+
+    def _project_text(self, features: Tensor, mask: Tensor) -> Tensor:
+        """(B, M, d1), see `released_text`."""
+        plain = not isinstance(self.project_text, FeatureProjection)
+        return self.project_text(features) if plain else self.project_text(features, mask)
 
     def _attention(
         self, projected: list[Tensor], groups: Tensor, members: list[Tensor], mask: Tensor
@@ -148,8 +214,7 @@ class AVSE(Method):
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_text`."""
-        plain = not isinstance(self.project_text, FeatureProjection)
-        projected = self.project_text(features) if plain else self.project_text(features, mask)
+        projected = self._project_text(features, mask)
         pooled = self.norm_text(self.pool_text(projected, mask)[0])[:, None]  # (B, 1, d1)
         maps = cosine_attention(projected, l2_normalize(pooled), mask) if attention else None
         return Views(self._unit_blocks(pooled), maps)

@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from models.layers import FeatureProjection, l2_normalize, masked_mean, single_view, text_projection
+from models.evidence import Parts
+from models.layers import (
+    FeatureProjection,
+    l2_normalize,
+    masked_mean,
+    mean_parts,
+    single_view,
+    text_projection,
+)
 from models.method import Method
 from models.views import Views
 
@@ -46,6 +54,14 @@ class VSEPP(Method):
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_text`."""
         return _average(self.project_text(features), mask, attention)
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+        return Parts.of(mean_parts(self.project_image(features, mask), mask)[:, None]).unit()
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.text_parts`."""
+        return Parts.of(mean_parts(self.project_text(features), mask)[:, None]).unit()
 
 
 def _average(features: Tensor, mask: Tensor, attention: bool) -> Views:

@@ -7,9 +7,18 @@ cosine. What is trained with a contrastive loss there comes ready-made (`python 
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from models.layers import cosine_attention, l2_normalize, last_element, single_view
+from models.evidence import Parts
+from models.layers import (
+    cosine_attention,
+    l2_normalize,
+    last_element,
+    last_place,
+    one_element,
+    single_view,
+)
 from models.method import Method
 from models.views import Views
 
@@ -18,7 +27,7 @@ class CLIP(Method):
     """Zero-shot CLIP; V = 1.
 
     It reads the image's first element and the text's last, where CLIP's encoders put what sums up
-    the whole. The other elements are for the maps alone.
+    the whole. The other elements are for the maps alone: they bring nothing to the score.
 
     Args:
         image_dim: d of CLIP's image encoder.
@@ -44,6 +53,17 @@ class CLIP(Method):
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_text`."""
         return _embed(self.project_text, features, last_element(features, mask), mask, attention)
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+        first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)
+        summary = self.project_image(features[:, 0])
+        return Parts.of(one_element(summary, first, mask.shape[1])[:, None]).unit()
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.text_parts`."""
+        summary = self.project_text(last_element(features, mask))
+        return Parts.of(one_element(summary, last_place(mask), mask.shape[1])[:, None]).unit()
 
 
 def _embed(

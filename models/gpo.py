@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from models.panel import Panel
-from models.ranking import pool_ranked, rank_descending
+from models.ranking import pool_ranked, split_ranked
 from models.views import Views
 
 POOLINGS = ("gpo", "mean", "max", "kmax")
@@ -66,16 +66,16 @@ class RankPooling(nn.Module, ABC):
         """
         theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
         pooled = pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
-        return pooled, self._shares(features, mask, theta, pooled) if shares else None
+        if not shares:
+            return pooled, None
+        parts = split_ranked(features, mask, theta[..., None])[:, 0]  # (B, N, D)
+        gained = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
+        return pooled, gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
 
-    def _shares(self, features: Tensor, mask: Tensor, theta: Tensor, pooled: Tensor) -> Tensor:
-        ranked, places = rank_descending(features, mask)  # (B, D, N)
-        longest = theta.shape[1]
-        parts = torch.zeros_like(ranked)
-        parts[..., :longest] = ranked[..., :longest] * theta[:, None] * pooled[..., None]
-        whole = torch.empty_like(parts).scatter(-1, places.long(), parts)  # back in the set's order
-        gained = whole.sum(dim=1).clamp_min(0.0).masked_fill(~mask, 0.0)  # (B, N)
-        return gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
+    def parts(self, features: Tensor, mask: Tensor) -> Tensor:
+        """What each element brings to the pooled vector: (B, N, D), 0 on padding."""
+        theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
+        return split_ranked(features, mask, theta[..., None])[:, 0]
 
 
 class FixedPooling(RankPooling):

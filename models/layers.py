@@ -7,14 +7,16 @@ from torch import Tensor, nn
 
 from models.views import Views
 
+EPS = 1e-8  # beside a length, so that nothing is divided by 0
 
-def l2_normalize(x: Tensor, eps: float = 1e-8) -> Tensor:
-    """Divides by (Euclidean length + eps) along the last axis, as the authors' releases do.
+
+def l2_normalize(x: Tensor) -> Tensor:
+    """Divides by (Euclidean length + EPS) along the last axis, as the authors' releases do.
 
     >>> l2_normalize(torch.tensor([3.0, 4.0])).tolist()
     [0.6000000238418579, 0.800000011920929]
     """
-    return x / (x.norm(dim=-1, keepdim=True) + eps)
+    return x / (x.norm(dim=-1, keepdim=True) + EPS)
 
 
 def cosine_scores(images: Tensor, texts: Tensor) -> Tensor:
@@ -44,15 +46,29 @@ def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
     return (features.masked_fill(~mask[..., None], 0.0)).sum(1) / weights.sum(1)
 
 
+def mean_parts(features: Tensor, mask: Tensor) -> Tensor:
+    """What each element brings to `masked_mean`: (B, N, D), 0 on padding."""
+    return features.masked_fill(~mask[..., None], 0.0) / mask.sum(dim=1)[:, None, None]
+
+
+def last_place(mask: Tensor) -> Tensor:
+    """Where the last real element of each set stands, (B, N) -> (B,)."""
+    places = torch.arange(mask.shape[1], device=mask.device)
+    return torch.where(mask, places, -1).amax(dim=1)
+
+
 def last_element(features: Tensor, mask: Tensor) -> Tensor:
     """The last real element of each set, (B, N, D) and (B, N) -> (B, D).
 
     >>> last_element(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[True, True, False]]))
     tensor([[2.]])
     """
-    places = torch.arange(mask.shape[1], device=mask.device)
-    last = torch.where(mask, places, -1).amax(dim=1)  # (B,)
-    return features[torch.arange(len(mask), device=mask.device), last]
+    return features[torch.arange(len(mask), device=mask.device), last_place(mask)]
+
+
+def one_element(embedding: Tensor, place: Tensor, count: int) -> Tensor:
+    """What elements bring where (B,) one of N = `count` alone brings (B, D): (B, N, D)."""
+    return nn.functional.one_hot(place, count)[..., None] * embedding[:, None]
 
 
 def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:

@@ -1,12 +1,14 @@
-"""The one contract: a method is a visual head, a text head, a score and an attention."""
+"""The one contract: a method is a visual head, a text head, a score, an attention and evidence."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
+from models.evidence import Evidence, Parts, split_products
 from models.layers import cosine_scores
 from models.panel import Knob, Panel, Settings
 from models.views import Views
@@ -64,6 +66,25 @@ class Method(nn.Module, ABC):
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """Turns text features (B, M, d), mask (B, M), into views; see `encode_image`."""
 
+    @abstractmethod
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """What each element of a set brings to the views that `encode_image` makes of it.
+
+        Args:
+            features: (B, N, d).
+            mask: (B, N) bool.
+
+        Returns:
+            Parts that add up to the embeddings (B, V, D), of a method in eval mode.
+
+        Raises:
+            ValueError: views made as the method's arguments say cannot be split.
+        """
+
+    @abstractmethod
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """What each word brings to the views that `encode_text` makes; see `image_parts`."""
+
     def contrastive_temperature(self) -> Tensor | None:
         """A contrastive loss's temperature where the method learns one, a positive scalar."""
         return None
@@ -83,6 +104,37 @@ class Method(nn.Module, ABC):
             (B_img, B_txt).
         """
         return self.view_scores(images, texts).amax(dim=0)  # (B_img, B_txt)
+
+    def pair_weights(self, pairs: Tensor) -> Tensor:
+        """How often each product of two views counts in the score of the image's view.
+
+        Args:
+            pairs: (B, V, W) inner products of the views of B pairs.
+
+        Returns:
+            (B, V, W); of each image view the best product, once.
+        """
+        return nn.functional.one_hot(pairs.argmax(dim=2), pairs.shape[2]).to(pairs.dtype)
+
+    def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
+        """Splits the scores of B pairs over the elements of both sets; see `models/evidence.py`.
+
+        Args:
+            images: parts of B images.
+            texts: parts of B texts, or of one for all images. Another image's parts will do.
+            per_view: split each of the V `view_scores` in place of the score.
+
+        Returns:
+            Evidence whose parts add up to the scores; with `per_view`, (B, V, ...).
+        """
+        pairs = images.total @ texts.total.mT  # (B, V, W)
+        weights = self.pair_weights(pairs)
+        if per_view:
+            return split_products(images, texts, torch.diag_embed(weights.mT).movedim(1, 3))
+        if not self.views_add_up:
+            won = (weights * pairs).sum(dim=2).argmax(dim=1)  # (B,)
+            weights = weights * nn.functional.one_hot(won, pairs.shape[1])[..., None]
+        return split_products(images, texts, weights[:, None]).view(0)
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
         """How wide rows are, by which candidates are searched: a view, a part of one, or all.

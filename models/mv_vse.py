@@ -17,23 +17,28 @@ of a forward GRU. `aggregator="released"` is that, over the text encoder "gru".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from models.evidence import Parts
 from models.gpo import GPO, pooling_panels
 from models.layers import (
     FeatureProjection,
     cosine_attention,
     l2_normalize,
     last_element,
+    last_place,
     masked_mean,
+    mean_parts,
+    one_element,
     text_projection,
 )
 from models.method import Method
 from models.panel import Panel, Settings, view_names
-from models.ranking import pool_ranked
+from models.ranking import pool_ranked, split_ranked
 from models.views import Views
 
 AGGREGATORS = ("gpo", "mean", "released")
@@ -90,7 +95,7 @@ class MVVSE(Method):
         """See `Method.encode_image`."""
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
         if self.aggregator == "gpo":
-            pooled = self._pool_by_rank(projected, mask)
+            pooled = self._by_rank(pool_ranked, projected, mask)
         elif self.aggregator == "mean":
             pooled = torch.stack([masked_mean(each, mask) for each in projected], dim=1)
         else:
@@ -116,6 +121,27 @@ class MVVSE(Method):
         embedding = l2_normalize(pooled)[:, None]  # (B, 1, D)
         return Views(embedding, cosine_attention(projected, embedding, mask) if attention else None)
 
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+        projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
+        if self.aggregator == "mean":
+            return Parts.of(torch.stack([mean_parts(each, mask) for each in projected], 1)).unit()
+        if self.aggregator == "gpo":
+            return Parts.of(self._by_rank(split_ranked, projected, mask)).unit()
+        first = features.new_ones(len(features), 1, 1)  # the maximum is the first by rank
+        return Parts.of(torch.cat([split_ranked(p, mask, first) for p in projected], 1)).unit()
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.text_parts`."""
+        projected = self.project_text(features)  # (B, M, D)
+        if self.pool_text is not None:
+            parts = self.pool_text.parts(projected, mask)
+        elif self.aggregator == "mean":
+            parts = mean_parts(projected, mask)
+        else:
+            parts = one_element(last_element(projected, mask), last_place(mask), mask.shape[1])
+        return Parts.of(parts[:, None]).unit()
+
     def inside(
         self,
         images: Views,
@@ -129,10 +155,16 @@ class MVVSE(Method):
         image_poolings = dict(zip(view_names(len(views)), views, strict=True))
         return pooling_panels(images, texts, image_poolings, {"text": self.pool_text})
 
-    def _pool_by_rank(self, projected: list[Tensor], mask: Tensor) -> Tensor:
-        """Eq. (4) with K GPOs; views of the same projection share one sort: (B, K, D)."""
+    def _by_rank(
+        self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
+    ) -> Tensor:
+        """Eq. (4) with K GPOs; views of the same projection share one sort.
+
+        Returns:
+            (B, K, D) with `pool_ranked`, (B, K, N, D) with `split_ranked`.
+        """
         sizes = mask.sum(dim=1)
         theta = [cast("GPO", pool).coefficients(sizes) for pool in self.pool_image]
         shares = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each
-        pooled = [pool_ranked(p, mask, t) for p, t in zip(projected, shares, strict=True)]
+        pooled = [pool(p, mask, t) for p, t in zip(projected, shares, strict=True)]
         return torch.cat(pooled, dim=1)

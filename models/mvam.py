@@ -18,7 +18,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.layers import FeatureProjection, l2_normalize, single_view, text_projection
+from models.evidence import Parts
+from models.layers import (
+    FeatureProjection,
+    l2_normalize,
+    one_element,
+    single_view,
+    text_projection,
+)
 from models.method import Method
 from models.panel import Panel, Settings, view_names
 from models.views import Views
@@ -136,6 +143,18 @@ class MVAM(Method):
         """See `Method.encode_text`."""
         return self._join(self.text_codes, self.project_text, features, mask, attention)
 
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+        return self._parts(self.image_codes, self.project_image, features, mask)
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.text_parts`."""
+        return self._parts(self.text_codes, self.project_text, features, mask)
+
+    def pair_weights(self, pairs: Tensor) -> Tensor:
+        """Each view with its own counterpart, Eq. (9)."""
+        return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs)  # (B, V, V)
+
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """What each view adds to the score: (V, B_img, B_txt)."""
         return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
@@ -175,6 +194,15 @@ class MVAM(Method):
         joined = l2_normalize(views.flatten(1)).view_as(views)  # (B, m, D), Eq. (9)
         extras = {"attention": maps} if self.training else {}
         return Views(joined, maps if attention else None, extras)
+
+    def _parts(self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor) -> Parts:
+        """Eq. (8)'s sum a (W h + b), element by element; a sums to 1, and so b is shared out."""
+        maps = self._views(codes, project, features, mask)[1]  # (B, m, N)
+        with_mask = isinstance(project, FeatureProjection)
+        values = project(features, mask) if with_mask else project(features)  # (B, N, D)
+        values = values.masked_fill(~mask[..., None], 0.0)
+        parts = Parts.of(maps[..., None] * values[:, None])  # (B, m, N, D)
+        return parts.unit(maps.shape[1] * values.shape[2])
 
     def _views(
         self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor
@@ -286,6 +314,19 @@ class BaseSummary(Method):
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_text`."""
         return self._pool(self.project_text, features, mask, attention)
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+        return self._parts(self.project_image, features, mask)
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.text_parts`."""
+        return self._parts(self.project_text, features, mask)
+
+    def _parts(self, project: nn.Linear, features: Tensor, mask: Tensor) -> Parts:
+        summary = torch.tanh(project(features[:, 0]))  # (B, D)
+        first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)
+        return Parts.of(one_element(summary, first, mask.shape[1])[:, None]).unit()
 
     def _pool(self, project: nn.Linear, features: Tensor, mask: Tensor, attention: bool) -> Views:
         summary = torch.tanh(project(features[:, 0]))  # (B, D)

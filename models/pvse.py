@@ -18,7 +18,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.layers import cosine_scores, l2_normalize, last_element, masked_mean
+from models.evidence import Parts
+from models.layers import cosine_scores, l2_normalize, last_element, masked_mean, mean_parts
 from models.method import Method
 from models.panel import Panel, Settings, view_names
 from models.views import Views
@@ -64,8 +65,7 @@ class PIENet(nn.Module):
             (B, K, H) embeddings, not yet of unit length ((B, K, 2H) with "concat"),
             (B, K, H) locally-guided residuals, and (B, K, N) attention.
         """
-        scores = self.w2(torch.tanh(self.w1(local))).mT  # (B, K, N)
-        attention = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)  # Eq. (2)
+        attention = self.attend(local, mask)
         real = local.masked_fill(~mask[..., None], 0.0)
         residual = torch.sigmoid(self.w3(attention @ real))  # Eq. (3): (B, K, H)
         fused = residual
@@ -74,6 +74,32 @@ class PIENet(nn.Module):
             joined = self.fusion == "concat"
             fused = torch.cat([repeated, residual], dim=2) if joined else repeated + residual
         return self.norm(fused), residual, attention  # Eq. (4)
+
+    def attend(self, local: Tensor, mask: Tensor) -> Tensor:
+        """Eq. (2): attention (B, K, N)."""
+        scores = self.w2(torch.tanh(self.w1(local))).mT  # (B, K, N)
+        return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)
+
+    def parts(self, local: Tensor, whole: Parts | None, mask: Tensor) -> Parts:
+        """What each element brings to the embeddings of `forward`.
+
+        The sigmoid is split along its secant from 0: sigmoid(u) = 1/2 + s u with s held.
+
+        Args:
+            local: (B, N, D).
+            whole: of the global feature, V = 1; None with "local".
+            mask: (B, N) bool.
+        """
+        mapped = self.w3(local.masked_fill(~mask[..., None], 0.0))[:, None]  # (B, 1, N, H)
+        mapped = self.attend(local, mask)[..., None] * mapped  # Eq. (3); attention sums to 1
+        u = mapped.sum(dim=2, keepdim=True)  # (B, K, 1, H)
+        secant = torch.where(u == 0, 0.25, torch.tanh(u / 2) / (2 * u))
+        fused = Parts.of(secant * mapped, constant=0.5).rows  # (B, K, N + 2, H)
+        if whole is not None:
+            rows = whole.rows.expand_as(fused)
+            joined = self.fusion == "concat"
+            fused = torch.cat([rows, fused], dim=3) if joined else rows + fused
+        return Parts(fused).layer_norm(self.norm)  # Eq. (4)
 
 
 class LastStates(nn.Module):
@@ -174,6 +200,28 @@ class PVSE(Method):
         whole = None if self.text_global is None else self.text_global(features, mask)  # (B, H)
         return self._embed(self.text_net, features, whole, mask, attention)
 
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+        whole = None
+        if self.image_global is not None:
+            whole = Parts.of(mean_parts(self.image_global(features), mask)[:, None])
+        return self._parts(self.image_net, features, whole, mask)
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.text_parts`; the last states of the bi-GRU are the whole sentence's."""
+        whole = None
+        if self.text_global is not None:
+            state = self.text_global(features, mask)[:, None]  # (B, 1, H)
+            none = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
+            whole = Parts.of(none, whole=state)
+        return self._parts(self.text_net, features, whole, mask)
+
+    def pair_weights(self, pairs: Tensor) -> Tensor:
+        """See `Method.pair_weights`; "concat" takes the mean over views of the same number."""
+        if self.match == "concat":
+            return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs) / pairs.shape[1]
+        return super().pair_weights(pairs)
+
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """See `Method.view_scores`; for "concat", each view's part of the sum."""
         if self.match == "concat":
@@ -239,6 +287,17 @@ class PVSE(Method):
         embeddings, residuals, maps = net(local, whole, mask)
         extras = {"residuals": residuals} if self.training else {}
         return Views(self._unit(embeddings), maps if attention else None, extras)
+
+    def _parts(self, net: PIENet | None, local: Tensor, whole: Parts | None, mask: Tensor) -> Parts:
+        if self.similarity == "order":
+            raise ValueError(
+                "PVSE's order similarity is no inner product of views, so its score cannot be "
+                'split over cells and words; use a model of similarity "cosine"'
+            )
+        if net is None:
+            assert whole is not None  # K = 0 has nothing else
+            return whole.unit()
+        return net.parts(local, whole, mask).unit()
 
     def _unit(self, embeddings: Tensor) -> Tensor:
         unit = l2_normalize(embeddings)

@@ -109,6 +109,29 @@ def _pool_sorted(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
     return pooled
 
 
+def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
+    """What each element brings to `pool_ranked`, being ranked as it is in each dimension.
+
+    Args:
+        features: (B, N, D).
+        mask: (B, N) bool, at least one True in each row, anywhere.
+        theta: (B, L, V), as there.
+
+    Returns:
+        (B, V, N, D), 0 on padding; the sum over elements is what is pooled.
+    """
+    order = rank_descending(features, mask)[1].long()  # (B, D, N)
+    weights = nn.functional.pad(theta.mT, (0, order.shape[2] - theta.shape[1]))  # (B, V, N)
+    placed = [
+        torch.zeros_like(order, dtype=features.dtype).scatter_(
+            2, order, ranked[:, None].expand_as(order).to(features.dtype)
+        )
+        for ranked in weights.unbind(1)
+    ]
+    real = features.masked_fill(~mask[..., None], 0.0)
+    return torch.stack(placed, dim=1).mT * real[:, None]
+
+
 class _RankedPool(torch.autograd.Function):
     """`pool_ranked` with a backward that scatters, part by part, where autograd's would add."""
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from models.gpo import build_pooling, pooling_panels
+from models.evidence import Parts
+from models.gpo import RankPooling, build_pooling, pooling_panels
 from models.layers import FeatureProjection, l2_normalize, single_view, text_projection
 from models.method import Method
 from models.panel import Panel, Settings
@@ -71,6 +72,14 @@ class VSEInfinity(Method):
         pooled, shares = self.pool_text(self.project_text(features), mask, shares=attention)
         return single_view(l2_normalize(pooled), shares)
 
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`."""
+        return _parts(self.pool_image, self.project_image(features, mask), mask)
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.text_parts`."""
+        return _parts(self.pool_text, self.project_text(features), mask)
+
     def inside(
         self,
         images: Views,
@@ -79,3 +88,8 @@ class VSEInfinity(Method):
     ) -> list[Panel]:
         """See `Method.inside`: the pooling coefficients of both sides, section 5.3."""
         return pooling_panels(images, texts, {"picture": self.pool_image}, {"text": self.pool_text})
+
+
+def _parts(pooling: RankPooling, features: Tensor, mask: Tensor) -> Parts:
+    """Eq. (2)'s sum, element by element, of features (B, N, D) in the joint space."""
+    return Parts.of(pooling.parts(features, mask)[:, None]).unit()

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[1]
 METHOD = '''
 from torch import nn, stack
 
-from models.layers import l2_normalize, masked_mean, single_view
+from models.evidence import Parts
+from models.layers import l2_normalize, masked_mean, mean_parts, single_view
 from models.method import Method
 
 
@@ -39,6 +40,17 @@ class TwoMaps(Method):
 
     def encode_text(self, features, mask, *, attention=False):
         return _average(self.text_maps, features, mask, attention)
+
+    def image_parts(self, features, mask):
+        return _parts(self.image_maps, features, mask)
+
+    def text_parts(self, features, mask):
+        return _parts(self.text_maps, features, mask)
+
+
+def _parts(maps, features, mask):
+    mapped = stack([part(features) for part in maps]).mean(dim=0)  # (B, N, D)
+    return Parts.of(mean_parts(mapped, mask)[:, None]).unit()
 
 
 def _average(maps, features, mask, attention):

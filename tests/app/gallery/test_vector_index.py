@@ -10,6 +10,7 @@ from torch import Tensor
 import models
 from app.gallery.vector_index import Gallery
 from models import Method, Views
+from models.evidence import Parts
 
 
 class MaxCosine(Method):
@@ -22,6 +23,14 @@ class MaxCosine(Method):
         raise NotImplementedError
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        """Never called."""
+        raise NotImplementedError
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """Never called."""
+        raise NotImplementedError
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """Never called."""
         raise NotImplementedError
 
