@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+import httpx
 import uvicorn
 from gradio import http_server
 from gradio.themes import Base
@@ -22,7 +23,8 @@ from app.search.retriever import Retriever, thumbnail_folder
 from app.server import listening, uploads
 from app.server.door import FrontDoor
 from app.server.hosts import Hosts
-from app.server.limits import Limits, client_of
+from app.server.limits import Limits
+from app.server.visitors import SESSIONS, Visitors
 from app.settings import Settings
 from app.tabs.benchmark.tab import BenchmarkTab
 from app.tabs.compare.tab import CompareTab
@@ -43,7 +45,6 @@ TABS: tuple[tuple[str, Callable[[Session, gr.Tab], object]], ...] = (
     ("Models", ModelsTab),
 )
 _AT_ONCE = max(2, os.cpu_count() or 1)  # events that may run a model at the same time
-_SESSIONS = 1000  # visitors whose state is kept
 _SPACE_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
 _NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"  # its proxies
 STYLES = sorted(Path(__file__).parent.rglob("*.css"))
@@ -120,7 +121,7 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
             footer_links=["api", "settings"],
             run_history=False,
             max_file_size=uploads.FORM_BYTES,  # the front door refuses less, in a sentence
-            state_session_capacity=_SESSIONS,
+            state_session_capacity=SESSIONS,
             enable_monitoring=False,
             num_workers=0,
             show_error=False,
@@ -130,6 +131,9 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
             mcp_server=settings.mcp,
             prevent_thread_lock=True,
         )
+    # gradio keeps its answer, with the address by which the first one asked
+    with suppress(httpx.HTTPError):
+        httpx.get(f"{blocks.local_url}gradio_api/info", trust_env=False)
     uploads.keep_swept()
     # by their names alone: gradio's own addresses tell where a file lies on this machine
     folder = thumbnail_folder(cache)
@@ -145,15 +149,12 @@ def _front_door(blocks: gr.Blocks, settings: Settings) -> Iterator[None]:
     gradio gives no way to configure its server, which it makes by `uvicorn.Config`.
     """
     closed = []
-
-    def waiting() -> Iterator[str]:
-        for event in list(blocks._queue.event_ids_to_events.values()):
-            yield client_of(event.request.scope)
+    visitors = Visitors(blocks)
 
     def configure(app: ASGIApp, **options: Any) -> uvicorn.Config:
         closed.append(app)
         hosts = Hosts(settings.private, settings.names)
-        limits = None if settings.private else Limits(waiting)
+        limits = None if settings.private else Limits(visitors.waiting, visitors.enter)
         frames = _SPACE_FRAMES if settings.on_space else "'self'"
         door = FrontDoor(app, hosts, limits, frames, settings.mcp)
         return listening.configure(door, _NEAR if settings.on_space else None, **options)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from app.gallery.qdrant.address import Address
-from app.server.hosts import is_loopback, is_name
+from app.server.hosts import is_loopback, is_name, trusts_everybody
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -65,6 +65,12 @@ class Settings:
                 raise ValueError(
                     f'--allow-host "{name}" is no name; give one such as polyview.example'
                 )
+        proxies = os.environ.get("FORWARDED_ALLOW_IPS", "")
+        if trusts_everybody(proxies) and not (self.private or self.on_space):
+            raise ValueError(
+                f'FORWARDED_ALLOW_IPS="{proxies}" lets every client say what its address is; name '
+                "the proxy's own, such as 10.0.0.2"
+            )
         if isinstance(self.gallery, Path) and not self.gallery.exists():
             raise ValueError(
                 f"--gallery {self.gallery} is not a folder; give one that holds pictures, or a ZIP "

@@ -51,8 +51,12 @@ class Bodies:
     def __init__(self) -> None:
         self._held = 0
 
-    async def read(self, receive: Receive) -> bytes:
+    async def read(self, receive: Receive) -> tuple[bytes, Any]:
         """Receives a JSON body and checks the values in it.
+
+        Returns:
+            The body, and what it says; None where it is empty, as some events say all in their
+            address.
 
         Raises:
             RefusedError: it is too large, too slow, no JSON, or names a file of this machine.
@@ -78,24 +82,27 @@ class Bodies:
             raise RefusedError(TOO_SLOW) from error
         finally:
             self._held -= len(body)
-        if body.strip():  # some events say all in their address
-            refusal = check(bytes(body))
-            if refusal is not None:
-                raise RefusedError(refusal)
-        return bytes(body)
+        return bytes(body), parse(bytes(body)) if body.strip() else None
 
 
-def check(body: bytes) -> Refusal | None:
-    """Says why a JSON body is refused, or None."""
+def parse(body: bytes) -> Any:
+    """Reads a JSON body and checks the values in it.
+
+    Raises:
+        RefusedError: it is no JSON, or names a file of this machine.
+    """
     # Counted before any of them is made: a MB of brackets would be 300,000 lists. Signs within
     # texts count, too; nobody needs so many.
     if sum(body.count(sign) for sign in (b",", b"[", b"{")) > VALUES:
-        return Refusal(413, f"the body holds too many values; at most {VALUES:,}")
+        raise RefusedError(Refusal(413, f"the body holds too many values; at most {VALUES:,}"))
     try:
         value = json.loads(body)
-        return _check_names(value) or _check(value)
-    except (ValueError, RecursionError):
-        return NO_JSON
+        refusal = _check_names(value) or _check(value)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(NO_JSON) from error
+    if refusal is not None:
+        raise RefusedError(refusal)
+    return value
 
 
 class Upload:

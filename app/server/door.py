@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from contextlib import nullcontext
+from urllib.parse import parse_qs
 
 from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
@@ -33,11 +34,21 @@ _DONE = b'data: {"msg": "done"}\n\n'
 _FILE = "/gradio_api/file="
 _ASKS = re.compile(r"/gradio_api/(queue/join|(call|call/v2)/[^/]+)/?")
 # what a page's address makes the app compute, unlike its files
-_COSTLY = re.compile(r"/|/config/?|/gradio_api/(info|openapi\.json)/?|/gradio_api/mcp.*")
+_COSTLY = re.compile(
+    r"/|/config/?|/pwa_icon/.+|/gradio_api/(info|openapi\.json)/?|/gradio_api/mcp.*"
+)
+# gradio makes addresses of the first, and reads what it does not have here by the others
+_DROPPED = b"x-gradio-server"
+_QUERIES = frozenset({"page", "deep_link"})
+_ASSISTANTS = 16  # at a time; each holds a thread of the forty that answer questions
 _WRITE_SECONDS = 30.0  # until a client has taken the next part of an answer
 
 NOWHERE = Refusal(404, "there is nothing at this address")
 NO_FILE = Refusal(403, "there is no such file; only what was uploaded, or made here, is sent")
+NO_FORM = Refusal(
+    400, "this is no upload; send a form of files (multipart/form-data), each with its filename"
+)
+NOT_KEPT = Refusal(503, "the upload could not be kept; try again later", 60)
 FULL = Refusal(503, "there is no room for more uploads; try again later", 60)
 
 
@@ -64,6 +75,7 @@ class FrontDoor:
         self._hosts = hosts
         self._limits = limits
         self._mcp = mcp
+        self._assistants = asyncio.Semaphore(_ASSISTANTS)
         self._bodies = Bodies()
         self._own_headers = [
             (b"content-security-policy", f"frame-ancestors {frames}".encode()),
@@ -79,35 +91,42 @@ class FrontDoor:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
+        scope["headers"] = [pair for pair in scope["headers"] if pair[0] != _DROPPED]
         answer, body = _Answer(send, self._own_headers), _Body(receive)
         client = client_of(scope)
-        refusal = self._refuse(scope, client)
-        if refusal is not None:
-            await self._close(scope, refusal, body, answer)
-        elif self._limits is None:
-            await self._pass(scope, body, answer, client)
-        else:
-            with self._limits.entered(client):
+        assistant = scope["method"] == "POST" and _MCP.fullmatch(scope["path"]) is not None
+        refusal = self._refuse(scope, client, assistant)
+        with self._limits.entered(client, assistant) if self._limits else nullcontext():
+            if refusal is not None:
+                await self._close(scope, refusal, body, answer)
+            elif assistant:
+                async with self._assistants:
+                    await self._pass(scope, body, answer, client)
+            else:
                 await self._pass(scope, body, answer, client)
 
-    def _refuse(self, scope: Scope, client: str) -> Refusal | None:
+    def _refuse(self, scope: Scope, client: str, assistant: bool) -> Refusal | None:
         """Why a request is refused before anything of its body is read."""
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
+        if self._limits is not None and not _asks_itself(scope, headers):
+            costs = method == "POST" or _COSTLY.fullmatch(path) is not None
+            asks = assistant or (method == "POST" and _ASKS.fullmatch(path) is not None)
+            refusal = self._limits.check(client, costs, asks)
+            if refusal is not None:
+                return refusal
         refusal = self._hosts.check(headers, method)
-        if refusal is None and not self._is_known(path, method):
-            refusal = NOWHERE
-        if refusal is None and path.startswith(_FILE) and not _is_sent(path[len(_FILE) :]):
-            refusal = NO_FILE
-        if refusal is None and method == "POST":
+        if refusal is not None:
+            return refusal
+        if not self._is_known(path, method) or _names_a_page(scope):
+            return NOWHERE
+        if path.startswith(_FILE) and not _is_sent(path[len(_FILE) :]):
+            return NO_FILE
+        if method == "POST":
             size = headers.get("content-length", "0")
             upload = path.rstrip("/") == _UPLOAD
             if not size.isdecimal() or bodies.is_large(int(size[:20]), upload):
-                refusal = bodies.upload_too_large() if upload else bodies.TOO_LARGE
-        if refusal is None and self._limits is not None and not _asks_itself(scope, headers):
-            costs = method == "POST" or _COSTLY.fullmatch(path) is not None
-            asks = method == "POST" and _ASKS.fullmatch(path) is not None
-            refusal = self._limits.check(client, costs, asks)
-        return refusal
+                return bodies.upload_too_large() if upload else bodies.TOO_LARGE
+        return None
 
     def _is_known(self, path: str, method: str) -> bool:
         if self._mcp and _MCP.fullmatch(path):
@@ -127,33 +146,38 @@ class FrontDoor:
             await self._upload(scope, receive, answer, client)
         else:
             try:
-                body = await self._bodies.read(receive)
+                body, value = await self._bodies.read(receive)
             except RefusedError as error:
                 await self._close(scope, error.refusal, receive, answer)
             except GoneError:
                 return
             else:
+                session = value.get("session_hash") if isinstance(value, dict) else None
+                if self._limits is not None and isinstance(session, str):
+                    self._limits.enter(client, session)
                 await answer.of(self._app, scope, _replay(body, receive))
 
     async def _upload(self, scope: Scope, receive: _Body, answer: _Answer, client: str) -> None:
-        size = int(Headers(scope=scope).get("content-length") or uploads.MOST_BYTES)
-        refusal = None if await run_sync(uploads.has_room, size) else FULL
-        if refusal is None and self._limits is not None:
-            refusal = self._limits.check_upload(client, size)
-        if refusal is None:
-            upload = Upload(receive)
-            # gradio would remember for ever how far each upload is that it is given a name for
-            await answer.of(
-                self._app, {**scope, "query_string": b""}, upload, lambda: upload.refusal
-            )
-            refusal = upload.refusal
+        size = int(Headers(scope=scope).get("content-length", 0))
+        if not await run_sync(uploads.reserve, size):
+            await self._close(scope, FULL, receive, answer)
+            return
+        try:
+            refusal = None if self._limits is None else self._limits.check_upload(client, size)
+            if refusal is None:
+                # gradio would remember for ever how far each upload is that it has a name for
+                nameless = {**scope, "query_string": b""}
+                refusal = await answer.of_upload(self._app, nameless, Upload(receive))
+        finally:
+            uploads.release(size)
         if refusal is not None:
             await self._close(scope, refusal, receive, answer)
 
     async def _close(self, scope: Scope, refusal: Refusal, receive: _Body, answer: _Answer) -> None:
-        # A client that waits for leave to send its body has none.
-        waits = "expect" in Headers(scope=scope) or refusal.status == 408
-        if not receive.complete and not waits:
+        # A client that waits for leave to send its body has none; one that asks too much or too
+        # slowly is not waited for.
+        ends = "expect" in Headers(scope=scope) or refusal.status in (408, 429)
+        if not receive.complete and not ends:
             await bodies.read_rest(receive)
         await refusal.answer(answer.send)
 
@@ -184,24 +208,32 @@ class _Answer:
         self._headers = headers
         self._gone = False
 
-    async def of(
-        self,
-        app: ASGIApp,
-        scope: Scope,
-        receive: Receive,
-        refusal: Callable[[], Refusal | None] = lambda: None,
-    ) -> None:
-        """Lets the page answer; once its body is refused, nothing it says is sent."""
+    async def of(self, app: ASGIApp, scope: Scope, receive: Receive) -> None:
+        """Lets the page answer."""
+        try:
+            await app(scope, receive, self.send)
+        except Exception:
+            if not self._gone:
+                raise
+
+    async def of_upload(self, app: ASGIApp, scope: Scope, upload: Upload) -> Refusal | None:
+        """Lets the page take an upload; says why it is refused, or None where it is answered."""
+        failed = False
 
         async def send(message: Message) -> None:
-            if refusal() is None:
+            nonlocal failed
+            failed = failed or message.get("status") == 500
+            if upload.refusal is None and not failed:
                 await self.send(message)
 
         try:
-            await app(scope, receive, send)
-        except Exception:
-            if refusal() is None and not self._gone:
+            await app(scope, upload, send)
+        except Exception as error:
+            if failed and upload.refusal is None:
+                return NOT_KEPT if isinstance(error, OSError) else NO_FORM
+            if upload.refusal is None and not self._gone:
                 raise
+        return upload.refusal
 
     async def send(self, message: Message) -> None:
         """Sends a part of the answer."""
@@ -244,6 +276,11 @@ async def _end_progress(send: Send) -> None:
 def _is_sent(path: str) -> bool:
     """Whether a file that is asked for may be sent; gradio looks whether it is there."""
     return "://" not in path and uploads.is_inside(path)
+
+
+def _names_a_page(scope: Scope) -> bool:
+    """Whether gradio would look for a page, or for what somebody had saved of one."""
+    return any(name in _QUERIES for name in parse_qs(scope["query_string"].decode("latin-1")))
 
 
 def _asks_itself(scope: Scope, headers: Headers) -> bool:

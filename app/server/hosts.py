@@ -8,6 +8,7 @@ another site by its origin. No answer carries a CORS header: other sites never r
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ _FORWARDING = frozenset(
     }
 )  # fmt: skip
 _PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 
 
 def is_loopback(host: str) -> bool:
@@ -35,6 +37,15 @@ def is_loopback(host: str) -> bool:
     """
     address = _address(host.strip("[]"))
     return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def trusts_everybody(proxies: str) -> bool:
+    """Whether FORWARDED_ALLOW_IPS lets every client say what its address is.
+
+    >>> [trusts_everybody(proxies) for proxies in ("*", "10.0.0.1, 0.0.0.0/0", "10.0.0.0/8", "")]
+    [True, True, False, False]
+    """
+    return any(part.strip() == "*" or part.strip().endswith("/0") for part in proxies.split(","))
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,8 @@ class Hosts:
         return None
 
     def _answers_for(self, host: str) -> bool:
+        if _HOST.fullmatch(host) is None:
+            return False
         name, port = _split(f"//{host}")
         if not name:
             return False

@@ -20,7 +20,7 @@ from app.server.refusal import Refusal
 RATE = 20.0  # questions, uploads and pages in a second, in the long run
 BURST = 200.0  # of them at once, after a rest
 OPEN = 128  # requests that one client waits for, streams of events included
-WAITING = 24  # questions that one client has in the queue, of 100 in all
+WAITING = 24  # questions of one client that wait, or whose answers nobody has fetched
 UPLOAD_BYTES = 500_000_000  # of one client in an hour
 UPLOADS = 300
 _FILE = 0.1  # of a question that a file of the page counts
@@ -33,14 +33,17 @@ def client_of(scope: Scope) -> str:
 
     >>> client_of({"client": ("2001:db8::1:2:3:4", 5)})
     '2001:db8::/64'
+    >>> client_of({"client": ("::ffff:192.0.2.7", 5)})
+    '192.0.2.7'
     """
     host = str((scope.get("client") or ("", 0))[0])
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host
+    address = getattr(address, "ipv4_mapped", None) or address
     if address.version == 4:
-        return host
+        return str(address)
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
@@ -48,31 +51,38 @@ class Limits:
     """Counts what clients do.
 
     Args:
-        waiting: gives the client of each question that is in the queue.
+        waiting: gives the client of each question, see `Visitors.waiting`.
+        enter: is told which client uses which session, see `Visitors.enter`.
         clock: gives seconds.
     """
 
     def __init__(
         self,
         waiting: Callable[[], Iterator[str]] = lambda: iter(()),
+        enter: Callable[[str, str], None] = lambda _client, _session: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._waiting = waiting
+        self.enter = enter
         self._clock = clock
         self._open: Counter[str] = Counter()
+        self._assistants: Counter[str] = Counter()
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, at what time
         self._sent: OrderedDict[str, deque[tuple[float, int]]] = OrderedDict()
 
     @contextmanager
-    def entered(self, client: str) -> Iterator[None]:
-        """Counts a request for as long as it lasts."""
-        self._open[client] += 1
+    def entered(self, client: str, assistant: bool = False) -> Iterator[None]:
+        """Counts a request for as long as it lasts; an assistant's is a question, too."""
+        counts = (self._open, self._assistants) if assistant else (self._open,)
+        for count in counts:
+            count[client] += 1
         try:
             yield
         finally:
-            self._open[client] -= 1
-            if not self._open[client]:
-                del self._open[client]
+            for count in counts:
+                count[client] -= 1
+                if not count[client]:
+                    del count[client]
 
     def check(self, client: str, costs: bool, asks: bool) -> Refusal | None:
         """Says why a client must wait, or None.
@@ -86,9 +96,12 @@ class Limits:
             return Refusal(429, f"{OPEN} requests of yours are open; end one first", 1)
         if not self._take(client, 1.0 if costs else _FILE):
             return Refusal(429, f"these are too many requests; at most {RATE:g} in a second", 1)
-        if asks and sum(other == client for other in self._waiting()) >= WAITING:
+        if asks and self._questions(client) >= WAITING:
             return Refusal(
-                429, f"{WAITING} questions of yours are waiting; ask when one is done", 2
+                429,
+                f"{WAITING} questions of yours are waiting, or their answers are; fetch those, and "
+                "ask when one is done",
+                2,
             )
         return None
 
@@ -107,6 +120,10 @@ class Limits:
             )
         sent.append((now, size))
         return None
+
+    def _questions(self, client: str) -> int:
+        waiting = sum(other == client for other in self._waiting())
+        return waiting + self._assistants[client]
 
     def _take(self, client: str, cost: float) -> bool:
         now = self._clock()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -13,10 +15,21 @@ HEAD_SECONDS = 10.0  # until the head of a request has arrived
 MOST = 1000  # connections at a time
 _BACKLOG = 128  # connections accepted in one go
 _RESERVED = 256  # file descriptors for everything else
-_BODY = b'{"error": "too many connections are open; try again in a moment"}'
-_BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-    b"Content-Length: %d\r\nRetry-After: 2\r\nConnection: close\r\n\r\n%b" % (len(_BODY), _BODY)
+_HEAD_BYTES = 16_384
+
+
+def _refusal(status: str, sentence: str) -> bytes:
+    """A whole answer, for where there is no request yet that could be answered."""
+    body = json.dumps({"error": sentence})
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"Retry-After: 2\r\nConnection: close\r\n\r\n{body}"
+    ).encode()
+
+
+_BUSY = _refusal("503 Service Unavailable", "too many connections are open; try again in a moment")
+_NO_LENGTH = _refusal(
+    "411 Length Required", "a body in chunks is not taken; send it whole, with its Content-Length"
 )
 
 
@@ -32,6 +45,24 @@ def most_connections() -> int:
     return max(16, min(MOST, soft - _RESERVED - _BACKLOG))
 
 
+class _Connection(h11.Connection):
+    """Ends with the head of a request whose body comes in chunks.
+
+    Each chunk, of a byte perhaps, would be parsed in Python while everybody else waits.
+    """
+
+    chunked = False
+
+    def next_event(self) -> Any:
+        """The next part of a request."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+            if self.chunked:
+                raise h11.RemoteProtocolError("chunked")
+        return event
+
+
 class BoundedProtocol(H11Protocol):
     """HTTP/1.1 with a deadline for heads, and room for whoever comes.
 
@@ -42,6 +73,10 @@ class BoundedProtocol(H11Protocol):
     most = MOST
     _late: asyncio.TimerHandle | None = None
     _since = 0.0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn = _Connection(h11.SERVER, _HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Takes a connection in, or refuses it."""
@@ -68,6 +103,14 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
         if self._waits:
             self._expect_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no request, or one whose body comes in chunks."""
+        if isinstance(self.conn, _Connection) and self.conn.chunked:
+            self.transport.write(_NO_LENGTH)
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
 
     @property
     def _waits(self) -> bool:

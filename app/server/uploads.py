@@ -30,7 +30,8 @@ SPARE = 500_000_000  # bytes that stay free on the disk
 DATA = "data:image/"  # how a picture begins that is sent in the request itself
 _LONGEST_NAME = 200  # characters
 _EVERY = 60.0  # seconds between two looks at what is too old
-
+_reserving = threading.Lock()
+_coming = 0  # bytes of the uploads that are on their way
 
 _HASH, _PARTIAL = re.compile("[0-9a-f]{32,64}"), re.compile("tmp[a-z0-9_]{8}")
 
@@ -150,6 +151,23 @@ def has_room(size: int) -> bool:
     return count < 2 * FOLDER_FILES and total + size <= FOLDER_BYTES
 
 
+def reserve(size: int) -> bool:
+    """Holds room for an upload that comes, see `has_room`; `release` it whatever comes of it."""
+    global _coming
+    with _reserving:
+        if not has_room(size + _coming):
+            return False
+        _coming += size
+        return True
+
+
+def release(size: int) -> None:
+    """Gives room back that was held."""
+    global _coming
+    with _reserving:
+        _coming -= size
+
+
 def keep_swept() -> threading.Event:
     """Looks once a minute for what is too old; setting the event ends it."""
     ended = threading.Event()
@@ -190,11 +208,13 @@ def _keep(uri: str) -> Path:
         content = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise UploadError(f"the picture is no data URI; send {DATA}png;base64,...") from error
-    if not has_room(len(content)):
+    if not reserve(len(content)):
         raise UploadError("there is no room for more uploads; try again later")
-    place = folder() / hashlib.sha256(content).hexdigest()
-    place.mkdir(parents=True, exist_ok=True)
-    path = place / "picture"
-    with tempfile.NamedTemporaryFile(dir=place, delete=False) as partial:
-        partial.write(content)
-    return Path(partial.name).replace(path)
+    try:
+        place = folder() / hashlib.sha256(content).hexdigest()
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place, delete=False) as partial:
+            partial.write(content)
+        return Path(partial.name).replace(place / "picture")
+    finally:
+        release(len(content))

@@ -115,3 +115,12 @@ def test_a_bundled_pack_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert bundled_pack("mine") is None
     (tmp_path / "mine" / "pack.json").write_text("{}")
     assert bundled_pack("mine") == tmp_path / "mine"
+
+
+def test_a_public_app_lets_no_client_name_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.2,*")
+    assert Settings().private  # which answers nothing that was forwarded
+    with pytest.raises(ValueError, match="FORWARDED_ALLOW_IPS"):
+        Settings(host="0.0.0.0")
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.2")
+    assert not Settings(host="0.0.0.0").private

@@ -36,12 +36,13 @@ def refused(reply: httpx.Response, status: int) -> str:
     return sentence
 
 
-def connect(url: str) -> socket.socket:
-    """A connection on which nothing was sent yet."""
+def connect(url: str, source: str = "") -> socket.socket:
+    """A connection on which nothing was sent yet, from an address of this machine."""
     address = urlsplit(url)
     assert address.hostname is not None
     assert address.port is not None
-    return socket.create_connection((address.hostname, address.port), timeout=30)
+    own = (source, 0) if source else None
+    return socket.create_connection((address.hostname, address.port), 30, own)
 
 
 def upload(url: str, content: bytes, name: str = "mine.png", **headers: str) -> httpx.Response:

@@ -19,7 +19,13 @@ from tests.app.server.attacks import run
 def scope(path: str, method: str = "GET", address: str = "127.0.0.1") -> dict[str, Any]:
     """A request."""
     headers = [(b"host", b"127.0.0.1")]
-    known = {"type": "http", "method": method, "path": path, "headers": headers}
+    known = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": headers,
+        "query_string": b"",
+    }
     return {**known, "client": (address, 1)}
 
 

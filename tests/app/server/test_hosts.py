@@ -27,7 +27,8 @@ def test_loopback_is_always_answered(host: str) -> None:
     [
         "", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "0.0.0.0:7860",
         "192.168.0.7", "localhost:x", "[::1", "user@evil.example", "evil.example#127.0.0.1",
-        "evil.example@127.0.0.1:7860",
+        "evil.example@127.0.0.1:7860", "127.0.0.1/evil", "127.0.0.1?.evil.example",
+        "127.0.0.1#evil", "[::1].evil.example", "[::1]evil",
     ],
 )  # fmt: skip
 def test_a_private_app_has_no_other_name(host: str) -> None:

@@ -61,6 +61,17 @@ def test_waiting_questions_are_bounded() -> None:
     assert kept.check("b", costs=True, asks=True) is None
 
 
+def test_requests_of_assistants_are_questions() -> None:
+    kept = Limits()
+    entered = [kept.entered("a", assistant=True) for _ in range(WAITING)]
+    for one in entered:
+        one.__enter__()
+    refusal = kept.check("a", costs=True, asks=True)
+    assert refusal is not None
+    assert refusal.status == 429
+    assert kept.check("b", costs=True, asks=True) is None
+
+
 def test_uploads_have_an_hourly_quota() -> None:
     clock = Clock()
     kept = Limits(clock=clock)

@@ -6,7 +6,9 @@ import base64
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +180,46 @@ def test_a_space_answers_for_its_name_and_counts_visitors_apart(
         stay(held, server.url, OPEN, "127.0.0.1", forwarded)
         refused(ask(server.url, "/config", headers=visit("203.0.113.1")), 429)
         assert ask(server.url, "/config", headers=visit("203.0.113.2")).status_code == 200
+
+
+def test_answers_that_nobody_fetches_are_bounded(public_server: Server) -> None:
+    body = {"data": ["a red circle", "vsepp", 3, None]}
+    with client("127.0.0.9", public_server.url) as greedy:
+        join = partial(greedy.post, f"{API}/call/search_text", json=body)
+        names = [join().json()["event_id"] for _ in range(WAITING)]
+        assert public_server.ask("search_text", "a red circle", "vsepp", 3)["hits"]  # all done
+        assert "fetch" in refused(join(), 429)
+        assert "complete" in greedy.get(f"{API}/call/search_text/{names[0]}").text
+        assert join().status_code == 200
+
+
+def test_refused_requests_are_counted(public_server: Server) -> None:
+    """Whoever sends none of the bodies that were announced holds few connections."""
+    with ExitStack() as held:
+        lines = []
+        for _ in range(2 * OPEN):
+            line = held.enter_context(connect(public_server.url, "127.0.0.12"))
+            line.sendall(
+                b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n"
+            )
+            lines.append(line)
+        assert ask(public_server.url, "/config").status_code == 200
+        codes = [line.recv(20)[9:12] for line in lines]
+    assert set(codes) == {b"404", b"429"}
+    assert codes.count(b"429") >= OPEN
+
+
+def test_assistants_wait_for_their_turn(public_server: Server) -> None:
+    words = {"query": "a red circle " * 500, "method": "vsepp", "k": 1}
+    params = {"name": "search_text", "arguments": words}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"Accept": "application/json, text/event-stream"}
+    with client("127.0.0.11", public_server.url) as crowd, ThreadPoolExecutor(60) as pool:
+        asked = [
+            pool.submit(crowd.post, f"{API}/mcp/", json=body, headers=headers) for _ in range(60)
+        ]
+        replies = [future.result() for future in asked]
+    codes = [reply.status_code for reply in replies]
+    assert set(codes) == {200, 429}
+    assert codes.count(200) >= WAITING
+    assert all("'hits'" in reply.text for reply in replies if reply.status_code == 200)

@@ -107,6 +107,16 @@ def test_the_number_of_files_is_bounded(folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("folder")
+def test_uploads_on_their_way_take_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "FOLDER_BYTES", 1000)
+    assert uploads.reserve(600)
+    assert not uploads.reserve(600)
+    uploads.release(600)
+    assert uploads.reserve(600)
+    uploads.release(600)
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_full_disk_takes_no_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert uploads.has_room(10)
     monkeypatch.setattr(uploads, "SPARE", 10**18)
