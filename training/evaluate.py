@@ -35,16 +35,19 @@ from training.evaluation.evaluator import (
     IMAGES_AT_ONCE,
     image_features,
     mentioned_cells,
+    named_cells,
     score_metrics,
     split_views,
     view_metrics,
 )
+from training.evaluation.evidence import evidence_metrics
 from training.evaluation.metrics import check_folds
-from training.evaluation.report import print_difference, print_table, print_views
+from training.evaluation.report import print_difference, print_evidence, print_table, print_views
 from training.evaluation.scoring import ensemble_scores, score_matrix
 from training.evaluation.statistics import bootstrap_difference
 from training.loop.command import refusals_end
 from training.loop.runs import hardware
+from training.scenes.classes import names_of
 
 
 class _Masks(Sequence[np.ndarray]):
@@ -101,7 +104,8 @@ def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:
     if len(masks) < len(gallery.images):
         return None
     mentions = [caption.mentions for caption in gallery.captions]
-    return SeenObjects(_Masks([gallery.folder / mask for mask in masks]), mentions)
+    names = [[names_of(thing.name) for thing in image.objects] for image in gallery.images]
+    return SeenObjects(_Masks([gallery.folder / mask for mask in masks]), mentions, names)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -126,6 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--compare", metavar="A,B", help=said, **again)
     said = "also how often each view wins and whether it looks at what captions mention"
     parser.add_argument("--views", action="store_true", help=said)
+    said = "also whether what a score is made of lies where words say, and matters to the score"
+    parser.add_argument("--evidence", action="store_true", help=said)
     parser.add_argument("--split", default="test")
     said = "photographs with captions, or scenes; without it the pack's own gallery"
     parser.add_argument("--data", type=Path, help=said)
@@ -151,11 +157,13 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     readers = {runtime.image_encoder_of(part): part for part in parts}
     batches = len(readers) * math.ceil(len(data.images) / IMAGES_AT_ONCE)
     each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
-    tell = _Steps(options.progress, batches + len(parts) * each + len(names))
+    more = sum(part in names for part in parts) if options.evidence else 0
+    tell = _Steps(options.progress, batches + len(parts) * each + len(names) + more)
     told = tell if options.progress else None
     features = {file: image_features(runtime, data, told, part) for file, part in readers.items()}
-    covered = mentioned_cells(runtime, data) if options.views else None
-    scores, seen = {}, {}
+    covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
+    places = named_cells(runtime, data) if options.evidence else []
+    scores, seen, split_up = {}, {}, {}
     for part in parts:
         read = features[runtime.image_encoder_of(part)]
         views = split_views(runtime, part, data, read, options.views, tell)
@@ -163,14 +171,20 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
         tell(part)
         if options.views and part in names:
             seen[part] = view_metrics(runtime, part, data, views, covered)
+        if options.evidence and part in names:
+            split_up[part] = evidence_metrics(runtime, part, data, read, covered, places)
+            tell(part)
     scores |= {name: ensemble_scores(scores, name) for name in asked if name not in scores}
     rows = {}
     for name in names:
-        rows[name] = score_metrics(scores[name], data, options.folds) | seen.get(name, {})
+        found = score_metrics(scores[name], data, options.folds)
+        rows[name] = found | seen.get(name, {}) | split_up.get(name, {})
         tell(name)
     print_table(rows)
     if options.views:
         print_views(seen)
+    if options.evidence:
+        print_evidence(split_up)
     for a, b in pairs:
         print_difference(a, b, bootstrap_difference(scores[a], scores[b], data.image_of))
     if options.write:
@@ -200,6 +214,7 @@ def _write(pack: Path, options: argparse.Namespace, rows: dict[str, dict[str, fl
         command = (
             f"python -m training.evaluate --pack {_named(options.pack)} --method {name}"
             f"{data} --split {options.split}{' --views' if options.views else ''}"
+            f"{' --evidence' if options.evidence else ''}"
         )
         about = {"split": options.split, "command": command, "hardware": hardware()}
         update_metrics(pack, name, {**about, "values": values})

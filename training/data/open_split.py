@@ -9,6 +9,7 @@ from training.data.image_files import ImageArrays
 from training.data.karpathy import karpathy_file, open_photographs
 from training.data.precomputed import is_precomputed, open_regions
 from training.data.split import SeenObjects, Split
+from training.scenes.classes import names_of
 from training.scenes.relevance import relevant_images
 from training.scenes.store import load_scenes
 
@@ -50,5 +51,9 @@ def _open_scenes(folder: Path) -> Split:
         ImageArrays(data.images),
         folder=folder,
         relevant=functools.cache(functools.partial(relevant_images, data.scenes)),
-        objects=SeenObjects(list(data.instances), [caption.mentions for caption in captions]),
+        objects=SeenObjects(
+            list(data.instances),
+            [caption.mentions for caption in captions],
+            [[names_of(thing.name) for thing in scene.objects] for scene in data.scenes],
+        ),
     )

@@ -22,10 +22,12 @@ class SeenObjects:
         masks: for each image (H, W) uint8 over what the encoder is shown: i + 1 where its object i
             is seen, 0 elsewhere.
         mentions: for each caption the indices of the objects of its own image that it mentions.
+        names: for each image and each of its objects, all names that its kind goes by.
     """
 
     masks: Sequence[np.ndarray]
     mentions: Sequence[Sequence[int]]
+    names: Sequence[Sequence[tuple[str, ...]]] = ()
 
 
 @dataclass(frozen=True)

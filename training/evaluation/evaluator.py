@@ -1,6 +1,7 @@
 """Scores a whole split with a method and turns the matrix into metrics."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from tqdm import tqdm
 from export.runtime import Runtime
 from models import Views
 from training.data.split import SeenObjects, Split
+from training.evaluation.evidence import Place, named_places
 from training.evaluation.faithfulness import faithfulness, mentioned_shares
 from training.evaluation.metrics import folded_metrics, relevance_metrics, retrieval_metrics
 from training.evaluation.statistics import view_statistics, winning_views
@@ -85,9 +87,20 @@ def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
     """What each caption mentions, on the pack's grid: `mentioned_shares`, or None if not known."""
     if data.objects is None:
         return None
-    masks = [_visible(mask, runtime) for mask in data.objects.masks]
-    seen = SeenObjects(masks, data.objects.mentions)
-    return mentioned_shares(seen, data.image_of, runtime.grid)  # (N_txt, N)
+    return mentioned_shares(_seen(data.objects, runtime), data.image_of, runtime.grid)  # (N_txt, N)
+
+
+def named_cells(runtime: Runtime, data: Split) -> list[Place]:
+    """What each caption's words name, on the pack's grid: `named_places`; none if not known."""
+    if data.objects is None:
+        return []
+    words = [runtime.tokens(caption) for caption in data.captions]
+    return named_places(_seen(data.objects, runtime), words, data.image_of, runtime.grid)
+
+
+def _seen(objects: SeenObjects, runtime: Runtime) -> SeenObjects:
+    """The same objects in the part of each image that the encoder is shown."""
+    return replace(objects, masks=[_visible(mask, runtime) for mask in objects.masks])
 
 
 def view_metrics(

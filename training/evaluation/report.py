@@ -22,6 +22,21 @@ COLUMNS = {
     "i2t_map_at_r": "i2t mAP@R",
 }
 
+EVIDENCE = {
+    "evidence_pointing": "points at a mentioned object, %",
+    "evidence_chance": "chance",
+    "evidence_random_head": "random heads",
+    "evidence_word_pointing": "a word points at its object, %",
+    "evidence_word_chance": "chance",
+    "deletion": "deletion",
+    "deletion_random": "at random",
+    "deletion_map": "by the paper's map",
+    "insertion": "insertion",
+    "insertion_random": "at random",
+    "insertion_map": "by the paper's map",
+    "evidence_error": "error",
+}
+
 UNMEASURED = (
     "{}: faithfulness was not measured; it needs a mask for every image and attention maps."
 )
@@ -60,6 +75,32 @@ def print_views(rows: dict[str, dict[str, float]]) -> None:
         print(line)
         if "pointing" not in row:
             print(UNMEASURED.format(name))
+
+
+def print_evidence(rows: dict[str, dict[str, float]]) -> None:
+    """Prints one line a method of what `evidence_metrics` measured, and the gains' intervals."""
+    columns = [key for key in EVIDENCE if any(key in row for row in rows.values())]
+    print("\n| evidence of | " + " | ".join(EVIDENCE[key] for key in columns) + " |")
+    print("|---|" + "---:|" * len(columns))
+    for name, row in rows.items():
+        cells = [f"{row[key]:{_digits(key)}}" if key in row else "" for key in columns]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    print()
+    for name, row in rows.items():
+        for curve, way in (("deletion", "lower"), ("insertion", "higher")):
+            gains = [
+                f"{row[f'{gain}_low']:.3f} to {row[f'{gain}_high']:.3f} {way} than {words}"
+                for other, words in (("random", "at random"), ("map", "by the paper's map"))
+                if f"{(gain := f'{curve}_gain_{other}')}_low" in row
+            ]
+            print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")
+
+
+def _digits(key: str) -> str:
+    """How a value of `EVIDENCE` is printed."""
+    if key == "evidence_error":
+        return ".0e"
+    return ".1f" if key.startswith("evidence") else ".3f"
 
 
 def _count(row: dict[str, float]) -> int:

@@ -342,3 +342,14 @@ CLASSES: tuple[ObjectClass, ...] = _build()
 CLASS_INDEX: dict[str, int] = {kind.name: index for index, kind in enumerate(CLASSES)}
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(kind.group for kind in CLASSES))
 COLORS: tuple[str, ...] = tuple(sorted({color for kind in CLASSES for color in kind.colors}))
+
+
+def names_of(kind: str) -> tuple[str, ...]:
+    """Every singular and plural that a class goes by, or those of a noun that is no class.
+
+    >>> names_of("dog")
+    ('dog', 'dogs', 'puppy', 'puppies', 'hound', 'hounds')
+    """
+    index = CLASS_INDEX.get(kind)
+    nouns = ((kind, pluralize(kind)),) if index is None else CLASSES[index].nouns
+    return tuple(dict.fromkeys(form for pair in nouns for form in pair))
