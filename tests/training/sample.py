@@ -21,15 +21,15 @@ SCENES = 200
 NUMBERS = Path(__file__).with_name("sample.json")
 
 
-def write_sample(out: Path) -> Path:
+def write_sample(out: Path, scenes: int = SCENES) -> Path:
     """A copy of the pack with its first scenes, and with captions true of none but those."""
     pack = Path(shutil.copytree(BUNDLED, out))
     index = pack / FOLDER / INDEX
     content = json.loads(index.read_text("utf-8"))
-    content["images"] = content["images"][:SCENES]
+    content["images"] = content["images"][:scenes]
     for image in content["images"]:
         for caption in image["captions"]:
-            caption["relevant"] = [row for row in caption["relevant"] if row < SCENES]
+            caption["relevant"] = [row for row in caption["relevant"] if row < scenes]
     index.write_text(json.dumps(content), "utf-8")
     info: dict[str, Any] = json.loads((pack / MANIFEST).read_text("utf-8"))
     info["files"][f"{FOLDER}/{INDEX}"] = asdict(describe_file(index))

@@ -92,7 +92,7 @@ def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
 
 def named_cells(runtime: Runtime, data: Split) -> list[Place]:
     """What each caption's words name, on the pack's grid: `named_places`; none if not known."""
-    if data.objects is None:
+    if data.objects is None or not data.objects.names:
         return []
     words = [runtime.tokens(caption) for caption in data.captions]
     return named_places(_seen(data.objects, runtime), words, data.image_of, runtime.grid)

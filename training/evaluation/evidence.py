@@ -16,8 +16,6 @@ in each word (`models/evidence.py`). It is asked:
 - *Error*: the largest difference between a score and its evidence added up, as a share of it.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -74,7 +72,7 @@ def named_places(
             kinds = dict.fromkeys(names[i] for i in objects.mentions[text])
             for kind in kinds:
                 values = [i + 1 for i, forms in enumerate(names) if forms == kind]
-                cells = shares[:, values].any(axis=1)
+                cells: np.ndarray = shares[:, values].sum(axis=1) > 0
                 tokens = _find(words[text], kind)
                 if tokens and cells.any():
                     places.append(Place(text, tokens, cells))

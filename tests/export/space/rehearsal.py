@@ -116,7 +116,7 @@ def _running(
     try:
         url = f"http://127.0.0.1:{port}"
         await_page(url, process, log, 300)
-        yield Server(url, log, process.pid, 0.0)
+        yield Server(url, log, process.pid)
     finally:
         process.terminate()
         process.wait(20)
