@@ -75,8 +75,7 @@ class Encoder:
 
     def get_providers(self) -> list[str]:
         """Onnxruntime's providers in use, best first."""
-        found: list[str] = self._session.get_providers()
-        return found
+        return self._session.get_providers()
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Computes.

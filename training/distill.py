@@ -98,8 +98,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     def is_better(self, metrics: dict[str, float]) -> bool:
         """See `Loop`; before there is a retrieval loss, the last epoch is the best."""
-        better: bool = metrics.get("rsum", 0.0) >= self.progress["best"]
-        return better
+        return metrics.get("rsum", 0.0) >= self.progress["best"]
 
     def _retrieves(self, epoch: int) -> bool:
         return epoch >= self.config.epochs - self.config.retrieval_epochs

@@ -80,10 +80,7 @@ class Growing:
     def nearest(self, needles: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Segment.nearest`."""
         rows = self._values.reshape(-1, self._row_dim).numpy()
-        found: tuple[np.ndarray, np.ndarray] = faiss.knn(
-            needles, rows, count, metric=faiss.METRIC_INNER_PRODUCT
-        )
-        return found
+        return faiss.knn(needles, rows, count, metric=faiss.METRIC_INNER_PRODUCT)
 
 
 class Half:
@@ -122,8 +119,7 @@ class Half:
 
     def nearest(self, needles: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Segment.nearest`."""
-        found: tuple[np.ndarray, np.ndarray] = self._index.search(needles, count)
-        return found
+        return self._index.search(needles, count)
 
     @property
     def _rows_of_item(self) -> int:

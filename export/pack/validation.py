@@ -147,8 +147,7 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
     """
     try:
         # as JSON, where a list may become a tuple and an object a dataclass, however strict
-        found: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(values, default=_plain))
-        return found
+        return _adapter(cast(Hashable, kind)).validate_json(json.dumps(values, default=_plain))
     except ValidationError as error:
         raise PackError(sentence(error, kind, where)) from error
 

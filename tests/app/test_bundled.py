@@ -40,9 +40,7 @@ def test_the_first_five_scenes_hold_what_was_asked_for(
         assert name in hit["objects"]
 
 
-def test_a_scene_finds_itself_and_captions_that_are_true(
-    bundled: Server, gallery: GalleryInfo
-) -> None:
+def test_a_scene_finds_itself_and_its_captions(bundled: Server, gallery: GalleryInfo) -> None:
     image = 17
     answer = bundled.ask_picture(PACK / "gallery" / gallery.images[image].file, "vse_infty", 5)
     assert answer["images"][0]["image_id"] == image

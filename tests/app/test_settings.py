@@ -33,9 +33,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--galery", "x"], "unrecognized arguments"),
     ],
 )
-def test_nonsense_is_refused(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nonsense(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         Settings.from_argv(arguments)
     assert end.value.code == 2
@@ -92,9 +90,7 @@ def test_names_of_others_are_given_by_flags_or_a_variable(monkeypatch: pytest.Mo
     assert given.allow_hosts == ("c.example", "d.example")
 
 
-def test_a_variable_names_the_pack_unless_the_command_line_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_variable_names_the_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POLYVIEW_PACK", raising=False)
     assert Settings.from_argv([]).pack == "scenes"
     monkeypatch.setenv("POLYVIEW_PACK", "owner/name@v1")

@@ -9,9 +9,7 @@ import pytest
 from benchmarks import gallery
 
 
-def test_stores_are_measured_over_the_same_images(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stores_see_the_same_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "rows.json"
     asked = ["--sizes", "600", "--rules", "max", "sinkhorn", "--queries", "3", "--out", str(out)]
     drawn = tmp_path / "curve.svg"

@@ -52,7 +52,7 @@ def halved(tensors: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize(("images", "texts"), [(1, TEXTS[:1]), (5, TEXTS)])
-def test_onnx_and_torch_equal_torch(
+def test_equal_torch(
     runtime: Runtime, runs: Path, name: str, images: int, texts: list[str]
 ) -> None:
     encoder = SceneNet(tuple(BACKBONE["widths"]), tuple(BACKBONE["blocks"])).eval()
@@ -174,9 +174,7 @@ def test_padding_holds_zero_and_is_masked(runtime: Runtime) -> None:
         (lambda r: r.pixel_features(np.zeros((0, 3, 64, 64), np.float32)), "pixels must be"),
     ],
 )
-def test_bad_input_is_a_sentence(
-    runtime: Runtime, call: Callable[[Runtime], Any], sentence: str
-) -> None:
+def test_bad_input_is_told(runtime: Runtime, call: Callable[[Runtime], Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call(runtime)
 
@@ -211,9 +209,7 @@ def test_cuda_is_refused_where_there_is_none(pack: Path, monkeypatch: pytest.Mon
     assert Runtime.load(pack, "auto").device.type == "cpu"
 
 
-def test_cuda_that_onnxruntime_cannot_start_is_refused_or_shown(
-    pack: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cuda_without_onnxruntime_is_told(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(Sessions, "_providers", lambda _: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match="onnxruntime could not start its CUDA provider"):

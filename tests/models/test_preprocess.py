@@ -18,9 +18,7 @@ def test_normalisation_is_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 16, 16), (1, 17, 17), (0, 16, 16)])
-def test_whole_rows_are_normalised_bit_for_bit_as_single_pixels(
-    shape: tuple[int, int, int],
-) -> None:
+def test_whole_rows_are_normalised_as_single_pixels(shape: tuple[int, int, int]) -> None:
     preprocess = Preprocess(size=16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
     pixels.reshape(-1, 3)[:256] = np.arange(256, dtype=np.uint8)[: pixels.size // 3, None]

@@ -53,8 +53,7 @@ def write_photographs(
 def read_entries(folder: Path, name: str = "flickr8k") -> list[dict[str, Any]]:
     """What the JSON of such a folder lists."""
     path = folder / f"dataset_{name}.json"
-    listed: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["images"]
-    return listed
+    return json.loads(path.read_text("utf-8"))["images"]
 
 
 def write_entries(folder: Path, entries: list[dict[str, Any]], name: str = "flickr8k") -> None:

@@ -40,8 +40,7 @@ def write_sample(out: Path, scenes: int = SCENES) -> Path:
 
 def read_numbers() -> dict[str, dict[str, float]]:
     """What each method reached on the sample."""
-    numbers: dict[str, dict[str, float]] = json.loads(NUMBERS.read_text("utf-8"))
-    return numbers
+    return json.loads(NUMBERS.read_text("utf-8"))
 
 
 if __name__ == "__main__":

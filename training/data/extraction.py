@@ -101,8 +101,7 @@ def skipped_rows(path: Path) -> list[int]:
     about = path.with_suffix(".json")
     if not about.is_file():
         return []
-    rows: list[int] = json.loads(about.read_text("utf-8"))["skipped"]
-    return rows
+    return json.loads(about.read_text("utf-8"))["skipped"]
 
 
 class _Extraction:

@@ -90,8 +90,7 @@ class Copies:
         return len(self.parts[0])
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        found: np.ndarray = self.parts[0][rows]
-        return found
+        return self.parts[0][rows]
 
     def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """A random look (B, n, d) at each of some images (B,)."""

@@ -176,8 +176,7 @@ class StoredTokens(TextEncoder):
             here = (rows >= first) & (rows < first + len(part))
             found[here] = part[rows[here] - first]
             first += len(part)
-        features: Tensor = self.dropout(torch.from_numpy(found).to(ids.device))
-        return features
+        return self.dropout(torch.from_numpy(found).to(ids.device))
 
 
 def build_text_side(
@@ -253,8 +252,7 @@ def _stored(
     path = cache / f"texts-{digest.hexdigest()[:16]}.npy"
     if not path.is_file():
         _encode(encoder, table, path)
-    features: np.ndarray = np.load(path, mmap_mode="r")
-    return features
+    return np.load(path, mmap_mode="r")
 
 
 @torch.inference_mode()

@@ -83,14 +83,12 @@ def run_trial(config: TrainConfig, out: Path, *, keep_scores: bool = False) -> d
         if keep_scores:
             np.save(scores, matrix)
         write_whole(measured, json.dumps(values, indent=2) + "\n")
-    found: dict[str, Any] = json.loads(measured.read_text("utf-8"))
-    return found
+    return json.loads(measured.read_text("utf-8"))
 
 
 def trial_scores(config: TrainConfig, out: Path) -> np.ndarray:
     """The validation scores (N_img, N_txt) that `run_trial` kept."""
-    scores: np.ndarray = np.load(trial_folder(config, out) / SCORES)
-    return scores
+    return np.load(trial_folder(config, out) / SCORES)
 
 
 def validation_images(config: TrainConfig) -> np.ndarray:

@@ -144,8 +144,7 @@ class Loop(ABC, Generic[C, B]):
                 raise ValueError("the loss is not finite; lower the learning rate")
             metrics = self.validate(epoch)
             self._finish_epoch(epoch, terms, metrics, time.perf_counter() - began)
-        best: dict[str, float] = self.progress.get("metrics", {})
-        return best
+        return self.progress.get("metrics", {})
 
     def autocast(self) -> torch.autocast:
         """The context of a forward pass in the configured precision."""

@@ -107,8 +107,7 @@ class RunFolder:
         if torch.cuda.is_available() and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
         self.rows = about["rows"]
-        progress: dict[str, Any] = about["progress"]
-        return progress
+        return about["progress"]
 
 
 def _lay_out_as_weights(optimizer: torch.optim.Optimizer) -> None:

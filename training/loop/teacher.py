@@ -101,15 +101,13 @@ class Lesson:
 
     def maps(self, rows: np.ndarray, crops: np.ndarray) -> np.ndarray:
         """The teacher's maps of the same crops, (B, N, T) float16."""
-        picked: np.ndarray = self.targets[rows * self.boxes.shape[1] + crops]
-        return picked
+        return self.targets[rows * self.boxes.shape[1] + crops]
 
     def caption_of(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """A random caption of each of some photographs, (B,) -> (B,) indices of captions."""
         first = np.searchsorted(self.image_of, rows)
         count = np.searchsorted(self.image_of, rows, side="right") - first
-        drawn: np.ndarray = first + random.integers(count)
-        return drawn
+        return first + random.integers(count)
 
 
 def prepare(
@@ -215,8 +213,7 @@ def _squares(images: Sequence[Image.Image], preprocess: Preprocess, path: Path) 
             list(tqdm(pool.map(decode, rows), desc=path.stem, total=len(out), mininterval=2))
         out.flush()
         partial.replace(path)
-    squares: np.ndarray = np.load(path, mmap_mode="r")
-    return squares
+    return np.load(path, mmap_mode="r")
 
 
 def _basis(reader: _Reader, count: int, path: Path) -> dict[str, Tensor]:
@@ -268,5 +265,4 @@ def _targets(
             out.flush()  # type: ignore[attr-defined]
             partial.replace(path)
         record.unlink(missing_ok=True)
-    targets: np.ndarray = np.load(path, mmap_mode="r")
-    return targets
+    return np.load(path, mmap_mode="r")

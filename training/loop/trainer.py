@@ -128,8 +128,7 @@ class Trainer(Loop[TrainConfig, Batch]):
 
     def is_over(self, epoch: int) -> bool:
         """See `Loop`: patience may run out."""
-        over: bool = epoch - self.progress["best_epoch"] > self.config.patience
-        return over
+        return epoch - self.progress["best_epoch"] > self.config.patience
 
     def step_milliseconds(self, steps: int = 15) -> float:
         """What a training step takes: the median of some; they change the weights.

@@ -198,5 +198,4 @@ def _formation(count: int, size: float, rng: np.random.Generator) -> NDArray[np.
     offsets = np.array(shapes[int(rng.integers(len(shapes)))], dtype=np.float64) * size * 1.02
     if count > 1:
         offsets += rng.uniform(-0.05, 0.05, offsets.shape) * size
-    centered: NDArray[np.float64] = offsets - (offsets.max(0) + offsets.min(0)) / 2
-    return centered
+    return offsets - (offsets.max(0) + offsets.min(0)) / 2

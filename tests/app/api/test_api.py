@@ -124,9 +124,7 @@ def test_what_people_have_can_be_a_query(server: Server, tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize(("name", "why"), hostile.REFUSED.items())
-def test_what_cannot_be_used_gets_a_sentence(
-    server: Server, tmp_path: Path, name: str, why: str
-) -> None:
+def test_bad_images_get_a_sentence(server: Server, tmp_path: Path, name: str, why: str) -> None:
     answer = server.ask_picture(hostile.write(tmp_path, name))
     assert answer.keys() == {"error"}
     assert why in answer["error"]
@@ -155,9 +153,7 @@ def test_only_uploaded_files_are_opened(server: Server, image: Any) -> None:
     assert "format that can be read" not in reply  # it was not even opened
 
 
-def test_pictures_of_the_gallery_are_not_served_from_their_folder(
-    server: Server, tiny_pack: Path
-) -> None:
+def test_files_of_the_pack_are_not_served_by_path(server: Server, tiny_pack: Path) -> None:
     inside = (tiny_pack / "pack.json", tiny_pack / "gallery/images/test-000000.webp", MAIN)
     for path in inside:
         with pytest.raises(urllib.error.HTTPError) as refusal:

@@ -32,8 +32,7 @@ class Assistant:
             said = next(line for line in data if '"id"' in line)
         answer = json.loads(said)
         assert answer["id"] == self._count
-        result: dict[str, Any] = answer["result"]
-        return result
+        return answer["result"]
 
     def tell(self, method: str) -> None:
         """Sends a notification."""
@@ -45,8 +44,7 @@ class Assistant:
         result = self.ask("tools/call", name=tool, arguments=arguments)
         assert not result.get("isError"), result
         [content] = [part["text"] for part in result["content"] if part["type"] == "text"]
-        answer: dict[str, Any] = ast.literal_eval(content)  # gradio writes it as Python does
-        return answer
+        return ast.literal_eval(content)  # gradio writes it as Python does
 
 
 def test_the_endpoints_are_tools_that_can_be_called(views_server: Server) -> None:

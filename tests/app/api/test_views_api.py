@@ -20,9 +20,7 @@ def caption(retriever: Retriever) -> str:
 
 
 @pytest.mark.parametrize("name", ["vse_infty", *ADDED])
-def test_views_are_those_of_the_method(
-    many_server: Server, many_retriever: Retriever, name: str
-) -> None:
+def test_views_are_the_methods(many_server: Server, many_retriever: Retriever, name: str) -> None:
     text = caption(many_retriever)
     answer = many_server.ask("views", IMAGE, name, text)
     method = many_retriever.methods[name]
@@ -101,9 +99,7 @@ def test_the_lens_ranks_as_the_app_does(many_server: Server, many_retriever: Ret
         ("lens", ["a", {}, [1], 5], "choose one of vsepp"),
     ],
 )
-def test_nonsense_gets_a_sentence(
-    many_server: Server, endpoint: str, values: list[Any], sentence: str
-) -> None:
+def test_nonsense(many_server: Server, endpoint: str, values: list[Any], sentence: str) -> None:
     answer = many_server.ask(endpoint, *values)
     assert answer.keys() == {"error"}
     assert sentence in answer["error"]

@@ -126,9 +126,7 @@ def test_where_views_add_up_the_one_that_adds_most_wins() -> None:
         (None, 0.2, "3 views, similarity 0.20, map overlap 0.50: the views differ."),
     ],
 )
-def test_the_verdict_is_plain(
-    wins: tuple[float, ...] | None, similarity: float, sentence: str
-) -> None:
+def test_the_verdict(wins: tuple[float, ...] | None, similarity: float, sentence: str) -> None:
     assert Collapse(3, 10, 50, wins, similarity, 0.5, 10).verdict == sentence
 
 
@@ -206,9 +204,7 @@ def test_without_captions_similarity_and_overlap_are_left(
     assert result.overlap is not None
 
 
-def test_what_goes_wrong_becomes_a_sentence(
-    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_are_told(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Collapse:
         raise RuntimeError("out of memory")
 

@@ -71,9 +71,7 @@ def test_the_colours_are_those_of_cividis_and_grow_lighter_steadily() -> None:
 
 @pytest.mark.parametrize("size", [(70, 70), (140, 70), (50, 200)])
 @pytest.mark.parametrize("cell", [(0, 0), (3, 5), (6, 6)])
-def test_the_brightest_pixel_lies_in_the_strongest_cell(
-    size: tuple[int, int], cell: tuple[int, int]
-) -> None:
+def test_brightest_in_the_strongest_cell(size: tuple[int, int], cell: tuple[int, int]) -> None:
     attention = np.full((7, 7), 0.001, np.float32)
     attention[cell] = 0.5
     drawn = np.asarray(overlay(Image.new("RGB", size, "grey"), attention), np.float32)

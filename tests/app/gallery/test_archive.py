@@ -177,9 +177,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def test_a_full_disk_is_a_sentence_that_names_no_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_pathless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make(tmp_path / "trip.zip", {"a.png": picture()})
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "cache"))
     monkeypatch.setattr(module.shutil, "copyfileobj", Mock(side_effect=full))
@@ -189,9 +187,7 @@ def test_a_full_disk_is_a_sentence_that_names_no_path(
 
 
 @pytest.mark.parametrize("kind", list(REFUSED))
-def test_what_is_not_as_it_should_be_is_refused_and_leaves_nothing(
-    kind: str, tmp_path: Path
-) -> None:
+def test_bad_archives_are_refused_and_leave_nothing(kind: str, tmp_path: Path) -> None:
     write, sentence = REFUSED[kind]
     (tmp_path / "from").mkdir()
     hostile = tmp_path / "from" / f"{kind}.zip"
@@ -220,9 +216,7 @@ def test_a_list_of_entries_that_takes_much_memory_is_not_read(tmp_path: Path) ->
     assert grown * (1 if sys.platform == "darwin" else 1024) < 300 * 2**20
 
 
-def test_what_does_not_fit_on_the_disk_is_refused_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make(tmp_path / "mine.zip", {"a.png": picture()})
     monkeypatch.setattr(module, "_SPARE", 2**62)
     with pytest.raises(ArchiveError, match="are free in the cache folder"):

@@ -144,9 +144,7 @@ def test_any_sequence_of_changes(steps: list[tuple[str, str, str, int]]) -> None
             folder.change(*step)
 
 
-def test_other_content_of_the_same_size_and_time_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_size_and_time_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding_cache, "_UNSURE_NS", 0)
     folder = Folder(tmp_path)
     before, after = content(0, "BMP"), content(1, "BMP")
@@ -212,9 +210,7 @@ def test_another_pack_encodes_for_itself_and_shares_the_encoder(tmp_path: Path) 
         assert (again.encoded, again.heads) == before
 
 
-def test_indexing_that_was_cancelled_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelled_indexing_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 1)
     folder = Folder(tmp_path)
     for name, number in zip(NAMES, range(5), strict=False):
@@ -251,9 +247,7 @@ def test_what_is_reported_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
     assert index.add(collection.pictures, look, threading.Event()).added == 5
 
 
-def test_a_file_that_changes_while_it_is_read_is_left_for_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_changed_while_read_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path)
     folder.write("a.png", content(0))
     honest = encoder_module.decode

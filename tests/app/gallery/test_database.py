@@ -59,7 +59,7 @@ def test_many_may_begin_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["nonsense", "cut", "scribbled", "version"])
-def test_a_damaged_one_is_set_aside_and_made_anew(
+def test_a_damaged_one_is_remade(
     filled: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     content = filled.read_bytes()
@@ -102,9 +102,7 @@ def test_a_failed_transaction_leaves_nothing(filled: Path) -> None:
     assert add(database, "a")
 
 
-def test_where_it_cannot_be_a_warning_says_so_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_warning_where_it_cannot_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "blocked").write_text("a file where the folder should be")
     database = Database(tmp_path / "blocked" / "words.sqlite", SCHEMA, 1)
     assert not add(database, "a")
@@ -132,9 +130,7 @@ def test_another_process_that_holds_it_is_waited_for_once(
         assert add(database, "new")
 
 
-def test_a_lock_file_that_nobody_lets_go_is_waited_for_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_lock_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.5)
     path = tmp_path / "words.sqlite"
     with FileLock(path.with_suffix(".lock")):

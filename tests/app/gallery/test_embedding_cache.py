@@ -116,7 +116,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "emptied"])
-def test_damaged_rows_are_named_and_made_again(
+def test_damaged_rows_are_remade(
     folder: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     catalogue = Catalogue(folder)

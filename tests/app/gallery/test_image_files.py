@@ -137,9 +137,7 @@ def test_links_in_circles_end(root: Path) -> None:
     assert [p.file for p in from_folder(root, follow_links=True).pictures] == ["trip/0.png"]
 
 
-def test_a_folder_that_cannot_be_listed_is_left_out(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unlisted_folders_are_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def walk(place: Path, onerror: object, followlinks: bool) -> object:
         assert callable(onerror)
         onerror(PermissionError(13, "Permission denied", str(root / "closed")))

@@ -127,9 +127,7 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     assert len(again.refused) == 1
 
 
-def test_only_what_changed_is_encoded_again(
-    counting: Counting, photos: Path, tmp_path: Path
-) -> None:
+def test_only_changes_are_encoded_again(counting: Counting, photos: Path, tmp_path: Path) -> None:
     fill(counting, photos, tmp_path / "cache")
     draw(9)[0].save(photos / "new.png")
     draw(10)[0].resize((50, 50)).save(photos / "1.png")
@@ -139,9 +137,7 @@ def test_only_what_changed_is_encoded_again(
     assert len(index) == 6
 
 
-def test_captions_are_encoded_once_for_each_method(
-    counting: Counting, tiny_pack: Path, tmp_path: Path
-) -> None:
+def test_captions_are_encoded_once(counting: Counting, tiny_pack: Path, tmp_path: Path) -> None:
     collection = from_pack(tiny_pack)
     distinct = len({text for text, _ in collection.captions})
     for _ in range(2):
@@ -163,9 +159,7 @@ def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_pa
     assert all(step.done <= step.total for step in steps)
 
 
-def test_one_method_can_be_searched_before_the_others(
-    counting: Counting, photos: Path, tmp_path: Path
-) -> None:
+def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_path: Path) -> None:
     index = Index(counting, from_folder(photos), tmp_path, "vse_infty")  # type: ignore[arg-type]
     found: list[dict[str, int]] = []
 
@@ -291,9 +285,7 @@ def test_a_failure_is_told_and_ends_the_waiting(
     assert "out of something" in str(index.progress)
 
 
-def test_the_cache_holds_exactly_what_was_computed(
-    runtime: Runtime, photos: Path, tmp_path: Path
-) -> None:
+def test_the_cache_holds_what_was_computed(runtime: Runtime, photos: Path, tmp_path: Path) -> None:
     index = Index(runtime, from_folder(photos), tmp_path / "cache")
     pictures = from_folder(photos).pictures
     again = Index(runtime, from_folder(photos), tmp_path / "cache")

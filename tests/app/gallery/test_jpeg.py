@@ -38,9 +38,7 @@ def test_most_jpegs_have_one_scan_and_hold_no_samples() -> None:
         ("CMYK", {}, 18, 4),
     ],
 )
-def test_progressive_ones_hold_every_sample(
-    mode: str, how: dict[str, int], scans: int, samples: float
-) -> None:
+def test_progressive_samples(mode: str, how: dict[str, int], scans: int, samples: float) -> None:
     found = read_jpeg(encoded(mode, progressive=True, **how))
     assert found.scans == scans
     least = 2 * samples * 100 * 50

@@ -59,9 +59,7 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_next_start_takes_the_clusters_that_were_found(
-    runtime: Runtime, photos: Path, tmp_path: Path
-) -> None:
+def test_the_next_start_takes_the_clusters(runtime: Runtime, photos: Path, tmp_path: Path) -> None:
     first = Start(runtime, photos, tmp_path / "cache")
     assert first.found == len(runtime.methods)
     assert "Approximate" in first.answers["vsepp"][2]

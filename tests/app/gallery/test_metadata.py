@@ -67,9 +67,7 @@ def gif(between: bytes) -> bytes:
         ("jpg", lambda: jpeg(b"\xff\xfe\0\2" * 20_000)),
     ],
 )
-def test_what_is_nearly_no_pixels_is_refused(
-    tmp_path: Path, kind: str, make: Callable[[], bytes]
-) -> None:
+def test_few_pixels_are_refused(tmp_path: Path, kind: str, make: Callable[[], bytes]) -> None:
     file = tmp_path / f"mine.{kind}"
     file.write_bytes(make())
     tracemalloc.start()

@@ -79,9 +79,7 @@ def ready(retriever: Retriever) -> Retriever:
     return retriever
 
 
-def test_a_packs_gallery_answers_as_before(
-    many_retriever: Retriever, server: Server, tmp_path: Path
-) -> None:
+def test_a_gallery_answers_alike(many_retriever: Retriever, server: Server, tmp_path: Path) -> None:
     runtime, local = many_retriever.runtime, many_retriever.collection
     count = len(local.pictures)
     assert moved(runtime, local, server, tmp_path).written == count
@@ -149,7 +147,7 @@ def test_a_migration_that_was_stopped_goes_on(
     )
 
 
-def test_a_file_that_was_moved_keeps_its_point(
+def test_moved_files_keep_points(
     runtime: Runtime, photos: Path, server: Server, tmp_path: Path
 ) -> None:
     moved(runtime, from_folder(photos), server, tmp_path)
@@ -161,9 +159,7 @@ def test_a_file_that_was_moved_keeps_its_point(
     assert len(files) == 7
 
 
-def test_another_pack_is_refused(
-    runtime: Runtime, tiny_pack: Path, server: Server, tmp_path: Path
-) -> None:
+def test_other_pack(runtime: Runtime, tiny_pack: Path, server: Server, tmp_path: Path) -> None:
     moved(runtime, from_pack(tiny_pack), server, tmp_path)
     shutil.copytree(tiny_pack, tmp_path / "pack")
     manifest = json.loads((tmp_path / "pack/pack.json").read_text())
@@ -197,7 +193,7 @@ def test_views_that_are_damaged_on_the_way_are_found(
         moved(runtime, from_pack(tiny_pack), server, tmp_path)
 
 
-def test_pictures_out_of_reach_are_named(
+def test_missing_images_named(
     runtime: Runtime, photos: Path, server: Server, tmp_path: Path
 ) -> None:
     moved(runtime, from_folder(photos), server, tmp_path)
@@ -245,9 +241,7 @@ def test_a_server_opens_no_file_but_those_of_the_folder_that_was_migrated(
 
 
 @pytest.mark.parametrize("how", ["the same offset", "the same points", "nothing", "no end"])
-def test_a_server_that_never_ends_is_left(
-    server: Server, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_server_is_left(server: Server, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "MAX_POINTS", 5_000)
     asked = [0]
 
@@ -362,9 +356,7 @@ def test_the_key_is_sent_and_a_wrong_one_is_a_sentence(
         assert "goes to 127.0.0.1 unencrypted; use qdrants://" in caplog.text
 
 
-def test_a_server_that_is_not_there_is_reported_quickly(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_absent_server_is_reported_quickly(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -48,9 +48,7 @@ def test_no_picture_is_encoded_and_the_same_ones_are_found(pack: Path, tmp_path:
         assert float(abs(scores - fresh).max()) < 1e-3
 
 
-def test_another_pack_or_collection_does_not_use_them(
-    pack: Path, tiny_pack: Path, tmp_path: Path
-) -> None:
+def test_another_pack_or_gallery_ignores_them(pack: Path, tiny_pack: Path, tmp_path: Path) -> None:
     info = load_info(pack)
     assert prepared.load(info, PICTURES) is not None
     assert prepared.load(info, PICTURES - 1) is None
@@ -61,7 +59,7 @@ def test_another_pack_or_collection_does_not_use_them(
     assert prepared.load(load_info(changed), PICTURES) is None
 
 
-def test_a_damaged_file_costs_only_time(
+def test_damage_costs_only_time(
     pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = prepared.place(load_info(pack))

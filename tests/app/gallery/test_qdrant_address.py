@@ -48,7 +48,7 @@ def test_nonsense_is_refused(text: str, sentence: str) -> None:
         Address.parse(text)
 
 
-def test_the_command_line_takes_an_address_or_a_folder(
+def test_an_address_or_a_folder_is_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert Settings.from_argv(["--gallery", str(tmp_path)]).gallery == tmp_path
@@ -59,9 +59,7 @@ def test_the_command_line_takes_an_address_or_a_folder(
     assert "names no collection" in capsys.readouterr().err
 
 
-def test_without_its_package_a_sentence_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_its_package_a_sentence_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "qdrant_client" else find(name)

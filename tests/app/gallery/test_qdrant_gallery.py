@@ -127,7 +127,7 @@ def test_few_views_are_read_for_an_answer(server: Server, monkeypatch: pytest.Mo
     assert len(set(read)) == len(read)
 
 
-def test_blocks_of_many_pictures_are_ranked_among_candidates(
+def test_blocks_are_ranked_among_candidates(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method, views, _ = method_of("blocks")
@@ -163,7 +163,7 @@ def test_points_written_since_are_left_out(server: Server) -> None:
 
 
 @pytest.mark.parametrize("odd", ["not a number", "ragged"])
-def test_views_that_are_none_are_a_sentence(
+def test_odd_views_are_a_sentence(
     server: Server, monkeypatch: pytest.MonkeyPatch, odd: str
 ) -> None:
     method, views, words = method_of("best view")
@@ -201,9 +201,7 @@ def test_another_packs_views_are_refused(server: Server) -> None:
     server.check_pack("p")
 
 
-def test_views_of_everything_are_read_up_to_a_size(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_views_are_read_up_to_a_size(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     method, views, words = method_of("best view")
     gallery = written(server, drawn(np.random.default_rng(2), 5, views, DIM), method, Creation())
     monkeypatch.setattr(module, "READ_UP_TO", 4)
@@ -213,9 +211,7 @@ def test_views_of_everything_are_read_up_to_a_size(
     assert len(gallery.search(query, 5)) == 5
 
 
-def test_pages_are_read_where_everything_is_too_much_to_keep(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_galleries_are_read_in_pages(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     method, views, words = method_of("joined")
     items = drawn(np.random.default_rng(5), 40, views, DIM)
     gallery = written(server, items, method, Creation())

@@ -72,9 +72,7 @@ def filled(items: np.ndarray, method: Method | None = None) -> Gallery:
     k=st.integers(1, 50),
     whole=st.booleans(),
 )
-def test_shortlist_is_brute_force(
-    seed: int, count: int, views: int, words: int, k: int, whole: bool
-) -> None:
+def test_brute_force(seed: int, count: int, views: int, words: int, k: int, whole: bool) -> None:
     rng = np.random.default_rng(seed)
     if whole:  # small whole numbers: arithmetic is exact and ties are everywhere
         items = rng.integers(-1, 2, (count, views, 3)).astype(np.float32)

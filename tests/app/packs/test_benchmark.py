@@ -193,7 +193,7 @@ def test_ablations_are_shown_with_their_command(pack: Path) -> None:
         (None, "is not readable JSON"),
     ],
 )
-def test_a_damaged_ablation_is_left_out_with_a_sentence(
+def test_a_damaged_ablation_is_left_out(
     pack: Path, change: dict[str, Any] | None, why: str
 ) -> None:
     write_ablation(pack, "good", {})

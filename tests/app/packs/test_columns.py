@@ -62,9 +62,7 @@ def test_methods_averages_and_other_packs_take_part(shelf: OpenPacks) -> None:
         (None, "must be a list of names, not NoneType"),
     ],
 )
-def test_columns_that_make_no_sense_get_a_sentence(
-    shelf: OpenPacks, keys: object, sentence: str
-) -> None:
+def test_bad_columns_get_a_sentence(shelf: OpenPacks, keys: object, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Columns(shelf, "").titles(keys)
 

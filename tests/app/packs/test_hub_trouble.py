@@ -13,9 +13,7 @@ from tests.export.hub_server import running_hub
 pytestmark = pytest.mark.network
 
 
-def test_searches_go_on_while_the_hub_is_silent_or_busy(
-    serve: Serve, tiny_pack: Path, tmp_path: Path
-) -> None:
+def test_searches_go_on_despite_the_hub(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:
     with running_hub() as hub:
         stock_pack(hub, tiny_pack)
         variables = {

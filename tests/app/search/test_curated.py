@@ -71,9 +71,7 @@ def write_answered(tiny_pack: Path, folder: Path, retriever: Retriever) -> Path:
     return write_described(replace(retriever.info, folder=folder))
 
 
-def test_the_examples_of_a_pack_say_what_is_so(
-    tiny_pack: Path, retriever: Retriever, tmp_path: Path
-) -> None:
+def test_a_packs_examples_are_true(tiny_pack: Path, retriever: Retriever, tmp_path: Path) -> None:
     pack = write_answered(tiny_pack, tmp_path / "pack", retriever)
     assert curated.main(["--pack", str(pack), "--count", "6"]) == 0
     first = (tmp_path / "pack.examples.json").read_bytes()

@@ -63,9 +63,7 @@ def test_what_no_link_can_hold_is_none() -> None:
         ("q=" + "a" * 10_001, "use at most 10,000"),
     ],
 )
-def test_nonsense_is_left_out_with_a_sentence(
-    views_retriever: Retriever, address: str, sentence: str
-) -> None:
+def test_nonsense_is_told_of(views_retriever: Retriever, address: str, sentence: str) -> None:
     link = read(parse_qsl(address), views_retriever, 60)
     [problem] = link.problems
     assert problem.startswith("a part of the link was left out: ")

@@ -79,9 +79,7 @@ def test_more_than_there_are_is_everything(retriever: Retriever) -> None:
         ("a bar", "vsepp", float("nan"), "not nan"),
     ],
 )
-def test_nonsense_gets_a_sentence(
-    retriever: Retriever, text: str, method: str, k: int, sentence: str
-) -> None:
+def test_nonsense(retriever: Retriever, text: str, method: str, k: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         find(retriever, text, method, k)
 

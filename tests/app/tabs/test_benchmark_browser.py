@@ -99,9 +99,7 @@ def test_the_table_sorts_and_the_plot_fits(visitor: Visitor, width: int, dark: b
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_running_it_again_says_what_agrees_and_what_does_not(
-    visitor: Visitor, visit: Visit
-) -> None:
+def test_running_again_says_what_agrees(visitor: Visitor, visit: Visit) -> None:
     page, other = opened(visitor), opened(visit())
     status = page.locator("#pv-bench-status")
     expect(other.locator("#pv-bench-status")).to_contain_text("Choose a method")

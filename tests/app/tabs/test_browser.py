@@ -92,7 +92,7 @@ def test_another_method_answers_the_same_question(visitor: Visitor, server: Serv
     )
 
 
-def test_an_uploaded_picture_finds_captions_and_pictures(
+def test_an_upload_finds_captions_and_images(
     visitor: Visitor, server: Server, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.png"

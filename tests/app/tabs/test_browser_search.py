@@ -74,9 +74,7 @@ def asked(visitor: Visitor) -> dict[str, list[str]]:
     return parse_qs(urlsplit(visitor.page.url).query)
 
 
-def test_a_badge_names_the_view_that_the_api_reports(
-    visitor: Visitor, views_server: Server
-) -> None:
+def test_a_badge_names_the_view_of_the_api(visitor: Visitor, views_server: Server) -> None:
     visitor.search("a red circle")
     hits = views_server.ask("search_text", "a red circle", "mv_vse", 12)["hits"]
     assert badges(visitor) == [f"view {hit['view'] + 1}" for hit in hits]
@@ -229,9 +227,7 @@ def test_a_hostile_link_gets_sentences(visitor: Visitor) -> None:
     assert visitor.page.title() == "Polyview"
 
 
-def test_a_picture_and_words_together_and_again(
-    visitor: Visitor, views_server: Server, tmp_path: Path
-) -> None:
+def test_an_image_with_words_again(visitor: Visitor, views_server: Server, tmp_path: Path) -> None:
     path = tmp_path / "mine.png"
     draw(6)[0].save(path)
     visitor.enter()
@@ -263,9 +259,7 @@ def test_a_picture_and_words_together_and_again(
     expect(earlier).to_have_count(0)
 
 
-def test_a_link_into_views_restores_image_method_and_text(
-    visitor: Visitor, views_server: Server
-) -> None:
+def test_a_link_into_views_restores_all_of_it(visitor: Visitor, views_server: Server) -> None:
     words = "a red circle & more"
     visitor.leave()
     page = visitor.page

@@ -47,9 +47,7 @@ def tile(visitor: Visitor, column: int, rank: int) -> Locator:
     return visitor.page.locator(f'.pv-cmp-tile[data-column="{column}"][data-row="{rank}"]')
 
 
-def test_what_is_right_is_framed_at_the_rank_the_api_reports(
-    visitor: Visitor, server: Server
-) -> None:
+def test_what_is_right_is_framed_at_the_apis_rank(visitor: Visitor, server: Server) -> None:
     ask(visitor, caption(9))
     answer = server.ask("compare", caption(9), BOTH, 10)
     heads = visitor.page.locator(".pv-cmp-head")
@@ -92,9 +90,7 @@ def test_a_picture_lights_up_in_every_column_and_opens(visitor: Visitor, server:
     assert {same.get_attribute("data-id") for same in lit.all()} == {wanted}
 
 
-def test_pictures_are_asked_with_and_answers_saved(
-    visitor: Visitor, server: Server, tmp_path: Path
-) -> None:
+def test_images_ask_and_answers_save(visitor: Visitor, server: Server, tmp_path: Path) -> None:
     page = visitor.page
     line = page.locator("#pv-cmp-line")
     page.get_by_text("Compare with a picture instead").click()

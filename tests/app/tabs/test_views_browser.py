@@ -190,9 +190,7 @@ def test_captions_words_and_known_objects(visitor: Visitor, many_server: Server)
     page.get_by_label("Outline known objects").uncheck()
 
 
-def test_knobs_turn_the_matching_and_the_meter_follows(
-    visitor: Visitor, many_server: Server
-) -> None:
+def test_knobs_turn_matching_and_the_meter(visitor: Visitor, many_server: Server) -> None:
     page = visitor.page
     choose_method(page, "avse")
     look_at(page, 0, "a red circle")
@@ -241,9 +239,7 @@ def test_a_picture_of_ones_own_and_mistakes(visitor: Visitor, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False), (1920, True)])
-def test_sixteen_views_fit_any_width_and_keys_reach_them(
-    visitor: Visitor, width: int, dark: bool
-) -> None:
+def test_sixteen_views_fit_and_keys_reach_them(visitor: Visitor, width: int, dark: bool) -> None:
     page = visitor.page
     choose_method(page, "mvam")
     look_at(page, 0)

@@ -77,7 +77,7 @@ def test_image_encoder_takes_any_batch(tmp_path: Path) -> None:
         torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_weights_are_stored_in_half_and_equal_the_torch_ones(
+def test_weights_in_half_equal_those_of_torch(
     text_encoder: torch.nn.Module, text_file: Path
 ) -> None:
     model = onnx.load(text_file)

@@ -120,9 +120,7 @@ def test_pictures_through_the_cnn_that_is_stored_twice(
     assert runtime.info.methods["vse_infty"].config["options"]["backbone_source"] == source
 
 
-def test_words_end_with_their_mark_and_mask_is_appended(
-    command: Command, words: str, tmp_path: Path
-) -> None:
+def test_words_end_with_their_marks(command: Command, words: str, tmp_path: Path) -> None:
     assert command(releases.vse_infty_regions(), "vse_infty", "--vocab", words)[0] == 0
     runtime = Runtime.load(tmp_path / "pack", "cpu")
     assert runtime.vocabulary_size == len(releases.WORD_LIST) + 1
@@ -137,9 +135,7 @@ def test_words_end_with_their_mark_and_mask_is_appended(
         runtime.tokenize("  ")
 
 
-def test_a_pack_of_region_features_says_that_it_reads_no_pictures(
-    command: Command, words: str, tmp_path: Path
-) -> None:
+def test_region_packs_say_they_read_no_images(command: Command, words: str, tmp_path: Path) -> None:
     assert command(releases.vse_infty_regions(), "vse_infty", "--vocab", words)[0] == 0
     runtime = Runtime.load(tmp_path / "pack", "cpu")
     features = torch.randn(2, 5, releases.REGION)
@@ -182,9 +178,7 @@ def test_pvse_in_every_format_gives_one_pack(command: Command, words: str, tmp_p
     assert any("--legacy-text" in note for note in config["config"]["not_stored"])
 
 
-def test_avse_is_the_same_twice_and_maps_every_cell(
-    command: Command, pieces: str, tmp_path: Path
-) -> None:
+def test_avse_is_the_same_twice_and_maps(command: Command, pieces: str, tmp_path: Path) -> None:
     options = ["--text-backbone", pieces, "--image-backbone", pieces, "--block-dim", "4"]
     status, said = command(releases.avse(), "avse", *options)
     assert status == 0, said

@@ -37,9 +37,7 @@ def authors(server: HubState, tmp_path: Path) -> None:
         server.repos[name].add_commit("main", content)
 
 
-def test_one_command_from_the_hub_to_a_pack(
-    server: HubState, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_command(server: HubState, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--from", "vse_infty", "--hub", f"{REPO}/{NAME}", "--out"]
     assert main([*arguments, str(tmp_path / "pack")]) == 0, capsys.readouterr().err
     asked = [request for request in server.requests if request.startswith("GET /")]

@@ -30,9 +30,7 @@ def command(runs: Path, out: Path, *more: str) -> list[str]:
     ]
 
 
-def test_command_line_builds_a_pack_that_loads(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "packs" / "mine"
     assert to_onnx.main(command(runs, out, "--name", "mine", "--title", "My pack")) == 0
     info = load_info(out)
@@ -58,9 +56,7 @@ def test_parity_is_measured_and_kept(pack: Path) -> None:
         assert 0.0 <= method.parity["fp16_ranking"] <= 1.0
 
 
-def test_existing_folder_needs_force(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_existing_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine"
     out.mkdir()
     (out / "precious.txt").write_text("keep")
@@ -130,9 +126,7 @@ def test_a_backbone_is_no_method(runs: Path, tmp_path: Path) -> None:
         to_onnx.export_runs(tmp_path / "out", runs / "backbone", [runs / "backbone"], LABELS)
 
 
-def test_missing_run_is_a_sentence(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_runs_told(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = command(runs, tmp_path / "mine", "--run", f"{tmp_path / 'nothing'}")
     assert to_onnx.main(arguments) == 1
     assert "there is no weights file" in capsys.readouterr().err

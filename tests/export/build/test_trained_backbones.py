@@ -154,9 +154,7 @@ def test_a_method_moves_with_its_encoder(world: Path, tmp_path: Path) -> None:
         merge.merge_methods(world / "alone", tmp_path / "pack", ["base_attn"])
 
 
-def test_an_encoder_of_its_own_must_be_listed_and_have_one_to_stand_beside(
-    world: Path, tmp_path: Path
-) -> None:
+def test_an_encoder_of_its_own_must_be_listed(world: Path, tmp_path: Path) -> None:
     shutil.copytree(world / "both", tmp_path / "pack")
     path = tmp_path / "pack/pack.json"
     said = json.loads(path.read_text())

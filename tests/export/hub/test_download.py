@@ -23,9 +23,7 @@ LIMITS = Limits(file=100, gallery=50, total=150, files=3, spare=0)
         ({"a": None}, "the Hub states no size of a"),
     ],
 )
-def test_what_is_more_is_refused(
-    tmp_path: Path, sizes: dict[str, int | None], sentence: str
-) -> None:
+def test_more_is_refused(tmp_path: Path, sizes: dict[str, int | None], sentence: str) -> None:
     with pytest.raises(TooLargeError, match=f"owner/name.*{sentence}"):
         LIMITS.check("owner/name", sizes, tmp_path)
 

@@ -30,9 +30,7 @@ def contents(pack: Path) -> dict[str, bytes]:
     return {name: (pack / name).read_bytes() for name in list_files(load_info(pack))}
 
 
-def test_pushed_then_pulled_is_the_same_to_the_byte(
-    server: HubState, copied: Path, tmp_path: Path
-) -> None:
+def test_push_then_pull_keeps_every_byte(server: HubState, copied: Path, tmp_path: Path) -> None:
     (copied / "notes.txt").write_text("not part of the pack")
     address = hub.push(copied, ID, token=WRITER)
     assert address.startswith(f"{server.url}/{ID}/commit/")
@@ -107,9 +105,7 @@ def test_private_repositories_need_a_token(server: HubState, pack: Path) -> None
         (READER, "refused owner/tiny with status 403; use a token that is allowed to"),
     ],
 )
-def test_push_without_the_right_to(
-    server: HubState, pack: Path, token: str | None, sentence: str
-) -> None:
+def test_push_forbidden(server: HubState, pack: Path, token: str | None, sentence: str) -> None:
     with pytest.raises(hub.HubError, match=sentence):
         hub.push(pack, ID, token=token)
     assert not server.repos
@@ -155,9 +151,7 @@ def test_a_file_that_is_missing_is_refused(stocked: HubState) -> None:
         hub.pull(ID)
 
 
-def test_an_interrupted_pull_is_never_taken_for_a_pack(
-    stocked: HubState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_pull_is_no_pack(stocked: HubState, monkeypatch: pytest.MonkeyPatch) -> None:
     stocked.refused["image_encoder.onnx"] = 403
     with pytest.raises(hub.HubError, match="status 403"):
         hub.pull(ID)
@@ -171,9 +165,7 @@ def test_an_interrupted_pull_is_never_taken_for_a_pack(
     assert load_info(hub.pull(ID)).name == "tiny"
 
 
-def test_offline_finds_what_was_pulled_and_says_what_was_not(
-    stocked: HubState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_finds_what_was_pulled(stocked: HubState, monkeypatch: pytest.MonkeyPatch) -> None:
     online = hub.pull(ID)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     asked = len(stocked.requests)
@@ -198,9 +190,7 @@ def test_nobody_answers(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         hub.push(pack, ID, token=WRITER)
 
 
-def test_a_hub_that_is_down_leaves_what_was_pulled(
-    stocked: HubState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_hub_leaves_the_pull(stocked: HubState, monkeypatch: pytest.MonkeyPatch) -> None:
     online = hub.pull(ID)
     stocked.down = True
     assert hub.pull(ID) == online

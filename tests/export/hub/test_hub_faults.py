@@ -120,9 +120,7 @@ def test_a_fault_is_a_sentence_and_the_next_pull_succeeds(
 
 
 @pytest.mark.parametrize("file", ["pack.json", "README.md", "image_encoder.onnx"])
-def test_a_damaged_file_is_named_removed_and_fetched_again(
-    stocked: HubState, small_pack: Path, file: str
-) -> None:
+def test_a_damaged_file_is_fetched_again(stocked: HubState, small_pack: Path, file: str) -> None:
     stocked.damaged.add(file)
     with pytest.raises(hub.HubError, match=f"owner/small.*: {file} came damaged, .* try again"):
         hub.pull(ID)
@@ -188,9 +186,7 @@ def test_a_gated_repository_needs_a_token_that_was_let_in(stocked: HubState) -> 
     assert hub.pull(ID, token=WRITER).is_dir()
 
 
-def test_an_upload_that_nobody_answers(
-    server: HubState, small_pack: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_upload(server: HubState, small_pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "STORING", 0.3)
     server.faults["POST /api/repos/create"] = Fault("silent")
     with pytest.raises(hub.HubError, match=f"{ID}: the Hub at .* did not answer within 0 s"):
@@ -248,9 +244,7 @@ def _attempt() -> str:
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name][0] in (HEAD, GET)])
-def test_every_fault_at_every_file(
-    stocked: HubState, slept: list[float], small_pack: Path, name: str
-) -> None:
+def test_every_fault(stocked: HubState, slept: list[float], small_pack: Path, name: str) -> None:
     where, fault, sentence = FAULTS[name]
     whole = contents(small_pack)
     for file, content in whole.items():

@@ -43,9 +43,7 @@ def test_a_text_encoder_is_fetched_with_its_tokenizer(server: HubState, tmp_path
     assert tokenizer.encode("a dog").tokens == ["[CLS]", "a", "dog", "[SEP]"]
 
 
-def test_an_unknown_id_and_a_dead_server(
-    server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_or_dead(server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _stock(server, save_bert(tmp_path / "bert"))
     with pytest.raises(
         SourceError, match=r"there is no folder owner/other, and .* there is no owner"

@@ -58,9 +58,7 @@ def test_packs_are_found_by_the_tag_of_their_cards_and_those_here_are_marked(
     assert listed(capsys)[0][2][1] == after[:8]
 
 
-def test_a_named_one_shows_its_branches_and_tags(
-    stocked: HubState, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_named_one_shows_its_refs(stocked: HubState, capsys: pytest.CaptureFixture[str]) -> None:
     repo = stocked.repos["ann/one"]
     first = repo.branches["main"]
     repo.tags["v1"] = first

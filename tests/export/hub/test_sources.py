@@ -74,9 +74,7 @@ def _load(name: str, folder: Path) -> Any:
     ],
 )
 @torch.no_grad()
-def test_image_features_are_those_of_transformers(
-    published: Path, kind: str, reference: str, arch: str
-) -> None:
+def test_image_features_are_equal(published: Path, kind: str, reference: str, arch: str) -> None:
     encoder, preprocess, about = load_image_source(published / kind, rounded=False)
     pixels = torch.randn(2, 3, SIZE, SIZE)
     network = _load(reference, published / kind)

@@ -23,8 +23,7 @@ METRICS = Metrics(
 
 def front_matter(text: str) -> dict[str, Any]:
     """The card's metadata, as the Hub reads it."""
-    values: dict[str, Any] = ModelCard(text).data.to_dict()
-    return values
+    return ModelCard(text).data.to_dict()
 
 
 def model_data(text: str) -> ModelCardData:

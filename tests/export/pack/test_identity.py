@@ -58,7 +58,7 @@ def test_files_in_other_roles_make_other_embeddings(copied: Path, edit: Edit) ->
         ),
     ],
 )
-def test_who_says_too_much_is_refused(
+def test_too_long_texts(
     edit: Edit, change: Callable[[dict[str, Any]], object], sentence: str
 ) -> None:
     with pytest.raises(PackError, match=sentence):

@@ -222,9 +222,7 @@ def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
         (NAME, {"note": "x"}, "unknown key 'note'"),
     ],
 )
-def test_wrong_metrics_change_nothing(
-    copied: Path, method: str, change: dict[str, Any], sentence: str
-) -> None:
+def test_wrong_metrics(copied: Path, method: str, change: dict[str, Any], sentence: str) -> None:
     before = (copied / "pack.json").read_bytes()
     with pytest.raises(PackError, match=sentence):
         update_metrics(copied, method, METRICS | change)

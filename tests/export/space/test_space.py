@@ -161,9 +161,7 @@ def test_an_index_that_is_none_is_refused(root: Path, tmp_path: Path, index: str
 
 
 @pytest.mark.network
-def test_a_pack_from_the_hub_is_preloaded_and_pinned(
-    root: Path, pack: Path, server: HubState, tmp_path: Path
-) -> None:
+def test_a_hub_pack_is_preloaded(root: Path, pack: Path, server: HubState, tmp_path: Path) -> None:
     files = {name: (pack / name).read_bytes() for name in list_files(load_info(pack))}
     server.repos[ID] = Repo()
     commit = server.repos[ID].add_commit("main", files | {"notes.txt": b"not of the pack"})

@@ -41,9 +41,7 @@ def table_of(data: Split) -> TokenTable:
     together=st.integers(1, 6),
     seed=st.integers(0, 99),
 )
-def test_every_caption_comes_once_and_beside_its_image_s_others(
-    counts: list[int], together: int, seed: int
-) -> None:
+def test_captions_come_once_beside_others(counts: list[int], together: int, seed: int) -> None:
     image_of = np.repeat(np.arange(len(counts)), counts)
     order = caption_order(image_of, together, np.random.default_rng(seed))
     assert sorted(order) == list(range(len(image_of)))

@@ -84,9 +84,7 @@ def test_features_are_those_of_the_encoder(
                                                              path.name]  # fmt: skip
 
 
-def test_another_encoder_or_list_makes_another_file(
-    photos: Path, backbone: Path, tmp_path: Path
-) -> None:
+def test_another_encoder_makes_another_file(photos: Path, backbone: Path, tmp_path: Path) -> None:
     how = Extraction(tmp_path / "cache", device="cpu")
     split = open_photographs(photos, "train")
     sources = [backbone, write_encoder(tmp_path / "other", seed=1)]
@@ -109,7 +107,7 @@ def test_what_is_cached_is_not_read_again(
     assert len(again.first(2).captions) == 10
 
 
-def test_an_interrupted_extraction_goes_on(
+def test_extraction_is_resumed(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RECORD_SECONDS", 0.0)
@@ -215,9 +213,7 @@ def test_features_beyond_half_precision_are_refused(photos: Path, tmp_path: Path
         extract(reader(Huge()), files, tmp_path / "f.npy", "test")
 
 
-def test_a_full_disk_is_told_before(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 100})
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
     files = files_of(photos)
@@ -251,9 +247,7 @@ def test_another_look_is_a_part_of_the_picture_and_always_the_same(photos: Path)
     assert 0 < mirrored < 10
 
 
-def test_looks_are_kept_beside_the_photographs(
-    photos: Path, backbone: Path, tmp_path: Path
-) -> None:
+def test_looks_are_kept_beside_the_images(photos: Path, backbone: Path, tmp_path: Path) -> None:
     how = Extraction(tmp_path / "cache", device="cpu")
     data = load_features(photos, "train", backbone, how, copies=3)
     assert isinstance(data.features, Copies)

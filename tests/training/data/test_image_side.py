@@ -71,9 +71,7 @@ def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Pa
             assert torch.equal(torch.cat(both), getattr(batch, name))
 
 
-def test_scenes_are_read_from_their_array(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scenes_are_read(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     side = load_image_side(world / "backbone")
     pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), np.uint8)
     captions = [[SimpleNamespace(text=f"a {i}", mentions=(0,))] * 2 for i in range(6)]
@@ -89,9 +87,7 @@ def test_scenes_are_read_from_their_array(
     assert np.array_equal(data.objects.masks[5], pixels[5, ..., 0])
 
 
-def test_training_begins_at_the_published_weights_and_moves_them(
-    world: Path, tmp_path: Path
-) -> None:
+def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> None:
     frozen = build(world, tmp_path / "frozen", backbone_frozen=True)
     trained = build(world, tmp_path / "trained", backbone_lr_scale=0.1)
     # the same heads over the same features, but for their rounding

@@ -95,9 +95,7 @@ def _outside(entry: dict[str, Any]) -> None:
         (_outside, r"secret\.jpg\", which leaves the folder"),
     ],
 )
-def test_damaged_entries_are_refused(
-    folder: Path, damage: Callable[[dict[str, Any]], None], message: str
-) -> None:
+def test_bad_entries(folder: Path, damage: Callable[[dict[str, Any]], None], message: str) -> None:
     entries = read_entries(folder)
     damage(entries[0])
     write_entries(folder, entries)

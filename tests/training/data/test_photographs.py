@@ -121,17 +121,13 @@ def test_photographs_that_cannot_be_measured_get_a_sentence(
         (("--batch", "0"), "batch must be 1 or more"),
     ],
 )
-def test_bad_requests_for_features_get_a_sentence(
-    world: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_bad_requests_are_refused(world: Path, arguments: tuple[str, ...], message: str) -> None:
     given = ("--data", f"{world}/photos", "--backbone", f"{world}/backbone")
     with pytest.raises(SystemExit, match=message):
         extract.main([*given, "--cache", f"{world}/other", *arguments])
 
 
-def test_extraction_says_where_and_how_much(
-    world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_extraction_says_where_how_much(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--data", f"{world}/photos", "--backbone", f"{world}/backbone")
     extract.main([*given, "--cache", f"{world}/more", "--splits", "test"])
     said = capsys.readouterr()

@@ -169,9 +169,7 @@ def _boxes_in_pixels(folder: Path) -> None:
         (_boxes_in_pixels, r"must be relative xyxy, 0 to 1, but reach from 224 to 224"),
     ],
 )
-def test_files_that_disagree_are_refused(
-    folder: Path, damage: Callable[[Path], None], message: str
-) -> None:
+def test_disagreeing_files(folder: Path, damage: Callable[[Path], None], message: str) -> None:
     damage(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         open_split(folder, "train")

@@ -87,9 +87,7 @@ def test_base_cls_needs_a_summary_on_both_sides(
 
 
 @pytest.mark.usefixtures("with_summary")
-def test_base_cls_trains_where_there_is_one(
-    train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
+def test_base_cls_trains_with_one(train_set: Split, val_set: Split, tmp_path: Path) -> None:
     train, val = (replace(data, summary_token=True) for data in (train_set, val_set))
     trainer = Trainer(config("summarising"), train, val, tmp_path)
     assert trainer.fit()["rsum"] > 0

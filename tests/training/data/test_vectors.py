@@ -26,9 +26,7 @@ def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
         ("cat 1 2\n", "holds no 2 numbers for any word"),
     ],
 )
-def test_other_widths_and_strange_words_are_refused(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_other_widths_and_words_are_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):

@@ -92,8 +92,7 @@ def run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         where = tmp_path / "results"
         command = [name, "--out", str(world / "runs"), "--results", str(where), *arguments]
         assert ablate.main(command) == 0
-        found: dict[str, Any] = json.loads((where / f"{name}.json").read_text())
-        return found
+        return json.loads((where / f"{name}.json").read_text())
 
     return start
 
@@ -245,9 +244,7 @@ def test_an_ensemble_averages_scores(run: Run, trained: list[str], world: Path) 
     assert found["rows"][1][1] == round(expected["rsum"], 1)
 
 
-def test_several_processes_give_the_same(
-    run: Run, world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_processes_give_the_same(run: Run, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = run("toy")
     measured(run, world)[0].joinpath(trial.MEASURED).unlink()  # one is measured by a process
     capsys.readouterr()
@@ -300,9 +297,7 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.partition(":")[0] for line in lines] == ablation_names()
 
 
-def test_curves_are_those_of_learned_poolings(
-    train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
+def test_curves_are_of_learned_poolings(train_set: Split, val_set: Split, tmp_path: Path) -> None:
     arguments = {"embed_dim": 8, "pooling": "max"}
     text = TextConfig(word_dim=8, hidden_dim=8)
     config = TrainConfig(method="vse_infty", arguments=arguments, text=text, batch_size=24)

@@ -99,9 +99,7 @@ def test_nothing_measured_is_said(paths: tuple[Path, Path, Path]) -> None:
     assert "None was run yet." in page.read_text()
 
 
-def test_a_page_without_marks_and_a_damaged_file_are_refused(
-    paths: tuple[Path, Path, Path],
-) -> None:
+def test_a_page_without_marks_or_a_bad_file_is_refused(paths: tuple[Path, Path, Path]) -> None:
     page, folder, _ = paths
     (folder / "toy.json").write_text("{")
     with pytest.raises(ValueError, match=r"toy\.json is damaged .*; run its command again"):

@@ -46,9 +46,7 @@ def run(world: Path, *more: str) -> int:
     return study.main(["toy", "--out", f"{world}/runs", "--results", str(world), *more])
 
 
-def test_one_command_trains_measures_and_writes(
-    world: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_command_trains_and_writes(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(world, "--set", "text.hidden_dim=12") == 0
     result = json.loads((world / "toy.json").read_text())
     assert result["command"] == "python -m training.study toy --set text.hidden_dim=12"
@@ -66,9 +64,7 @@ def test_one_command_trains_measures_and_writes(
     assert "[3/3] long, it, seed 0: rsum" in capsys.readouterr().out
 
 
-def test_what_was_trained_is_not_trained_again(
-    world: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_trained_stays_trained(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(world) == 0
     before = (world / PAGE.name).read_text()
 

@@ -29,9 +29,7 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_rate_halves_whenever_rsum_stagnates(
-    train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
+def test_the_rate_halves_on_plateaus(train_set: Split, val_set: Split, tmp_path: Path) -> None:
     still = {"learning_rate": 1e-12, "schedule": "plateau", "decay": 0.5, "plateau_epochs": 2}
     Trainer(config(still, epochs=6, patience=6), train_set, val_set, tmp_path).fit()
     rates = [float(row["rate"]) for row in rows_of(tmp_path)]
@@ -40,9 +38,7 @@ def test_the_rate_halves_whenever_rsum_stagnates(
     assert progress["drops"] == [2, 4]  # kept, so that a resumed run goes on with the same rate
 
 
-def test_amsgrad_keeps_the_largest_second_moment(
-    train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
+def test_amsgrad_keeps_the_largest_moment(train_set: Split, val_set: Split, tmp_path: Path) -> None:
     for name, on in (("with", True), ("without", False)):
         plan = config({"amsgrad": on}, epochs=1)
         Trainer(plan, train_set, val_set, tmp_path / name).fit()

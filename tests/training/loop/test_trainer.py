@@ -94,9 +94,7 @@ def test_resume_gives_the_same_weights_bit_for_bit(
     assert without_seconds[0] == without_seconds[1]
 
 
-def test_best_weights_are_kept_and_described(
-    train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
+def test_best_weights_are_described(train_set: Split, val_set: Split, tmp_path: Path) -> None:
     best = Trainer(config(), train_set, val_set, tmp_path, backbone_sha256="ab" * 32).fit()
     tensors, about = load_tensors(tmp_path / "best.safetensors")
     assert about["metrics"]["val"] == best
@@ -121,7 +119,7 @@ def test_runs_are_not_overwritten(train_set: Split, val_set: Split, tmp_path: Pa
 
 
 @pytest.mark.parametrize("method", ["vse_infty", "avse", "pvse", "mvam"])
-def test_reduced_precision_trains(
+def test_low_precision_trains(
     method: str, train_set: Split, val_set: Split, tmp_path: Path
 ) -> None:
     full, reduced = (
