@@ -30,9 +30,9 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a file
 import models
-from app.gallery.kept import KeptClusters
+from app.gallery.clusters import SavedClusters
 from app.gallery.vector_index import Gallery
-from app.packs.speed import processor
+from export.sessions import processor
 from models import Method, Views
 
 IMAGES_OF_CENTRE = 200
@@ -230,12 +230,12 @@ def _polyview(
         part = torch.from_numpy(images[start : start + _AT_ONCE])
         gallery.add(range(start, start + len(part)), Views(part))
     with tempfile.TemporaryDirectory() as folder:
-        kept = KeptClusters(Path(folder), name, str(len(images)))
-        gallery.settle(probes, kept)
+        saved = SavedClusters(Path(folder), name, str(len(images)))
+        gallery.settle(probes, saved)
         build, again = time.perf_counter() - began, 0.0
         if gallery.recall is not None:
             began = time.perf_counter()
-            gallery.settle(probes, kept)
+            gallery.settle(probes, saved)
             again = time.perf_counter() - began
 
     def search(query: Views) -> list[int]:

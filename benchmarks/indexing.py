@@ -28,9 +28,9 @@ from app.gallery.collection import Collection, Picture, from_folder
 from app.gallery.encoder import SHARD
 from app.gallery.indexing import PICTURES_AT_ONCE
 from app.gallery.pictures import PictureError, open_picture
-from app.packs.speed import processor
 from app.search.retriever import Retriever
 from export.runtime import Runtime
+from export.sessions import processor
 
 _BARE = (
     "bare encoder, all threads on one batch",

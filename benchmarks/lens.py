@@ -22,7 +22,7 @@ from torch import Tensor
 import models
 from app.explain import collapse, lens
 from app.gallery.vector_index import Gallery
-from app.packs.speed import processor
+from export.sessions import processor
 from models import Views
 
 VIEWS, DIM = 4, 512

@@ -33,10 +33,10 @@ from typing import Any
 import gradio
 import numpy as np
 
-from app.packs.speed import processor
 from app.settings import BUNDLED
 from export.pack.gallery import load_gallery
 from export.pack.reading import load_info
+from export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
 HOST = "127.0.0.1"

@@ -27,9 +27,7 @@ from app.gallery.collection import from_pack
 from app.packs.speed import (
     HITS,
     Speed,
-    hardware,
     milliseconds,
-    processor,
     query_times,
     record,
     sample_captions,
@@ -37,6 +35,7 @@ from app.packs.speed import (
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
 from export.runtime import Runtime
+from export.sessions import hardware, processor
 
 PACKAGES = (torch, onnxruntime, faiss, np)
 

@@ -1,6 +1,7 @@
 """onnxruntime sessions: on the device that was asked for, or with a sentence why not."""
 
 import os
+import platform
 import threading
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,27 @@ def choose_device(device: Device) -> torch.device:
 def on_zerogpu() -> bool:
     """Whether this is a Space on ZeroGPU, by the variable that the Hub sets there."""
     return os.environ.get("SPACES_ZERO_GPU", "").lower() in {"1", "t", "true"}
+
+
+def hardware(device: torch.device | None = None) -> str:
+    """What computes, to stand beside every measured number: the GPU, or the processor's cores.
+
+    Args:
+        device: None for the GPU where torch finds one.
+    """
+    if torch.cuda.is_available() if device is None else device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{os.cpu_count()} CPU cores ({processor()})"
+
+
+def processor() -> str:
+    """The processor's name where the system tells it."""
+    table = Path("/proc/cpuinfo")
+    if table.is_file():
+        for line in table.read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def default_threads() -> int:

@@ -17,7 +17,6 @@ import os
 import random
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,8 @@ from typing import Any
 
 from gradio_client import Client, handle_file
 from PIL import Image, ImageDraw
+
+from tests.app.serving import servers
 
 TOLERANCE = 1e-4
 METHODS = ("vsepp", "vse_infty", "mv_vse", "pvse", "avse", "mvam", "base_attn")
@@ -389,38 +390,8 @@ class _Reader(HTMLParser):
 def _app(tree: Path, folder: Path, *arguments: str) -> Iterator[str]:
     """The address of a tree's app, when all that it shows can be searched."""
     folder.mkdir(exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, str(tree / "app/main.py"), "--port", str(port), *arguments]
-    with (folder / "log.txt").open("wb") as log:
-        app = subprocess.Popen(
-            [*command, "--device", "cpu"],
-            cwd=tree,
-            env=_environment(folder),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            _await(url, app, folder / "log.txt")
-            yield url
-        finally:
-            app.terminate()
-            app.wait(30)
-
-
-def _await(url: str, app: subprocess.Popen[bytes], log: Path) -> None:
-    client, deadline = None, time.monotonic() + 1800
-    while time.monotonic() < deadline and app.poll() is None:
-        try:
-            client = client or Client(url, verbose=False)
-            if client.predict(api_name="/info")["gallery"]["state"] == "ready":
-                return
-        except Exception:  # it does not listen yet
-            client = None
-        time.sleep(0.5)
-    raise SystemExit(f"the app of this tree is not there:\n{log.read_text()}")
+    with servers(lambda: folder, tree / "app" / "main.py") as start:
+        yield start(*arguments).url
 
 
 def _run(tree: Path, folder: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -26,6 +26,7 @@ from export.hub.resolve import resolve
 from export.pack.gallery import GalleryInfo, load_gallery
 from export.pack.writing import update_metrics
 from export.runtime import Runtime
+from export.sessions import hardware
 from models.files import write_whole
 from training.data.image_files import ImageFiles
 from training.data.open_split import open_split
@@ -46,7 +47,6 @@ from training.evaluation.report import print_difference, print_evidence, print_t
 from training.evaluation.scoring import ensemble_scores, score_matrix
 from training.evaluation.statistics import bootstrap_difference
 from training.loop.command import refusals_end
-from training.loop.runs import hardware
 from training.scenes.classes import names_of
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 from app.gallery import prepared
+from app.gallery.clusters import SavedClusters
 from app.gallery.collection import Collection, Picture
 from app.gallery.embedding_cache import StoppedError
 from app.gallery.encoder import Encoded, Encoder
 from app.gallery.image_files import Refusal, reason
-from app.gallery.kept import KeptClusters
 from app.gallery.searchable import Searchable
 from app.gallery.vector_index import Gallery
 from export.pack.schema import FOLDER
@@ -309,15 +309,15 @@ class Index:
                 return
             probes = self._runtime.text_views(self._sentences(), name).embeddings  # (Q, W, D)
             probing = [Views(probe[None]) for probe in probes]
-            self._own[name].settle(probing, self._kept(name))
+            self._own[name].settle(probing, self._saved_clusters(name))
 
-    def _kept(self, name: str) -> KeptClusters | None:
+    def _saved_clusters(self, name: str) -> SavedClusters | None:
         """Where clusters of a method's pictures are kept; nowhere if they did not come of files."""
         ids = self._own[name].ids().tolist()
         if not all(image_id in self._digests for image_id in ids):
             return None
         contents = hashlib.sha256(b"".join(self._digests[image_id] for image_id in ids))
-        return KeptClusters(*self.encoder.clusters(name), contents.hexdigest())
+        return SavedClusters(*self.encoder.clusters(name), contents.hexdigest())
 
     def _sentences(self) -> list[str]:
         """Like those that visitors will ask: captions from all over, or else the pack's words."""

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.gallery.clusters import Clusters
-from app.gallery.kept import KeptClusters
+from app.gallery.clusters import Clusters, SavedClusters
 from app.gallery.rows import SEGMENT, Snapshot, Store
 from models import Method, Views
 
@@ -151,20 +150,20 @@ class Gallery:
         """Whether `settle` would make clusters."""
         return self._store.half and self._store.bytes >= self._clustered_from
 
-    def settle(self, probes: Sequence[Views], kept: KeptClusters | None = None) -> None:
+    def settle(self, probes: Sequence[Views], saved: SavedClusters | None = None) -> None:
         """Makes a large gallery fast once it is filled: by clusters, whose recall is measured.
 
         Takes minutes for millions of rows; searches go on meanwhile. A small one is only sealed.
 
         Args:
             probes: queries (1, W, D) like those that will come; at least one if `is_large`.
-            kept: where clusters, with their recall, are taken from and kept; None for nowhere.
+            saved: where clusters, with their recall, are taken from and kept; None for nowhere.
         """
         self.seal()
         if not self.is_large():
             return
         there = self._store.now()
-        if kept is not None and (known := kept.load(there)) is not None:
+        if saved is not None and (known := saved.load(there)) is not None:
             clusters, self.recall = known
             self._clusters = clusters
             return
@@ -181,8 +180,8 @@ class Gallery:
 
         self.recall = clusters.tune(found)
         self._clusters = clusters
-        if kept is not None:
-            kept.save(clusters, self.recall)
+        if saved is not None:
+            saved.save(clusters, self.recall)
 
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
         """The k best items, best first; ties in the order of adding.

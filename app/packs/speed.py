@@ -6,8 +6,6 @@ over the gallery) on captions of the collection, one query at a time.
 """
 
 import logging
-import os
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -23,6 +20,7 @@ from app.search.query import Term
 from app.search.retriever import Retriever
 from export.pack.schema import PackInfo
 from export.pack.validation import OPEN, Text, check, read_json
+from export.sessions import hardware
 
 WARM_UP = 20
 HITS = 10
@@ -118,20 +116,3 @@ def recorded(info: PackInfo) -> Speed | None:
     except (ValueError, OSError) as error:
         _log.warning("the recorded speed is not shown: %s", error)
         return None
-
-
-def processor() -> str:
-    """The processor's name where the system tells it."""
-    table = Path("/proc/cpuinfo")
-    if table.is_file():
-        for line in table.read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def hardware(device: torch.device) -> str:
-    """What computes on a device: the name of the GPU, or the processor and its cores."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{os.cpu_count()} CPU cores ({processor()})"

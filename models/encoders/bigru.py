@@ -35,26 +35,16 @@ class BiGRUTextEncoder(TextEncoder):
         self.dim = hidden_dim if directions else word_dim
         self.embed = nn.Embedding(vocab_size, word_dim, padding_idx=0)
         self.dropout = nn.Dropout(dropout)
-        self.forward_gru: nn.GRU | None = None
-        self.backward_gru: nn.GRU | None = None
-        if directions:
-            self.forward_gru = nn.GRU(word_dim, hidden_dim, batch_first=True)
-        if directions == 2:
-            self.backward_gru = nn.GRU(word_dim, hidden_dim, batch_first=True)
+        self.forward_gru, self.backward_gru = (
+            nn.GRU(word_dim, hidden_dim, batch_first=True) if present else None
+            for present in (directions > 0, directions > 1)
+        )
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         with torch.no_grad():
             self.embed.weight[0].zero_()
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Word ids to contextual word features.
-
-        Args:
-            ids: (B, L) int64, 0 beyond each text's length.
-            lengths: (B,) int64 in 1..L.
-
-        Returns:
-            (B, L, d); padded positions hold 0.
-        """
+        """See `TextEncoder.forward`."""
         words = self.dropout(self.embed(ids))  # (B, L, w)
         position = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, L)
         real = position < lengths[:, None]  # (B, L)
@@ -63,9 +53,8 @@ class BiGRUTextEncoder(TextEncoder):
         ahead, _ = self.forward_gru(words)  # (B, L, d)
         if self.backward_gru is None:
             return ahead * real[..., None]
-        mirror = torch.where(real, lengths[:, None] - 1 - position, position)[
-            ..., None
-        ]  # (B, L, 1)
+        mirror = torch.where(real, lengths[:, None] - 1 - position, position)  # (B, L)
+        mirror = mirror[..., None]  # (B, L, 1)
         back, _ = self.backward_gru(words.gather(1, mirror.expand(-1, -1, words.shape[2])))
         back = back.gather(1, mirror.expand(-1, -1, back.shape[2]))  # (B, L, d)
         return (ahead + back) / 2 * real[..., None]

@@ -59,14 +59,14 @@ Serve = Callable[..., Server]
 
 
 @contextmanager
-def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
+def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve]:
     """Gives a function that starts the app with arguments and waits until all is searchable."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str | Path, descriptors: int = 0, **variables: str) -> Server:
         folder = new_folder()
         port = free_port()
-        command = [sys.executable, MAIN, "--port", port, "--device", "cpu", *arguments]
+        command = [sys.executable, main, "--port", port, "--device", "cpu", *arguments]
         environment = {
             **os.environ,
             "POLYVIEW_CACHE": str(folder / "cache"),

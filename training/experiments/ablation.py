@@ -15,9 +15,9 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from export.pack.validation import check
+from export.sessions import hardware
 from training.experiments.runner import Row, deviation_of, mean_of, measured, write_result
 from training.loop.config import TrainConfig
-from training.loop.runs import hardware
 from training.settings import Settings, apply_change, with_new_names
 
 FOLDER = Path(__file__).parent / "ablations"

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from export.pack.validation import check
+from export.sessions import hardware
 from training.evaluation.report import COLUMNS
 from training.experiments.results import table_lines
 from training.experiments.runner import Row, deviation_of, mean_of, measured
 from training.experiments.trial import trial_folder
 from training.loop.config import TrainConfig, load_recipe
-from training.loop.runs import LOG, hardware
+from training.loop.runs import LOG
 from training.settings import Settings
 
 FOLDER = Path(__file__).parent / "studies"

@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from export.sessions import hardware
 from training.loop.config import BackboneConfig, TrainConfig
-from training.loop.runs import RunFolder, hardware
+from training.loop.runs import RunFolder
 from training.settings import to_values
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -1,8 +1,6 @@
 """Run folders: the log, and checkpoints that hold everything a run needs to go on bit for bit."""
 
 import csv
-import os
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +124,3 @@ def describe_backbone(config: BackboneConfig, preprocess: Preprocess) -> dict[st
         "arguments": {"widths": list(config.widths), "blocks": list(config.blocks)},
         "preprocess": preprocess.to_json(),
     }
-
-
-def hardware() -> str:
-    """The machine in words, to stand beside every measured number."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        models = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
-        name = models[0].partition(":")[2].strip() if models else name
-    return f"{os.cpu_count()} CPU cores ({name})"

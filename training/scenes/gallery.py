@@ -5,7 +5,6 @@
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from models.files import replacing_folder
 from training.scenes.relevance import relevant_images
 from training.scenes.store import SceneData, load_scenes
 from training.scenes.world import Scene
@@ -33,17 +33,20 @@ def write_gallery(data: SceneData, split: str, out: Path) -> None:
     """
     if out.exists():
         raise FileExistsError(f"{out} is there already; remove it or choose another folder")
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    with replacing_folder(out) as draft:
+        _write(data, split, draft)
+
+
+def _write(data: SceneData, split: str, draft: Path) -> None:
     for folder in ("images", "masks"):
-        (partial / folder).mkdir(parents=True)
+        (draft / folder).mkdir(parents=True)
     relevant = iter(relevant_images(data.scenes))
     records = []
     for row, scene in enumerate(tqdm(data.scenes, desc="gallery")):
         image, mask = f"images/{scene.id}.webp", f"masks/{scene.id}.png"
-        Image.fromarray(data.images[row]).save(partial / image, quality=QUALITY, method=6)
+        Image.fromarray(data.images[row]).save(draft / image, quality=QUALITY, method=6)
         levels = np.asarray(data.instances[row], np.uint8)
-        Image.fromarray(levels).save(partial / mask, optimize=True)
+        Image.fromarray(levels).save(draft / mask, optimize=True)
         captions = [
             {
                 "text": caption.text,
@@ -55,8 +58,7 @@ def write_gallery(data: SceneData, split: str, out: Path) -> None:
         ]
         records.append({"file": image, "mask": mask, **_truth(scene), "captions": captions})
     index = {"split": split, "world": "scenes", "images": records}
-    (partial / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
-    partial.rename(out)
+    (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
 
 
 def _truth(scene: Scene) -> dict[str, Any]:

@@ -3,15 +3,14 @@
 import json
 import multiprocessing
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from models.files import replacing_folder
 from training.scenes.captions import write_captions
 from training.scenes.glyphs import font_sha256
 from training.scenes.render import Rendered, render_scene
@@ -61,43 +60,23 @@ def generate(
         training.scenes.glyphs.FontMissingError: if there is no emoji font.
     """
     if count < 1:
-        message = f"count must be at least 1, not {count}."
-        raise SceneDataError(message)
+        raise SceneDataError(f"count must be at least 1, not {count}.")
     folder = out / split
     meta = make_meta(split, seed, count, font_sha256())
     if folder.exists() and not force:
         try:
             found = read_meta(folder)
         except SceneDataError as error:
-            message = f"{error} (--force replaces it.)"
-            raise SceneDataError(message) from error
+            raise SceneDataError(f"{error} (--force replaces it.)") from error
         if found == meta:
             return False
         message = f"{folder} holds other scenes (seed, count or font differ): --force replaces it."
         raise SceneDataError(message)
-    with _finished_whole(folder) as draft:
+    with replacing_folder(folder) as draft:
         _render_into(draft, split, count, seed, workers, progress)
         text = json.dumps(meta, ensure_ascii=False, indent=1)
         (draft / "meta.json").write_text(text + "\n", encoding="utf-8")
     return True
-
-
-@contextmanager
-def _finished_whole(folder: Path) -> Iterator[Path]:
-    """Gives a temporary folder that takes the place of `folder` once all went well."""
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    draft.mkdir(parents=True)
-    try:
-        yield draft
-        if folder.exists():
-            old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-            folder.rename(old)
-            draft.rename(folder)
-            shutil.rmtree(old)
-        else:
-            draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _render_into(

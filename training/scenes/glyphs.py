@@ -102,8 +102,7 @@ def sprite(glyph: str, hue: float | None = None) -> Image.Image:
     ImageDraw.Draw(canvas).text((20, 20), glyph, font=_font(), embedded_color=True)
     box = canvas.getchannel("A").point(lambda alpha: 255 * (alpha > 8)).getbbox()
     if box is None or not np.asarray(canvas.crop(box))[..., :3].any():
-        message = f"the emoji font has no image for {glyph!r} (U+{ord(glyph[0]):X})"
-        raise ValueError(message)
+        raise ValueError(f"the emoji font has no image for {glyph!r} (U+{ord(glyph[0]):X})")
     left, top, right, bottom = box
     side = max(right - left, bottom - top)
     square = Image.new("RGBA", (side, side), (0, 0, 0, 0))

@@ -13,8 +13,7 @@ from training.scenes.brushes import GLOW, floor, jitter, ridge, shade
 from training.scenes.world import SIZE
 
 
-def _meadow(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _meadow(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     green = jitter((112, 190, 72), rng)
     image = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
     draw = ImageDraw.Draw(image)
@@ -38,8 +37,7 @@ def _waves(draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.
         draw.arc((x - reach, y, x + reach, y + 2 + 5 * t), 190, 350, fill=(215, 238, 250), width=1)
 
 
-def _beach(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _beach(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water, sand = jitter((38, 140, 200), rng), jitter((240, 214, 150), rng)
     image = floor(horizon, shade(water, 1.2), water, rng, 5)
     draw = ImageDraw.Draw(image)
@@ -89,8 +87,7 @@ def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     return image
 
 
-def _snowfield(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _snowfield(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     snow = jitter((238, 244, 252), rng, 4)
     image = floor(horizon, snow, shade(snow, 0.93), rng, 3)
     draw = ImageDraw.Draw(image)
@@ -104,8 +101,7 @@ def _snowfield(horizon: int, rng: np.random.Generator, time: str) -> Image.Image
     return image
 
 
-def _sea(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _sea(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water = jitter((22, 98, 168), rng)
     image = floor(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
     draw = ImageDraw.Draw(image)
@@ -120,8 +116,7 @@ def _sea(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     return image
 
 
-def _desert(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _desert(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     sand = jitter((226, 154, 78), rng)
     image = floor(horizon, sand, shade(sand, 1.08), rng, 5)
     draw = ImageDraw.Draw(image)
@@ -140,8 +135,7 @@ def _desert(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     return image
 
 
-def _forest(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _forest(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     leaf = jitter((62, 124, 60), rng)
     earth = shade(jitter((96, 92, 48), rng), 0.9)
     image = floor(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
@@ -163,8 +157,7 @@ def _forest(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     return image
 
 
-def _mountains(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _mountains(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     rock = jitter((112, 118, 136), rng)
     grass = jitter((120, 138, 104), rng)
     image = floor(horizon, shade(grass, 0.86), grass, rng, 8)
@@ -189,8 +182,7 @@ def _mountains(horizon: int, rng: np.random.Generator, time: str) -> Image.Image
     return image
 
 
-def _farm(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     soil, crop = jitter((134, 92, 58), rng), jitter((214, 184, 74), rng)
     image = floor(horizon, soil, shade(soil, 1.1), rng, 7)
     draw = ImageDraw.Draw(image)
@@ -212,8 +204,7 @@ def _farm(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     return image
 
 
-def _stage(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _stage(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     velvet, wood = jitter((158, 24, 38), rng), jitter((170, 112, 62), rng)
     image = floor(horizon, wood, shade(wood, 0.7), rng, 4).convert("RGB")
     draw = ImageDraw.Draw(image, "RGBA")
@@ -236,8 +227,7 @@ def _stage(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     return image.convert("RGBA")
 
 
-def _moon(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del time
+def _moon(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     dust = jitter((168, 168, 172), rng)
     image = floor(horizon, shade(dust, 0.9), shade(dust, 1.1), rng, 7)
     draw = ImageDraw.Draw(image)
@@ -258,8 +248,7 @@ def _moon(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     return image
 
 
-def _underwater(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
-    del horizon, time
+def _underwater(_horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water = jitter((30, 140, 170), rng)
     image = floor(0, shade(water, 0.5), shade(water, 1.35), rng, 3).convert("RGB")
     draw = ImageDraw.Draw(image, "RGBA")

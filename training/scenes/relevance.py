@@ -68,8 +68,7 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
             return False
         on_line = by + (cy - by) * (ax - bx) / (cx - bx)
         return abs(ay - on_line) <= BETWEEN_DRIFT
-    message = f"no spatial relation {kind!r} between {2 + (third is not None)} boxes"
-    raise ValueError(message)
+    raise ValueError(f"no spatial relation {kind!r} between {2 + (third is not None)} boxes")
 
 
 def _matching(scene: Scene, wanted: dict[str, Any]) -> list[SceneObject]:

@@ -85,8 +85,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
         SceneDataError: if the folder is missing, unfinished or of another world version.
     """
     if not folder.is_dir():
-        message = f"{folder} does not exist: render it with python -m training.scenes."
-        raise SceneDataError(message)
+        raise SceneDataError(f"{folder} does not exist: render it with python -m training.scenes.")
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
@@ -94,11 +93,10 @@ def read_meta(folder: Path) -> dict[str, Any]:
         raise SceneDataError(message) from error
     version = meta.get("world_version") if isinstance(meta, dict) else None
     if version != WORLD_VERSION:
-        message = (
+        raise SceneDataError(
             f"{folder} holds scenes of world version {version}, "
             f"this code reads version {WORLD_VERSION}: render it again with --force."
         )
-        raise SceneDataError(message)
     return dict(meta)
 
 
@@ -122,6 +120,5 @@ def load_scenes(path: str | Path) -> SceneData:
     count, size, small = meta["count"], meta["size"], meta["instances_size"]
     shapes = (len(scenes), images.shape, instances.shape)
     if shapes != (count, (count, size, size, 3), (count, small, small)):
-        message = f"{folder} does not hold the {count} scenes its meta.json promises."
-        raise SceneDataError(message)
+        raise SceneDataError(f"{folder} does not hold the {count} scenes its meta.json promises.")
     return SceneData(images, instances, scenes, meta)

@@ -136,15 +136,6 @@ LABEL_GROUPS: dict[str, tuple[str, ...]] = {
 LABELS: tuple[str, ...] = tuple(name for names in LABEL_GROUPS.values() for name in names)
 
 
-def label_slices() -> dict[str, slice]:
-    """Returns the columns of `label_matrix` that each label group takes."""
-    slices, start = {}, 0
-    for group, names in LABEL_GROUPS.items():
-        slices[group] = slice(start, start + len(names))
-        start += len(names)
-    return slices
-
-
 def label_matrix(scenes: Sequence[Scene]) -> tuple[NDArray[np.float32], list[str]]:
     """Returns the multi-hot truth of scenes.
 

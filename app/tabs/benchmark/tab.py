@@ -17,12 +17,13 @@ from app.packs.rerun import (
     measured_methods,
     obstacle,
 )
-from app.packs.speed import Speed, hardware
+from app.packs.speed import Speed
 from app.search.retriever import Retriever
 from app.tabs.benchmark import view
 from app.tabs.events import MODEL_QUEUE, connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.session import Session
+from export.sessions import hardware
 
 ALL = ""
 _SORT = (Path(__file__).parent / "table.js").read_text("utf-8")
