@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from contextlib import nullcontext
 from urllib.parse import parse_qs
@@ -43,11 +44,14 @@ _QUERIES = frozenset({"page", "deep_link"})
 _ASSISTANTS = 16  # at a time; each holds a thread of the forty that answer questions
 _WRITE_SECONDS = 30.0  # until a client has taken the next part of an answer
 
+_log = logging.getLogger(__name__)
+
 NOWHERE = Refusal(404, "there is nothing at this address")
 NO_FILE = Refusal(403, "there is no such file; only what was uploaded, or made here, is sent")
 NO_FORM = Refusal(
     400, "this is no upload; send a form of files (multipart/form-data), each with its filename"
 )
+FAILED = Refusal(500, "this could not be answered; ask for it in another way")
 NOT_KEPT = Refusal(503, "the upload could not be kept; try again later", 60)
 FULL = Refusal(503, "there is no room for more uploads; try again later", 60)
 
@@ -97,13 +101,11 @@ class FrontDoor:
         assistant = scope["method"] == "POST" and _MCP.fullmatch(scope["path"]) is not None
         refusal = self._refuse(scope, client, assistant)
         with self._limits.entered(client, assistant) if self._limits else nullcontext():
+            if refusal is None:
+                async with self._assistants if assistant else nullcontext():
+                    refusal = await self._pass(scope, body, answer, client)
             if refusal is not None:
                 await self._close(scope, refusal, body, answer)
-            elif assistant:
-                async with self._assistants:
-                    await self._pass(scope, body, answer, client)
-            else:
-                await self._pass(scope, body, answer, client)
 
     def _refuse(self, scope: Scope, client: str, assistant: bool) -> Refusal | None:
         """Why a request is refused before anything of its body is read."""
@@ -137,41 +139,43 @@ class FrontDoor:
             return False
         return _READ.fullmatch(path) is not None or (self._mcp and path == _MCP_SCHEMA)
 
-    async def _pass(self, scope: Scope, receive: _Body, answer: _Answer, client: str) -> None:
+    async def _pass(
+        self, scope: Scope, receive: _Body, answer: _Answer, client: str
+    ) -> Refusal | None:
+        """Lets the page answer; says why where it does not."""
         if scope["path"].rstrip("/") == _PROGRESS:
             await _end_progress(answer.send)
-        elif scope["method"] != "POST":
-            await answer.of(self._app, scope, receive)
-        elif scope["path"].rstrip("/") == _UPLOAD:
-            await self._upload(scope, receive, answer, client)
-        else:
-            try:
-                body, value = await self._bodies.read(receive)
-            except RefusedError as error:
-                await self._close(scope, error.refusal, receive, answer)
-            except GoneError:
-                return
-            else:
-                session = value.get("session_hash") if isinstance(value, dict) else None
-                if self._limits is not None and isinstance(session, str):
-                    self._limits.enter(client, session)
-                await answer.of(self._app, scope, _replay(body, receive))
+            return None
+        if scope["method"] != "POST":
+            return await answer.of(self._app, scope, receive)
+        if scope["path"].rstrip("/") == _UPLOAD:
+            return await self._upload(scope, receive, answer, client)
+        try:
+            body, value = await self._bodies.read(receive)
+        except RefusedError as error:
+            return error.refusal
+        except GoneError:
+            return None
+        session = value.get("session_hash") if isinstance(value, dict) else None
+        if self._limits is not None and isinstance(session, str):
+            self._limits.enter(client, session)
+        return await answer.of(self._app, scope, _replay(body, receive))
 
-    async def _upload(self, scope: Scope, receive: _Body, answer: _Answer, client: str) -> None:
+    async def _upload(
+        self, scope: Scope, receive: _Body, answer: _Answer, client: str
+    ) -> Refusal | None:
         size = int(Headers(scope=scope).get("content-length", 0))
         if not await run_sync(uploads.reserve, size):
-            await self._close(scope, FULL, receive, answer)
-            return
+            return FULL
         try:
             refusal = None if self._limits is None else self._limits.check_upload(client, size)
             if refusal is None:
                 # gradio would remember for ever how far each upload is that it has a name for
                 nameless = {**scope, "query_string": b""}
-                refusal = await answer.of_upload(self._app, nameless, Upload(receive))
+                refusal = await answer.of(self._app, nameless, Upload(receive))
         finally:
             uploads.release(size)
-        if refusal is not None:
-            await self._close(scope, refusal, receive, answer)
+        return refusal
 
     async def _close(self, scope: Scope, refusal: Refusal, receive: _Body, answer: _Answer) -> None:
         # A client that waits for leave to send its body has none; one that asks too much or too
@@ -208,32 +212,27 @@ class _Answer:
         self._headers = headers
         self._gone = False
 
-    async def of(self, app: ASGIApp, scope: Scope, receive: Receive) -> None:
-        """Lets the page answer."""
-        try:
-            await app(scope, receive, self.send)
-        except Exception:
-            if not self._gone:
-                raise
-
-    async def of_upload(self, app: ASGIApp, scope: Scope, upload: Upload) -> Refusal | None:
-        """Lets the page take an upload; says why it is refused, or None where it is answered."""
+    async def of(self, app: ASGIApp, scope: Scope, receive: Receive) -> Refusal | None:
+        """Lets the page answer; says why where it fails, or where an upload is refused."""
         failed = False
 
         async def send(message: Message) -> None:
             nonlocal failed
-            failed = failed or message.get("status") == 500
-            if upload.refusal is None and not failed:
+            failed = failed or message.get("status") == 500 or _refusal(receive) is not None
+            if not failed:
                 await self.send(message)
 
         try:
-            await app(scope, upload, send)
+            await app(scope, receive, send)
         except Exception as error:
-            if failed and upload.refusal is None:
-                return NOT_KEPT if isinstance(error, OSError) else NO_FORM
-            if upload.refusal is None and not self._gone:
+            if self._gone:
+                return None
+            if not failed:
                 raise
-        return upload.refusal
+            if isinstance(receive, Upload):
+                return receive.refusal or (NOT_KEPT if isinstance(error, OSError) else NO_FORM)
+            _log.error("%s failed: %s: %.200s", scope["path"], type(error).__name__, error)
+        return (_refusal(receive) or FAILED) if failed else None
 
     async def send(self, message: Message) -> None:
         """Sends a part of the answer."""
@@ -252,6 +251,10 @@ class _Answer:
         except TimeoutError as error:
             self._gone = True
             raise OSError("the client takes nothing of its answer") from error
+
+
+def _refusal(receive: Receive) -> Refusal | None:
+    return receive.refusal if isinstance(receive, Upload) else None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

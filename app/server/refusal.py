@@ -15,7 +15,7 @@ class Refusal:
     """Why a request goes no further.
 
     Attributes:
-        status: of HTTP: 400, 403, 404, 408, 413, 421, 429 or 503.
+        status: of HTTP: 400, 403, 404, 408, 413, 421, 429, 500 or 503.
         sentence: names the value and what to do.
         wait: seconds after which the same request may succeed; 0 where it never does.
     """

@@ -208,6 +208,14 @@ def test_no_upload_is_remembered_by_name(server: Server) -> None:
     assert '"done"' in ask(server.url, f"{API}/upload_progress{name}").text
 
 
+def test_what_gradio_fails_at_is_a_sentence(server: Server) -> None:
+    [path] = upload(server.url, b"abc").json()
+    before = server.log.stat().st_size
+    reply = ask(server.url, f"{API}/file={path}", headers={"Range": "bytes=0-1,1-2"})
+    refused(reply, 500)
+    assert server.log.stat().st_size - before < 500
+
+
 def test_no_header_names_the_app_for_others(server: Server) -> None:
     for headers in ({"X-Gradio-Server": f"http://{EVIL}"}, {}):
         for path in (f"{API}/info", f"{API}/openapi.json", "/config", "/"):
