@@ -32,6 +32,7 @@ class Picture:
         captions: sentences that describe it.
         objects: names of the things in it.
         truth: what a rendered picture is known to show, or None.
+        mask: where its mask lies, if it has one; links in it were followed, and are not again.
         root: the folder that links may not lead out of, resolved; None for anywhere.
     """
 
@@ -41,6 +42,7 @@ class Picture:
     captions: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
     truth: GalleryImage | None = None
+    mask: Path | None = None
     root: Path | None = None
 
     @property
@@ -142,6 +144,7 @@ def from_pack(pack: Path) -> Collection:
             captions=tuple(caption.text for caption in image.captions),
             objects=tuple(thing.name for thing in image.objects),
             truth=image,
+            mask=(gallery.folder / image.mask).resolve() if image.mask else None,
             root=path.parent,
         )
         for i, (image, path) in enumerate(zip(gallery.images, paths, strict=True))

@@ -199,9 +199,9 @@ def open_mask(path: Path) -> np.ndarray:
     """Opens a picture of numbers, one for each pixel: (H, W) of whole numbers.
 
     Raises:
-        PictureError: it cannot be opened, or holds colours.
+        PictureError: it cannot be opened, leads out of its folder, or holds colours.
     """
-    with open_image_file(path, path.name) as file:
+    with open_image_file(path, path.name, path.parent) as file:
         image, needed = _open_header(file, path.name)
         with image, _decoding(needed, path.name):
             values = np.asarray(image)

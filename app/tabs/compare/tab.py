@@ -260,6 +260,8 @@ class CompareTab:
     def _empty(self, key: str, columns: list[str], ranks: int, wrong: str = "") -> dict[Any, Any]:
         """Columns without an answer: before the first question, or where one made no sense."""
         titles: list[tuple[str, str]] = []
+        if not (isinstance(ranks, int) and 1 <= ranks <= _MOST_RANKS):  # of an upload, anything
+            ranks = _RANKS
         try:
             offered = Columns(self._session.packs, key)
             titles = offered.titles(offered.default())

@@ -116,6 +116,8 @@ class ModelsTab:
 
     def choose(self, kind: str) -> Updates:
         """Names the usual address of a choice, and what it would fetch."""
+        if kind not in _ADDRESSES:
+            raise ValueError(f"choose one of {', '.join(_ADDRESSES)}")
         address = _ADDRESSES[kind]
         shown = gr.Textbox(
             value=address,
@@ -145,13 +147,13 @@ class ModelsTab:
         }
 
     def load(
-        self, key: str, kind: str, address: str, offer: Offer | None, request: gr.Request
+        self, key: str, kind: str, address: str | None, offer: Offer | None, request: gr.Request
     ) -> Iterator[Updates]:
         """Opens a pack for this visitor; where that fails, the present one goes on serving.
 
         What must be fetched is shown first; a second press fetches it.
         """
-        packs, address, obtained = self._session.packs, address.strip(), False
+        packs, address, obtained = self._session.packs, (address or "").strip(), False
         try:
             if kind == _IMAGES:
                 yield self._waiting(line("Opening the pictures …"), cancel=False)

@@ -1,7 +1,6 @@
 """Outlines of what a rendered image is known to show."""
 
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -40,12 +39,8 @@ def outlines(image: Picture) -> list[Outline]:
 
 def _mask(image: Picture) -> np.ndarray | None:
     """(H, W) uint8 with i + 1 where object i is seen, or None."""
-    if image.truth is None or image.truth.mask is None:
-        return None
-    depth = len(PurePosixPath(image.truth.file).parts)
-    folder: Path = image.path.parents[depth - 1]
     try:
-        return open_mask(folder / image.truth.mask)[::_STEP, ::_STEP]
+        return None if image.mask is None else open_mask(image.mask)[::_STEP, ::_STEP]
     except (OSError, ValueError):
         return None
 

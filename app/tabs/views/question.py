@@ -57,7 +57,10 @@ class Inputs:
     def of(cls, given: Sequence[Any]) -> Inputs:
         """From the values of the widgets; that of a box where nobody has typed is None."""
         key, current, words, method, knobs, lens = given
-        settings, weights = knobs.get("settings", {}), lens.get("weights")
+        settings = knobs.get("settings") if isinstance(knobs, dict) else None
+        weights = lens.get("weights") if isinstance(lens, dict) else None
+        settings = settings if isinstance(settings, dict) else {}
+        method = method if isinstance(method, str) else ""
         return cls(key, current, words or "", method, settings, weights)
 
     def at(self, image_id: int | None, path: str = "") -> Inputs:
@@ -73,7 +76,12 @@ def first_method(retriever: Retriever) -> str:
 
 
 def count_views(retriever: Retriever, name: str) -> int:
-    """How many views a method makes of an image; 1 where that cannot be known."""
+    """How many views a method makes of an image; 1 where that cannot be known.
+
+    Raises:
+        ValueError: the pack has no such method.
+    """
+    retriever.methods.one(name)
     shape = retriever.gallery(name).shape
     if shape is not None:
         return shape[0]

@@ -267,7 +267,8 @@ class ViewsTab:
 
     def by_number(self, inputs: Inputs, number: Any) -> dict[Any, Any]:
         """Looks at the image of that number, typed or clicked."""
-        return self.show(inputs.at(int(number) if isinstance(number, int | float) else -1))
+        known = isinstance(number, int | float) and abs(number) < 2**31
+        return self.show(inputs.at(int(number) if known else -1))
 
     def at_random(self, inputs: Inputs) -> dict[Any, Any]:
         """Looks at any image."""
@@ -339,8 +340,8 @@ class ViewsTab:
         if not inputs.words.strip():
             sentence = "Type a sentence above, and the pictures it finds are ranked here."
             return {self._hits: charts.note(sentence)}
-        count = count_views(retriever, inputs.method)
         try:
+            count = count_views(retriever, inputs.method)
             weights = [1.0] * count if inputs.weights is None else inputs.weights
             found = rank(retriever, inputs.words, inputs.method, weights, _HITS)
         except ValueError as error:

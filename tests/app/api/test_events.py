@@ -35,6 +35,18 @@ def test_events_answer_whatever_they_are_asked(server: Server) -> None:
     assert server.ask("search_text", "a red circle", "vsepp", 3)["hits"]
 
 
+@pytest.mark.parametrize("value", [None, {"settings": [1], "weights": "x"}, 10**6])
+def test_no_event_is_surprised(views_server: Server, value: object) -> None:
+    caller = checks.Caller(views_server.url)
+    found = httpx.get(f"{views_server.url}/config", timeout=checks.SLOW).json()["dependencies"]
+    before = len(views_server.log.read_text())
+    for event in found:
+        if event["api_name"] and event["queue"] and event["api_name"] != "benchmark_run":
+            said = caller.answer(event["api_name"], [value] * len(event["inputs"]))
+            assert len(said) < 2_000_000, event["api_name"]
+    assert "an event failed" not in views_server.log.read_text()[before:]
+
+
 @pytest.mark.parametrize(
     "address",
     [

@@ -1,6 +1,8 @@
 """The Views tab's pieces of HTML: outside text stays text, numbers are where they belong."""
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,6 +136,24 @@ def test_outlines_follow_the_mask_or_else_the_box(many_retriever: Retriever) -> 
         expected = [x0 / WIDTH, y0 / HEIGHT, x1 / WIDTH, y1 / HEIGHT]
         assert [*points.min(axis=0), *points.max(axis=0)] == pytest.approx(expected, abs=2.5)
         assert len(points) > 5
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_mask_may_be_a_link_of_a_cache_and_none_that_came_later(
+    many_retriever: Retriever, tmp_path: Path, cached: bool
+) -> None:
+    known = many_retriever.image(5)
+    assert known.mask is not None
+    real = tmp_path / "blobs" / "0a1b"
+    real.parent.mkdir()
+    real.write_bytes(known.mask.read_bytes())
+    link = tmp_path / "pack" / "mask.png"
+    link.parent.mkdir()
+    link.symlink_to(real)
+    mask = link.resolve() if cached else link
+    drawn = outlines(replace(known, mask=mask))
+    assert (drawn == outlines(known)) is cached
+    assert [outline.name for outline in drawn] == list(known.objects)
 
 
 def test_the_meter_waits_answers_and_explains() -> None:
