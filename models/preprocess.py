@@ -11,10 +11,21 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image
 
 Box = tuple[float, float, float, float]
 MAX_SIZE = 1024  # a batch of 32 such squares takes 400 MB
+# by EXIF's orientation. Pillow's own `exif_transpose` would write all other tags anew
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_SAYS_ORIENTATION = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 Filter = Literal["bicubic", "bilinear", "lanczos", "box", "hamming", "nearest"]
 
 
@@ -173,11 +184,15 @@ def to_rgb(image: Image.Image) -> Image.Image:
     An image that is all that already is returned itself.
     """
     image.seek(0)
-    upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
-    if image.mode == "RGB" and upright and "transparency" not in image.info:
-        image.load()
+    image.load()
+    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    if turn is not None:
+        image = image.transpose(turn)
+        for name in _SAYS_ORIENTATION:
+            image.info.pop(name, None)
+    if image.mode == "RGB" and "transparency" not in image.info:
         return image
-    return flat_rgb(ImageOps.exif_transpose(image))
+    return flat_rgb(image)
 
 
 def flat_rgb(image: Image.Image, most: float | None = None) -> Image.Image:

@@ -16,6 +16,11 @@ from PIL import ImageFile, PngImagePlugin, TiffImagePlugin
 
 MOST_READS = 4_000  # until a header is read, and of one directory of tags
 MOST_BYTES = 16_000_000  # of a header, in parts; some formats read all of a file at once
+MOST_NUMBERS = 150_000  # of a directory of tags: Pillow makes more than 200 bytes of each
+_FRACTION = 10  # numbers that a fraction counts for, by the time it takes
+_FRACTIONS = frozenset({5, 10})  # types of tags
+_BYTES, _TEXT = frozenset({1, 7}), 2
+_OPAQUE = 347  # from this tag on, bytes are not numbers: profiles, makers' notes, XMP
 _PART = 256  # bytes of a file that give one read more once its header is read
 
 
@@ -73,6 +78,8 @@ class BoundedFile:
 def bound() -> None:
     """Has Pillow read no more of a directory of tags than there is, also of EXIF in any format.
 
+    A directory of too many numbers is refused before anything is made of them.
+
     Colour profiles packed in a PNG, which nobody here uses, are passed over: there may be many.
     """
     directory: Any = TiffImagePlugin.ImageFileDirectory_v2
@@ -84,9 +91,25 @@ def bound() -> None:
     def bounded(tags: Any, file: Any) -> None:
         file = file.file if isinstance(file, BoundedFile) else file
         load(tags, BoundedFile(file, _size(file)))
+        numbers = sum(_numbers(tag, tags.tagtype[tag], content) for tag, content in _raw(tags))
+        if numbers > MOST_NUMBERS:
+            raise MetadataError
 
     directory.load = bounded
     PngImagePlugin.PngStream.chunk_iCCP = _pass_over  # type: ignore[assignment,method-assign]
+
+
+def _raw(tags: Any) -> list[tuple[int, bytes]]:
+    """The tags of a directory of which nothing was made yet."""
+    return list(tags._tagdata.items())
+
+
+def _numbers(tag: int, kind: int, content: bytes) -> int:
+    """How many numbers Pillow would make of a tag, by the time that takes."""
+    if kind == _TEXT or (kind in _BYTES and tag >= _OPAQUE):
+        return 0
+    size = TiffImagePlugin.ImageFileDirectory_v2._load_dispatch[kind][0]
+    return len(content) // size * (_FRACTION if kind in _FRACTIONS else 1)
 
 
 def _pass_over(stream: Any, _: int, length: int) -> bytes:

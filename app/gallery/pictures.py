@@ -31,7 +31,7 @@ from app.gallery.jpeg import Jpeg, JpegError, read_jpeg
 from app.gallery.metadata import BoundedFile, bound
 from models.preprocess import flat_rgb, is_deep, to_rgb
 
-_RULES = 3  # counts up when this file refuses others than before
+_RULES = 4  # counts up when this file refuses others than before
 MAX_PIXELS = 100_000_000  # of the file, not of the fraction of a JPEG that is decoded
 MAX_STREAMED = 150_000_000  # of a JPEG of one scan, which is decoded row by row
 # Formats of photographs and of drawings; Pillow knows more, and runs other programs for some.

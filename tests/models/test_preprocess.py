@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from models.preprocess import Preprocess, to_rgb
 
@@ -67,6 +67,21 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     rgb = to_rgb(Image.open(tmp_path / "turned.png"))
     assert rgb.size == (10, 20)
     assert rgb.getpixel((5, 1)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("kind", ["png", "jpg", "tif", "webp"])
+def test_images_are_turned_as_pillow_turns_them(
+    tmp_path: Path, orientation: int, kind: str
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 3), np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(tmp_path / f"x.{kind}", exif=exif)
+    turned = to_rgb(Image.open(tmp_path / f"x.{kind}"))
+    expected = ImageOps.exif_transpose(Image.open(tmp_path / f"x.{kind}")).convert("RGB")
+    np.testing.assert_array_equal(turned, expected)
+    np.testing.assert_array_equal(to_rgb(turned), expected)  # not turned again
 
 
 def test_first_frame_of_an_animation(tmp_path: Path) -> None:

@@ -27,6 +27,17 @@ def tags(count: int, size: int) -> bytes:
     return body + bytes(max(0, size + 8 - len(body)))
 
 
+def numbers(tag: int, kind: int, count: int, turned: int = 1) -> bytes:
+    """A directory in which one tag has many values of a type."""
+    values = bytes([1, 0, 0, 0]) * (count * {1: 1, 3: 2, 4: 4, 5: 8}[kind] // 4)
+    plain = {256: 8, 257: 8, 258: 8, 259: 1, 262: 1, 273: 8, 274: turned, 277: 1, 278: 8, 279: 64}
+    entries = {name: (3, 1, value) for name, value in plain.items()}
+    entries[tag] = (kind, count, 14 + 12 * len(entries | {tag: 0}))
+    head = b"II*\0" + struct.pack("<LH", 8, len(entries))
+    listed = (struct.pack("<HHLL", name, *entries[name]) for name in sorted(entries))
+    return head + b"".join(listed) + bytes(4) + values + bytes(64)
+
+
 def saved(kind: str, **options: object) -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (8, 8), "red").save(file, kind, **options)
@@ -61,6 +72,11 @@ def gif(between: bytes) -> bytes:
         ("tif", lambda: tags(300, 1_000_000)),
         ("png", lambda: png(chunk(b"eXIf", tags(300, 1_000_000)))),
         ("webp", lambda: saved("WEBP", exif=tags(300, 1_000_000))),
+        ("tif", lambda: numbers(273, 1, 1_000_000)),  # where strips are
+        ("tif", lambda: numbers(324, 4, 400_000)),  # where tiles are
+        ("tif", lambda: numbers(320, 3, 800_000)),  # a palette
+        ("png", lambda: png(chunk(b"eXIf", numbers(40_000, 5, 400_000, turned=6)))),
+        ("webp", lambda: saved("WEBP", exif=numbers(40_000, 5, 400_000, turned=6))),
         ("png", lambda: png(chunk(b"prVt", b"") * 20_000)),
         ("png", lambda: png(chunk(b"prVt", b"") * 20_000, b"IEND")),
         ("gif", lambda: gif(b"!\xfe" + (b"\xff" + b"x" * 255) * 20_000 + b"\0")),
