@@ -1,12 +1,16 @@
 """Tiny random networks of the published classes, saved as their authors save them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from tests.export.conftest import settle
+
 SIZE, PATCH = 64, 16
+
 WORDS = ["a", "red", "blue", "dog", "cat", "car", "on", "the", "beach", "and", "two", "##s"]
 _LAYERS: dict[str, Any] = {
     "hidden_size": 16,
@@ -112,8 +116,6 @@ def save_bert(folder: Path, kind: str = "bert") -> Path:
 
 def save_processor(folder: Path, kind: str, values: dict[str, Any]) -> None:
     """How a network's pictures are prepared, as the Hub has it."""
-    import json
-
     folder.mkdir(parents=True, exist_ok=True)
     said = {"image_processor_type": kind, **_PROCESSOR, **values}
     (folder / "preprocessor_config.json").write_text(json.dumps(said))
@@ -146,11 +148,3 @@ def clip_tokenizer() -> Tokenizer:
         single=f"{marks[0]} $A {marks[1]}", special_tokens=ids
     )
     return tokenizer
-
-
-def settle(model: torch.nn.Module) -> None:
-    """Gives batch-norms statistics as training would leave them."""
-    for part in model.modules():
-        if isinstance(part, torch.nn.BatchNorm2d):
-            part.running_mean = torch.randn(part.num_features) * 0.1
-            part.running_var = torch.rand(part.num_features) + 0.5

@@ -26,6 +26,7 @@ from hypothesis.strategies import SearchStrategy
 from tests.app.conftest import Serve, draw
 from tests.soak import checks
 from tests.soak.junk import JUNK, LEAVES, damaged_bytes, damaged_json
+from tests.training.photographs import write_photographs
 
 CASES = int(os.environ.get("SOAK_CASES", "10000"))
 _FORMATS = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "GIF": ".gif", "TIFF": ".tif"}
@@ -69,7 +70,7 @@ def targets(pack: Path, work: Path) -> dict[str, tuple[SearchStrategy[Any], Chec
         work: an empty folder.
     """
     copy = Path(shutil.copytree(pack, work / "pack")).resolve()
-    photographs = write_photographs(work / "photographs")
+    photographs = write_photographs(work / "photographs", {"train": 3}, captions=1).resolve()
     split = json.loads((photographs / "dataset_flickr8k.json").read_text())
     said = {name: json.loads((pack / name).read_text()) for name in ("pack.json", "tokenizer.json")}
     shown = json.loads((pack / "gallery/gallery.json").read_text())
@@ -117,20 +118,6 @@ def whole_picture(kind: str) -> bytes:
     content = io.BytesIO()
     draw(4)[0].save(content, kind)
     return content.getvalue()
-
-
-def write_photographs(folder: Path) -> Path:
-    """Three photographs with captions in Karpathy's form."""
-    (folder / "images").mkdir(parents=True)
-    entries = []
-    for number in range(3):
-        draw(number)[0].save(folder / f"images/{number}.jpg")
-        sentences = [{"raw": f"a picture, number {number}", "tokens": ["a"]}]
-        entry = {"filename": f"{number}.jpg", "split": "train", "imgid": number}
-        entries.append({**entry, "sentences": sentences})
-    content = {"images": entries, "dataset": "flickr8k"}
-    (folder / "dataset_flickr8k.json").write_text(json.dumps(content))
-    return folder.resolve()
 
 
 @pytest.mark.timeout(400)

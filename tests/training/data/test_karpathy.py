@@ -70,29 +70,16 @@ def test_a_folder_without_images_says_where_they_go(folder: Path) -> None:
         open_photographs(folder, "train")
 
 
-def _no_captions(entry: dict[str, Any]) -> None:
-    entry["sentences"] = []
-
-
-def _blank_caption(entry: dict[str, Any]) -> None:
-    entry["sentences"][1]["raw"] = " \n"
-
-
-def _no_split(entry: dict[str, Any]) -> None:
-    del entry["split"]
-
-
-def _outside(entry: dict[str, Any]) -> None:
-    entry["filename"] = "../../secret.jpg"
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_no_captions, r"000\.jpg has no caption"),
-        (_blank_caption, r"000\.jpg has an empty caption"),
-        (_no_split, r'image 0 has no "split" of type str'),
-        (_outside, r"secret\.jpg\", which leaves the folder"),
+        (lambda entry: entry["sentences"].clear(), r"000\.jpg has no caption"),
+        (lambda entry: entry["sentences"][1].update(raw=" \n"), r"000\.jpg has an empty caption"),
+        (lambda entry: entry.pop("split"), r'image 0 has no "split" of type str'),
+        (
+            lambda entry: entry.update(filename="../../secret.jpg"),
+            r"secret\.jpg\", which leaves the folder",
+        ),
     ],
 )
 def test_bad_entries(folder: Path, damage: Callable[[dict[str, Any]], None], message: str) -> None:

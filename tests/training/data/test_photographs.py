@@ -83,24 +83,16 @@ def test_stored_numbers_say_what_they_were_measured_on(world: Path) -> None:
     )
 
 
-def _nothing(_: Path) -> None:
-    pass
-
-
-def _delete(path: Path) -> None:
-    path.unlink()
-
-
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:200])
-
-
 @pytest.mark.parametrize(
     ("split", "damage", "message"),
     [
-        ("dev", _nothing, r'split "dev"; it has test \(6\), train \(16\), val \(8\)'),
-        ("test", _delete, r"1 of the 6 photographs"),
-        ("test", _cut, r"024\.jpg is not a readable image"),
+        ("dev", lambda _: None, r'split "dev"; it has test \(6\), train \(16\), val \(8\)'),
+        ("test", lambda path: path.unlink(), r"1 of the 6 photographs"),
+        (
+            "test",
+            lambda path: path.write_bytes(path.read_bytes()[:200]),
+            r"024\.jpg is not a readable image",
+        ),
     ],
 )
 def test_photographs_that_cannot_be_measured_get_a_sentence(

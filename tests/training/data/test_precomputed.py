@@ -107,10 +107,6 @@ def test_boxes_come_along(folder: Path) -> None:
     assert np.array_equal(data.boxes, boxes)
 
 
-def _odd_captions(folder: Path) -> None:
-    (folder / "train_caps.txt").write_text("one\ntwo\nthree\n")
-
-
 def _no_captions(folder: Path) -> None:
     (folder / "train_caps.txt").unlink()
 
@@ -120,53 +116,46 @@ def _blank_line(folder: Path) -> None:
     path.write_text(path.read_text().replace("train 1 caption 0", " "))
 
 
-def _flat(folder: Path) -> None:
-    np.save(folder / "train_ims.npy", np.zeros((4, 6), np.float32))
-
-
-def _whole_numbers(folder: Path) -> None:
-    np.save(folder / "train_ims.npy", np.zeros((4, 3, 2), np.int64))
-
-
 def _cut_short(folder: Path) -> None:
     path = folder / "train_ims.npy"
     path.write_bytes(path.read_bytes()[:-8])
 
 
-def _ids_of_others(folder: Path) -> None:
-    write_ids(folder, "train", [1, 2, 3])
-
-
-def _three_images_by_ids(folder: Path) -> None:
-    write_ids(folder, "train", [1, 1, 1, 1, 2, 2, 3, 3])
-
-
-def _ids_in_words(folder: Path) -> None:
-    (folder / "train_ids.txt").write_text("one\n")
-
-
-def _boxes_of_others(folder: Path) -> None:
-    np.save(folder / "train_boxes.npy", np.zeros((4, 2, 4)))
-
-
-def _boxes_in_pixels(folder: Path) -> None:
-    np.save(folder / "train_boxes.npy", np.full((4, 3, 4), 224.0))
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_odd_captions, r"holds 3 captions, which do not divide evenly among the 4 images"),
+        (
+            lambda folder: (folder / "train_caps.txt").write_text("one\ntwo\nthree\n"),
+            r"holds 3 captions, which do not divide evenly among the 4 images",
+        ),
         (_no_captions, r"there is no .*train_caps\.txt"),
         (_blank_line, r"train_caps\.txt: line 3 is empty"),
-        (_flat, r"floats with 3 axes .* not float32 \(4, 6\)"),
-        (_whole_numbers, r"not int64"),
+        (
+            lambda folder: np.save(folder / "train_ims.npy", np.zeros((4, 6), np.float32)),
+            r"floats with 3 axes .* not float32 \(4, 6\)",
+        ),
+        (
+            lambda folder: np.save(folder / "train_ims.npy", np.zeros((4, 3, 2), np.int64)),
+            r"not int64",
+        ),
         (_cut_short, r"train_ims\.npy is not a whole \.npy file"),
-        (_ids_of_others, r"holds 3 numbers, but there are 4 images and 8 captions"),
-        (_three_images_by_ids, r"tells 3 images apart.* train_ims\.npy holds 4"),
-        (_ids_in_words, r"one whole number a line"),
-        (_boxes_of_others, r"a box for each region, \(4, 3, 4\), not \(4, 2, 4\)"),
-        (_boxes_in_pixels, r"must be relative xyxy, 0 to 1, but reach from 224 to 224"),
+        (
+            lambda folder: write_ids(folder, "train", [1, 2, 3]),
+            r"holds 3 numbers, but there are 4 images and 8 captions",
+        ),
+        (
+            lambda folder: write_ids(folder, "train", [1, 1, 1, 1, 2, 2, 3, 3]),
+            r"tells 3 images apart.* train_ims\.npy holds 4",
+        ),
+        (lambda folder: (folder / "train_ids.txt").write_text("one\n"), r"one whole number a line"),
+        (
+            lambda folder: np.save(folder / "train_boxes.npy", np.zeros((4, 2, 4))),
+            r"a box for each region, \(4, 3, 4\), not \(4, 2, 4\)",
+        ),
+        (
+            lambda folder: np.save(folder / "train_boxes.npy", np.full((4, 3, 4), 224.0)),
+            r"must be relative xyxy, 0 to 1, but reach from 224 to 224",
+        ),
     ],
 )
 def test_disagreeing_files(folder: Path, damage: Callable[[Path], None], message: str) -> None:
