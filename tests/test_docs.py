@@ -15,6 +15,7 @@ from PIL import Image
 from app.packs.open_packs import OpenPacks
 from app.page import build
 from app.settings import Settings
+from tests.app.conftest import finish
 from tests.training.conftest import make_features
 from training.loop.config import TrainConfig
 from training.loop.trainer import Trainer
@@ -50,8 +51,7 @@ def test_walks_of_a_query_and_an_image(tmp_path: Path) -> None:
     assert callable(ask)
 
     def fill() -> None:
-        packs.first.index.start()
-        assert packs.first.index.wait(60)
+        finish(packs.first.index)
 
     _check("An image", _passed(fill))
     ask("a cat", "mv_vse", 2)  # what only the first query does

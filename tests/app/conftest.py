@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, sync_playwright
 
 from app.gallery.collection import from_pack
+from app.gallery.indexing import Index, Progress
 from app.search.query import Term
 from app.search.retriever import Hit, Retriever
 from export.build.pack import Labels
@@ -86,8 +87,7 @@ def write_pack(work: Path, methods: Sequence[str], gallery: Path) -> Path:
 def filled(runtime: Runtime, pack: Path, cache: Path) -> Retriever:
     """A retriever that has read the pack's own gallery."""
     retriever = Retriever(runtime, from_pack(pack), cache)
-    retriever.index.start()
-    assert retriever.index.wait(60)
+    finish(retriever.index)
     assert str(retriever.index.progress) == f"{PICTURES} pictures ready"
     return retriever
 
@@ -200,6 +200,13 @@ def guests(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Guests]
 def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:
     """The best images for a sentence."""
     return retriever.search([Term(text)], method, k).hits
+
+
+def finish(index: Index, watch: Callable[[Progress], None] | None = None) -> Index:
+    """Starts an index, and waits until it has ended."""
+    index.start(watch)
+    assert index.wait(60)
+    return index
 
 
 def ignore_progress(done: int, total: int) -> None:

@@ -23,7 +23,7 @@ from app.search.retriever import Retriever
 from models import Views
 from models.mv_vse import MVVSE
 from models.mvam import MVAM
-from tests.app.conftest import PICTURES
+from tests.app.conftest import PICTURES, finish
 
 SECONDS = 60
 
@@ -194,8 +194,7 @@ def test_without_captions_similarity_and_overlap_are_left(
     retriever = Retriever(runtime, from_folder(folder), tmp_path)
     meters = Meters()
     assert "waits for the gallery" in meters.read(retriever, "avse").progress
-    retriever.index.start()
-    assert retriever.index.wait(SECONDS)
+    finish(retriever.index)
     result = finished(meters, retriever, "avse").result
     assert result is not None
     assert result.wins is None

@@ -26,6 +26,7 @@ from app.gallery.encoder import Encoder
 from app.gallery.image_files import Stamp
 from app.gallery.indexing import Copy, Index
 from app.packs.description import left_out
+from tests.app.conftest import finish
 from tests.app.pretended import METHODS, Pretended
 
 NAMES = ("a.png", "b.jpg", "c/d.webp", "c/e.gif", "f.bmp", "g.tiff")
@@ -54,9 +55,7 @@ def content(number: int, kind: str = "PNG") -> bytes:
 
 
 def indexed(folder: Path, cache_folder: Path, runtime: Pretended) -> Index:
-    index = Index(runtime.runtime, from_folder(folder), cache_folder)
-    index.start()
-    assert index.wait(60)
+    index = finish(Index(runtime.runtime, from_folder(folder), cache_folder))
     assert index.progress.stage == "ready", index.progress
     return index
 

@@ -15,7 +15,7 @@ from app.gallery.indexing import Index
 from app.gallery.rows import Snapshot
 from app.gallery.vector_index import Gallery
 from export.runtime import Runtime
-from tests.app.conftest import draw
+from tests.app.conftest import draw, finish
 
 PICTURES = 60
 
@@ -36,8 +36,7 @@ class Start:
             patch.setattr(Clusters, "find", counted)
             patch.setattr(index_module, "Gallery", large)
             self.index = Index(runtime, from_folder(photos), cache)
-            self.index.start()
-            assert self.index.wait(60)
+            finish(self.index)
         assert self.index.progress.stage == "ready", self.index.progress
         self.answers = {}
         for name, gallery in self.index.images.items():

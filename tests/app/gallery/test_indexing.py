@@ -23,7 +23,7 @@ from app.search.retriever import NotReadyError, Retriever
 from export.runtime import Runtime
 from models import Views
 from tests.app import hostile
-from tests.app.conftest import PICTURES, draw, find, ignore_progress
+from tests.app.conftest import PICTURES, draw, find, finish, ignore_progress
 
 
 class Counting:
@@ -74,10 +74,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def fill(runtime: Counting, folder: Path, cache: Path) -> Index:
-    index = Index(runtime, from_folder(folder), cache)  # type: ignore[arg-type]
-    index.start()
-    assert index.wait(60)
-    return index
+    return finish(Index(runtime, from_folder(folder), cache))  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -92,16 +89,6 @@ def test_every_file_works_or_is_named_with_a_reason(counting: Counting, tmp_path
     for refusal in index.refused:
         assert hostile.REFUSED[refusal.file] in refusal.reason
     assert str(index.progress) == f"{len(hostile.USABLE)} pictures ready"
-
-
-def test_the_second_start_encodes_nothing(counting: Counting, photos: Path, tmp_path: Path) -> None:
-    first = fill(counting, photos, tmp_path / "cache")
-    assert counting.pictures == 6
-    assert counting.heads == 6 * len(counting._runtime.methods)
-    again = fill(counting, photos, tmp_path / "cache")
-    assert counting.pictures == 6
-    query = counting._runtime.text_views(["a red circle"], "vsepp")
-    assert again.images["vsepp"].search(query, 6) == first.images["vsepp"].search(query, 6)
 
 
 def test_refused_files_are_not_opened_again_unless_another_reader_does(
@@ -127,23 +114,11 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     assert len(again.refused) == 1
 
 
-def test_only_changes_are_encoded_again(counting: Counting, photos: Path, tmp_path: Path) -> None:
-    fill(counting, photos, tmp_path / "cache")
-    draw(9)[0].save(photos / "new.png")
-    draw(10)[0].resize((50, 50)).save(photos / "1.png")
-    (photos / "2.png").unlink()
-    index = fill(counting, photos, tmp_path / "cache")
-    assert counting.pictures == 6 + 2
-    assert len(index) == 6
-
-
 def test_captions_are_encoded_once(counting: Counting, tiny_pack: Path, tmp_path: Path) -> None:
     collection = from_pack(tiny_pack)
     distinct = len({text for text, _ in collection.captions})
     for _ in range(2):
-        index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
-        index.start()
-        assert index.wait(60)
+        index = finish(Index(counting, collection, tmp_path))  # type: ignore[arg-type]
         assert counting.texts == distinct * len(index.captions)
         assert {len(g) for g in index.captions.values()} == {len(collection.captions)}
 
@@ -152,8 +127,7 @@ def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_pa
     steps: list[Progress] = []
     index = Index(runtime, from_pack(tiny_pack), tmp_path)
     assert str(index.progress) == f"reading pictures: 0 of {PICTURES}"
-    index.start(steps.append)
-    assert index.wait(60)
+    finish(index, steps.append)
     stages = [step.stage for step in steps]
     assert stages == ["pictures", "views", "captions", "captions", "ready"]
     assert all(step.done <= step.total for step in steps)
@@ -170,8 +144,7 @@ def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_pa
             found.append({name: len(gallery) for name, gallery in index.images.items()})
             assert not index.images_done.is_set()
 
-    index.start(watch)
-    assert index.wait(60)
+    finish(index, watch)
     others = [name for name in index.images if name != "vse_infty"]
     assert found == [{"vse_infty": 6} | dict.fromkeys(others, 0), dict.fromkeys(index.images, 6)]
     assert counting.pictures == 6
@@ -186,8 +159,7 @@ def test_a_picture_that_changes_between_two_methods_is_left_to_the_next_start(
         if progress.stage == "pictures":
             draw(9)[0].save(photos / "2.png")
 
-    index.start(watch)
-    assert index.wait(60)
+    finish(index, watch)
     assert {name: len(gallery) for name, gallery in index.images.items()} == {
         name: 6 if name == "vsepp" else 5 for name in index.images
     }
@@ -220,8 +192,7 @@ def test_reading_stops_and_goes_on_where_it_was(
         if progress.stage == stage and not index._stopped.is_set():
             index.stop()
 
-    index.start(watch)
-    assert index.wait(60)
+    finish(index, watch)
     assert index.complete == (stage == "captions")
     index.start(steps.append)
     index.start()  # it runs already
@@ -236,8 +207,7 @@ def test_reading_stops_and_goes_on_where_it_was(
     done = [step.done for step in steps if step.stage == stage]
     assert done == sorted(set(done))
     whole = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
-    whole.start()
-    assert whole.wait(60)
+    finish(whole)
     assert counting.pictures == total
     for ours, theirs in zip(
         (*index.images.values(), *index.captions.values()),
@@ -255,8 +225,7 @@ def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
     monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     index = retriever.index
-    index.start(lambda _: index.stop())
-    assert index.wait(60)
+    finish(index, lambda _: index.stop())
     assert not index.complete
     assert len(find(retriever, "a red circle", index.first, 100)) == 10
     assert "not complete yet (stopped after 10 of" in remark(retriever, "a red circle")
@@ -279,8 +248,7 @@ def test_a_failure_is_told_and_ends_the_waiting(
     index = Index(runtime, from_pack(tiny_pack), tmp_path)
     failing = Mock(side_effect=RuntimeError("out of something"))
     monkeypatch.setattr(runtime, "image_views", failing)
-    index.start()
-    assert index.wait(60)
+    finish(index)
     assert index.progress.stage == "failed"
     assert "out of something" in str(index.progress)
 
@@ -303,8 +271,7 @@ def test_large_galleries_are_clustered_and_answers_say_what_is_found(
     monkeypatch.setattr(index_module, "Gallery", large)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     stages: list[str] = []
-    retriever.index.start(lambda progress: stages.append(str(progress)))
-    assert retriever.index.wait(60)
+    finish(retriever.index, lambda progress: stages.append(str(progress)))
     count = len(runtime.methods)
     assert f"finding clusters for faster answers: 0 of {count} methods" in stages
     name = retriever.methods.best
@@ -314,8 +281,7 @@ def test_large_galleries_are_clustered_and_answers_say_what_is_found(
     whole = [hit.image_id for hit in found.hits]
     monkeypatch.undo()
     small = Retriever(runtime, from_pack(tiny_pack), tmp_path)
-    small.index.start()
-    assert small.index.wait(60)
+    finish(small.index)
     found = answer(small, Question("words", "a red circle"), name, 5)
     assert [hit.image_id for hit in found.hits] == whole
     assert any(note.endswith("ms, exact") for note in found.details)

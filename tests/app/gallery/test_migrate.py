@@ -30,7 +30,7 @@ from app.search.questions import Question, answer
 from app.search.retriever import Retriever
 from app.settings import Settings
 from export.runtime import Runtime
-from tests.app.conftest import PICTURES, draw, find, ignore_progress
+from tests.app.conftest import PICTURES, draw, find, finish, ignore_progress
 from tests.app.qdrant_server import Pretended, pretended_server
 
 HOW = Creation(shards=2, replicas=1)
@@ -74,8 +74,7 @@ def over(store: opened.QdrantStore, runtime: Runtime, cache: Path) -> Retriever:
 
 def ready(retriever: Retriever) -> Retriever:
     """A retriever with its index started and finished."""
-    retriever.index.start()
-    assert retriever.index.wait(60)
+    finish(retriever.index)
     return retriever
 
 

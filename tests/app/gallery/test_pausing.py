@@ -12,6 +12,7 @@ from app.packs.open_packs import OpenPacks
 from app.settings import Settings
 from app.tabs.models.tab import ModelsTab
 from app.tabs.session import Session
+from tests.app.conftest import finish
 
 
 def make(tiny_pack: Path, cache: Path, host: str) -> ModelsTab:
@@ -41,8 +42,7 @@ def test_whoever_sits_at_the_machine_stops_and_goes_on(
             said.append(button(tab))
             index.stop()
 
-    index.start(watch)
-    assert index.wait(60)
+    finish(index, watch)
     assert said == [("Stop reading", True)]
     assert button(tab) == ("Go on reading", True)
     assert "stopped after 10 of" in tab.refresh("")[tab._pack]
@@ -60,6 +60,5 @@ def test_visitors_from_elsewhere_cannot_stop_it(tiny_pack: Path, tmp_path: Path)
     with pytest.raises(ValueError, match="no other machine"):
         tab.pause("")
     index = tab._session.packs.first.index
-    index.start()
-    assert index.wait(60)
+    finish(index)
     assert index.progress.stage == "ready"

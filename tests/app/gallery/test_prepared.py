@@ -11,7 +11,7 @@ from app.gallery.indexing import Index
 from app.settings import BUNDLED
 from export.pack.reading import load_info
 from export.runtime import Runtime
-from tests.app.conftest import PICTURES
+from tests.app.conftest import PICTURES, finish
 from tests.app.gallery.test_indexing import Counting
 from tests.app.packs.test_open_packs import variant
 
@@ -26,9 +26,7 @@ def pack(tiny_pack: Path, tmp_path: Path) -> Path:
 
 def fill(pack: Path, cache: Path, collection: Collection | None = None) -> tuple[Index, Counting]:
     counting = Counting(Runtime.load(pack, "cpu"))
-    index = Index(counting, collection or from_pack(pack), cache)  # type: ignore[arg-type]
-    index.start()
-    assert index.wait(60)
+    index = finish(Index(counting, collection or from_pack(pack), cache))  # type: ignore[arg-type]
     assert index.progress.stage == "ready"
     return index, counting
 

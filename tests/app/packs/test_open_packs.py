@@ -10,14 +10,13 @@ from app.packs import open_packs as module
 from app.packs.open_packs import OpenPacks
 from app.search.query import Term
 from app.settings import Settings
-from tests.app.conftest import PICTURES, draw, find
+from tests.app.conftest import PICTURES, draw, find, finish
 
 
 @pytest.fixture
 def shelf(tiny_pack: Path, tmp_path: Path) -> OpenPacks:
     shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
-    shelf.first.index.start()
-    assert shelf.first.index.wait(60)
+    finish(shelf.first.index)
     return shelf
 
 

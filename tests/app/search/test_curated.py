@@ -17,7 +17,7 @@ from app.search.curated import Example
 from app.search.query import parse
 from app.search.retriever import Retriever
 from app.settings import Settings
-from tests.app.conftest import HOSTILE, PICTURES, find
+from tests.app.conftest import HOSTILE, PICTURES, find, finish
 from tests.app.many import write_described
 
 
@@ -78,8 +78,7 @@ def test_a_packs_examples_are_true(tiny_pack: Path, retriever: Retriever, tmp_pa
     assert curated.main(["--pack", str(pack), "--count", "6"]) == 0
     assert (tmp_path / "pack.examples.json").read_bytes() == first
     shelf = OpenPacks(Settings(str(pack), device="cpu"), tmp_path / "cache")
-    shelf.first.index.start()
-    assert shelf.first.index.wait(60)
+    finish(shelf.first.index)
     lineup = Columns(shelf, "")
     examples = curated.load(shelf.first.info, shelf.first.collection)
     assert examples

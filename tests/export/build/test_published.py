@@ -17,6 +17,7 @@ from export.build.to_onnx import export_runs
 from export.hub.sources import describe_image_source, load_image_source
 from export.pack.gallery import load_gallery
 from export.runtime import Runtime
+from tests.app.conftest import finish
 from tests.export.conftest import LABELS, write_gallery
 from tests.measuring import measure
 from tests.published import PATCH, SIZE, save_bert, save_clip, save_image_model
@@ -106,8 +107,7 @@ def test_a_class_is_trained_exported_measured_and_searched(case: str, tmp_path: 
     assert measured["rsum"] == pytest.approx(trainer.progress["best"], abs=35)
 
     retriever = Retriever(runtime, from_pack(tmp_path / "pack"), tmp_path / "index")
-    retriever.index.start()
-    assert retriever.index.wait(60)
+    finish(retriever.index)
     hits = retriever.search([Term("a red dog")], method, 3).hits
     assert hits[0].score >= hits[1].score >= hits[2].score
     maps = maps_of(retriever, hits[0].image_id, method)

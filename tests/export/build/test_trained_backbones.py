@@ -20,6 +20,7 @@ from export.pack.reading import load_info
 from export.pack.validation import PackError
 from export.runtime import Runtime
 from models.checkpoint import load_tensors
+from tests.app.conftest import finish
 from tests.export.conftest import LABELS
 from tests.measuring import measure
 from tests.published import save_clip
@@ -125,8 +126,7 @@ def test_the_pack_measures_what_training_did(world: Path) -> None:
 def test_pictures_are_searched_by_words_and_by_picture(world: Path, tmp_path: Path) -> None:
     runtime = Runtime.load(world / "both", "cpu", threads=1)
     retriever = Retriever(runtime, from_folder(world / "photos/images"), tmp_path)
-    retriever.index.start()
-    assert retriever.index.wait(60)
+    finish(retriever.index)
     own = runtime.image_views(runtime.image_features(pictures(world), "mvam"), "mvam")
     texts = runtime.text_views(["a red field"], "mvam")
     scores = runtime.methods["mvam"].score(own, texts)[:, 0]
