@@ -92,12 +92,13 @@ def connect(port: int) -> Ask:
     line = http.client.HTTPConnection(HOST, port, timeout=_START)
 
     def ask(question: Question) -> Hits:
-        said = _call(line, "search_text", query=question.text, method=question.method, k=HITS)
-        if "error" in said:
-            raise AskError(said["error"])
-        if (said["query"], said["method"]) != (question.text, question.method):
-            raise AskError(f"asked {question}, was answered {said['query']!r}, {said['method']!r}")
-        return [(hit["image_id"], hit["score"]) for hit in said["hits"]]
+        answer = _call(line, "search_text", query=question.text, method=question.method, k=HITS)
+        if "error" in answer:
+            raise AskError(answer["error"])
+        if (answer["query"], answer["method"]) != (question.text, question.method):
+            asked = answer["query"], answer["method"]
+            raise AskError(f"asked {question}, was answered {asked}")
+        return [(hit["image_id"], hit["score"]) for hit in answer["hits"]]
 
     return ask
 

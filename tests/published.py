@@ -117,8 +117,8 @@ def save_bert(folder: Path, kind: str = "bert") -> Path:
 def save_processor(folder: Path, kind: str, values: dict[str, Any]) -> None:
     """How a network's pictures are prepared, as the Hub has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    said = {"image_processor_type": kind, **_PROCESSOR, **values}
-    (folder / "preprocessor_config.json").write_text(json.dumps(said))
+    settings = {"image_processor_type": kind, **_PROCESSOR, **values}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
 
 
 def word_pieces() -> Tokenizer:

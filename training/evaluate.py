@@ -124,23 +124,23 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--method", help="one of the pack's methods; all without it")
     which.add_argument("--all", action="store_true", help="every method of the pack")
     again: dict[str, Any] = {"action": "append", "default": []}
-    said = "also the average of these methods' scores; may be repeated"
-    parser.add_argument("--ensemble", metavar="A+B", help=said, **again)
-    said = "95%% interval of the rsum difference, without folds; ensembles too; may be repeated"
-    parser.add_argument("--compare", metavar="A,B", help=said, **again)
-    said = "also how often each view wins and whether it looks at what captions mention"
-    parser.add_argument("--views", action="store_true", help=said)
-    said = "also whether what a score is made of lies where words say, and matters to the score"
-    parser.add_argument("--evidence", action="store_true", help=said)
+    what = "also the average of these methods' scores; may be repeated"
+    parser.add_argument("--ensemble", metavar="A+B", help=what, **again)
+    what = "95%% interval of the rsum difference, without folds; ensembles too; may be repeated"
+    parser.add_argument("--compare", metavar="A,B", help=what, **again)
+    what = "also how often each view wins and whether it looks at what captions mention"
+    parser.add_argument("--views", action="store_true", help=what)
+    what = "also whether what a score is made of lies where words say, and matters to the score"
+    parser.add_argument("--evidence", action="store_true", help=what)
     parser.add_argument("--split", default="test")
-    said = "photographs with captions, or scenes; without it the pack's own gallery"
-    parser.add_argument("--data", type=Path, help=said)
+    what = "photographs with captions, or scenes; without it the pack's own gallery"
+    parser.add_argument("--data", type=Path, help=what)
     parser.add_argument("--folds", type=int, default=1, help="average over so many folds")
     parser.add_argument("--json", type=Path, help="also write the metrics to this file")
-    said = "store the metrics in the pack, those of ensembles excepted"
-    parser.add_argument("--write", action="store_true", help=said)
-    said = "say on stderr, one JSON object a line, how far it is"
-    parser.add_argument("--progress", action="store_true", help=said)
+    what = "store the metrics in the pack, those of ensembles excepted"
+    parser.add_argument("--write", action="store_true", help=what)
+    what = "say on stderr, one JSON object a line, how far it is"
+    parser.add_argument("--progress", action="store_true", help=what)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     return parser
 
@@ -159,8 +159,8 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
     more = sum(part in names for part in parts) if options.evidence else 0
     tell = _Steps(options.progress, batches + len(parts) * each + len(names) + more)
-    told = tell if options.progress else None
-    features = {file: image_features(runtime, data, told, part) for file, part in readers.items()}
+    watch = tell if options.progress else None
+    features = {file: image_features(runtime, data, watch, part) for file, part in readers.items()}
     covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
     places = named_cells(runtime, data) if options.evidence else []
     scores, seen, split_up = {}, {}, {}

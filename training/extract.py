@@ -54,8 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of photographs with captions, or scenes")
     add("--backbone", required=True, help="run folder, Hugging Face folder or Hub id")
-    said = f"folder that the features of photographs go into; {CACHE} without it"
-    add("--cache", type=Path, default=CACHE, help=said)
+    what = f"folder that the features of photographs go into; {CACHE} without it"
+    add("--cache", type=Path, default=CACHE, help=what)
     add("--splits", default="train,val", help="which splits, with commas; train,val without it")
     add("--batch", type=int, default=32, help="images in a batch")
     add("--workers", type=int, default=0, help="threads that decode; 0: one for each processor")

@@ -343,14 +343,14 @@ class Encoder:
         if any(waiting.result().stopped for waiting in underway.reading):
             raise StoppedError
         lacking = set(_missing(looked, spaces.values()))
-        kept = [(p, c.digest) for p, c in looked.pictures if c.digest not in lacking]
-        digests = [digest for _, digest in kept]
+        readable = [(p, c.digest) for p, c in looked.pictures if c.digest not in lacking]
+        digests = [digest for _, digest in readable]
         views_by_method = {
             name: Views(torch.from_numpy(np.stack([found[space][d] for d in digests])))
             for name, space in spaces.items()
-            if kept
+            if readable
         }
-        return Encoded([p for p, _ in kept], digests, views_by_method, refused)
+        return Encoded([p for p, _ in readable], digests, views_by_method, refused)
 
     def _gather(
         self, underway: _Underway

@@ -144,15 +144,15 @@ class Job:
             while not ended:
                 step = self.last
                 for line in _within(lines, _PAUSE):
-                    told = None if line is None else _parse(line)
+                    message = None if line is None else _parse(line)
                     if line is None:
                         ended = True
-                    elif told is None:
+                    elif message is None:
                         complaint = line.strip()[:_LONGEST] or complaint
-                    elif isinstance(told, Step):
-                        step = told
+                    elif isinstance(message, Step):
+                        step = message
                     else:
-                        result |= told
+                        result |= message
                 self.last = replace(step, seconds=time.monotonic() - began)
                 yield self.last
             status = process.wait()
@@ -169,12 +169,12 @@ class Job:
 def _parse(line: str) -> Step | dict[str, Any] | None:
     """What a line tells; None for a complaint."""
     try:
-        told = json.loads(line)
-        if "doing" in told:
-            return Step(int(told["done"]), int(told["total"]), str(told["doing"]), 0.0)
+        message = json.loads(line)
+        if "doing" in message:
+            return Step(int(message["done"]), int(message["total"]), str(message["doing"]), 0.0)
     except (ValueError, KeyError, TypeError):
         return None
-    return told if isinstance(told, dict) else None
+    return message if isinstance(message, dict) else None
 
 
 def _start(command: Sequence[str], folder: Path, held: bool) -> subprocess.Popen[str]:

@@ -46,16 +46,16 @@ class Filters:
                 'filters must be an object such as {"setting": ["beach"]}, '
                 f"not {type(wanted).__name__}"
             )
-        kept = {
+        filters = {
             fact: values
             for fact, given in (wanted or {}).items()
             if (values := _checked(collection.facts, fact, given))
         }
         each = [
             frozenset().union(*(collection.facts[fact][value] for value in values))
-            for fact, values in kept.items()
+            for fact, values in filters.items()
         ]
-        return cls(kept, frozenset.intersection(*each) if each else None)
+        return cls(filters, frozenset.intersection(*each) if each else None)
 
     def __str__(self) -> str:
         """The filters in words."""

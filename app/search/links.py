@@ -185,7 +185,7 @@ class _Reader:
         return count
 
     def filters(self, only: list[str]) -> Filters:
-        kept: dict[str, list[str]] = {}
+        usable: dict[str, list[str]] = {}
         if len(only) > _MOST_VALUES:
             self._note(f"it filters by {len(only)} values, more than {_MOST_VALUES}")
         for part in only[:_MOST_VALUES]:
@@ -195,8 +195,8 @@ class _Reader:
             except ValueError as error:
                 self._note(str(error))
             else:
-                kept.setdefault(fact, []).append(value)
-        return Filters.of(self._retriever.collection, kept)
+                usable.setdefault(fact, []).append(value)
+        return Filters.of(self._retriever.collection, usable)
 
     def _note(self, problem: str) -> None:
         self.problems.append(f"a part of the link was left out: {problem}")

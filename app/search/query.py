@@ -152,8 +152,8 @@ def combined(terms: Sequence[Term]) -> list[Term]:
         first.setdefault(key, term)
         weights[key] = weights.get(key, 0.0) + term.weight
     # Weights are written in decimals, whose sums are rounded in the last binary places.
-    kept = {key: weight for key, weight in weights.items() if abs(weight) > 1e-9}
-    return [replace(first[key], weight=weight) for key, weight in kept.items()]
+    left = {key: weight for key, weight in weights.items() if abs(weight) > 1e-9}
+    return [replace(first[key], weight=weight) for key, weight in left.items()]
 
 
 def _term(sign: str, part: str) -> Term:

@@ -335,9 +335,9 @@ class Retriever:
         for term in terms:
             if term.image is None:
                 checked(term.words)
-        kept = combined(terms)
+        distinct = combined(terms)
         views: dict[str, list[Views]] = {name: [] for name in names}
-        for term in kept:
+        for term in distinct:
             features = {}
             if term.image is not None:
                 features = self.runtime.features_by_method([term.image], names)
@@ -347,7 +347,7 @@ class Retriever:
                     if features
                     else self.runtime.text_views([term.words], name)
                 )
-        return _Query(tuple(kept), views)
+        return _Query(tuple(distinct), views)
 
     def _images_done(self, query: _Query) -> threading.Event:
         """Set once no more images will come for any of a query's methods."""
@@ -380,8 +380,8 @@ class Retriever:
             return galleries[name].search(views, k, only)
         ids, values = self._sum(query, galleries, done)
         if only is not None:
-            kept = np.isin(ids, list(only))
-            ids, values = ids[kept], values[kept]
+            among = np.isin(ids, list(only))
+            ids, values = ids[among], values[among]
         best = np.argsort(-values, kind="stable")[:k]
         found = zip(ids[best].tolist(), values[best].tolist(), strict=True)
         return [Match(item, score, 0) for item, score in found]

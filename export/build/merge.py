@@ -47,8 +47,8 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
     added |= {method.text_encoder: given.files[method.text_encoder] for method in moved.values()}
     merged = replace(into, methods={**into.methods, **moved}, files={**files, **added})
     with replacing_folder(pack) as work:
-        kept = [path for path in list_files(into) if not _belongs(path, moved)]
-        for origin, paths in ((pack, kept), (source, added)):
+        own = [path for path in list_files(into) if not _belongs(path, moved)]
+        for origin, paths in ((pack, own), (source, added)):
             for path in paths:
                 (work / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(origin / path, work / path)

@@ -232,6 +232,6 @@ def _wait(headers: httpx2.Headers) -> str:
     >>> _wait(httpx2.Headers())
     'a little'
     """
-    said = re.fullmatch(r"\s*(\d{1,6})\s*", headers.get("Retry-After", ""))
-    said = said or re.search(r"\bt=(\d{1,6})\b", headers.get("RateLimit", ""))
-    return f"{int(said[1])} s" if said else "a little"
+    match = re.fullmatch(r"\s*(\d{1,6})\s*", headers.get("Retry-After", ""))
+    match = match or re.search(r"\bt=(\d{1,6})\b", headers.get("RateLimit", ""))
+    return f"{int(match[1])} s" if match else "a little"

@@ -138,11 +138,11 @@ def show(
     parts = [table(rows)]
     for name in names:
         commits = {row.commit for row in here if row.repo_id == name}
-        said = [
+        refs = [
             f"  {kind:6}  {label}  {commit[:8]}{'  here' if commit in commits else ''}"
             for kind, label, commit in versions(api, name)
         ]
-        parts.append("\n".join([f"{name}:", *said]))
+        parts.append("\n".join([f"{name}:", *refs]))
     return "\n\n".join(parts)
 
 

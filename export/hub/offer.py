@@ -130,7 +130,7 @@ def _part(repo_id: str, revision: str | None, found: ModelInfo, names: Sequence[
 def licence_of(found: ModelInfo) -> str | None:
     """What the repository's card says; the name of the licence where it is none of the known."""
     card = found.card_data
-    said = card.get("license_name") or card.get("license") if card else None
-    if isinstance(said, list):
-        said = ", ".join(str(item) for item in said)
-    return str(said)[:_LONGEST] if said else None
+    licence = card.get("license_name") or card.get("license") if card else None
+    if isinstance(licence, list):
+        licence = ", ".join(str(item) for item in licence)
+    return str(licence)[:_LONGEST] if licence else None

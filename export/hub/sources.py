@@ -226,9 +226,9 @@ def _describe_image(found: _Source) -> dict[str, Any]:
             )
         sha256 = sha256_of(found.folder / RUN_WEIGHTS)
         return {**about, "source": found.name, "sha256": sha256}
-    said = _describe(found, _IMAGES, "image_backbone", "an image encoder")
-    said["preprocess"] = read_preprocess(found.folder, found.name).to_json()
-    return _with_identity(said, found)
+    described = _describe(found, _IMAGES, "image_backbone", "an image encoder")
+    described["preprocess"] = read_preprocess(found.folder, found.name).to_json()
+    return _with_identity(described, found)
 
 
 def _describe_text(found: _Source) -> dict[str, Any]:
@@ -236,12 +236,12 @@ def _describe_text(found: _Source) -> dict[str, Any]:
         raise SourceError(
             f"{found.name} is a training run; text.source must be a Hugging Face folder or Hub id"
         )
-    said = _describe(found, _TEXTS, "text_encoder", "a text encoder")
-    config = said["arguments"]["config"]
+    about = _describe(found, _TEXTS, "text_encoder", "a text encoder")
+    config = about["arguments"]["config"]
     offset = 2 if config["model_type"] == "roberta" else 0
     longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
-    said["max_length"] = min(MAX_LENGTH, longest)
-    return _with_identity(said, found)
+    about["max_length"] = min(MAX_LENGTH, longest)
+    return _with_identity(about, found)
 
 
 def _describe(found: _Source, kinds: dict[str, _Kind], kind: str, what: str) -> dict[str, Any]:
@@ -281,21 +281,21 @@ def _read_config(found: _Source) -> dict[str, Any]:
 
 def _pruned(values: dict[str, Any]) -> dict[str, Any]:
     """A configuration without what says nothing about the network's shape."""
-    said = {k: v for k, v in values.items() if k not in _NOT_SHAPE and not k.startswith("_")}
-    return {k: _pruned(v) if isinstance(v, dict) else v for k, v in said.items()}
+    shape = {k: v for k, v in values.items() if k not in _NOT_SHAPE and not k.startswith("_")}
+    return {k: _pruned(v) if isinstance(v, dict) else v for k, v in shape.items()}
 
 
-def _with_identity(said: dict[str, Any], found: _Source) -> dict[str, Any]:
+def _with_identity(about: dict[str, Any], found: _Source) -> dict[str, Any]:
     """Adds `sha256`: of the weights' files and of everything else that shapes the features."""
-    parts = [said["arch"], found.projected, said.get("preprocess")]
+    parts = [about["arch"], found.projected, about.get("preprocess")]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     files = [found.folder / "config.json", *_weight_files(found)]
-    if said["kind"] == "text_encoder":
+    if about["kind"] == "text_encoder":
         files += [found.folder / name for name in _TOKENIZERS]
     for path in files:
         if path.is_file():
             digest.update(bytes.fromhex(sha256_of(path)))
-    return {**said, "sha256": digest.hexdigest()}
+    return {**about, "sha256": digest.hexdigest()}
 
 
 def _weight_files(found: _Source) -> list[Path]:

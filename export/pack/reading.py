@@ -96,9 +96,9 @@ def _check_gallery(folder: Path, expected: GallerySummary, verify: bool) -> None
     for name in gallery.files:
         _refuse_leaving(folder, f"{FOLDER}/{name}")
     found = (gallery.split, len(gallery.images), len(gallery.captions))
-    said = (expected.split, expected.images, expected.captions)
-    if found != said:
-        raise PackError(f"the gallery of {folder} is {found}, but pack.json says {said}")
+    stated = (expected.split, expected.images, expected.captions)
+    if found != stated:
+        raise PackError(f"the gallery of {folder} is {found}, but pack.json says {stated}")
     if verify and combined_sha256(gallery) != (expected.images_sha256, expected.images_bytes):
         raise PackError(
             f"the gallery images of {folder} are not those whose SHA-256 pack.json says; "

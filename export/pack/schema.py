@@ -280,5 +280,5 @@ def parse_info(values: Any, folder: Path) -> PackInfo:
             f"{MANIFEST} is of format {version}; this version of Polyview reads format {FORMAT}: "
             + ("update Polyview" if version > FORMAT else "export the pack again")
         )
-    said = check(Manifest, {k: v for k, v in values.items() if k != "format"}, MANIFEST)
-    return PackInfo(folder=folder, **vars(said))
+    manifest = check(Manifest, {k: v for k, v in values.items() if k != "format"}, MANIFEST)
+    return PackInfo(folder=folder, **vars(manifest))

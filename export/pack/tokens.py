@@ -60,11 +60,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
         PackError: it cannot be read, is made of parts or patterns that are not known, or makes a
             short text long enough to fill the memory.
     """
-    said = read_json(path)
-    if not isinstance(said, dict):
+    content = read_json(path)
+    if not isinstance(content, dict):
         raise PackError(f"{path} is not a readable tokenizer: it is no JSON object")
     try:
-        parts = {section: list(_parts(said, section)) for section in _KNOWN}
+        parts = {section: list(_parts(content, section)) for section in _KNOWN}
         _check_model(parts["model"])
     except ValueError as error:
         raise PackError(f"{path} is no tokenizer that is read: {error}; export it again") from error
@@ -75,7 +75,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise PackError(f"{path} can make a text {what}, which no model needs; export it again")
     try:
         # what was looked at, not the file: of a key given twice, two readers may keep another one
-        tokenizer = Tokenizer.from_str(json.dumps(said))
+        tokenizer = Tokenizer.from_str(json.dumps(content))
         # The pack's own max_length cuts texts, so that the cut can be reported.
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -85,14 +85,14 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def _parts(said: dict[str, Any], section: str) -> Iterator[dict[str, Any]]:
+def _parts(content: dict[str, Any], section: str) -> Iterator[dict[str, Any]]:
     """The parts of a section; those of its sequences in their place.
 
     Raises:
         ValueError: one is not known, or they are too many.
     """
     names, inner = _KNOWN[section]
-    waiting, seen = [said.get(section)], 0
+    waiting, seen = [content.get(section)], 0
     while waiting:
         part = waiting.pop()
         if part is None:

@@ -22,9 +22,9 @@ def build_network(
         ValueError: there is no such model type, or the configuration makes no sense.
     """
     transformers = import_transformers()
-    said = {k: v for k, v in config.items() if k not in ("model_type", "transformers_version")}
+    settings = {k: v for k, v in config.items() if k not in ("model_type", "transformers_version")}
     try:
-        full = transformers.AutoConfig.for_model(config["model_type"], **said)
+        full = transformers.AutoConfig.for_model(config["model_type"], **settings)
         kind = getattr(transformers, name)
         build = kind.from_config if name == "AutoModel" else kind
         asked = {} if add_pooling_layer is None else {"add_pooling_layer": add_pooling_layer}

@@ -28,27 +28,27 @@ def read_preprocess(folder: Path, name: str) -> Preprocess:
     try:
         with quiet():
             auto = import_transformers().AutoImageProcessor
-            said = auto.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
+            stated = auto.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{name}: preprocessor_config.json cannot be read: {error}") from error
-    return _translate(said, name)
+    return _translate(stated, name)
 
 
-def _translate(said: dict[str, Any], name: str) -> Preprocess:
+def _translate(stated: dict[str, Any], name: str) -> Preprocess:
     """A processor's values; those of a processor that only stretches, or scales and crops."""
-    size = said.get("size") or {}
+    size = stated.get("size") or {}
     shortest, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
-    crop = said.get("crop_size") or {}
-    values: dict[str, Any] = {"filter": _filter(said), **_statistics(said)}
-    cuts = bool(said.get("do_center_crop"))
-    if not said.get("do_resize", True) or size.get("longest_edge"):
+    crop = stated.get("crop_size") or {}
+    values: dict[str, Any] = {"filter": _filter(stated), **_statistics(stated)}
+    cuts = bool(stated.get("do_center_crop"))
+    if not stated.get("do_resize", True) or size.get("longest_edge"):
         raise ValueError(f"{name}: its processor does not bring pictures to one size")
-    if said.get("crop_pct") and shortest and not cuts:
+    if stated.get("crop_pct") and shortest and not cuts:
         # ConvNeXT's processor, which ResNets use too: below 384 pixels it crops, else it stretches
         cuts = shortest < 384
         crop = {"height": shortest, "width": shortest}
         height = width = shortest
-        shortest = int(shortest / said["crop_pct"]) if cuts else None
+        shortest = int(shortest / stated["crop_pct"]) if cuts else None
     if shortest and cuts:
         side = _square(crop.get("height"), crop.get("width"), name)
         return Preprocess(size=side, fit="crop", resize=shortest, **values)
@@ -67,16 +67,16 @@ def _square(height: object, width: object, name: str) -> int:
     return height
 
 
-def _filter(said: dict[str, Any]) -> str:
-    return Image.Resampling(said.get("resample", Image.Resampling.BILINEAR)).name.lower()
+def _filter(stated: dict[str, Any]) -> str:
+    return Image.Resampling(stated.get("resample", Image.Resampling.BILINEAR)).name.lower()
 
 
-def _statistics(said: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+def _statistics(stated: dict[str, Any]) -> dict[str, tuple[float, ...]]:
     """Mean and deviation of pixels in 0..1, with the processor's own scale folded in."""
-    scale = 255.0 * said["rescale_factor"] if said.get("do_rescale", True) else 255.0
-    if not said.get("do_normalize", True):
+    scale = 255.0 * stated["rescale_factor"] if stated.get("do_rescale", True) else 255.0
+    if not stated.get("do_normalize", True):
         return {"mean": (0.0,) * 3, "std": (1 / scale,) * 3}
     return {
-        "mean": tuple(v / scale for v in said["image_mean"]),
-        "std": tuple(v / scale for v in said["image_std"]),
+        "mean": tuple(v / scale for v in stated["image_mean"]),
+        "std": tuple(v / scale for v in stated["image_std"]),
     }

@@ -52,9 +52,9 @@ def test_without_its_package_mcp_is_refused_in_a_sentence(
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mcp" else name)
     assert main(["--mcp"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("polyview: the package mcp, which --mcp needs, is not installed")
-    assert 'pip install "gradio[mcp]"' in said
+    errors = capsys.readouterr().err
+    assert errors.startswith("polyview: the package mcp, which --mcp needs, is not installed")
+    assert 'pip install "gradio[mcp]"' in errors
 
 
 def test_only_the_own_machine_is_private(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,9 +45,9 @@ class Visitor:
     def leave(self) -> None:
         """Leaves the page. What it says of answers it was still waiting for is no complaint."""
         self.page.evaluate("0")  # answers after all that the page has said so far has come
-        said = len(self.complaints)
+        count = len(self.complaints)
         self.page.goto("about:blank")
-        del self.complaints[said:]
+        del self.complaints[count:]
 
     def resize(self, width: int, dark: bool = False) -> None:
         """Makes the page so wide, and dark or light, without loading it again."""

@@ -218,12 +218,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _create_repo(self) -> None:
         self._must_write()
-        said = json.loads(self.body)
-        repo_id = f"{said['organization']}/{said['name']}"
+        content = json.loads(self.body)
+        repo_id = f"{content['organization']}/{content['name']}"
         if repo_id in self.state.repos:
             url = f"{self.state.url}/{repo_id}"
             raise _RefusedError(409, message="You already created this model repo", url=url)
-        self.state.repos[repo_id] = Repo(private=said.get("visibility") == "private")
+        self.state.repos[repo_id] = Repo(private=content.get("visibility") == "private")
         self.state.repos[repo_id].add_commit("main", {".gitattributes": b""})
         self._answer({"url": f"{self.state.url}/{repo_id}"})
 
@@ -274,11 +274,11 @@ class _Handler(BaseHTTPRequestHandler):
         files = {}
         for line in self.body.splitlines():
             entry = json.loads(line)
-            said = entry["value"]
+            value = entry["value"]
             if entry["key"] == "file":
-                files[said["path"]] = base64.b64decode(said["content"])
+                files[value["path"]] = base64.b64decode(value["content"])
             elif entry["key"] == "lfsFile":
-                files[said["path"]] = self.state.blobs[said["oid"]]
+                files[value["path"]] = self.state.blobs[value["oid"]]
         commit = repo.add_commit(rev, files)
         self._answer({"commitUrl": f"{self.state.url}/{id}/commit/{commit}", "commitOid": commit})
 
@@ -291,8 +291,14 @@ class _Handler(BaseHTTPRequestHandler):
                 size = len(repo.commits[commit][file["rfilename"]])
                 file["size"] = self.state.stated.get(file["rfilename"], size)
         tags = [str(tag) for tag in repo.card.get("tags", [])]
-        said = {"id": id, "sha": commit, "private": repo.private, "gated": repo.gated, "tags": tags}
-        self._answer({**said, "siblings": files, "cardData": repo.card})
+        values = {
+            "id": id,
+            "sha": commit,
+            "private": repo.private,
+            "gated": repo.gated,
+            "tags": tags,
+        }
+        self._answer({**values, "siblings": files, "cardData": repo.card})
 
     def _search(self) -> None:
         query = parse_qs(urlsplit(self.path).query)
@@ -308,14 +314,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _refs(self, id: str) -> None:
         repo = self._repo(id)
         kinds = {"branches": ("heads", repo.branches), "tags": ("tags", repo.tags)}
-        said = {
+        values = {
             kind: [
                 {"name": name, "ref": f"refs/{folder}/{name}", "targetCommit": commit}
                 for name, commit in held.items()
             ]
             for kind, (folder, held) in kinds.items()
         }
-        self._answer({**said, "converts": []})
+        self._answer({**values, "converts": []})
 
     def _tree(self, id: str, rev: str) -> None:
         repo = self._repo(id)

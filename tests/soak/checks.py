@@ -41,10 +41,10 @@ def refused(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        said = str(error)
-        assert said.strip(), "refused without a word"
-        assert len(said) < 2000, said[:3000]
-        said.encode()
+        message = str(error)
+        assert message.strip(), "refused without a word"
+        assert len(message) < 2000, message[:3000]
+        message.encode()
     assert time.process_time() - start < SLOW, "too slow"
 
 
@@ -136,13 +136,13 @@ class Caller:
     def ask(self, endpoint: str, values: list[Any]) -> None:
         """Fails unless there is an answer in time that says nothing about the server."""
         try:
-            said = self.answer(endpoint, values)
+            reply = self.answer(endpoint, values)
         except (TimeoutError, httpx.TimeoutException):
-            said = self.answer(endpoint, values)  # this machine may have been asleep
+            reply = self.answer(endpoint, values)  # this machine may have been asleep
         given = {text for text in _texts(values) if len(text) > 3}
         for text in sorted(given, key=len, reverse=True):
-            said = said.replace(json.dumps(text)[1:-1], "").replace(text, "")
-        tells_nothing(said)
+            reply = reply.replace(json.dumps(text)[1:-1], "").replace(text, "")
+        tells_nothing(reply)
 
     def send(self, name: str, content: bytes) -> None:
         """Uploads a file and searches with it."""
@@ -161,14 +161,14 @@ class Caller:
         assert reply.status_code in (200, 400, 413, 422), (reply.status_code, reply.text[:500])
         if reply.status_code != 200:
             return reply.text
-        said = []
+        texts = []
         with self._http.stream("GET", f"{url}/{reply.json()['event_id']}") as events:
             for line in events.iter_lines():  # an event that never ends sends heartbeats
-                said.append(line)
+                texts.append(line)
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"no answer in {SLOW:g} s")
-        assert said[0].startswith("event: "), said[0][:500]
-        return "\n".join(said)
+        assert texts[0].startswith("event: "), texts[0][:500]
+        return "\n".join(texts)
 
     def ask_all(self, questions: Callable[[Callable[[Question], None]], None]) -> None:
         """Asks eight at a time; fails at the end with the first questions that failed.
@@ -193,11 +193,11 @@ class Caller:
         assert not failed, f"{len(failed)} failed, such as\n" + "\n".join(failed[:5])
 
 
-def tells_nothing(said: str) -> None:
+def tells_nothing(text: str) -> None:
     """Fails where an answer says something about the server."""
-    said = _GRADIO.sub("", said)
-    leak = LEAK.search(said)
-    assert leak is None, said[max(0, leak.start() - 100) :][:300]
+    text = _GRADIO.sub("", text)
+    leak = LEAK.search(text)
+    assert leak is None, text[max(0, leak.start() - 100) :][:300]
 
 
 def _texts(values: Any) -> Iterator[str]:

@@ -72,15 +72,17 @@ def targets(pack: Path, work: Path) -> dict[str, tuple[SearchStrategy[Any], Chec
     copy = Path(shutil.copytree(pack, work / "pack")).resolve()
     photographs = write_photographs(work / "photographs", {"train": 3}, captions=1).resolve()
     split = json.loads((photographs / "dataset_flickr8k.json").read_text())
-    said = {name: json.loads((pack / name).read_text()) for name in ("pack.json", "tokenizer.json")}
+    content = {
+        name: json.loads((pack / name).read_text()) for name in ("pack.json", "tokenizer.json")
+    }
     shown = json.loads((pack / "gallery/gallery.json").read_text())
     shown["images"] = shown["images"][:4]
     head, graph = checks.whole_weights(copy), (pack / "vsepp/text_encoder.onnx").read_bytes()
     return {
-        "manifest": (damaged_json(said["pack.json"]), lambda v: checks.manifest(copy, v)),
+        "manifest": (damaged_json(content["pack.json"]), lambda v: checks.manifest(copy, v)),
         "gallery": (damaged_json(shown), lambda v: checks.gallery(copy / "gallery", v)),
         "karpathy": (damaged_json(split), lambda v: checks.karpathy(photographs, v)),
-        "tokenizer": (damaged_json(said["tokenizer.json"]), lambda v: checks.tokenizer(copy, v)),
+        "tokenizer": (damaged_json(content["tokenizer.json"]), lambda v: checks.tokenizer(copy, v)),
         "weights": (damaged_bytes(head, 250), lambda v: checks.weights(copy, v)),
         "network": (damaged_bytes(graph), lambda v: checks.network(copy, v)),
         "picture": (pictures(), lambda v: checks.picture(copy, *v)),

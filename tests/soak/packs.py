@@ -47,8 +47,8 @@ def use(pack: Path) -> None:
 
 def write_head(pack: Path, header: Any, body: bytes = b"") -> None:
     """A weights file of a header, JSON or bytes, and a body."""
-    said = header if isinstance(header, bytes) else json.dumps(header).encode()
-    (pack / HEAD).write_bytes(struct.pack("<Q", len(said)) + said + body)
+    content = header if isinstance(header, bytes) else json.dumps(header).encode()
+    (pack / HEAD).write_bytes(struct.pack("<Q", len(content)) + content + body)
     relist(pack, HEAD)
 
 
@@ -387,17 +387,19 @@ def _main(pack: Path, work: Path) -> None:
         before, start = _peak(), time.process_time()
         try:
             use(copy)
-            said = ""
+            sentence = ""
         except (ValueError, FileNotFoundError) as error:
-            said = str(error)
+            sentence = str(error)
         except BaseException as error:  # whatever it is, it is to be reported
-            said = f"{type(error).__name__} escaped: {error}"
-        print(json.dumps([name, said, _peak() - before, time.process_time() - start]), flush=True)
+            sentence = f"{type(error).__name__} escaped: {error}"
+        print(
+            json.dumps([name, sentence, _peak() - before, time.process_time() - start]), flush=True
+        )
     picture = work / "deep.png"
     picture.write_bytes(b"".join(deep_png(6000)))
     before, start = _peak(), time.process_time()
-    said = str(open_picture(picture).size)
-    print(json.dumps(["deep.png", said, _peak() - before, time.process_time() - start]))
+    sentence = str(open_picture(picture).size)
+    print(json.dumps(["deep.png", sentence, _peak() - before, time.process_time() - start]))
 
 
 def _peak() -> float:

@@ -41,9 +41,14 @@ def write_photographs(
             color = list(COLORS)[i % len(COLORS)]
             pixels = np.clip(COLORS[color] + random.integers(-30, 30, (30, 40, 3)), 0, 255)
             Image.fromarray(pixels.astype(np.uint8)).save(where / f"{i:03}.jpg")
-            said = [{"raw": f"A {color} field, number {n} ."} for n in range(captions)]
+            sentences = [{"raw": f"A {color} field, number {n} ."} for n in range(captions)]
             entries.append(
-                {"filename": f"{i:03}.jpg", "split": split, "imgid": 100 + i, "sentences": said}
+                {
+                    "filename": f"{i:03}.jpg",
+                    "split": split,
+                    "imgid": 100 + i,
+                    "sentences": sentences,
+                }
                 | inside
             )
     write_entries(folder, entries, name)

@@ -209,11 +209,11 @@ class _Extraction:
 
     def _kept(self, features: np.ndarray, left_out: list[int]) -> Path:
         """Copies the features without some rows into another file."""
-        kept = np.delete(np.arange(len(features)), left_out)
+        whole = np.delete(np.arange(len(features)), left_out)
         path = self.path.with_name(f".{self.path.name}.kept.partial")
-        copy = open_memmap(path, "w+", np.float16, (len(kept), *features.shape[1:]))
-        for start in range(0, len(kept), 256):
-            copy[start : start + 256] = features[kept[start : start + 256]]
+        copy = open_memmap(path, "w+", np.float16, (len(whole), *features.shape[1:]))
+        for start in range(0, len(whole), 256):
+            copy[start : start + 256] = features[whole[start : start + 256]]
         copy.flush()
         return path
 

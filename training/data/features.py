@@ -86,11 +86,11 @@ def load_image_side(backbone: str | Path) -> ImageSide:
     Raises:
         FileNotFoundError, SourceError: see `load_image_source`.
     """
-    encoder, preprocess, said = load_image_source(backbone, rounded=False)
+    encoder, preprocess, source = load_image_source(backbone, rounded=False)
     rows, columns = encoder.grid(preprocess.size)
-    about = {key: said[key] for key in ("arch", "arguments", "preprocess")}
+    about = {key: source[key] for key in ("arch", "arguments", "preprocess")}
     elements = rows * columns + encoder.summary_token
-    return ImageSide(encoder, elements, preprocess, said["sha256"], about)
+    return ImageSide(encoder, elements, preprocess, source["sha256"], about)
 
 
 def load_features(
@@ -186,8 +186,8 @@ def _without(split: Split, rows: list[int]) -> Split:
     """The captions that are left when the images in some rows, which have no features, go."""
     if not rows:
         return split
-    kept = ~np.isin(split.image_of, rows)  # (N_txt,)
-    captions = [text for text, stays in zip(split.captions, kept, strict=True) if stays]
-    image_of = split.image_of[kept]
+    present = ~np.isin(split.image_of, rows)  # (N_txt,)
+    captions = [text for text, stays in zip(split.captions, present, strict=True) if stays]
+    image_of = split.image_of[present]
     image_of = image_of - np.searchsorted(rows, image_of)  # as many rows before it go
     return replace(split, captions=captions, image_of=image_of)

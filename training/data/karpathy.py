@@ -133,8 +133,8 @@ def _paths(folder: Path, path: Path, entries: list[dict[str, Any]]) -> list[Path
 
 def _captions(path: Path, entry: dict[str, Any], *, all_of_them: bool) -> list[str]:
     """A photograph's captions, each on one line."""
-    said = [s.get("raw") if isinstance(s, dict) else None for s in entry["sentences"]]
-    texts = [" ".join(text.split()) if isinstance(text, str) else "" for text in said]
+    raw = [s.get("raw") if isinstance(s, dict) else None for s in entry["sentences"]]
+    texts = [" ".join(text.split()) if isinstance(text, str) else "" for text in raw]
     if not texts or not all(texts):
         what = "has an empty caption" if texts else "has no caption"
         raise ValueError(

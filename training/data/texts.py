@@ -202,16 +202,18 @@ def build_text_side(
     if not config.source:
         return _from_captions(config, kind, train, val)
     frozen = config.frozen
-    encoder, tokenizer, said = load_text_source(config.source, rounded=frozen)
-    if said["arch"] != config.arch:
-        raise ValueError(f'{config.source} is of text.arch "{said["arch"]}", not "{config.arch}"')
+    encoder, tokenizer, described = load_text_source(config.source, rounded=frozen)
+    if described["arch"] != config.arch:
+        raise ValueError(
+            f'{config.source} is of text.arch "{described["arch"]}", not "{config.arch}"'
+        )
     tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
-    about = {key: said[key] for key in ("arch", "arguments", "max_length")}
+    about = {key: described[key] for key in ("arch", "arguments", "max_length")}
     if not frozen:
         return TextSide(encoder, kind.summary_token, tokenizer, tables, about)
-    about |= {"source": config.source, "sha256": said["sha256"]}
+    about |= {"source": config.source, "sha256": described["sha256"]}
     encoder.to(device)
-    parts = tuple(_stored(encoder, table, said, cache) for table in tables)
+    parts = tuple(_stored(encoder, table, described, cache) for table in tables)
     rows = RowTable(tables[0], 0), RowTable(tables[1], len(parts[0]))
     stored = StoredTokens(parts, config.dropout)
     return TextSide(stored, kind.summary_token, tokenizer, rows, about)

@@ -29,8 +29,10 @@ def build_tokenizer(captions: Iterable[str], min_count: int = 1) -> Tokenizer:
         counts.update(piece for piece, _ in pieces)
     if not counts:
         raise ValueError("there are no captions to build a vocabulary from")
-    kept = sorted((w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
-    vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *kept])}
+    frequent = sorted(
+        (w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w)
+    )
+    vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *frequent])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = words

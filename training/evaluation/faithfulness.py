@@ -84,10 +84,10 @@ def faithfulness(
     Raises:
         ValueError: no caption mentions an object that is seen.
     """
-    told = covered.any(axis=1)
-    if not told.any():
+    mentioned = covered.any(axis=1)
+    if not mentioned.any():
         raise ValueError("no caption mentions an object of which a pixel is seen")
-    covered, image_of, winners = covered[told], image_of[told], winners[told]
+    covered, image_of, winners = covered[mentioned], image_of[mentioned], winners[mentioned]
     peaks = attention == attention.max(axis=2, keepdims=True)  # (N_img, V, N)
     values: dict[str, float] = {}
     for name, maps, worth in (

@@ -34,9 +34,9 @@ def trial_folder(config: TrainConfig, out: Path) -> Path:
 
     Settings at their defaults do not count, so that a new one does not make every trial a new one.
     """
-    said = with_old_names(_beyond(to_values(config), to_values(TrainConfig())))
-    said["backbone_sha256"] = _checksum(config.backbone)
-    key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    settings = with_old_names(_beyond(to_values(config), to_values(TrainConfig())))
+    settings["backbone_sha256"] = _checksum(config.backbone)
+    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return out / f"{config.method}-{key[:12]}"
 
 
@@ -52,11 +52,11 @@ def _beyond(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     """What nested dictionaries hold beyond their defaults."""
     found = {}
     for key, value in values.items():
-        kept, default = value, defaults.get(key)
+        changed, default = value, defaults.get(key)
         if isinstance(value, dict) and isinstance(default, dict):
-            kept = _beyond(value, default) or default
-        if kept != default:
-            found[key] = kept
+            changed = _beyond(value, default) or default
+        if changed != default:
+            found[key] = changed
     return found
 
 

@@ -25,14 +25,14 @@ def parse(
     """
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
-    said = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file"
-    add("--recipe", required=recipe is None, default=recipe, help=said)
+    what = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file"
+    add("--recipe", required=recipe is None, default=recipe, help=what)
     add("--out", type=Path, required=True, help="run folder")
     add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
     add("--resume", action="store_true", help="go on with the run in --out")
     if cache is not None:
-        said = f"folder of cached features of photographs and captions; {cache} without it"
-        add("--cache", type=Path, default=cache, help=said)
+        what = f"folder of cached features of photographs and captions; {cache} without it"
+        add("--cache", type=Path, default=cache, help=what)
     add("--threads", type=int, default=0, help="CPU threads; 0 leaves it to torch")
     options = parser.parse_args(argv)
     if options.threads:

@@ -66,8 +66,8 @@ def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
             return image.convert("RGB")
         lit = np.asarray(image.convert("RGB")).astype(np.float32) * np.array(light, np.float32)
         window = np.asarray(image.getchannel("A"))[..., None] == GLOW  # glass keeps its own light
-        kept = np.where(window, np.asarray(image.convert("RGB")), lit)
-        return Image.fromarray(kept.astype(np.uint8))
+        shown = np.where(window, np.asarray(image.convert("RGB")), lit)
+        return Image.fromarray(shown.astype(np.uint8))
     weather, time = layout.weather or "clear", layout.time or "day"
     ground = GROUND_PAINTERS[layout.setting](layout.horizon, rng, time)
     pixels = np.asarray(ground)

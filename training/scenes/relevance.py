@@ -137,8 +137,8 @@ class SceneIndex:
         found = np.flatnonzero(keep).astype(np.int64)
         if not fact.get("relations"):
             return found
-        kept = [index for index in found.tolist() if satisfies(self.scenes[index], fact)]
-        return np.array(kept, dtype=np.int64)
+        satisfying = [index for index in found.tolist() if satisfies(self.scenes[index], fact)]
+        return np.array(satisfying, dtype=np.int64)
 
 
 def relevant_images(

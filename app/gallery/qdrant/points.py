@@ -129,15 +129,17 @@ def picture(
     if odd or parts.suffix.lower() not in SUFFIXES:
         raise ValueError(f'payload number {image_id} names no picture, but "{file[:200]}"')
     captions, objects = _words(known.get("captions")), _words(known.get("objects"))
-    told = {name: value for name, value in facts.items() if isinstance(value, str)}
-    texts = (file, root, *captions, *objects, *told, *told.values())
+    worded = {name: value for name, value in facts.items() if isinstance(value, str)}
+    texts = (file, root, *captions, *objects, *worded, *worded.values())
     if sum(map(len, texts)) + len(texts) > _MOST_TEXT:  # empty ones take memory, too
         raise ValueError(f"payload number {image_id} holds more than {_MOST_TEXT:,} characters")
     if not all(text.isascii() or _HALF.search(text) is None for text in texts):
         raise ValueError(f"payload number {image_id} holds half a character, which no page shows")
     place = folder or Path(root)
     within = place.resolve() if folder is not None or root in roots else None
-    return DistantPicture(image_id, place / file, file, captions, objects, root=within, known=told)
+    return DistantPicture(
+        image_id, place / file, file, captions, objects, root=within, known=worded
+    )
 
 
 def _words(given: object) -> tuple[str, ...]:

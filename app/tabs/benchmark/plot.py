@@ -167,11 +167,11 @@ def frontier(points: Sequence[Point]) -> list[int]:
     >>> frontier([Point("a", 1, 10, 1), Point("b", 2, 9, 1), Point("c", 3, 12, 1)])
     [0, 2]
     """
-    kept: list[int] = []
+    best: list[int] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i].ms, -points[i].accuracy)):
-        if not kept or points[i].accuracy > points[kept[-1]].accuracy:
-            kept.append(i)
-    return kept
+        if not best or points[i].accuracy > points[best[-1]].accuracy:
+            best.append(i)
+    return best
 
 
 def _candidates(title: str, circle: Box, frame: Frame) -> Iterator[Label]:

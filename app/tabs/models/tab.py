@@ -184,8 +184,8 @@ class ModelsTab:
             yield {**self.forget(), self._message: line(f"{error}; nothing was kept.")}
             return
         except (ValueError, OSError) as error:
-            kept = self._session.retriever(key).info.title
-            sentence = f"{packs.sentence(error).rstrip('.')}. {kept} goes on serving."
+            serving = self._session.retriever(key).info.title
+            sentence = f"{packs.sentence(error).rstrip('.')}. {serving} goes on serving."
             yield {**self.forget(), self._message: problem(sentence)}
             return
         title = self._session.retriever(loaded).info.title

@@ -80,7 +80,7 @@ def convert(checkpoint: Checkpoint, given: Given) -> Conversion:
     }
     method = models.build("avse", image.dim, text.dim, arguments)
     load_renamed({"method.": method, "image.": image, "text.": text}, state, TABLE, source)
-    said = image.model.config
+    vit = image.model.config
     origin = "the library's defaults" if image_config is None else "the given config.json"
     centres = ", ".join(str(int(row[1]) - 1) for row in image.kept)
     return Conversion(
@@ -99,8 +99,8 @@ def convert(checkpoint: Checkpoint, given: Given) -> Conversion:
             f"Blocks have {block_dim} dimensions; the release has 256 in its code.",
             "The release draws two view centres at random for every picture, in evaluation, too; "
             f"here they are the patches {centres}, so that scores do not change between calls.",
-            f"The ViT's {said.num_attention_heads} attention heads and its epsilon "
-            f"{said.layer_norm_eps:g} are from {origin}.",
+            f"The ViT's {vit.num_attention_heads} attention heads and its epsilon "
+            f"{vit.layer_norm_eps:g} are from {origin}.",
             bert_note(text, text_config),
             "The dustbin's value is stored but never read by the release, and left out.",
         ),

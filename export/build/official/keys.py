@@ -149,11 +149,11 @@ def drop_copy(state: State, copies: Mapping[str, str], source: str) -> State:
             copy = start + key.removeprefix(original)
             if key.startswith(original) and copy not in state:
                 raise OfficialError(f"{source} holds {key}, but lacks {copy}, its other copy")
-    kept: State = {}
+    single: State = {}
     for key, tensor in state.items():
         start = next((start for start in copies if key.startswith(start)), "")
         if not start:
-            kept[key] = tensor
+            single[key] = tensor
             continue
         original = copies[start] + key.removeprefix(start)
         if original not in state:
@@ -162,7 +162,7 @@ def drop_copy(state: State, copies: Mapping[str, str], source: str) -> State:
             raise OfficialError(
                 f"{source}: {key} and {original} should be two copies of one weight, but differ"
             )
-    return kept
+    return single
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

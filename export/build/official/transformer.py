@@ -152,14 +152,14 @@ def _config(
     kind: str, sizes: dict[str, Any], config: dict[str, Any] | None, source: str, option: str
 ) -> dict[str, Any]:
     """A Hugging Face configuration from shapes, and the rest from a file or the defaults."""
-    said = config or {}
+    given = config or {}
     for key, size in sizes.items():
-        if key in said and said[key] != size:
+        if key in given and given[key] != size:
             raise OfficialError(
-                f"{option} says {key} {said[key]}, but {source} holds a {kind} with {size}; "
+                f"{option} says {key} {given[key]}, but {source} holds a {kind} with {size}; "
                 "name the backbone it was trained from"
             )
-    width, heads = sizes["hidden_size"], said.get("num_attention_heads", HEADS)
+    width, heads = sizes["hidden_size"], given.get("num_attention_heads", HEADS)
     if type(heads) is not int or heads < 1 or width % heads:
         raise OfficialError(
             f"{source} does not store how many attention heads its {kind} has, and {heads} do not "
@@ -170,8 +170,8 @@ def _config(
         "model_type": kind,
         **sizes,
         "num_attention_heads": heads,
-        "layer_norm_eps": said.get("layer_norm_eps", EPSILON),
-        "hidden_act": said.get("hidden_act", "gelu"),
+        "layer_norm_eps": given.get("layer_norm_eps", EPSILON),
+        "hidden_act": given.get("hidden_act", "gelu"),
     }
 
 

@@ -182,9 +182,9 @@ def _bert(state: State, given: Given, source: str) -> tuple[TextEncoder, Any, li
 
 def bert_note(encoder: Any, config: dict[str, Any] | None) -> str:
     """What a checkpoint does not say of its BERT, and where it was taken from."""
-    said = encoder.model.config
+    bert = encoder.model.config
     origin = "the library's defaults" if config is None else "the given config.json"
     return (
-        f"BERT's word pieces are those that were given; its {said.num_attention_heads} attention "
-        f"heads and its epsilon {said.layer_norm_eps:g} are from {origin}."
+        f"BERT's word pieces are those that were given; its {bert.num_attention_heads} attention "
+        f"heads and its epsilon {bert.layer_norm_eps:g} are from {origin}."
     )

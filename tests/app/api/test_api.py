@@ -19,8 +19,8 @@ from tests.app.serving import MAIN, Server
 
 def test_search_text_answers_with_hits(server: Server) -> None:
     answer = server.ask("search_text", "a red circle", "vsepp", 2)
-    said = {"query", "read_as", "terms", "method", "k", "filters", "searched", "exact"}
-    assert answer.keys() == said | {"hits", "remark", "ms"}
+    values = {"query", "read_as", "terms", "method", "k", "filters", "searched", "exact"}
+    assert answer.keys() == values | {"hits", "remark", "ms"}
     assert answer["terms"] == [{"words": "a red circle", "weight": 1.0}]
     assert (answer["read_as"], answer["filters"]) == ("a red circle", {})
     assert answer["searched"] == PICTURES
@@ -182,6 +182,6 @@ def test_a_start_that_cannot_be_ends_with_a_sentence(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path))
     assert main(["--pack", str(tiny_pack), *arguments]) == 1
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert sentence in errors
+    assert "Traceback" not in errors

@@ -66,11 +66,11 @@ def test_addresses_that_are_none_tell_nothing(server: Server, address: str) -> N
 
 def test_the_page_tells_nothing(server: Server) -> None:
     for address in ("config", "gradio_api/info", "gradio_api/openapi.json"):
-        said = httpx.get(f"{server.url}/{address}", timeout=checks.SLOW).text
-        checks.tells_nothing(re.sub(r"/\*.*?\*/", "", said))  # without the styles' remarks
+        page = httpx.get(f"{server.url}/{address}", timeout=checks.SLOW).text
+        checks.tells_nothing(re.sub(r"/\*.*?\*/", "", page))  # without the styles' remarks
 
 
 def test_thumbnails_are_fetched_by_name(server: Server) -> None:
-    said = checks.Caller(server.url).answer("search_swap", ["", ""])
-    name, *_ = re.findall(r"thumbnails/[0-9a-f]+\.\w+", said)
+    page = checks.Caller(server.url).answer("search_swap", ["", ""])
+    name, *_ = re.findall(r"thumbnails/[0-9a-f]+\.\w+", page)
     assert httpx.get(f"{server.url}/{name}", timeout=checks.SLOW).content[:4] == b"RIFF"

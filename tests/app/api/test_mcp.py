@@ -26,11 +26,11 @@ class Assistant:
         request = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
         reply = httpx.post(self._url, json=request, headers=self._headers, timeout=60)
         reply.raise_for_status()
-        said = reply.text
+        body = reply.text
         if reply.headers["Content-Type"].startswith("text/event-stream"):
-            data = [line[5:] for line in said.splitlines() if line.startswith("data:")]
-            said = next(line for line in data if '"id"' in line)
-        answer = json.loads(said)
+            data = [line[5:] for line in body.splitlines() if line.startswith("data:")]
+            body = next(line for line in data if '"id"' in line)
+        answer = json.loads(body)
         assert answer["id"] == self._count
         return answer["result"]
 

@@ -319,9 +319,9 @@ def test_over_the_wire(
     address = f"qdrant://127.0.0.1:{wire.port}/photos"
     arguments = ["--pack", str(tiny_pack), "--to", address, "--device", "cpu", "--half"]
     assert migrate.main(arguments) == 0
-    said = capsys.readouterr().out
-    assert f"{PICTURES} pictures written, 0 were there" in said
-    assert f"python app/main.py --pack {tiny_pack} --gallery {address}" in said
+    printed = capsys.readouterr().out
+    assert f"{PICTURES} pictures written, 0 were there" in printed
+    assert f"python app/main.py --pack {tiny_pack} --gallery {address}" in printed
     vectors = wire.client.get_collection("photos").config.params.vectors
     assert isinstance(vectors, dict)
     assert vectors["vsepp"].datatype == api.Datatype.FLOAT16

@@ -35,15 +35,15 @@ def test_whoever_sits_at_the_machine_stops_and_goes_on(
     monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
     tab = make(tiny_pack, tmp_path, "127.0.0.1")
     index = tab._session.packs.first.index
-    said: list[tuple[str, bool]] = []
+    buttons: list[tuple[str, bool]] = []
 
     def watch(progress: Progress) -> None:
-        if progress.stage == "pictures" and not said:
-            said.append(button(tab))
+        if progress.stage == "pictures" and not buttons:
+            buttons.append(button(tab))
             index.stop()
 
     finish(index, watch)
-    assert said == [("Stop reading", True)]
+    assert buttons == [("Stop reading", True)]
     assert button(tab) == ("Go on reading", True)
     assert "stopped after 10 of" in tab.refresh("")[tab._pack]
     tab.pause("")

@@ -242,8 +242,8 @@ def test_the_plot_sets_values_to_scale_and_says_them_in_words() -> None:
     assert slow_r**2 / fast_r**2 == pytest.approx(2.0 / 0.5, rel=0.01)  # area
     tips = [title.text for title in drawn.iter(f"{{{SVG}}}title")]
     assert tips[0] == "slow: 4.00 ms, 500.0, 2.00 MB"
-    said = [label.text for label in drawn.iter(f"{{{SVG}}}text")]
-    assert {"slow", "fast", HOSTILE, "rsum", "ms per text query, logarithmic"} <= set(said)
+    texts = [label.text for label in drawn.iter(f"{{{SVG}}}text")]
+    assert {"slow", "fast", HOSTILE, "rsum", "ms per text query, logarithmic"} <= set(texts)
     assert "<img" not in svg
 
 

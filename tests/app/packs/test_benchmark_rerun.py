@@ -143,9 +143,9 @@ def test_the_recorded_command_is_run_and_compared(info: PackInfo, tmp_path: Path
     with_views = with_command(info, COMMAND + " --views")
     *_, outcome = runner.run(with_views, ["vsepp"], CPU, "me")
     assert isinstance(outcome, Outcome)
-    said = (tmp_path / "arguments").read_text()
+    text = (tmp_path / "arguments").read_text()
     expected = ["--pack", str(info.folder.resolve()), "--method", "vsepp", "--split", "test"]
-    assert said.startswith(str(expected)[:-1].replace("'", '"') + ', "--views", "--device", "cpu"')
+    assert text.startswith(str(expected)[:-1].replace("'", '"') + ', "--views", "--device", "cpu"')
     assert outcome.values.keys() == {"vsepp"}
     pairs = compare(VALUES, outcome.values["vsepp"])
     assert [pair.equal for pair in pairs] == [True, False, True]  # 61.04 is shown as 61.0

@@ -32,14 +32,14 @@ def test_searches_go_on_despite_the_hub(serve: Serve, tiny_pack: Path, tmp_path:
         hits = server.ask("search_text", "a red circle", "vsepp", 2)["hits"]
         assert len(hits) == 2
         assert not pressed.done()
-        said = str(pressed.result(60))
-        assert "did not answer within 2 s" in said
-        assert "Shapes &lt;b&gt; goes on serving" in said
+        sentence = str(pressed.result(60))
+        assert "did not answer within 2 s" in sentence
+        assert "Shapes &lt;b&gt; goes on serving" in sentence
 
         hub.faults = {"GET /api": Fault("status", 429, {"Retry-After": "77"})}
         assert "asks to wait 77 s" in str(visitor.predict("pack", ID, api_name="/load_pack"))
         assert server.ask("search_text", "a red circle", "vsepp", 2)["hits"] == hits
         assert server.ask("info")["pack"]["from"] is None
         hub.faults = {}
-        said = str(visitor.predict("pack", ID, api_name="/load_pack"))
-        assert "To download: at most" in said
+        sentence = str(visitor.predict("pack", ID, api_name="/load_pack"))
+        assert "To download: at most" in sentence

@@ -43,12 +43,12 @@ class Public:
     def load(self, address: str, visitor: Client | None = None) -> str:
         """What a visitor is told who presses the button until nothing more is offered."""
         visitor = visitor or Client(self.server.url, verbose=False)
-        said = str(visitor.predict("pack", address, api_name="/load_pack"))
-        if "To download" in said:
-            said = str(visitor.predict("pack", address, api_name="/load_pack"))
+        answer = str(visitor.predict("pack", address, api_name="/load_pack"))
+        if "To download" in answer:
+            answer = str(visitor.predict("pack", address, api_name="/load_pack"))
         for secret in (str(self.cache), str(self.pack), "/tmp", str(Path.home()), "snapshots"):
-            assert secret not in said
-        return said
+            assert secret not in answer
+        return answer
 
     def kept(self, name: str) -> int:
         """How many bytes of a repository are in the cache."""
@@ -99,8 +99,8 @@ def listed(files: dict[str, bytes], name: str, content: bytes) -> None:
 def test_the_owners_token_is_not_used(public: Public) -> None:
     public.stock("secret")
     public.hub.repos["owner/secret"].private = True
-    said = public.load("owner/secret")
-    assert "There is no owner/secret" in said
+    sentence = public.load("owner/secret")
+    assert "There is no owner/secret" in sentence
     assert public.asked("secret")
     assert set(public.hub.tokens) == {""}
     assert public.kept("secret") == 0
@@ -119,8 +119,8 @@ def test_the_owners_token_is_not_used(public: Public) -> None:
 def test_only_what_was_allowed_is_asked_for(public: Public, address: str) -> None:
     public.stock("unknown")
     before = len(public.hub.requests)
-    said = public.load(address)
-    assert "may not be loaded here; name one of photos_mini, scenes" in said
+    sentence = public.load(address)
+    assert "may not be loaded here; name one of photos_mini, scenes" in sentence
     assert len(public.hub.requests) == before
 
 
@@ -153,10 +153,10 @@ def test_too_large_packs_are_not_fetched(public: Public, size: int | None, sente
     public.stock("large", claim)
     public.hub.stated["image_encoder.onnx"] = size
     try:
-        said = public.load("owner/large")
+        refusal = public.load("owner/large")
     finally:
         public.hub.stated.clear()
-    assert sentence in said
+    assert sentence in refusal
     assert public.kept("large") == 0
     assert not any("onnx" in request for request in public.asked("large"))
 
@@ -171,18 +171,18 @@ def test_what_is_longer_than_stated_is_broken_off(public: Public) -> None:
     public.stock("longer", lie)
     public.hub.stated |= stated
     try:
-        said = public.load("owner/longer")
+        sentence = public.load("owner/longer")
     finally:
         public.hub.stated.clear()
-    assert "image_encoder.onnx has more bytes than the" in said
+    assert "image_encoder.onnx has more bytes than the" in sentence
     assert public.kept("longer") == 0
 
 
 def test_what_is_refused_after_it_came_is_removed(public: Public) -> None:
     public.stock("useless", lambda files: listed(files, "image_encoder.onnx", b"x" * 2_000_000))
-    said = public.load("owner/useless")
-    assert "image_encoder.onnx" in said
-    assert "is loaded" not in said
+    sentence = public.load("owner/useless")
+    assert "image_encoder.onnx" in sentence
+    assert "is loaded" not in sentence
     assert public.kept("useless") == 0
     public.stock("other-file", lambda files: files.update({"tokenizer.json": b"{}"}))
     assert "tokenizer.json has 2 bytes on the Hub, but pack.json says" in public.load(
@@ -205,9 +205,9 @@ def test_an_altered_pack_is_never_shown_for_another(public: Public) -> None:
     assert "Altered is loaded" in public.load("owner/altered", first)
     assert "Genuine is loaded" in public.load("owner/shapes", second)
     # the same weights as those that the app began with, under other words
-    said = str(second.predict(api_name="/models_swap"))
-    assert "Genuine" in said
-    assert "A thief" not in said
+    answer = str(second.predict(api_name="/models_swap"))
+    assert "Genuine" in answer
+    assert "A thief" not in answer
 
 
 def test_revisions_stay_inside_the_cache(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_revisions_stay_inside_the_cache(serve: Serve, tiny_pack: Path, tmp_path
         server = serve("--pack", tiny_pack, **settings)
         visitor = Client(server.url, verbose=False)
         address = "owner/shapes@refs/pr/../../../../../outside"
-        said = str(visitor.predict("pack", address, api_name="/load_pack"))
-        assert "is no pack; name a Hub id" in said
+        answer = str(visitor.predict("pack", address, api_name="/load_pack"))
+        assert "is no pack; name a Hub id" in answer
 
 
 def test_tables_hold_no_formula(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ def saved(visitor: Client, event: str) -> list[list[str]]:
 
 def test_a_long_name_is_not_echoed_whole(public: Public) -> None:
     visitor = Client(public.server.url, verbose=False)
-    said = str(visitor.predict("a dog", "x" * 40_000, 3, api_name="/search_text"))
-    assert "there is no method" in said
-    assert len(said) < 3000
+    answer = str(visitor.predict("a dog", "x" * 40_000, 3, api_name="/search_text"))
+    assert "there is no method" in answer
+    assert len(answer) < 3000
     assert len(public.load(f"owner/{'x' * 40_000}")) < 3000
     assert max(map(len, public.server.log.read_text().splitlines()), default=0) < 10_000

@@ -155,8 +155,8 @@ def test_stop_in_the_page_ends_the_reading_of_huge_files(trapped: Trapped, tmp_p
     assert "Reading 40 pictures" in visitor.ask("load_pack", ["", "pictures", str(tmp_path), None])
     time.sleep(0.5)
     began = time.monotonic()
-    said = visitor.ask("pause_reading", [""])
-    assert "Go on reading" in said
+    answer = visitor.ask("pause_reading", [""])
+    assert "Go on reading" in answer
     assert time.monotonic() - began < 4  # of which the answer itself takes most
 
 

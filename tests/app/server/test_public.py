@@ -135,10 +135,10 @@ def test_assistants_send_pictures_and_no_paths(public_server: Server, picture: P
     for named in (image(str(picture)), {"path": str(picture)}):
         assert "not uploaded" in call(public_server, "search_image", named)
     for file in (str(picture), "/etc/hostname", "http://127.0.0.1:1/x.png"):
-        said = call(public_server, "search_image", file)
-        assert "not uploaded" in said
-        assert str(picture.parent) not in said
-        assert "/gradio/" not in said
+        answer = call(public_server, "search_image", file)
+        assert "not uploaded" in answer
+        assert str(picture.parent) not in answer
+        assert "/gradio/" not in answer
 
 
 def call(server: Server, tool: str, file: Any) -> str:

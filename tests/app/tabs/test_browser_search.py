@@ -52,12 +52,12 @@ def badges(visitor: Visitor) -> list[str]:
 
 def names(hits: list[dict[str, Any]]) -> list[str]:
     """What the results are called, from the API's hits."""
-    said = []
+    found = []
     for hit in hits:
         name = f"{hit['rank']} · {hit['score']:.3f} · {hit['captions'][0]}"
         name += f", view {hit['view'] + 1} won" if hit["view"] is not None else ""
-        said.append(name + (", satisfies the caption" if hit.get("satisfies") else ""))
-    return said
+        found.append(name + (", satisfies the caption" if hit.get("satisfies") else ""))
+    return found
 
 
 def focused(visitor: Visitor) -> int:

@@ -78,9 +78,9 @@ def test_a_map_says_its_peak_its_score_and_whether_it_won() -> None:
     look = seen_by()
     assert look.maps is not None
     drawn = view.maps(look, METHOD, Shown(GREY, "x", (0, 0, 1, 1)))
-    said = re.findall(r'aria-label="(View \d: [^"]*)"', drawn)
-    assert len(said) == 2
-    for place, sentence in enumerate(said):
+    labels = re.findall(r'aria-label="(View \d: [^"]*)"', drawn)
+    assert len(labels) == 2
+    for place, sentence in enumerate(labels):
         row, column = np.unravel_index(look.maps[place].argmax(), (3, 4))
         assert f"row {row + 1}, column {column + 1}" in sentence
         assert f"{100 * look.maps[place].max():.1f} %" in sentence

@@ -33,8 +33,8 @@ def test_scores_are_those_of_clip(tmp_path: Path, capsys: pytest.CaptureFixture[
     for column, text in enumerate(TEXTS):
         ids = torch.tensor([runtime.tokenize(text).ids])
         with torch.no_grad():
-            said = network(input_ids=ids, pixel_values=pixels)
-        expected = said.image_embeds @ said.text_embeds[0]
+            output = network(input_ids=ids, pixel_values=pixels)
+        expected = output.image_embeds @ output.text_embeds[0]
         torch.testing.assert_close(scores[:, column], expected, rtol=0, atol=5e-3)
     assert images.attention is not None
     maps = runtime.on_grid(images.attention)

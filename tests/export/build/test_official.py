@@ -36,8 +36,8 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
             torch.save(content, path, _use_new_zipfile_serialization=not legacy)
         given = ["--from", family, str(path), "--out", str(tmp_path / "pack"), *options]
         status = main(given)
-        said = capsys.readouterr()
-        return status, said.out + said.err
+        printed = capsys.readouterr()
+        return status, printed.out + printed.err
 
     return run
 
@@ -321,14 +321,14 @@ def test_word_pieces_that_do_not_fit(command: Command, pieces: str) -> None:
     folder, content = Path(pieces), releases.vse_infty_grid()
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 768}))
-    said = command(content, "vse_infty", "--text-backbone", pieces)[1]
-    assert_sentence(said, "says hidden_size 768, but .* with 8")
+    sentence = command(content, "vse_infty", "--text-backbone", pieces)[1]
+    assert_sentence(sentence, "says hidden_size 768, but .* with 8")
     (folder / "config.json").unlink()
-    said = command(content, "vse_infty", "--text-backbone", pieces)[1]
-    assert_sentence(said, "how many attention heads .* config.json")
+    sentence = command(content, "vse_infty", "--text-backbone", pieces)[1]
+    assert_sentence(sentence, "how many attention heads .* config.json")
     releases.write_pieces(folder, 31)
-    said = command(content, "vse_infty", "--text-backbone", pieces)[1]
-    assert_sentence(said, "lists 31 word pieces, but .* embeddings of 30")
+    sentence = command(content, "vse_infty", "--text-backbone", pieces)[1]
+    assert_sentence(sentence, "lists 31 word pieces, but .* embeddings of 30")
     shutil.rmtree(folder)
-    said = command(content, "vse_infty", "--text-backbone", pieces)[1]
-    assert_sentence(said, "no folder")
+    sentence = command(content, "vse_infty", "--text-backbone", pieces)[1]
+    assert_sentence(sentence, "no folder")

@@ -71,9 +71,9 @@ def test_addresses_that_lead_nowhere(
 ) -> None:
     arguments = ["--from", "vse_infty", "--hub", address, "--out", str(tmp_path / "pack")]
     assert main(arguments) == 1
-    said = capsys.readouterr().err.splitlines()[-1]  # behind the client's progress
-    assert said.startswith("conversion failed: ")
-    assert re.search(sentence, said), said
+    errors = capsys.readouterr().err.splitlines()[-1]  # behind the client's progress
+    assert errors.startswith("conversion failed: ")
+    assert re.search(sentence, errors), errors
     assert not (tmp_path / "pack").exists()
 
 

@@ -79,8 +79,11 @@ def test_a_class_is_trained_exported_measured_and_searched(case: str, tmp_path: 
         "patience": 9,
     }
     config = from_values(TrainConfig, values)
-    said = {"backbone_sha256": describe_image_source(images)["sha256"], "cache": tmp_path / "cache"}
-    trainer = Trainer(config, data, data, tmp_path / "run", **said)
+    about = {
+        "backbone_sha256": describe_image_source(images)["sha256"],
+        "cache": tmp_path / "cache",
+    }
+    trainer = Trainer(config, data, data, tmp_path / "run", **about)
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     trainer.fit()
     assert trainer.progress["step"] == 20
@@ -124,8 +127,11 @@ def test_a_run_whose_text_encoder_changed_is_refused(tmp_path: Path) -> None:
         "epochs": 1,
         "batch_size": 2,
     }
-    said = {"backbone_sha256": describe_image_source(images)["sha256"], "cache": tmp_path / "cache"}
-    Trainer(from_values(TrainConfig, values), data, data, tmp_path / "run", **said).fit()
+    about = {
+        "backbone_sha256": describe_image_source(images)["sha256"],
+        "cache": tmp_path / "cache",
+    }
+    Trainer(from_values(TrainConfig, values), data, data, tmp_path / "run", **about).fit()
     config = (texts / "config.json").read_text()
     (texts / "config.json").write_text(
         config.replace('"layer_norm_eps": 1e-12', '"layer_norm_eps": 1e-5')

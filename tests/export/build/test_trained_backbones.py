@@ -96,8 +96,8 @@ def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> N
     assert both.methods["base_attn"].image_encoder is None
     assert both.methods["mvam"].image_encoder == OWN
     assert all(method.parity["ranking"] is True for method in both.methods.values())
-    said = json.loads((world / "both/pack.json").read_text())
-    assert "image_encoder" not in said["methods"]["base_attn"]
+    content = json.loads((world / "both/pack.json").read_text())
+    assert "image_encoder" not in content["methods"]["base_attn"]
     assert '[Image.open("picture.jpg")], "mvam"), "mvam")' in render(alone)
 
 
@@ -157,12 +157,12 @@ def test_a_method_moves_with_its_encoder(world: Path, tmp_path: Path) -> None:
 def test_an_encoder_of_its_own_must_be_listed(world: Path, tmp_path: Path) -> None:
     shutil.copytree(world / "both", tmp_path / "pack")
     path = tmp_path / "pack/pack.json"
-    said = json.loads(path.read_text())
-    bare = {**said, "image_encoder": {**said["image_encoder"], "file": None}}
+    content = json.loads(path.read_text())
+    bare = {**content, "image_encoder": {**content["image_encoder"], "file": None}}
     path.write_text(json.dumps(bare))
     with pytest.raises(PackError, match="mvam has an image encoder of its own, but the pack"):
         load_info(tmp_path / "pack")
-    del said["files"][OWN]
-    path.write_text(json.dumps(said))
+    del content["files"][OWN]
+    path.write_text(json.dumps(content))
     with pytest.raises(PackError, match=f"names {OWN}, but its files table has no checksum"):
         load_info(tmp_path / "pack")

@@ -111,10 +111,10 @@ def test_a_fault_is_a_sentence_and_the_next_pull_succeeds(
     stocked: HubState, slept: list[float], small_pack: Path, name: str
 ) -> None:
     where, fault, sentence = FAULTS[name]
-    said = suffer(stocked, where, fault)
-    assert ID in said
-    assert re.search(sentence, said), said
-    assert "\n" not in said
+    complaint = suffer(stocked, where, fault)
+    assert ID in complaint
+    assert re.search(sentence, complaint), complaint
+    assert "\n" not in complaint
     assert sum(slept) <= 5
     assert contents(hub.pull(ID)) == contents(small_pack)
 
@@ -216,18 +216,18 @@ def test_cuts_at_any_byte_of_any_answer(stocked: HubState, small_pack: Path) -> 
     for name, content in whole.items():
         sizes[f"HEAD .*/{re.escape(name)}$"] = 200
         sizes[f"GET .*/{re.escape(name)}$"] = len(content) + 250
-    said: list[str] = []
+    complaint: list[str] = []
     end = time.monotonic() + SOAK
-    while len(said) < CUTS and time.monotonic() < end:
+    while len(complaint) < CUTS and time.monotonic() < end:
         where = rng.choice(list(sizes))
         stocked.faults[where] = Fault(rng.choice(["cut", "reset"]), rng.randrange(sizes[where]))
-        said.append(_attempt())
+        complaint.append(_attempt())
         stocked.faults.clear()
         assert contents(hub.pull(ID)) == whole, where
         shutil.rmtree(constants.HF_HUB_CACHE)
-    broken = [sentence for sentence in said if sentence]
+    broken = [sentence for sentence in complaint if sentence]
     assert all("broke the connection off" in sentence for sentence in broken)
-    assert len(broken) > len(said) / 2 > 20
+    assert len(broken) > len(complaint) / 2 > 20
 
 
 def _attempt() -> str:
@@ -254,8 +254,8 @@ def test_every_fault(stocked: HubState, slept: list[float], small_pack: Path, na
         place = f"{where.split()[0]} .*/small/resolve/[^/]+/({'|'.join(same)})$"
         middle = -(len(content) // 2 + 1)
         within = middle if fault.at > len(content) // 2 and fault.kind in AT else fault.at
-        said = suffer(stocked, place, replace(fault, at=within))
-        assert re.search(sentence.replace("onnx", ""), said), (file, said)
+        complaint = suffer(stocked, place, replace(fault, at=within))
+        assert re.search(sentence.replace("onnx", ""), complaint), (file, complaint)
         assert sum(slept) <= 5 * len(same)
         assert contents(hub.pull(ID)) == whole
         shutil.rmtree(constants.HF_HUB_CACHE)

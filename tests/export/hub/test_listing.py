@@ -31,8 +31,8 @@ def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[list[li
     """What the command prints, by line and word, and what it says besides."""
     capsys.readouterr()
     assert hub.main(["list", *arguments]) == 0
-    out, said = capsys.readouterr()
-    return [line.split() for line in out.splitlines()], said
+    out, errors = capsys.readouterr()
+    return [line.split() for line in out.splitlines()], errors
 
 
 def test_packs_are_found_by_the_tag_of_their_cards_and_those_here_are_marked(
@@ -42,13 +42,13 @@ def test_packs_are_found_by_the_tag_of_their_cards_and_those_here_are_marked(
     commit = stocked.repos["bob/two"].branches["main"]
     assert f"bob/two@{commit}\n" in capsys.readouterr().err
     size = sum((small_pack / name).stat().st_size for name in list_files(load_info(small_pack)))
-    (heads, one, two), said = listed(capsys)
+    (heads, one, two), errors = listed(capsys)
     assert heads == ["PACK", "COMMIT", "SIZE", "LICENCE", "METHODS", "HERE"]
     assert one[0] == "ann/one"
     assert one[2:] == [f"{size / 1e6:.1f}", "MB", "apache-2.0", METHOD, "no"]
     assert two[:2] == ["bob/two", commit[:8]]
     assert two[-1] == "yes"
-    assert "local cache" not in said
+    assert "local cache" not in errors
 
     assert [line[0] for line in listed(capsys, "--author", "ann")[0]] == ["PACK", "ann/one"]
     private = listed(capsys, "--author", "bob", "--token", READER)[0]
@@ -78,10 +78,10 @@ def test_without_a_connection_what_is_here_is_listed(
 ) -> None:
     hub.pull("ann/one")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    lines, said = listed(capsys)
+    lines, errors = listed(capsys)
     assert [line[0] for line in lines] == ["PACK", "ann/one"]
     assert lines[1][-1] == "yes"
-    assert "HF_HUB_OFFLINE is set: only what is in the local cache is listed" in said
+    assert "HF_HUB_OFFLINE is set: only what is in the local cache is listed" in errors
     nothing = ["no", "pack", "is", "in", "the", "local", "cache"]
     assert listed(capsys, "--author", "bob")[0] == [nothing]
     assert hub.main(["list", "bob/two"]) == 1

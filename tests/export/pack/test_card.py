@@ -40,18 +40,18 @@ def with_metrics(info: PackInfo) -> PackInfo:
 
 
 def test_front_matter_is_what_the_hub_reads(pack: Path) -> None:
-    said = front_matter(card.render(load_info(pack)))
-    assert said["license"] == "apache-2.0"
-    assert said["pipeline_tag"] == "feature-extraction"
-    assert (said["library_name"], said["language"]) == ("polyview", "en")
-    assert card.TAG in said["tags"]
-    assert set(METHODS) <= set(said["tags"])
+    front = front_matter(card.render(load_info(pack)))
+    assert front["license"] == "apache-2.0"
+    assert front["pipeline_tag"] == "feature-extraction"
+    assert (front["library_name"], front["language"]) == ("polyview", "en")
+    assert card.TAG in front["tags"]
+    assert set(METHODS) <= set(front["tags"])
 
 
 def test_unusual_licences_are_named_not_guessed(pack: Path) -> None:
-    said = front_matter(card.render(replace(load_info(pack), licence='My "own": licence')))
-    assert said["license"] == "other"
-    assert said["license_name"] == "my-own-licence"
+    front = front_matter(card.render(replace(load_info(pack), licence='My "own": licence')))
+    assert front["license"] == "other"
+    assert front["license_name"] == "my-own-licence"
 
 
 def test_without_metrics_it_says_so_and_shows_no_table(pack: Path) -> None:

@@ -260,9 +260,9 @@ def test_the_command_prints_the_size_and_what_comes_next(
 ) -> None:
     arguments = ["--out", str(tmp_path / "a"), "--pack", str(pack), "--hardware", "zero-gpu"]
     assert main(arguments) == 0
-    said = capsys.readouterr().out
-    assert " MB, for zero-a10g\n" in said
-    assert "--sdk gradio --flavor zero-a10g" in said
-    assert f"hf upload YOU/SPACE {tmp_path / 'a'} --type space" in said
+    printed = capsys.readouterr().out
+    assert " MB, for zero-a10g\n" in printed
+    assert "--sdk gradio --flavor zero-a10g" in printed
+    assert f"hf upload YOU/SPACE {tmp_path / 'a'} --type space" in printed
     assert main(arguments) == 1
     assert "no Space was made: " in capsys.readouterr().err

@@ -62,9 +62,9 @@ def test_a_folder_of_photographs_is_measured(
 ) -> None:
     where = ("--data", f"{world}/photos", "--pack", f"{world}/pack", "--split", "test")
     evaluate.main([*where, *chosen, "--json", f"{world}/measured.json", "--device", "cpu"])
-    said = capsys.readouterr()
-    assert "images" in said.err  # the bar
-    head, _, row = (line for line in said.out.splitlines() if line.startswith("|"))
+    printed = capsys.readouterr()
+    assert "images" in printed.err  # the bar
+    head, _, row = (line for line in printed.out.splitlines() if line.startswith("|"))
     assert row.startswith("| mv_vse |")
     assert "rsum" in head
     assert "R-P" not in head  # nobody knows which other photographs a caption is true of
@@ -122,6 +122,6 @@ def test_bad_requests_are_refused(world: Path, arguments: tuple[str, ...], messa
 def test_extraction_says_where_how_much(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--data", f"{world}/photos", "--backbone", f"{world}/backbone")
     extract.main([*given, "--cache", f"{world}/more", "--splits", "test"])
-    said = capsys.readouterr()
-    assert said.out.startswith(f"test: 6 x 4 x 6 in {world}/more/photos/test-")
-    assert "features of photos/test" in said.err  # the bar
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"test: 6 x 4 x 6 in {world}/more/photos/test-")
+    assert "features of photos/test" in printed.err  # the bar

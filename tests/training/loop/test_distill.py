@@ -31,9 +31,9 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> DistillConfig:
         noise = random.integers(-30, 30, (60, 80, 3))
         pixels = np.clip(np.array(color) + noise, 0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(root / "images" / f"{i}.png")
-        said = [{"raw": f"a {name} field {word}", "tokens": []} for word in ("one", "two")]
+        sentences = [{"raw": f"a {name} field {word}", "tokens": []} for word in ("one", "two")]
         split = "train" if i < 14 else "val"
-        entries.append({"filename": f"{i}.png", "split": split, "imgid": i, "sentences": said})
+        entries.append({"filename": f"{i}.png", "split": split, "imgid": i, "sentences": sentences})
     (root / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
     torch.manual_seed(0)
     about = {

@@ -181,11 +181,11 @@ def test_captions_are_partial_and_mention_what_they_say(scenes: list[Scene]) -> 
     for scene in scenes:
         things = len({item.name for item in scene.objects})
         for caption in scene.captions:
-            said = {wanted["name"] for wanted in caption.fact.get("objects", [])}
+            values = {wanted["name"] for wanted in caption.fact.get("objects", [])}
             mentioned = {scene.objects[index].name for index in caption.mentions}
-            assert said == mentioned == {name for name, *_ in words_found(caption.text)}
-            assert len(said) < things
-            for name in said:
+            assert values == mentioned == {name for name, *_ in words_found(caption.text)}
+            assert len(values) < things
+            for name in values:
                 members = [i for i, item in enumerate(scene.objects) if item.name == name]
                 assert set(members) <= set(caption.mentions)
 
@@ -204,10 +204,10 @@ def test_texts_never_contradict_the_truth(scenes: list[Scene]) -> None:
             text = caption.text
             for name, start, plural, end in words_found(text):
                 before, after = text[:start].split(), text[end:]
-                said = [word for word in before[-2:] if word in COLORS]
+                named = [word for word in before[-2:] if word in COLORS]
                 colors = {item.color for item in scene.objects if item.name == name}
-                assert not said or set(said) == colors, text
-                words = before[: len(before) - len(said)]
+                assert not named or set(named) == colors, text
+                words = before[: len(before) - len(named)]
                 stated = NUMBERS.get(words[-1]) if words else None
                 trailing = re.match(r"(?:, |: | is )(\w+)", after)
                 if stated is None and caption.view == "counting" and trailing and plural:
