@@ -28,11 +28,13 @@ from export.pack.validation import PackError
 from export.sessions import Device, Encoder, Sessions
 from models import Method, Views
 from models.checkpoint import check_fit, load_strict, load_tensors
+from models.evidence import Parts
 from models.views import grid_boxes, lengths_to_mask
 
 IMAGE_BATCH = 32
 TEXT_BATCH = 128
 HEAD_BATCH = 128
+MAX_PARTS = 1 << 28  # numbers of what elements bring to views: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
 
 
@@ -239,15 +241,30 @@ class Runtime:
         Raises:
             ValueError: an unknown method, or features of another width.
         """
-        head, dim = self._method(method), self.info.image_encoder.dim
+        head = self._method(method)
+        return self._in_batches(head.encode_image, features, self._mask(features, mask), attention)
+
+    @torch.no_grad()
+    def image_parts(self, features: Tensor, method: str, mask: Tensor | None = None) -> Parts:
+        """What each feature brings to the views of `image_views`, for `Method.evidence`.
+
+        Raises:
+            ValueError: as there, or the method's score cannot be split.
+        """
+        head, mask = self._method(method), self._mask(features, mask)
+        given = features.to(self.device), mask.to(self.device)
+        _check_parts(head.encode_image, *given)
+        return head.image_parts(*given)
+
+    def _mask(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """The mask (B, N) of image features, which are checked; all real where there is none."""
+        dim = self.info.image_encoder.dim
         if features.dim() != 3 or features.shape[2] != dim:
             raise ValueError(
                 f"the pack {self.info.name} reads features (B, N, {dim}), "
                 f"not {tuple(features.shape)}"
             )
-        if mask is None:
-            mask = torch.ones(features.shape[:2], dtype=torch.bool)  # (B, N)
-        return self._in_batches(head.encode_image, features, mask, attention)
+        return torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
 
     def on_grid(self, attention: Tensor) -> Tensor:
         """Maps over the features of an image as maps over its grid.
@@ -352,6 +369,13 @@ class Runtime:
         features, mask = self.text_features(texts, method)
         return self._in_batches(head.encode_text, features, mask, attention)
 
+    @torch.no_grad()
+    def text_parts(self, texts: Sequence[str], method: str) -> Parts:
+        """What each token brings to the views of `text_views`, see `image_parts`."""
+        head, given = self._method(method), self.text_features(texts, method)
+        _check_parts(head.encode_text, *given)
+        return head.text_parts(*given)
+
     def _in_batches(
         self, encode: _Encode, features: Tensor, mask: Tensor, attention: bool
     ) -> Views:
@@ -376,6 +400,21 @@ class _Encode(Protocol):
     """`Method.encode_image` or `Method.encode_text`."""
 
     def __call__(self, features: Tensor, mask: Tensor, *, attention: bool) -> Views: ...
+
+
+def _check_parts(encode: _Encode, features: Tensor, mask: Tensor) -> None:
+    """Refuses parts of more than `MAX_PARTS` numbers.
+
+    Raises:
+        ValueError: so many are too many.
+    """
+    views = encode(features[:1], mask[:1], attention=False).embeddings.numel()
+    count = views * mask.numel()
+    if count > MAX_PARTS:
+        raise ValueError(
+            f"{mask.shape[1]} elements of {len(mask)} items in views of {views} numbers are "
+            f"{count:,} numbers to split, more than {MAX_PARTS:,}; ask about fewer at a time"
+        )
 
 
 def _boxes(encoder: ImageEncoderInfo) -> Tensor:

@@ -37,6 +37,7 @@ _PAIRS = 1 << 14  # scored at once on a CPU: what stays in a core's cache
 _IMAGES = 64  # of one matrix product
 _FEW_COLUMNS = 16
 _MOST_SHOWN = 100  # iterations that a reader may ask for
+_MOST_STEPS = 1 << 24  # affinities along the paths of an integral
 _FEWEST_NODES, _MOST_NODES = 16, 512  # of an integral; a plan turns more sharply when it is colder
 
 
@@ -168,11 +169,19 @@ class AVSE(Method):
 
         Returns:
             (B, R, p, q), and the score at A = 0.
+
+        Raises:
+            ValueError: so many blocks would take too much memory.
         """
         count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.temperature)
         nodes, lengths = np.polynomial.legendre.leggauss(
             min(max(count, _FEWEST_NODES), _MOST_NODES)
         )
+        if len(nodes) * parts * affinity.numel() > _MOST_STEPS:
+            raise ValueError(
+                f"{tuple(affinity.shape[1:])} blocks of {len(affinity)} pairs at temperature "
+                f"{self.temperature:g} are too many to split; ask about fewer pairs"
+            )
         with torch.inference_mode(False), torch.enable_grad():
             blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
             held = self.plan(blocks).unflatten(0, (parts, -1)).argmax(dim=1)  # (R, q, B), of parts

@@ -24,6 +24,7 @@ TOGETHER = {
     "tests/app/api/test_events.py": "server",
     "tests/app/tabs/test_browser_search.py": "views_server",
     "tests/app/api/test_mcp.py": "views_server",
+    "tests/app/api/test_evidence_api.py": "many_server",
     "tests/app/api/test_views_api.py": "many_server",
     "tests/app/tabs/test_views_browser.py": "many_server",
 }

@@ -7,7 +7,7 @@ They search the pack the app was started with. An answer to a question that make
 from collections.abc import Callable
 from typing import Any
 
-from app.api import packs, search, views
+from app.api import evidence, packs, search, views
 from app.packs.open_packs import OpenPacks
 
 Endpoint = Callable[..., dict[str, Any]]
@@ -19,5 +19,5 @@ def endpoints(opened: OpenPacks) -> tuple[list[Endpoint], list[Endpoint]]:
     Args:
         opened: the open packs.
     """
-    asked = [*search.endpoints(opened), *views.endpoints(opened)]
+    asked = [*search.endpoints(opened), *views.endpoints(opened), *evidence.endpoints(opened)]
     return asked, packs.endpoints(opened)

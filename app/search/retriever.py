@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 
 from app.gallery.collection import Collection, Picture
 from app.gallery.image_files import PictureError
@@ -26,6 +27,7 @@ from app.search.query import Term, checked, checked_k, combined
 from export.pack.schema import PackInfo
 from export.runtime import Runtime, Tokens
 from models import Method, Views
+from models.evidence import Parts
 
 MAX_HITS = 1000
 _DRAWING = 4  # thumbnails made at a time for one answer
@@ -252,13 +254,37 @@ class Retriever:
         if isinstance(subject, str):
             return self.runtime.text_views([checked(subject)], name, attention)
         if isinstance(subject, int):
-            found, refused = self.index.encoder.features([self.image(subject).reached()], name)
-            if refused:
-                raise ValueError(refused[0].reason)
-            features = next(iter(found.values()))[None]  # (1, N, d)
+            features = self._features([subject], name)
         else:
             features = self.runtime.image_features([subject], name)  # (1, N, d)
         return self.runtime.image_views(features, name, attention)
+
+    def parts(self, subject: str | Sequence[int] | Image.Image, name: str) -> Parts:
+        """What words, or an image's features, bring to the views of a method: see `Parts`.
+
+        Args:
+            subject: a sentence, images of the collection by id, or any image.
+            name: a method of the pack.
+
+        Raises:
+            ValueError: as `views`, or the method's score cannot be split.
+        """
+        self.methods.one(name)
+        if isinstance(subject, str):
+            return self.runtime.text_parts([checked(subject)], name)
+        if isinstance(subject, Image.Image):
+            features = self.runtime.image_features([subject], name)
+        else:
+            features = self._features(subject, name)
+        return self.runtime.image_parts(features, name)
+
+    def _features(self, image_ids: Sequence[int], name: str) -> Tensor:
+        """What a method reads of images of the collection: (n, N, d)."""
+        images = [self.image(image_id).reached() for image_id in image_ids]
+        found, refused = self.index.encoder.features(images, name)
+        if refused:
+            raise ValueError(refused[0].reason)
+        return torch.stack([found[image_id] for image_id in image_ids])
 
     def maps(self, image: Views) -> np.ndarray | None:
         """What each view of an image is made of; `Method.attention_is` says in what sense.

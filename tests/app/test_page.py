@@ -20,6 +20,7 @@ ENDPOINTS = {
     "/compare",
     "/views",
     "/lens",
+    "/explain",
     "/benchmark",
     "/info",
 }

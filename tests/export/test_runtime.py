@@ -179,6 +179,32 @@ def test_bad_input_is_told(runtime: Runtime, call: Callable[[Runtime], Any], sen
         call(runtime)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_parts_are_those_of_the_views(runtime: Runtime, method: str) -> None:
+    features = torch.randn(3, len(runtime.boxes), IMAGE_DIM)
+    mask = torch.arange(features.shape[1]) < torch.tensor([[2], [1], [features.shape[1]]])
+    parts = runtime.image_parts(features, method, mask)
+    views = runtime.image_views(features, method, mask=mask)
+    torch.testing.assert_close(parts.total, views.embeddings)
+    texts = ["a red dog", "a car"]
+    parts, views = runtime.text_parts(texts, method), runtime.text_views(texts, method)
+    torch.testing.assert_close(parts.total, views.embeddings)
+
+
+def test_more_parts_than_memory_are_refused(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (dim,) = runtime.text_views(["a dog"], "vsepp").embeddings.shape[2:]
+    monkeypatch.setattr("export.runtime.MAX_PARTS", 6 * dim)
+    assert runtime.text_parts(["a red dog", "a cat"], "vsepp").rows.shape == (2, 1, 5, dim)
+    with pytest.raises(ValueError, match="3 elements of 3 items in views of"):
+        runtime.text_parts(["a red dog"] * 3, "vsepp")
+    features = torch.randn(1, len(runtime.boxes), IMAGE_DIM)
+    assert len(runtime.boxes) > 6
+    with pytest.raises(ValueError, match="fewer"):
+        runtime.image_parts(features, "vsepp")
+
+
 def test_threads_share_one_session_and_agree(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     start = Sessions._start

@@ -186,3 +186,10 @@ def test_the_order_similarity_is_refused() -> None:
 
 def test_every_method_is_covered() -> None:
     assert {name for name, _ in SPLIT} == set(METHODS)
+
+
+def test_more_blocks_than_memory_are_refused() -> None:
+    method = build(("avse", {"embed_dim": 1024, "block_dim": 1}))
+    images, texts = sets([2] * 4, IMAGE_DIM, 0), sets([2], TEXT_DIM, 1)
+    with pytest.raises(ValueError, match=r"\(2048, 1024\) blocks of 4 pairs"):
+        method.evidence(method.image_parts(*images), method.text_parts(*texts))

@@ -31,7 +31,7 @@ LEAK = re.compile(
 _GRADIO = re.compile(r"[^\"']{0,200}/gradio/[0-9a-f]{32,64}/")
 # an event of the app and the values sent to it, or the name of an uploaded file and what it holds
 Question = tuple[str, list[Any] | bytes]
-ENDPOINTS = {"search_text": 4, "search_image": 6, "compare": 3, "views": 3, "lens": 4}
+ENDPOINTS = {"search_text": 4, "search_image": 6, "compare": 3, "views": 3, "lens": 4, "explain": 4}
 
 
 @contextmanager

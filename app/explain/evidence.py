@@ -1,0 +1,112 @@
+"""Evidence for answers: how much each cell of a found image and each word brings to its score."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from app.search.query import Term, checked, combined
+from app.search.retriever import Retriever
+from models import Views
+from models.evidence import Evidence, mean_evidence
+
+MAX_IMAGES = 100  # of one call
+
+
+@dataclass(frozen=True)
+class TermEvidence:
+    """What one term of a query brings to the scores of n images, times its weight.
+
+    With `per_view` there is an axis V behind n everywhere.
+
+    Attributes:
+        term: the term.
+        words: M words as their encoder reads them; none for an image, whose columns are its cells.
+        cells: (n, rows, columns, M) what a cell finds in a word, or in a cell.
+        whole_sentence: (n, rows, columns) what a cell finds in what cannot be split over words.
+        base: (n,) the rest: constants, and what a summary such as [CLS] brings, which has no place.
+    """
+
+    term: Term
+    words: tuple[str, ...]
+    cells: np.ndarray
+    whole_sentence: np.ndarray
+    base: np.ndarray
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What scores are made of: they are the sums of their terms' evidence.
+
+    Attributes:
+        image_ids: n images.
+        grid: rows and columns of an image's cells.
+        scores: (n,) as a search finds them; (n, V) of each view with `per_view`.
+        terms: the terms that count, see `app.search.query.combined`.
+    """
+
+    image_ids: tuple[int, ...]
+    grid: tuple[int, int]
+    scores: np.ndarray
+    terms: tuple[TermEvidence, ...]
+
+
+@torch.inference_mode()
+def explain(
+    retriever: Retriever,
+    terms: Sequence[Term],
+    spec: str,
+    image_ids: Sequence[int],
+    *,
+    per_view: bool = False,
+) -> Explained:
+    """Splits the scores that images have for a query.
+
+    Args:
+        retriever: the pack and its images.
+        terms: at least one.
+        spec: a method of the pack, or several joined by "+", whose scores are averaged.
+        image_ids: of the collection, 1 to 100.
+        per_view: split the scores of each view, see `Method.view_scores`; of one method only.
+
+    Raises:
+        ValueError: there is no such image or method, or none that can be split; or a term, or the
+            number of images, makes no sense.
+    """
+    names = (spec,) if per_view else retriever.methods.names(spec)
+    if not 0 < len(image_ids) <= MAX_IMAGES:
+        raise ValueError(f"evidence is for 1 to {MAX_IMAGES} pictures, not {len(image_ids)}")
+    methods = [retriever.methods.one(name) for name in names]
+    images = [retriever.parts(image_ids, name) for name in names]
+    views = [Views(parts.total) for parts in images]
+    scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
+    explained = []
+    for term in combined(terms):
+        subject = checked(term.words) if term.image is None else term.image
+        found = []
+        for name, method, parts, own in zip(names, methods, images, views, strict=True):
+            asked = retriever.parts(subject, name)
+            found.append(method.evidence(parts, asked, per_view=per_view).scaled(term.weight))
+            score = method.view_scores if per_view else method.score
+            rows = score(own, Views(asked.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
+            scores += term.weight / len(names) * rows.double().cpu().numpy()
+        explained.append(_placed(mean_evidence(found), term, retriever))
+    return Explained(tuple(image_ids), retriever.info.image_encoder.grid, scores, tuple(explained))
+
+
+def _placed(found: Evidence, term: Term, retriever: Retriever) -> TermEvidence:
+    """Evidence on the grid; what has no place there goes to where it adds up."""
+    rows, columns = retriever.info.image_encoder.grid
+    count, table, whole = rows * columns, found.cells, found.whole_sentence
+    if term.image is not None:
+        whole = whole + table[..., :-count].sum(dim=-1)
+        table = table[..., -count:]
+    base = found.base + table[..., :-count, :].sum(dim=(-2, -1)) + whole[..., :-count].sum(dim=-1)
+    return TermEvidence(
+        term,
+        () if term.image is not None else tuple(retriever.read(term.words).words),
+        table[..., -count:, :].unflatten(-2, (rows, columns)).float().cpu().numpy(),
+        whole[..., -count:].unflatten(-1, (rows, columns)).float().cpu().numpy(),
+        base.float().cpu().numpy(),
+    )
