@@ -23,6 +23,7 @@ from tests.app.many import write_many
 from tests.app.serving import Serve, Server, servers
 from tests.app.visitor import Guests
 from tests.export.conftest import write_backbone, write_run
+from tests.export.editing import edited
 
 COLOURS = {
     "red": (214, 48, 49),
@@ -104,13 +105,12 @@ def views_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack with a method of several views, and pictures with facts; nobody may change it."""
     work = tmp_path_factory.mktemp("views")
     gallery = write_gallery(work / "gallery")
-    content = json.loads((gallery / "gallery.json").read_text())
-    written = [[c["text"] for c in image["captions"]] for image in content["images"]]
-    for i, image in enumerate(content["images"]):
-        image |= {"setting": SETTINGS[i % 3], "time": "night" if i % 4 == 0 else None}
-        for caption in image["captions"]:
-            caption["relevant"] = [j for j, own in enumerate(written) if caption["text"] in own]
-    (gallery / "gallery.json").write_text(json.dumps(content))
+    with edited(gallery / "gallery.json") as content:
+        written = [[c["text"] for c in image["captions"]] for image in content["images"]]
+        for i, image in enumerate(content["images"]):
+            image |= {"setting": SETTINGS[i % 3], "time": "night" if i % 4 == 0 else None}
+            for caption in image["captions"]:
+                caption["relevant"] = [j for j, own in enumerate(written) if caption["text"] in own]
     return write_pack(work, ("vse_infty", "mv_vse"), gallery)
 
 

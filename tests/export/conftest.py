@@ -22,6 +22,7 @@ from models import METHODS, build
 from models.checkpoint import save_tensors
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
+from tests.export.editing import edited
 from tests.export.hub_server import HubState, running_hub
 from training.data.tokenizer import build_tokenizer
 
@@ -175,9 +176,8 @@ def edit(copied: Path) -> Callable[[Callable[[dict[str, Any]], object]], Path]:
 
     def apply(change: Callable[[dict[str, Any]], object]) -> Path:
         path = copied / "pack.json"
-        values = json.loads(path.read_text())
-        change(values)
-        path.write_text(json.dumps(values))
+        with edited(path) as values:
+            change(values)
         return copied
 
     return apply

@@ -1,6 +1,5 @@
 """The runtime computes what torch computes, for every method, and explains bad input."""
 
-import json
 import shutil
 import threading
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from PIL import Image
 from torch import Tensor
 
 from export.pack.validation import PackError
-from export.pack.writing import describe_file
 from export.runtime import Runtime
 from export.sessions import DeviceError, Sessions, default_threads
 from models import METHODS, build
@@ -25,6 +23,7 @@ from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.views import lengths_to_mask
 from tests.export.conftest import BACKBONE, IMAGE_DIM, SIZE, TEXT_DIM, head_arguments
+from tests.export.editing import relist
 
 NAME = next(iter(METHODS))
 TEXTS = ["a dog", "two apples left of a red car at night on the beach", "zebra", "the cat"]
@@ -252,21 +251,12 @@ def test_unknown_device_and_threads_are_refused(pack: Path) -> None:
     assert 1 <= default_threads() <= 4
 
 
-def change_file(pack: Path, name: str, content: bytes) -> None:
-    """Replaces a file and lists its new checksum, as somebody hostile would."""
-    (pack / name).write_bytes(content)
-    values = json.loads((pack / "pack.json").read_text())
-    file = describe_file(pack / name)
-    values["files"][name] = {"sha256": file.sha256, "bytes": file.bytes}
-    (pack / "pack.json").write_text(json.dumps(values))
-
-
 def test_heads_that_do_not_fit_are_refused(copied: Path) -> None:
     head = copied / NAME / "head.safetensors"
     tensors, about = load_tensors(head)
     first = next(iter(tensors))
     save_tensors(head, {**tensors, first: torch.zeros(3, 3)}, about)
-    change_file(copied, f"{NAME}/head.safetensors", head.read_bytes())
+    relist(copied, f"{NAME}/head.safetensors")
     with pytest.raises(PackError, match=r"has shape \(3, 3\)"):
         Runtime.load(copied, "cpu")
 
@@ -289,14 +279,15 @@ def test_methods_this_version_cannot_build_are_refused(
 
 
 def test_tokenizers_that_are_none_are_refused(copied: Path) -> None:
-    change_file(copied, "tokenizer.json", b'{"version": "1.0"}')
+    (copied / "tokenizer.json").write_text('{"version": "1.0"}')
+    relist(copied, "tokenizer.json")
     with pytest.raises(PackError, match=r"tokenizer\.json is not a readable tokenizer"):
         Runtime.load(copied, "cpu")
 
 
 def test_onnx_with_other_inputs_is_refused(copied: Path) -> None:
     shutil.copy(copied / NAME / "text_encoder.onnx", copied / "image_encoder.onnx")
-    change_file(copied, "image_encoder.onnx", (copied / "image_encoder.onnx").read_bytes())
+    relist(copied, "image_encoder.onnx")
     with pytest.raises(PackError, match=r"has the inputs \['ids', 'lengths'\] instead of"):
         Runtime.load(copied, "cpu")
 
@@ -304,7 +295,8 @@ def test_onnx_with_other_inputs_is_refused(copied: Path) -> None:
 def test_onnx_that_onnxruntime_refuses_is_a_sentence(copied: Path) -> None:
     model = onnx.load(copied / "image_encoder.onnx")
     model.graph.node[-1].op_type = "NoSuchOperator"
-    change_file(copied, "image_encoder.onnx", model.SerializeToString())
+    onnx.save(model, copied / "image_encoder.onnx")
+    relist(copied, "image_encoder.onnx")
     with pytest.raises(PackError, match="onnxruntime cannot load"):
         Runtime.load(copied, "cpu")
 

@@ -5,7 +5,6 @@ Run as a program, it attacks copies of a pack one after the other and prints wha
     python -m tests.soak.packs PACK WORK
 """
 
-import hashlib
 import json
 import resource
 import shutil
@@ -23,8 +22,8 @@ from PIL import Image
 
 from app.gallery.collection import from_pack
 from app.gallery.pictures import open_picture
-from export.pack.schema import FileInfo
 from export.runtime import Runtime
+from tests.export.editing import edited, relist
 
 HEAD, IMAGES, TEXTS = "vsepp/head.safetensors", "image_encoder.onnx", "vsepp/text_encoder.onnx"
 _FLOAT, _WHOLE = TensorProto.FLOAT, TensorProto.INT64
@@ -52,19 +51,10 @@ def write_head(pack: Path, header: Any, body: bytes = b"") -> None:
     relist(pack, HEAD)
 
 
-def relist(pack: Path, name: str) -> object:
-    """Makes pack.json agree with a file that was changed."""
-    content = (pack / name).read_bytes()
-    file = FileInfo(hashlib.sha256(content).hexdigest(), len(content))
-    change(pack, lambda p: p["files"].update({name: {"sha256": file.sha256, "bytes": file.bytes}}))
-    return pack
-
-
 def change(pack: Path, edit: Callable[[dict[str, Any]], object], name: str = "pack.json") -> None:
     """Edits a JSON file of a pack."""
-    values = json.loads((pack / name).read_text())
-    edit(values)
-    (pack / name).write_text(json.dumps(values))
+    with edited(pack / name) as values:
+        edit(values)
     if name != "pack.json":
         relist(pack, name)
 

@@ -10,10 +10,10 @@ import shutil
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from export.pack.schema import FOLDER, INDEX, MANIFEST
 from export.pack.writing import describe_file, summarize_gallery
+from tests.export.editing import edited
 from training.evaluate import main
 
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled" / "scenes"
@@ -25,16 +25,14 @@ def write_sample(out: Path, scenes: int = SCENES) -> Path:
     """A copy of the pack with its first scenes, and with captions true of none but those."""
     pack = Path(shutil.copytree(BUNDLED, out))
     index = pack / FOLDER / INDEX
-    content = json.loads(index.read_text("utf-8"))
-    content["images"] = content["images"][:scenes]
-    for image in content["images"]:
-        for caption in image["captions"]:
-            caption["relevant"] = [row for row in caption["relevant"] if row < scenes]
-    index.write_text(json.dumps(content), "utf-8")
-    info: dict[str, Any] = json.loads((pack / MANIFEST).read_text("utf-8"))
-    info["files"][f"{FOLDER}/{INDEX}"] = asdict(describe_file(index))
-    info["gallery"] = asdict(summarize_gallery(pack))
-    (pack / MANIFEST).write_text(json.dumps(info), "utf-8")
+    with edited(index) as content:
+        content["images"] = content["images"][:scenes]
+        for image in content["images"]:
+            for caption in image["captions"]:
+                caption["relevant"] = [row for row in caption["relevant"] if row < scenes]
+    with edited(pack / MANIFEST) as info:
+        info["files"][f"{FOLDER}/{INDEX}"] = asdict(describe_file(index))
+        info["gallery"] = asdict(summarize_gallery(pack))
     return pack
 
 

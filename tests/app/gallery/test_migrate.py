@@ -1,6 +1,5 @@
 """A gallery moves to Qdrant and answers from there as it did from here."""
 
-import json
 import shutil
 import socket
 import time
@@ -32,6 +31,7 @@ from app.settings import Settings
 from export.runtime import Runtime
 from tests.app.conftest import PICTURES, draw, find, finish, ignore_progress
 from tests.app.qdrant_server import Pretended, pretended_server
+from tests.export.editing import edited
 
 HOW = Creation(shards=2, replicas=1)
 
@@ -161,9 +161,8 @@ def test_moved_files_keep_points(
 def test_other_pack(runtime: Runtime, tiny_pack: Path, server: Server, tmp_path: Path) -> None:
     moved(runtime, from_pack(tiny_pack), server, tmp_path)
     shutil.copytree(tiny_pack, tmp_path / "pack")
-    manifest = json.loads((tmp_path / "pack/pack.json").read_text())
-    manifest["tokenizer"]["max_length"] = 9
-    (tmp_path / "pack/pack.json").write_text(json.dumps(manifest))
+    with edited(tmp_path / "pack/pack.json") as manifest:
+        manifest["tokenizer"]["max_length"] = 9
     other = Runtime.load(tmp_path / "pack", "cpu")
     with pytest.raises(QdrantError, match="holds views of the pack with the checksum"):
         over(reopened(server, tmp_path), other, tmp_path)

@@ -1,6 +1,5 @@
 """Several packs at once: each session keeps its own, failures change nothing."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from app.packs.open_packs import OpenPacks
 from app.search.query import Term
 from app.settings import Settings
 from tests.app.conftest import PICTURES, draw, find, finish
+from tests.export.editing import edited
 
 
 @pytest.fixture
@@ -23,10 +23,9 @@ def shelf(tiny_pack: Path, tmp_path: Path) -> OpenPacks:
 def variant(tiny_pack: Path, folder: Path, max_length: int, title: str = "Variant") -> Path:
     """A copy of the tiny pack with another checksum and title."""
     shutil.copytree(tiny_pack, folder)
-    manifest = json.loads((folder / "pack.json").read_text())
-    manifest["tokenizer"]["max_length"] = max_length
-    manifest["title"] = title
-    (folder / "pack.json").write_text(json.dumps(manifest))
+    with edited(folder / "pack.json") as manifest:
+        manifest["tokenizer"]["max_length"] = max_length
+        manifest["title"] = title
     return folder
 
 
@@ -96,9 +95,8 @@ def test_a_folder_of_pictures_replaces_the_packs_own(tiny_pack: Path, tmp_path: 
 
 def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path) -> None:
     bare = variant(tiny_pack, tmp_path / "bare", 9)
-    manifest = json.loads((bare / "pack.json").read_text())
-    manifest["gallery"] = None
-    (bare / "pack.json").write_text(json.dumps(manifest))
+    with edited(bare / "pack.json") as manifest:
+        manifest["gallery"] = None
     with pytest.raises(ValueError, match="comes without pictures; give your own with --gallery"):
         OpenPacks(Settings(str(bare), device="cpu"), tmp_path / "cache")
     shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
@@ -108,9 +106,8 @@ def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path
 
 def test_a_pack_of_region_features_is_refused(tiny_pack: Path, tmp_path: Path) -> None:
     regions = variant(tiny_pack, tmp_path / "regions", 7)
-    manifest = json.loads((regions / "pack.json").read_text())
-    manifest["image_encoder"]["file"] = None
-    (regions / "pack.json").write_text(json.dumps(manifest))
+    with edited(regions / "pack.json") as manifest:
+        manifest["image_encoder"]["file"] = None
     with pytest.raises(ValueError, match=r"computed elsewhere, .* and reads no pictures"):
         OpenPacks(Settings(str(regions), device="cpu"), tmp_path / "cache")
     shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")

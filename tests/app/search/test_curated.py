@@ -1,7 +1,6 @@
 """Queries where methods differ: how they are chosen, and that what is said of them is so."""
 
 import itertools
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from app.search.retriever import Retriever
 from app.settings import Settings
 from tests.app.conftest import HOSTILE, PICTURES, find, finish
 from tests.app.many import write_described
+from tests.export.editing import edited
 
 
 def test_first_right_ranks_count_what_is_better() -> None:
@@ -63,11 +63,11 @@ def write_answered(tiny_pack: Path, folder: Path, retriever: Retriever) -> Path:
         agreed = len(set(first.values())) == 1
         image_id = (first[methods[0]] + 1) % PICTURES if agreed else first[next(turns)]
         captions[image_id].append({"text": text})
-    content = json.loads((folder / "gallery/gallery.json").read_text())
-    content["images"] = [
-        image | {"captions": own} for image, own in zip(content["images"], captions, strict=True)
-    ]
-    (folder / "gallery/gallery.json").write_text(json.dumps(content))
+    with edited(folder / "gallery/gallery.json") as content:
+        content["images"] = [
+            image | {"captions": own}
+            for image, own in zip(content["images"], captions, strict=True)
+        ]
     return write_described(replace(retriever.info, folder=folder))
 
 

@@ -22,6 +22,7 @@ from export.runtime import Runtime
 from models.checkpoint import load_tensors
 from tests.app.conftest import finish
 from tests.export.conftest import LABELS
+from tests.export.editing import edited
 from tests.measuring import measure
 from tests.published import save_clip
 from tests.training.photographs import write_photographs
@@ -157,12 +158,11 @@ def test_a_method_moves_with_its_encoder(world: Path, tmp_path: Path) -> None:
 def test_an_encoder_of_its_own_must_be_listed(world: Path, tmp_path: Path) -> None:
     shutil.copytree(world / "both", tmp_path / "pack")
     path = tmp_path / "pack/pack.json"
-    content = json.loads(path.read_text())
-    bare = {**content, "image_encoder": {**content["image_encoder"], "file": None}}
-    path.write_text(json.dumps(bare))
-    with pytest.raises(PackError, match="mvam has an image encoder of its own, but the pack"):
-        load_info(tmp_path / "pack")
-    del content["files"][OWN]
-    path.write_text(json.dumps(content))
+    with edited(path) as content:
+        bare = {**content, "image_encoder": {**content["image_encoder"], "file": None}}
+        path.write_text(json.dumps(bare))
+        with pytest.raises(PackError, match="mvam has an image encoder of its own, but the pack"):
+            load_info(tmp_path / "pack")
+        del content["files"][OWN]
     with pytest.raises(PackError, match=f"names {OWN}, but its files table has no checksum"):
         load_info(tmp_path / "pack")

@@ -1,6 +1,5 @@
 """The real client against a local server: push, pull, and everything that can go wrong."""
 
-import json
 import shutil
 import socket
 from pathlib import Path
@@ -11,6 +10,7 @@ from huggingface_hub import constants
 from export.hub import transfer as hub
 from export.hub.resolve import resolve
 from export.pack.reading import list_files, load_info
+from tests.export.editing import edited
 from tests.export.hub_server import READER, WRITER, HubState, Repo
 
 pytestmark = pytest.mark.network
@@ -61,9 +61,8 @@ def test_a_pack_without_a_card_is_pushed_with_one(server: HubState, copied: Path
 @pytest.mark.usefixtures("server")
 def test_pushing_again_adds_a_commit_and_pull_gets_it(copied: Path) -> None:
     hub.push(copied, ID, token=WRITER)
-    values = json.loads((copied / "pack.json").read_text())
-    values["title"] = "Second edition"
-    (copied / "pack.json").write_text(json.dumps(values))
+    with edited(copied / "pack.json") as values:
+        values["title"] = "Second edition"
     hub.push(copied, ID, token=WRITER)
     assert load_info(hub.pull(ID)).title == "Second edition"
 
@@ -72,9 +71,8 @@ def test_pushing_again_adds_a_commit_and_pull_gets_it(copied: Path) -> None:
 def test_a_revision_is_pinned(copied: Path) -> None:
     first = hub.push(copied, ID, token=WRITER).rsplit("/", 1)[1]
     hub.push(copied, ID, token=WRITER, revision="next")
-    values = json.loads((copied / "pack.json").read_text())
-    values["title"] = "On a branch"
-    (copied / "pack.json").write_text(json.dumps(values))
+    with edited(copied / "pack.json") as values:
+        values["title"] = "On a branch"
     hub.push(copied, ID, token=WRITER, revision="next")
     assert load_info(hub.pull(ID, first)).title == "Tiny"
     assert load_info(hub.pull(ID)).title == "Tiny"

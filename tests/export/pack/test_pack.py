@@ -16,9 +16,10 @@ from export.hub.resolve import resolve
 from export.pack.gallery import load_gallery
 from export.pack.reading import load_info
 from export.pack.validation import PackError
-from export.pack.writing import describe_file, update_metrics
+from export.pack.writing import update_metrics
 from models import METHODS
 from models.checkpoint import load_tensors, save_tensors
+from tests.export.editing import edited, relist
 
 NAME = next(iter(METHODS))
 METRICS = {
@@ -28,15 +29,6 @@ METRICS = {
     "values": {"rsum": 431.25, "i2t_r1": 40.0},
 }
 Edit = Callable[[Callable[[dict[str, Any]], object]], Path]
-
-
-def relist(pack: Path, name: str) -> None:
-    """Makes pack.json agree with a file that a test has changed."""
-    path = pack / "pack.json"
-    values = json.loads(path.read_text())
-    file = describe_file(pack / name)
-    values["files"][name] = {"sha256": file.sha256, "bytes": file.bytes}
-    path.write_text(json.dumps(values))
 
 
 def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
@@ -271,9 +263,8 @@ def test_nonsense_in_a_gallery_is_refused(
     copied: Path, change: Callable[[dict[str, Any]], object], sentence: str
 ) -> None:
     path = copied / "gallery" / "gallery.json"
-    values = json.loads(path.read_text())
-    change(values)
-    path.write_text(json.dumps(values))
+    with edited(path) as values:
+        change(values)
     with pytest.raises((PackError, FileNotFoundError), match=sentence):
         load_gallery(copied)
 

@@ -17,6 +17,7 @@ from export.pack.reading import list_files, load_info
 from export.pack.validation import PackError
 from export.space.__main__ import main
 from export.space.build import CODE, ROOT, Plan, build_space
+from tests.export.editing import edited
 from tests.export.hub_server import HubState, Repo
 from tests.export.space.rehearsal import start_and_ask
 
@@ -220,11 +221,10 @@ def test_packs_that_do_not_fit_are_refused(root: Path, copied: Path, tmp_path: P
         build_space(out, Plan(["../app"]), root)
     with pytest.raises(ValueError, match='two packs are called "tiny"'):
         build_space(out, Plan(["scenes", str(copied)]), root)  # both are the tiny pack
-    manifest = json.loads((copied / "pack.json").read_text())
-    (copied / "pack.json").write_text(json.dumps(manifest | {"gallery": None}))
-    with pytest.raises(ValueError, match="comes without pictures"):
-        build_space(out, Plan([str(copied)]), root)
-    (copied / "pack.json").write_text(json.dumps(manifest))
+    with edited(copied / "pack.json") as manifest:
+        (copied / "pack.json").write_text(json.dumps(manifest | {"gallery": None}))
+        with pytest.raises(ValueError, match="comes without pictures"):
+            build_space(out, Plan([str(copied)]), root)
     (copied / "tokenizer.json").write_bytes(b"x" * (copied / "tokenizer.json").stat().st_size)
     with pytest.raises(PackError, match="SHA-256"):
         build_space(out, Plan([str(copied)]), root)
