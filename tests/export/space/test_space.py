@@ -81,8 +81,9 @@ def test_it_holds_the_code_and_the_pack_and_nothing_else(space: Path) -> None:
 
 
 def test_every_import_is_met_within_the_folder(space: Path) -> None:
-    # the Hub brings spaces, gradio httpx; app/gallery/qdrant says what is missing before it imports the others
-    others = {"onnxruntime-gpu", "spaces", "httpx", "grpcio", "qdrant-client"}
+    # the Hub brings spaces, and gradio httpx and h11; app/gallery/qdrant says what is missing
+    # before it imports the others
+    others = {"onnxruntime-gpu", "spaces", "httpx", "h11", "grpcio", "qdrant-client"}
     wanted = requirements_of(space).keys() | others
     owners = importlib.metadata.packages_distributions()
     for path in space.rglob("*.py"):
