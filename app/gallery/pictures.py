@@ -10,14 +10,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-import os
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO
@@ -26,7 +24,7 @@ import numpy as np
 import PIL
 from PIL import ExifTags, Image, ImageFile, JpegImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
-from app.gallery.image_files import NotNowError, PictureError, Stamp, open_image_file, reason
+from app.gallery.image_files import NotNowError, PictureError, open_image_file, reason
 from app.gallery.jpeg import Jpeg, JpegError, read_jpeg
 from app.gallery.metadata import BoundedFile, bound
 from models.preprocess import flat_rgb, is_deep, to_rgb
@@ -50,8 +48,6 @@ LARGE_MEMORY = 2**30  # of those that take much
 _LARGE = 64 * 2**20  # bytes
 _PATIENCE = 120.0  # seconds that a picture waits for the memory it needs
 WORKING_SIDE = 1024  # no encoder of ours sees more, so larger JPEGs are decoded at a fraction
-THUMBNAIL_SIDE = 320
-_KEPT_IN_MIND = 50_000  # thumbnails known to be whole
 
 
 class Budget:
@@ -104,10 +100,6 @@ class Budget:
 _small_ones, _large_ones = Budget(SMALL_MEMORY), Budget(LARGE_MEMORY)
 
 
-class DiskError(PictureError):
-    """Thumbnails cannot be kept; the message is a sentence about the disk."""
-
-
 def open_picture(path: Path, name: str | None = None, root: Path | None = None) -> Image.Image:
     """Opens, checks and decodes one picture.
 
@@ -129,70 +121,12 @@ def open_picture(path: Path, name: str | None = None, root: Path | None = None) 
 
 def decode(file: BinaryIO, name: str) -> Image.Image:
     """As `open_picture`, of a file that `open_image_file` opened."""
-    image, needed = _open_header(file, name)
+    image, needed = open_header(file, name)
     with image, _decoding(needed, name):
         rgb = to_rgb(_shrunk(image))
         rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
     rgb.info = {}  # nothing that is made of it says where it was taken
     return rgb
-
-
-def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None) -> Path:
-    """A small copy of a picture without metadata, made once; what is damaged is made anew.
-
-    Args:
-        path: the picture.
-        folder: where thumbnails are kept.
-        name: the thumbnail's file name without suffix.
-        root: see `open_picture`.
-
-    Returns:
-        The thumbnail's file, a WebP.
-
-    Raises:
-        PictureError: the picture cannot be opened.
-        DiskError: the folder cannot be written.
-    """
-    kept = folder / f"{name}.webp"
-    if _is_thumbnail(kept, folder):
-        return kept
-    picture = open_picture(path, root=root)
-    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                picture.save(file, "WEBP", quality=82, method=2)  # 4 takes twice as long
-            return Path(partial).replace(kept)
-        finally:
-            Path(partial).unlink(missing_ok=True)
-    except OSError as error:
-        raise DiskError(
-            f"thumbnails cannot be kept on the disk ({reason(error)}); make room in the cache "
-            "folder, or set POLYVIEW_CACHE to another disk"
-        ) from error
-
-
-def _is_thumbnail(path: Path, folder: Path) -> bool:
-    try:
-        return _is_whole(path, folder.resolve(), Stamp.of(path))
-    except OSError:
-        return False
-
-
-@lru_cache(_KEPT_IN_MIND)
-def _is_whole(path: Path, folder: Path, _stamp: Stamp) -> bool:
-    """Whether a file is what `make_thumbnail` writes; looked at again where it has changed."""
-    try:
-        with open_image_file(path, path.name, folder) as file:
-            image, _ = _open_header(file, path.name)
-            whole = max(image.size) <= THUMBNAIL_SIDE and image.format == "WEBP"
-            if whole:
-                image.load()
-            return whole and not {"exif", "xmp"} & image.info.keys()
-    except Exception:  # see `_decoding`
-        return False
 
 
 def open_mask(path: Path) -> np.ndarray:
@@ -202,7 +136,7 @@ def open_mask(path: Path) -> np.ndarray:
         PictureError: it cannot be opened, leads out of its folder, or holds colours.
     """
     with open_image_file(path, path.name, path.parent) as file:
-        image, needed = _open_header(file, path.name)
+        image, needed = open_header(file, path.name)
         with image, _decoding(needed, path.name):
             values = np.asarray(image)
     if values.ndim != 2 or values.dtype.kind not in "bu":
@@ -295,7 +229,7 @@ def _shrunk(image: Image.Image) -> Image.Image:
     return small
 
 
-def _open_header(file: BinaryIO, name: str) -> tuple[ImageFile.ImageFile, int]:
+def open_header(file: BinaryIO, name: str) -> tuple[ImageFile.ImageFile, int]:
     """Reads a picture's header and checks its full size; no pixel is decoded.
 
     Returns:

@@ -20,8 +20,9 @@ from torch import Tensor
 from app.gallery.collection import Collection, Picture
 from app.gallery.image_files import PictureError
 from app.gallery.indexing import Index
-from app.gallery.pictures import DiskError, make_thumbnail, open_picture
+from app.gallery.pictures import open_picture
 from app.gallery.searchable import Searchable
+from app.gallery.thumbnails import DiskError, make_thumbnail
 from app.gallery.vector_index import Match
 from app.search.query import Term, checked, checked_k, combined
 from export.pack.schema import PackInfo

@@ -205,7 +205,7 @@ def _check_names(value: Any) -> Refusal | None:
 def _check_file(value: dict[str, Any]) -> Refusal | None:
     """Refuses what gradio would take for a file that was not uploaded."""
     path = value.get("path")
-    if not isinstance(path, str) or not path or path.startswith(uploads.DATA):
+    if not isinstance(path, str) or not path or uploads.is_data(path):
         return None
     if "://" in path:
         return Refusal(

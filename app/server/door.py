@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import traceback
 from contextlib import nullcontext
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from anyio.to_thread import run_sync
@@ -227,11 +229,11 @@ class _Answer:
         except Exception as error:
             if self._gone:
                 return None
-            if not failed:
-                raise
             if isinstance(receive, Upload):
                 return receive.refusal or (NOT_KEPT if isinstance(error, OSError) else NO_FORM)
-            _log.error("%s failed: %s: %.200s", scope["path"], type(error).__name__, error)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
+            _log.error("%s failed: %s: %.200s", scope["path"], about, error)
         return (_refusal(receive) or FAILED) if failed else None
 
     async def send(self, message: Message) -> None:

@@ -16,6 +16,8 @@ import stat
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ _EVERY = 60.0  # seconds between two looks at what is too old
 _reserving = threading.Lock()
 _coming = 0  # bytes of the uploads that are on their way
 
+_WHOLE_DATA = re.compile(r"data:image/[a-zA-Z0-9.+-]+;base64,[A-Za-z0-9+/=]*")
 _HASH, _PARTIAL = re.compile("[0-9a-f]{32,64}"), re.compile("tmp[a-z0-9_]{8}")
 
 
@@ -55,6 +58,11 @@ def is_inside(path: str) -> bool:
         return home in plain.resolve().parents
     except (ValueError, OSError, RuntimeError):
         return False
+
+
+def is_data(path: str) -> bool:
+    """Whether a path is an image that is sent in the request itself, and no path at all."""
+    return _WHOLE_DATA.fullmatch(path) is not None
 
 
 def uploaded(image: Any) -> Path:
@@ -168,6 +176,21 @@ def release(size: int) -> None:
         _coming -= size
 
 
+@contextmanager
+def room(size: int) -> Iterator[None]:
+    """Holds room while a file is written.
+
+    Raises:
+        UploadError: there is none.
+    """
+    if not reserve(size):
+        raise UploadError("there is no room for more files; try again in some minutes")
+    try:
+        yield
+    finally:
+        release(size)
+
+
 def keep_swept() -> threading.Event:
     """Looks once a minute for what is too old; setting the event ends it."""
     ended = threading.Event()
@@ -208,13 +231,9 @@ def _keep(uri: str) -> Path:
         content = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise UploadError(f"the picture is no data URI; send {DATA}png;base64,...") from error
-    if not reserve(len(content)):
-        raise UploadError("there is no room for more uploads; try again later")
-    try:
+    with room(len(content)):
         place = folder() / hashlib.sha256(content).hexdigest()
         place.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=place, delete=False) as partial:
             partial.write(content)
         return Path(partial.name).replace(place / "picture")
-    finally:
-        release(len(content))

@@ -7,6 +7,8 @@ from pathlib import Path
 import gradio as gr
 from gradio.blocks import Block
 
+from app.gallery.image_files import reason
+from app.server import uploads
 from models.files import write_whole
 
 _DOWNLOAD = """(file) => {
@@ -25,9 +27,18 @@ def keep(content: bytes, name: str, folder: Path) -> Path:
         content: of the file.
         name: of the file.
         folder: where a folder is made for it, named after its content.
+
+    Raises:
+        ValueError: there is no room for it.
     """
     place = folder / hashlib.sha256(content).hexdigest()[:32]
-    write_whole(place / name, content)
+    try:
+        with uploads.room(len(content)):
+            write_whole(place / name, content)
+    except OSError as error:
+        raise ValueError(
+            f"the file cannot be kept ({reason(error)}); try again in some minutes"
+        ) from error
     return place / name
 
 

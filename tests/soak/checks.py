@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 
-from app.gallery.pictures import PictureError, make_thumbnail, open_picture
+from app.gallery.pictures import PictureError, open_picture
+from app.gallery.thumbnails import make_thumbnail
 from export.pack.gallery import read_gallery
 from export.pack.schema import parse_info
 from export.pack.tokens import load_tokenizer

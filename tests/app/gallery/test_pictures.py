@@ -1,25 +1,14 @@
 """Opening pictures: what people have works, what would do harm is refused in a sentence."""
 
-import errno
 import importlib
-import os
-import tempfile
 import tracemalloc
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
+from PIL import Image
 
-from app.gallery.pictures import (
-    MAX_PIXELS,
-    THUMBNAIL_SIDE,
-    DiskError,
-    PictureError,
-    make_thumbnail,
-    open_picture,
-)
+from app.gallery.pictures import MAX_PIXELS, PictureError, open_picture
 from tests.app import hostile
 from tests.app.conftest import draw
 
@@ -94,87 +83,6 @@ def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
         open_picture(tmp_path / "gone.png")
 
 
-def test_thumbnails_are_small_and_made_once(tmp_path: Path) -> None:
-    large = tmp_path / "large.png"
-    draw(3)[0].resize((1200, 900)).save(large)
-    thumbnail = make_thumbnail(large, tmp_path / "thumbs", "one")
-    with Image.open(thumbnail) as opened:
-        assert opened.size == (THUMBNAIL_SIDE, THUMBNAIL_SIDE * 3 // 4)
-    large.unlink()
-    assert make_thumbnail(large, tmp_path / "thumbs", "one") == thumbnail
-    assert [path.name for path in thumbnail.parent.iterdir()] == ["one.webp"]
-
-
-@pytest.mark.parametrize("kind", ["jpg", "png", "webp"])
-@pytest.mark.parametrize("side", [60, 1200])
-def test_thumbnails_and_pictures_hold_no_metadata(tmp_path: Path, kind: str, side: int) -> None:
-    path = tmp_path / f"photo.{kind}"
-    exif = Image.Exif()
-    exif.get_ifd(ExifTags.IFD.GPSInfo)[ExifTags.GPS.GPSLatitude] = (48.0, 51.0, 29.0)
-    exif[ExifTags.Base.Artist] = "somebody"
-    draw(3)[0].resize((side, side)).save(path, exif=exif, icc_profile=b"x" * 200, comment=b"home")
-    thumbnail = make_thumbnail(path, tmp_path / "thumbs", "two")
-    with Image.open(thumbnail) as opened:
-        assert not opened.getexif()
-        assert not {"exif", "xmp", "icc_profile", "comment"} & opened.info.keys()
-    assert b"somebody" not in thumbnail.read_bytes()
-    open_picture(path).save(tmp_path / "shown.png")
-    with Image.open(tmp_path / "shown.png") as opened:
-        assert not opened.getexif()
-        assert not opened.info
-
-
-@pytest.mark.parametrize("junk", ["text", "cut", "large", "metadata", "link", "pipe"])
-def test_what_lies_in_a_thumbnails_place_is_made_anew(tmp_path: Path, junk: str) -> None:
-    path = tmp_path / "photo.png"
-    draw(3)[0].resize((600, 600)).save(path)
-    kept = make_thumbnail(path, tmp_path / "thumbs", "one")
-    content = kept.read_bytes()
-    kept.unlink()
-    if junk == "text":
-        kept.write_text("no picture")
-    elif junk == "cut":
-        kept.write_bytes(content[: len(content) // 2])
-    elif junk == "large":
-        draw(4)[0].resize((900, 900)).save(kept)
-    elif junk == "metadata":
-        exif = Image.Exif()
-        exif[ExifTags.Base.Artist] = "somebody"
-        draw(4)[0].save(kept, exif=exif)
-    elif junk == "link":
-        draw(4)[0].save(tmp_path / "secret.webp")
-        kept.symlink_to(tmp_path / "secret.webp")
-    else:
-        os.mkfifo(kept)
-    assert make_thumbnail(path, tmp_path / "thumbs", "one") == kept
-    assert kept.read_bytes() == content
-    assert not kept.is_symlink()
-
-
-@pytest.mark.parametrize("trouble", ["a file", "full"])
-def test_thumbnails_that_cannot_be_kept_are_a_sentence_about_the_disk(
-    tmp_path: Path, trouble: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "photo.png"
-    draw(3)[0].save(path)
-    if trouble == "a file":
-        (tmp_path / "thumbs").write_text("no folder")
-    else:
-        full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
-        monkeypatch.setattr(tempfile, "mkstemp", Mock(side_effect=full))
-    with pytest.raises(DiskError) as refusal:
-        make_thumbnail(path, tmp_path / "thumbs", "one")
-    assert "disk" in str(refusal.value)
-    assert str(tmp_path) not in str(refusal.value)
-
-
-def test_a_failed_thumbnail_leaves_nothing(tmp_path: Path) -> None:
-    cut = hostile.write(tmp_path, "cut.jpg")
-    with pytest.raises(PictureError):
-        make_thumbnail(cut, tmp_path / "thumbs", "three")
-    assert not (tmp_path / "thumbs").exists()
-
-
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
 def test_pictures_of_phones_are_read(kind: str, tmp_path: Path) -> None:
     if kind == "HEIF":
@@ -183,4 +91,3 @@ def test_pictures_of_phones_are_read(kind: str, tmp_path: Path) -> None:
     Image.new("RGB", (64, 48), (200, 30, 30)).save(path, kind)
     opened = open_picture(path)
     assert opened.size == (64, 48)
-    assert make_thumbnail(path, tmp_path / "thumbs", "one").suffix == ".webp"

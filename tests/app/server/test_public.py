@@ -62,6 +62,7 @@ def test_strangers_may_not_use_the_machine(public_server: Server, tiny_pack: Pat
         said = caller.answer("load_pack", ["", kind, address, None])
         assert sentence in said.lower()
     assert "only where no other machine" in caller.answer("pause_reading", [""])
+    assert "only where no other machine" in caller.answer("benchmark_run", [None, None])
 
 
 def test_half_sent_requests_keep_nobody_out(public_server: Server) -> None:
