@@ -69,6 +69,7 @@ text = {word_dim = 6, hidden_dim = 10}
 SEARCH = """
 import sys
 from pathlib import Path
+from app.explain.evidence import explain
 from app.explain.look import maps_of
 from app.gallery.collection import from_pack
 from app.search.query import Term
@@ -84,6 +85,9 @@ assert [hit.rank for hit in hits] == [1, 2, 3]
 assert hits[0].score >= hits[1].score >= hits[2].score
 image = Term(image=retriever.open(hits[0].image_id))
 assert retriever.search([image], "two_maps", 1, captions=1).captions
+found = explain(retriever, [Term("a red dog")], "two_maps", [hits[0].image_id])
+(term,) = found.terms
+assert abs(term.base + term.cells.sum() - found.scores[0]) < 1e-5
 (heatmap,) = maps_of(retriever, hits[0].image_id, "two_maps")
 assert abs(heatmap * heatmap.size - 1).max() < 1e-5
 """
