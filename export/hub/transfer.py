@@ -9,7 +9,6 @@ On the command line:
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +40,7 @@ from export.pack import card
 from export.pack.reading import list_files, load_info
 from export.pack.schema import CARD, MANIFEST
 from export.pack.validation import PackError
+from models.files import write_whole
 
 __all__ = ["HubError", "main", "pull", "push", "remove", "sentences"]
 
@@ -182,11 +182,8 @@ def _name(folder: Path, revision: str | None) -> None:
     if revision == folder.name:
         return
     place = folder.parent.parent / "refs" / (revision or constants.DEFAULT_REVISION)
-    partial = place.with_name(f"{place.name}.{os.getpid()}.tmp")
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(folder.name)
-        partial.replace(place)
+        write_whole(place, folder.name)
 
 
 @contextmanager

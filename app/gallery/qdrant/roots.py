@@ -8,10 +8,10 @@ gallery's address (`?pictures=DIR`).
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 
 from app.gallery.qdrant.address import Address
+from models.files import write_whole
 
 _MOST = 100  # folders of one collection
 
@@ -27,13 +27,8 @@ def note_root(cache: Path, address: Address, root: Path) -> None:
     Raises:
         OSError: the cache cannot be written.
     """
-    place = _place(cache, address)
     roots = list(dict.fromkeys([str(root), *known_roots(cache, address)]))[:_MOST]
-    place.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=place.parent, suffix=".partial")
-    with os.fdopen(handle, "w") as file:
-        json.dump(roots, file)
-    Path(partial).replace(place)
+    write_whole(_place(cache, address), json.dumps(roots))
 
 
 def known_roots(cache: Path, address: Address) -> tuple[str, ...]:
