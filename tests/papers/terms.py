@@ -1,4 +1,4 @@
-"""A method's views of a random batch, and the terms of its objective over them."""
+"""What a method makes of random features: views, panels, the terms of its objective."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ import torch
 
 import models
 from models import Method, Views
+from models.panel import Panel
+from tests.models import conftest
 from training.objectives import build_objective
 
 IDS = torch.tensor([0, 1, 2, 1])
@@ -26,3 +28,15 @@ def views_of(name: str, **arguments: Any) -> tuple[Method, Views, Views]:
 def terms_of(name: str, epoch: int = 5, **arguments: Any) -> dict[str, torch.Tensor]:
     """The terms of a method's objective with other arguments than its defaults."""
     return build_objective(name, arguments)(*views_of(name), IDS, epoch)
+
+
+def encoded(method: Method, words: int = 6) -> tuple[Views, Views]:
+    """One image and one text, with attention, by a method in eval mode."""
+    return conftest.encoded(method, count=1, cells=20, words=words)
+
+
+def by_title(panels: list[Panel]) -> dict[str, Panel]:
+    """Panels by their titles, which differ."""
+    found = {panel.title: panel for panel in panels}
+    assert len(found) == len(panels)
+    return found

@@ -19,7 +19,8 @@ from tests.golden.loading import (
     released_gpo,
     renamed,
 )
-from tests.papers.terms import IDS, views_of
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM
+from tests.papers.terms import IDS, by_title, encoded, views_of
 from training.objectives import build_objective
 from training.objectives.avse import dimension_wise
 from training.objectives.losses import hinge_triplet
@@ -365,3 +366,48 @@ def test_golden_text_head() -> None:
 def test_golden_gpo_names_cover_the_heads() -> None:
     data = load("avse_text_head")
     assert "score.weight" in renamed(data, "txt_enc.gpool.", GPO_NAMES)
+
+
+@torch.no_grad()
+def test_the_plan_and_the_scores_are_those_of_the_matching() -> None:
+    method = AVSE(IMAGE_DIM, TEXT_DIM, 16, block_dim=4, temperature=0.5)
+    images, texts = encoded(method)
+    shown = by_title(method.inside(images, texts))
+    affinity, plan = shown["Affinity of blocks"], shown["Sinkhorn plan"]
+    assert tuple(affinity.values.shape) == (8, 4)
+    assert affinity.rows[5] == "view 2, block 2"
+    assert not affinity.marks
+    torch.testing.assert_close(plan.values.sum(dim=0), torch.tensor([1.0, 1, 1, 1, 8]))
+    expected = torch.tensor(reference.sinkhorn(affinity.values / 0.5, 0.0, 20))
+    torch.testing.assert_close(plan.values, expected, rtol=1e-4, atol=1e-5)
+    score = float(method.score(images, texts))
+    assert sum(float(plan.values[cell]) for cell in plan.marks) == pytest.approx(score, abs=1e-5)
+    assert float(shown["Score by Sinkhorn, 20 iterations"].values) == pytest.approx(score, abs=1e-5)
+    best = float(affinity.values.amax(dim=0).sum())
+    assert float(shown["Score by MaxSim"].values) == pytest.approx(best)
+
+
+@torch.no_grad()
+def test_the_readers_settings_reach_the_plan_only() -> None:
+    method = AVSE(IMAGE_DIM, TEXT_DIM, 16, block_dim=4)
+    images, texts = encoded(method)
+    before = method.score(images, texts)
+    once = by_title(method.inside(images, texts, {"iterations": 1}))
+    expected = torch.tensor(reference.sinkhorn(once["Affinity of blocks"].values, 0.0, 1))
+    torch.testing.assert_close(once["Sinkhorn plan"].values, expected, rtol=1e-4, atol=1e-5)
+    maxsim = by_title(method.inside(images, texts, {"match": "maxsim"}))
+    assert "Sinkhorn plan" not in maxsim
+    marked = maxsim["Affinity of blocks"]
+    total = sum(float(marked.values[cell]) for cell in marked.marks)
+    assert total == pytest.approx(float(maxsim["Score by MaxSim"].values))
+    assert torch.equal(method.score(images, texts), before)
+    with pytest.raises(ValueError, match="match must be one of sinkhorn, maxsim, not"):
+        method.inside(images, texts, {"match": "hungarian"})
+
+
+def test_without_a_dustbin_there_is_nothing_to_choose() -> None:
+    method = AVSE(IMAGE_DIM, TEXT_DIM, 16, match="maxsim")
+    assert method.knobs == ()
+    shown = by_title(method.inside(*encoded(method)))
+    assert shown["Affinity of blocks"].marks
+    assert "Sinkhorn plan" not in shown

@@ -16,7 +16,8 @@ from models.mv_vse import MVVSE
 from models.views import lengths_to_mask
 from tests import reference
 from tests.golden.loading import check, grad, load, load_weights, released_gpo, renamed
-from tests.papers.terms import IDS, terms_of, views_of
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM
+from tests.papers.terms import IDS, encoded, terms_of, views_of
 from training.objectives.losses import Cost, Hinge, Softmax, hinge_triplet, same_image
 from training.objectives.mv_vse import (
     best_view_loss,
@@ -328,3 +329,12 @@ def test_golden_released_encoders() -> None:
     mask = lengths_to_mask(data["lengths"], tokens.shape[1])
     texts = method.encode_text(encoder(tokens, data["lengths"]), mask)
     check(texts.embeddings[:, 0], data["text_embedding"])
+
+
+@torch.no_grad()
+def test_every_view_has_its_own_curve() -> None:
+    method = MVVSE(IMAGE_DIM, TEXT_DIM, 16)
+    picture, text = method.inside(*encoded(method))
+    assert picture.rows == ("view 1", "view 2", "view 3")
+    assert not torch.allclose(picture.values[0], picture.values[1], atol=1e-5)
+    assert text.rows == ("text",)

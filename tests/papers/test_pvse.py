@@ -11,7 +11,8 @@ from models.pvse import PVSE, LastStates, PIENet, order_scores
 from models.views import lengths_to_mask
 from tests import reference
 from tests.golden.loading import check, check_gradients, grad, load, load_weights, renamed
-from tests.papers.terms import IDS, terms_of, views_of
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM
+from tests.papers.terms import IDS, encoded, terms_of, views_of
 from training.evaluation.metrics import best_ranks, retrieval_metrics
 from training.objectives import build_objective
 from training.objectives.pvse import gram_diversity, maximum_mean_discrepancy, multiple_instance
@@ -375,3 +376,17 @@ def test_golden_order_scores_are_per_pair() -> None:
     assert scores.shape == (images.shape[1], texts.shape[1], len(images), len(texts))
     lacking = (texts[0, 0] - images[1, 1]).clamp_min(0).norm()
     check(scores[1, 0, 1, 0], -lacking)
+
+
+@torch.no_grad()
+def test_the_marked_pair_is_the_score() -> None:
+    method = PVSE(IMAGE_DIM, TEXT_DIM, 16, views=3)
+    images, texts = encoded(method)
+    (grid,) = method.inside(images, texts)
+    assert tuple(grid.values.shape) == (3, 3)
+    ((row, column),) = grid.marks
+    assert grid.values[row, column] == method.score(images, texts)[0, 0]
+    assert grid.values[1, 2] == pytest.approx(
+        float(images.embeddings[0, 1] @ texts.embeddings[0, 2]), abs=1e-6
+    )
+    assert method.inside(images) == []

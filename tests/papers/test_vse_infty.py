@@ -22,6 +22,8 @@ from tests.golden.loading import (
     released_gpo,
     renamed,
 )
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM
+from tests.papers.terms import encoded
 from training.objectives.losses import Hinge, hinge_triplet, own_scores, rivals, same_image
 
 
@@ -371,3 +373,14 @@ def test_golden_duplicate_images(kind: str) -> None:
     check(masked, data[f"loss_idmasked_reference_{kind}"])
     if kind == "hardest":
         check(released, data["avse_loss_official_hardest"])
+
+
+@torch.no_grad()
+def test_the_pooling_curve_is_that_of_the_sets_size() -> None:
+    method = VSEInfinity(IMAGE_DIM, TEXT_DIM, 16)
+    picture, text = method.inside(*encoded(method))
+    assert (len(picture.columns), len(text.columns)) == (20, 6)
+    torch.testing.assert_close(picture.values.sum(dim=1), torch.ones(1))
+    expected = method.pool_image.coefficients(torch.tensor([20]))
+    torch.testing.assert_close(picture.values, expected)
+    assert "of 20 values" in picture.meaning
