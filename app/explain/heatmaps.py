@@ -13,6 +13,10 @@ from PIL import Image
 from models.preprocess import Box
 
 _DIMMED, _SHOWN = 0.74, 0.34  # opacity of the map where attention is least and most
+_DARK = np.array((10.0, 12.0, 20.0), np.float32)  # where there is no evidence
+_AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # where it speaks against: orange
+_SHADE = 0.66  # how much of the image they cover
+_MIDDLE = 0.42  # how far from the edge, of 1, the middle begins
 _CELL = 8  # pixels that a cell is enlarged to for the browser to scale further
 LEVELS = (0.25, 0.5, 0.75)  # of contours, relative to a map's highest cell
 
@@ -48,16 +52,63 @@ def overlay(image: Image.Image, attention: np.ndarray, seen: Box = (0, 0, 1, 1))
     Returns:
         RGB of the image's size.
     """
-    width, height = image.size
-    left, top = round(seen[0] * width), round(seen[1] * height)
-    right, bottom = max(round(seen[2] * width), left + 1), max(round(seen[3] * height), top + 1)
-    strength = _enlarged(relative(attention), right - left, bottom - top)  # (h, w)
+    left, above, right, below = _pixels(seen, *image.size)
+    strength = _enlarged(relative(attention), right - left, below - above)  # (h, w)
     grey = np.asarray(image.convert("L").convert("RGB"), np.float32)
     out = grey * 0.5 + 64.0
-    part = np.asarray(image, np.float32)[top:bottom, left:right]
+    part = np.asarray(image, np.float32)[above:below, left:right]
     opacity = (_DIMMED + (_SHOWN - _DIMMED) * strength)[..., None]
-    out[top:bottom, left:right] = part * (1 - opacity) + colour(strength) * opacity
+    out[above:below, left:right] = part * (1 - opacity) + colour(strength) * opacity
     return Image.fromarray(np.rint(np.clip(out, 0, 255)).astype(np.uint8))
+
+
+def spotlight(
+    image: Image.Image, evidence: np.ndarray, top: float, seen: Box = (0, 0, 1, 1)
+) -> Image.Image:
+    """Lays evidence over an image: what speaks for the text is lit and keeps its colours.
+
+    Args:
+        image: RGB, any size.
+        evidence: (rows, columns); what is negative speaks against the text and is drawn orange.
+        top: the value that is lit fully, above 0.
+        seen: the part of the image that the cells cover, relative xyxy.
+
+    Returns:
+        RGB of the image's size.
+    """
+    left, above, right, below = _pixels(seen, *image.size)
+    strength = np.clip(evidence / top, -1, 1).astype(np.float32)
+    size = right - left, below - above
+    lit, against = (_enlarged(np.clip(part, 0, 1), *size) for part in (strength, -strength))
+    out = np.asarray(image, np.float32) * (1 - _SHADE) + _DARK * _SHADE
+    part = np.asarray(image, np.float32)[above:below, left:right]
+    shade = _SHADE * (1 - lit)[..., None]
+    colours = _DARK + (_AGAINST - _DARK) * against[..., None]
+    out[above:below, left:right] = part * (1 - shade) + colours * shade
+    return Image.fromarray(np.rint(np.clip(out, 0, 255)).astype(np.uint8))
+
+
+def where(evidence: np.ndarray) -> str:
+    """Where most of what is positive in a map (rows, columns) lies, in words.
+
+    >>> where(np.array([[0.9, 0.0, 0.0], [0.1, 0.0, 0.0], [0.0, 0.0, -0.5]]))
+    'the upper left'
+    >>> where(np.zeros((2, 2)))
+    'nowhere'
+    """
+    weights = np.clip(evidence, 0, None)
+    total = float(weights.sum())
+    if total <= 0:
+        return "nowhere"
+    places = []
+    for axis, names in ((0, ("upper", "lower")), (1, ("left", "right"))):
+        spread = weights.sum(axis=1 - axis)
+        at = float((spread * (np.arange(len(spread)) + 0.5)).sum() / total / len(spread))  # in 0..1
+        places.append(names[0] if at < _MIDDLE else names[1] if at > 1 - _MIDDLE else "")
+    words = " ".join(filter(None, places))
+    if not words:
+        return "the middle"
+    return f"the {words}" if all(places) else f"the {words} part"
 
 
 def relative(attention: np.ndarray) -> np.ndarray:
@@ -128,6 +179,13 @@ def data_uri(image: Image.Image, kind: Literal["PNG", "WEBP"] = "PNG") -> str:
     held = io.BytesIO()
     image.save(held, kind, **({"optimize": True} if kind == "PNG" else {"quality": 84}))
     return f"data:image/{kind.lower()};base64,{base64.b64encode(held.getvalue()).decode()}"
+
+
+def _pixels(seen: Box, width: int, height: int) -> tuple[int, int, int, int]:
+    """A part of an image in whole pixels, left, above, right, below, at least one each way."""
+    left, above = round(seen[0] * width), round(seen[1] * height)
+    right, below = round(seen[2] * width), round(seen[3] * height)
+    return left, above, max(right, left + 1), max(below, above + 1)
 
 
 def _enlarged(strength: np.ndarray, width: int, height: int) -> np.ndarray:

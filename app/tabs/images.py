@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from PIL import Image
+
 from app.search.retriever import Retriever
 
 THUMBNAILS = "thumbnails"  # where the app serves them
@@ -28,6 +30,14 @@ class Listed:
     def name(self) -> str:
         """Its file's name, without folders."""
         return Path(self.file).name
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the thumbnail; of none, those of a square."""
+        if self.thumbnail is None:
+            return 1, 1
+        with Image.open(self.thumbnail) as image:
+            return image.size
 
     @property
     def words(self) -> str:

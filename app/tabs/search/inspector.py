@@ -14,13 +14,15 @@ from app.search.links import LookLink
 from app.search.retriever import Retriever
 from app.tabs.events import connect, on_refresh
 from app.tabs.html import problem, text
-from app.tabs.search import view
+from app.tabs.search import evidence, view
+from app.tabs.search.evidence import Split, visible
 from app.tabs.search.view import Layer, Result
 from app.tabs.session import Session
 from app.tabs.sharing import note_tab
 from app.tabs.widgets import choosable, script
 
 PLAIN = "picture"
+_EVIDENCE = "evidence:"  # and the place of a map of `Split.maps`
 _SIDE = 640  # pixels of the longer side as shown
 _SMALL_SIDE = 112  # and of a small map
 
@@ -71,9 +73,10 @@ class Inspector:
         opened.then(None, js=note_tab("views"), api_visibility="private")
 
     def show(self, key: str, result: Result) -> dict[Any, Any]:
-        """Updates that show an image with the map of its winning view.
+        """Updates that show an image with the evidence of all words.
 
-        Of several terms, each with a view that won, the first one counts.
+        Where there is none, as nothing was asked, with the map of its winning view. Of several
+        terms, each with a view that won, the first one counts.
         """
         retriever = self._session.retriever(key)
         maps, about = _maps(retriever, result), retriever.image(result.image_id)
@@ -81,14 +84,20 @@ class Inspector:
         method = next(iter(maps))
         won = (*result.won.get(method, ()), 0)[0] if result.view is None else result.view
         captions = view.captions("Its captions", about.captions)
-        small = view.layers(_layers(retriever, result, maps, image), f"{method}:{won}")
+        lit = _split(retriever, result)
+        chosen = f"{_EVIDENCE}0" if lit else f"{method}:{won}"
+        small = view.layers(_layers(retriever, result, lit, maps, image), chosen)
         return {
             self.result: result,
             self.head: view.head(about.file, _facts(retriever, result, maps)),
             self._layers: gr.HTML(small, visible=True),
             self._captions: gr.HTML(captions, visible=bool(captions)),
             self._further: gr.Row(visible=True),
-            **self._draw(retriever, image, method, maps[method][won]),
+            **(
+                self._light(retriever, image, result, lit, 0)
+                if lit
+                else self._draw(retriever, image, method, maps[method][won])
+            ),
         }
 
     def clear(self) -> dict[Any, Any]:
@@ -122,9 +131,34 @@ class Inspector:
             for place, shown in enumerate(found):
                 if value == f"{method}:{place}":
                     return self._draw(retriever, image, method, shown)
+        lit = _split(retriever, result)
+        for place in range(len(lit.names()) if lit else 0):
+            if lit and value == f"{_EVIDENCE}{place}":
+                return self._light(retriever, image, result, lit, place)
         if value != PLAIN:
             raise gr.Error(text(f'there is no map "{str(value)[:80]}"; choose one of those shown'))
         return self._draw(retriever, image)
+
+    def _light(
+        self, retriever: Retriever, image: Image.Image, result: Result, found: Split, place: int
+    ) -> dict[Any, Any]:
+        """Updates that show an image lit by one of the maps of its evidence."""
+        shown, score, rest = found.maps(0)[place], found.scores[0], found.rest[0]
+        top = (result.tops or found.tops())[place]
+        name, total = found.names()[place], float(shown.sum())
+        words = "All words together" if not place else f"“{name}”"
+        does = f"take {-total:.3f} from" if total < 0 else f"bring {total:.3f} of"
+        does = does.replace(" ", "s ", 1) if place else does
+        spot = heatmaps.where(shown)
+        far = "" if spot == "nowhere" else f", mostly from {spot}"
+        sentence = f"{words} {does} the score {score:.3f}{far}."
+        sentence += f" {rest:.3f} of it belongs to no part." if abs(rest) >= 0.0005 else ""
+        small = _resized(image, _SIDE)
+        drawn = heatmaps.spotlight(small, shown, top, visible(retriever, image.size))
+        return {
+            self._image: gr.update(value=drawn, visible=True),
+            self._legend: gr.update(value=view.lit_legend(top, sentence), visible=True),
+        }
 
     def _draw(
         self,
@@ -153,18 +187,41 @@ def _drawn(
     retriever: Retriever, image: Image.Image, shown: np.ndarray | None, side: int
 ) -> Image.Image:
     """The image with a map over it, if any; `side` is its longer side in pixels."""
-    seen = retriever.info.preprocess.visible_box(*image.size)
-    scale = side / max(image.size)
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    image = image.resize(size, Image.Resampling.LANCZOS)
+    seen, image = visible(retriever, image.size), _resized(image, side)
     return image if shown is None else heatmaps.overlay(image, shown, seen)
 
 
+def _resized(image: Image.Image, side: int) -> Image.Image:
+    """An image whose longer side has so many pixels."""
+    scale = side / max(image.size)
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    return image.resize(size, Image.Resampling.LANCZOS)
+
+
+def _split(retriever: Retriever, result: Result) -> Split | None:
+    """The evidence of a hit; None of what answers no question, or cannot be split."""
+    if not result.rank:
+        return None
+    try:
+        terms = result.question.terms(retriever)
+        return evidence.split(retriever, terms, result.spec, [result.image_id])
+    except ValueError:
+        return None
+
+
 def _layers(
-    retriever: Retriever, result: Result, maps: Maps, image: Image.Image
+    retriever: Retriever, result: Result, lit: Split | None, maps: Maps, image: Image.Image
 ) -> dict[str, list[Layer]]:
-    """The small maps of every method, and the plain image at the end."""
+    """The small maps of evidence and of every method, and the plain image at the end."""
     groups: dict[str, list[Layer]] = {}
+    if lit:
+        small, seen = _resized(image, _SMALL_SIDE), visible(retriever, image.size)
+        groups["What the words find"] = [
+            Layer(f"{_EVIDENCE}{place}", name, name, heatmaps.spotlight(small, shown, top, seen))
+            for place, (name, shown, top) in enumerate(
+                zip(lit.names(), lit.maps(0), result.tops or lit.tops(), strict=True)
+            )
+        ]
     for method, found in maps.items():
         won = set(result.won.get(method, ())) if result.rank and len(found) > 1 else set()
         group = groups.setdefault(retriever.methods[method].title, [])

@@ -21,7 +21,8 @@ from app.server.uploads import path_of
 from app.tabs.events import connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.images import listed
-from app.tabs.search import view
+from app.tabs.search import evidence, view
+from app.tabs.search.evidence import Hits
 from app.tabs.search.inspector import Inspector
 from app.tabs.search.question import (
     Inputs,
@@ -34,7 +35,7 @@ from app.tabs.search.question import (
 from app.tabs.search.view import Result
 from app.tabs.session import Session
 from app.tabs.sharing import ASK_FIRST, COPIES, link, share
-from app.tabs.widgets import chips, choosable, fill, preview, question_row, upload_box
+from app.tabs.widgets import chips, choosable, fill, preview, question_row, script, upload_box
 
 _CHIPS = 5
 _COUNT = 12
@@ -64,6 +65,8 @@ class SearchTab:
         self._path = gr.State("")  # of the uploaded image that is part of the next question
         self._questions = gr.State(())
         self._shown = gr.State([])  # the Result of each image in the grid
+        self._hits = gr.State(None)  # those of them that answer a question
+        self._tops = gr.State(())  # see `Result.tops`
         self._lay_out_question()
         self._lay_out_drawers()
         with gr.Row(elem_id="pv-results"):
@@ -75,9 +78,9 @@ class SearchTab:
             self._method, self._count, self._questions, self._path, self._weight, *self._facts,
         ]  # fmt: skip
         self._outputs = [
-            self._current, self._path, self._questions, self._shown, self._line, self._link,
-            self._captions, self._grid, self._words, self._upload, self._weight, self._history,
-            self._history_drawer, self._filter_drawer,
+            self._current, self._path, self._questions, self._shown, self._hits, self._line,
+            self._link, self._captions, self._grid, self._words, self._upload, self._weight,
+            self._history, self._history_drawer, self._filter_drawer,
             *self._inspector.outputs,
         ]  # fmt: skip
         self._connect_questions()
@@ -129,6 +132,7 @@ class SearchTab:
         with gr.Row(elem_classes="pv-answer-row"):
             self._line = gr.HTML(line("One moment …"), elem_id="pv-answer")
             self._link = share(_TAB)
+        self._evidence = gr.HTML("", elem_id="pv-evidence", js_on_load=script("search/evidence"))
         self._captions = gr.HTML(visible=False)
         self._grid, self._tile = choosable("search/tiles", "pv-grid")
 
@@ -158,7 +162,7 @@ class SearchTab:
         connect(load, self.open, [pack], self._page, "search_open", question=True)
 
     def _connect_rest(self) -> None:
-        looked = [self._session.pack, self._shown, self._tile]
+        looked = [self._session.pack, self._shown, self._tops, self._tile]
         opened = connect(
             self._tile.select,
             self.look,
@@ -169,6 +173,10 @@ class SearchTab:
             question=True,
         )
         opened.then(None, js=_SCROLL_TO_INSPECTOR, api_visibility="private")
+        split = [self._session.pack, self._hits]
+        found = self._hits.change
+        drawn = [self._evidence, self._tops]
+        connect(found, self.split, split, drawn, "show_evidence", question=True)
         swapped = [self._session.pack, self._questions]
         on_refresh([(self._session.pack.change, "swap")], self.swap, swapped, self._page, "search")
 
@@ -252,7 +260,7 @@ class SearchTab:
         except ValueError as error:
             return {self._current: question, self._line: problem(str(error))}
         captions = view.captions("Captions that fit", answered.captions)
-        shown, trouble = self._show(retriever, answered, inputs.method, looked_for(question))
+        shown, trouble = self._show(retriever, answered, inputs.method, question)
         answered = replace(answered, details=(*answered.details, trouble))
         query = links.write(question, inputs.method, inputs.count, wanted)
         hint = COPIES if query else _NO_LINK.get(question.kind, ASK_FIRST)
@@ -268,15 +276,32 @@ class SearchTab:
             **shown,
         }
 
-    def look(self, key: str, shown: list[Result], image_id: Any) -> dict[Any, Any]:
+    def look(
+        self, key: str, shown: list[Result], tops: tuple[float, ...], image_id: Any
+    ) -> dict[Any, Any]:
         """Opens the image that was clicked, unless the results were replaced since."""
         result = next((one for one in shown if one.image_id == image_id), None)
         if result is None:
             return self._inspector.clear()
         try:
-            return self._inspector.show(key, result)
+            return self._inspector.show(key, replace(result, tops=tops))
         except ValueError as error:
             return self._inspector.complain(str(error))
+
+    def split(self, key: str, hits: Hits | None) -> dict[Any, Any]:
+        """Shows what the words of the question bring to each hit."""
+        if hits is None:
+            return {self._evidence: "", self._tops: ()}
+        retriever = self._session.retriever(key)
+        try:
+            terms = hits.question.terms(retriever)
+            found = evidence.split(retriever, terms, hits.spec, hits.image_ids)
+        except ValueError as error:
+            return {self._evidence: line(str(error)), self._tops: ()}
+        return {
+            self._evidence: evidence.bar(found, hits.sizes, retriever),
+            self._tops: found.tops(),
+        }
 
     def forget(self) -> dict[Any, Any]:
         """Empties the history."""
@@ -345,14 +370,14 @@ class SearchTab:
         }
 
     def _show(
-        self, retriever: Retriever, answered: Answer, method: str, words: str
+        self, retriever: Retriever, answered: Answer, method: str, question: Question
     ) -> tuple[dict[Any, Any], str]:
         """Fills the grid and closes what was open; images that are gone are left out.
 
         Returns:
             Also what is wrong with the disk, where images are missing because of it.
         """
-        found = []
+        found, words = [], looked_for(question)
         images, trouble = listed(retriever, [hit.image_id for hit in answered.hits])
         for place, hit in enumerate(answered.hits):
             image = images[hit.image_id]
@@ -370,7 +395,9 @@ class SearchTab:
                 answered.terms,
                 {name: tuple(won[:, place].tolist()) for name, won in answered.winners.items()},
                 words,
+                question,
             )
             found.append(result)
         grid = "" if trouble and not found else view.tiles(found)
-        return {self._grid: grid, self._shown: found, **self._inspector.clear()}, trouble
+        updates = {self._grid: grid, self._shown: found, self._hits: Hits.of(found)}
+        return {**updates, **self._inspector.clear()}, trouble

@@ -8,7 +8,7 @@ from PIL import Image
 
 from app.explain.heatmaps import data_uri
 from app.search.query import MINUS
-from app.search.questions import Answer
+from app.search.questions import Answer, Question
 from app.search.retriever import CaptionHit
 from app.tabs.html import render, scale
 from app.tabs.images import Listed
@@ -33,6 +33,8 @@ class Result:
         terms: what the query asked for, term by term.
         won: for each method, the view that won for each of the terms.
         words: what to look for in it; may be empty.
+        question: what it answers.
+        tops: what is lit fully in each map of evidence, of all hits alike; empty where not known.
     """
 
     image_id: int
@@ -46,6 +48,8 @@ class Result:
     terms: tuple[str, ...] = ()
     won: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     words: str = ""
+    question: Question = field(default_factory=Question)
+    tops: tuple[float, ...] = ()
 
     @property
     def badge(self) -> str:
@@ -132,6 +136,11 @@ def view_names(views: int, view: int) -> tuple[str, str]:
 def legend(label: str) -> Markup:
     """The colour scale and the sentence that says what the map is."""
     return render("search/legend", scale=scale("none", "most"), label=label)
+
+
+def lit_legend(top: float, sentence: str) -> Markup:
+    """What is lit, up to which value of the score, and the sentence that says it in words."""
+    return render("search/lit_legend", top=f"{top:.3f}", sentence=sentence)
 
 
 def history(titles: Mapping[str, str]) -> Markup:

@@ -17,6 +17,7 @@ from app.explain.heatmaps import (
     outline,
     overlay,
     relative,
+    spotlight,
     tile,
 )
 
@@ -148,3 +149,15 @@ def test_a_data_uri_holds_the_picture() -> None:
     held = Image.open(io.BytesIO(base64.b64decode(body)))
     assert np.array_equal(np.asarray(held), np.asarray(picture))
     assert data_uri(picture, "WEBP").startswith("data:image/webp;base64,")
+
+
+def test_a_spotlight_keeps_colours_where_evidence_is_and_tells_for_from_against() -> None:
+    image = Image.new("RGB", (90, 60), (40, 200, 120))
+    evidence = np.array([[0.4, 0.0, -0.4]])
+    lit = np.asarray(spotlight(image, evidence, 0.4, (0, 0, 1, 0.5)), int)
+    assert lit[15, 2].tolist() == pytest.approx([40, 200, 120], abs=3)  # for
+    assert lit[15, 45].max() < 100  # neither
+    red, green, blue = lit[15, 87].tolist()
+    assert red > green > blue  # against: orange
+    assert lit[50].tolist() == [lit[50, 0].tolist()] * 90  # not seen by the encoder
+    assert np.asarray(spotlight(image, evidence, 0.8), int)[30, 2].max() < 200  # half as strong

@@ -60,7 +60,9 @@ def test_words_find_pictures_and_a_click_looks_inside(visitor: Visitor, server: 
     panel = visitor.page.locator("#pv-inspector")
     expect(panel).to_contain_text(answer[1]["file"])
     expect(panel).to_contain_text(f"score {answer[1]['score']:.3f}")
-    expect(panel).to_contain_text(METHODS["vse_infty"].attention_is)
+    expect(panel).to_contain_text("All words together")
+    visitor.page.get_by_label("Attention", exact=True).check()
+    expect(panel).to_contain_text(METHODS["vse_infty"].attention_is, timeout=SECONDS)
     for caption in answer[1]["captions"]:
         expect(panel).to_contain_text(caption)
 
