@@ -70,6 +70,11 @@ COLUMNS = (
     Column("pointing", "points", "Overall", 1, "highest",
            "Percent of captions for which the map of the winning view peaks on an object that the "
            "caption mentions."),
+    Column("evidence_pointing", "evidence", "Overall", 1, "highest",
+           "Percent of captions of which the evidence, all words together, peaks on an object that "
+           "the caption mentions."),
+    Column("evidence_word_pointing", "of words", "Overall", 1, "highest",
+           "Percent of words that name an object whose own evidence peaks on such an object."),
     Column(QUERY_MS, "ms", "Cost", 2, "lowest",
            "Median milliseconds of one text query, from the words to the ten best pictures."),
     Column(MEGABYTES, "MB", "Cost", 2, "lowest", "Text encoder and heads on disk, in megabytes; "

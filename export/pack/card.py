@@ -57,6 +57,17 @@ LABELS = {
     "pointing_chance": "by chance, %",
     "mass": "its attention on mentioned objects, %",
     "mass_chance": "by chance, %",
+    "evidence_pointing": "evidence points at a mentioned object, %",
+    "evidence_random_head": "with random heads, %",
+    "evidence_chance": "by chance, %",
+    "evidence_word_pointing": "evidence of a word points at its object, %",
+    "evidence_word_chance": "by chance, %",
+    "deletion": "deletion by evidence",
+    "deletion_random": "at random",
+    "deletion_map": "by the paper's map",
+    "insertion": "insertion by evidence",
+    "insertion_random": "at random",
+    "insertion_map": "by the paper's map",
 }
 # those for the front matter, by names that stand alone; all in per cent
 RETRIEVAL = {
@@ -64,7 +75,9 @@ RETRIEVAL = {
     for key, direction in (("i2t", "image to text"), ("t2i", "text to image"))
     for measure, name in (("r1", "R@1"), ("r5", "R@5"), ("r10", "R@10"), ("map_at_r", "mAP@R"))
 } | {"rsum": "rsum, the sum of the six recalls"}
-_OF_ONE_VIEW = re.compile(r"(wins|pointing|mass)_\d+")  # in pack.json, too many for a table
+# in pack.json, too many for a table
+_FINER = re.compile(r"(wins|pointing|mass)_\d+|\w+_gain_\w+|evidence_error")
+_AREAS = ("deletion", "insertion", "view_cosine")  # begin the keys of values from 0 to about 1
 
 
 def render(info: PackInfo) -> str:
@@ -97,7 +110,7 @@ def _front_matter(info: PackInfo) -> str:
     results = [
         EvalResult(
             task_type="image-text-retrieval",
-            task_name=f"Image-text retrieval with {method}",
+            task_name="Image-text retrieval",
             dataset_type=info.name,
             dataset_name=f"{info.title}, {entry.metrics.split}",
             dataset_split=entry.metrics.split,
@@ -145,7 +158,7 @@ def _methods(info: PackInfo) -> str:
 def _number(key: str, value: float) -> str:
     if key.endswith("nmr"):
         return f"{value:.4f}"
-    return f"{value:.3f}" if key == "view_cosine" else f"{value:.1f}"
+    return f"{value:.3f}" if key.startswith(_AREAS) else f"{value:.1f}"
 
 
 def _results(info: PackInfo) -> str:
@@ -153,7 +166,7 @@ def _results(info: PackInfo) -> str:
     parts = ["## Results"]
     if measured:
         named = {key for metrics in measured.values() for key in metrics.values}
-        others = {key for key in named - LABELS.keys() if not _OF_ONE_VIEW.fullmatch(key)}
+        others = {key for key in named - LABELS.keys() if not _FINER.fullmatch(key)}
         keys = [key for key in LABELS if key in named] + sorted(others)
         rows = []
         for name, metrics in measured.items():
