@@ -5,11 +5,12 @@ import hashlib
 import re
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 
 from app.packs.jobs import ROOT, FailedError, Job, JobError, Step
+from export.hub.blobs import forget_partial
 from export.hub.offer import PACK, Offer
 from export.pack.reading import load_info
 
@@ -70,7 +71,7 @@ class Obtainer:
             "something is being fetched already, and there can be only one at a time; "
             "try again when it has ended"
         )
-        tidy = partial(self._tidy, place)
+        tidy = partial(self._tidy, place, [part.repo_id for part in offer.parts])
         try:
             result = yield from self._job.run(
                 command, self._root, owner, busy, held=True, tidy=tidy
@@ -91,7 +92,9 @@ class Obtainer:
         told_apart = hashlib.sha256(f"{kind} {address}".encode()).hexdigest()[:8]
         return self._folder / f"{kind}-{readable}-{told_apart}"
 
-    def _tidy(self, place: Path) -> None:
-        """Removes what a conversion that was killed had begun beside its place."""
+    def _tidy(self, place: Path, repo_ids: Sequence[str]) -> None:
+        """Removes what a process that was killed had begun."""
         for half in self._folder.glob(f".{place.name}.*"):
             shutil.rmtree(half, ignore_errors=True)
+        for repo_id in repo_ids:
+            forget_partial(repo_id)

@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+from huggingface_hub import constants
+
 _CHUNK = 1 << 20
 
 
@@ -31,7 +34,7 @@ def forget_damaged(folder: Path, names: Iterable[str]) -> list[str]:
         if not link.is_symlink() or not link.exists():
             continue
         blob = link.parent / link.readlink()  # a link itself where caches share their files
-        if blob.name in _checksums(link, blob.name):
+        if not _is_own(blob, folder) or blob.name in _checksums(link, blob.name):
             continue
         if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
             for path in (blob.resolve(), blob, link):
@@ -57,7 +60,8 @@ def forget(folder: Path, names: Iterable[str]) -> None:
     rest = (link for link in folder.parent.rglob("*") if link.is_symlink())
     used = {Path(os.path.normpath(link.parent / link.readlink())) for link in rest}
     for blob in blobs - used:
-        blob.unlink(missing_ok=True)
+        if _is_own(blob, folder):
+            blob.unlink(missing_ok=True)
     places = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
     for place in [*sorted(places, reverse=True), folder]:
         with suppress(OSError):  # something is left in it
@@ -66,6 +70,28 @@ def forget(folder: Path, names: Iterable[str]) -> None:
         for ref in (folder.parents[1] / "refs").rglob("*"):
             if ref.is_file() and ref.read_bytes() == folder.name.encode():
                 ref.unlink()
+
+
+def forget_partial(repo_id: str, cache_dir: Path | None = None) -> None:
+    """Removes what downloads that were killed left of a repository; those under way stay.
+
+    The client downloads to a file of a new name each time, and holds a lock meanwhile.
+    """
+    cache = Path(cache_dir or constants.HF_HUB_CACHE)
+    name = f"models--{repo_id.replace('/', '--')}"
+    for path in (cache / name / "blobs").glob("*.incomplete"):
+        checksum = path.name.partition(".")[0]
+        with suppress(OSError, Timeout):
+            (cache / ".locks" / name).mkdir(parents=True, exist_ok=True)
+            with FileLock(cache / ".locks" / name / f"{checksum}.lock", timeout=0):
+                path.unlink(missing_ok=True)
+
+
+def _is_own(blob: Path, folder: Path) -> bool:
+    """Whether a file lies where the cache keeps the bytes of a commit's repository."""
+    return (
+        Path(os.path.normpath(blob)).parent == Path(os.path.normpath(folder.parents[1])) / "blobs"
+    )
 
 
 def _checksums(path: Path, like: str) -> set[str]:

@@ -21,7 +21,7 @@ from huggingface_hub.errors import (
 )
 
 from export.hub.address import HUB_ID, name_of
-from export.hub.blobs import forget_damaged
+from export.hub.blobs import forget_damaged, forget_partial
 from export.hub.connection import UselessError, install
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -121,6 +121,11 @@ def look_at(
                 f"{name} lists a file {file.rfilename[:200]!r}, which is no path inside a "
                 "repository; nothing of it is fetched"
             )
+        if file.size is not None and not (type(file.size) is int and file.size >= 0):
+            raise HubError(
+                f"{name}: the Hub states {str(file.size)[:80]!r} as the size of {file.rfilename}; "
+                "nothing of it is fetched"
+            )
     return found
 
 
@@ -171,6 +176,7 @@ def fetch(repo_id: str, revision: str | None, choose: Callable[[Iterable[str]], 
         found = look_at(repo_id, revision)
         wanted = choose([file.rfilename for file in found.siblings or []])
         new = [file for file in wanted if not is_cached(repo_id, file, found.sha)]
+        forget_partial(repo_id)
         # by the name that was asked for, which the cache then knows without a connection
         folder = Path(api.snapshot_download(repo_id, revision=revision, allow_patterns=wanted))
         refuse_damaged(name, folder, new)

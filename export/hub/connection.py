@@ -28,6 +28,13 @@ PAUSE = 1.0  # seconds before a server with a fault of its own is asked again
 WINDOW = 20.0  # seconds of waiting for a body, after which it is looked at how much came
 SLOWEST = 1000.0  # bytes a second
 _READING = ("GET", "HEAD")
+# of what a HEAD answers the client makes names of files and folders in its cache
+_ETAG = re.compile(r'(W/)?"?[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}"?')
+_NAMING = {
+    "ETag": _ETAG,
+    "X-Linked-ETag": _ETAG,
+    "X-Repo-Commit": re.compile(r"[0-9a-f]{40}"),
+}
 
 
 class UselessError(httpx2.TransportError):
@@ -60,6 +67,12 @@ class BrokenError(UselessError):
     """It has a fault of its own (status 500 or above), twice in a row."""
 
     advice = "try again later"
+
+
+class NamingError(UselessError):
+    """It gives a file a checksum or a commit that is no name."""
+
+    advice = "nothing is fetched from there; check HF_ENDPOINT"
 
 
 class BusyError(UselessError):
@@ -156,6 +169,10 @@ def _refusal(response: httpx2.Response) -> UselessError | None:
         return BrokenError(f"is out of order (status {response.status_code})")
     if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
         return BusyError(f"is busy (status 429) and asks to wait {_wait(response.headers)}")
+    for header, plain in _NAMING.items() if response.request.method == "HEAD" else ():
+        given = response.headers.get(header)
+        if given is not None and plain.fullmatch(given) is None:
+            return NamingError(f"answers with {header}: {given[:80]!r}, which is none")
     return None
 
 

@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
 )
 
 from export.hub.address import name_of
-from export.hub.blobs import forget
+from export.hub.blobs import forget, forget_partial
 from export.hub.client import (
     HubError,
     NotHereError,
@@ -138,6 +138,7 @@ def pull(
             return folder
         if commit not in (None, found.sha):
             raise HubError(f"{name} has changed since it was looked at; look again")
+        forget_partial(repo_id, cache_dir)
         download = Download(api, repo_id, found, cache_dir, limits, tell)
         try:
             folder = download.run()

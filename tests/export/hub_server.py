@@ -66,6 +66,7 @@ class HubState:
         tokens: what was sent to be let in, "" for nothing.
         stated: path in a repository -> the size that the list of files states instead of its own.
         resumed: at which byte files were asked for again.
+        etags: path in a repository -> the ETag that is sent instead of its checksum.
     """
 
     repos: dict[str, Repo] = field(default_factory=dict)
@@ -77,8 +78,9 @@ class HubState:
     over: threading.Event = field(default_factory=threading.Event)
     requests: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
-    stated: dict[str, int | None] = field(default_factory=dict)
+    stated: dict[str, Any] = field(default_factory=dict)
     resumed: list[int] = field(default_factory=list)
+    etags: dict[str, str] = field(default_factory=dict)
     url: str = ""
 
 
@@ -347,7 +349,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = 403 if self._token() == READER else 401
             raise _RefusedError(status, "GatedRepo", "Access to this model is restricted")
         stated = sha256(content) if path.endswith(BINARY) else git_sha1(content)
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{stated}"'}
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{self.state.etags.get(path, stated)}"'}
         if path in self.state.damaged:
             content = content[:-1] + bytes([content[-1] ^ 255])
         begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from export.hub.address import HUB_ID
-from export.hub.blobs import forget
+from export.hub.blobs import forget, forget_damaged
 from export.hub.client import HubError, check_address
 from export.hub.download import VISITORS, Limits, TooLargeError
 from export.hub.transfer import pull
@@ -86,3 +86,15 @@ def test_bytes_that_another_commit_has_as_well_stay(tmp_path: Path) -> None:
     kept = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
     assert kept == {"blobs/shared", "snapshots/old/sub/shared", "refs/old"}
     assert not (place / "snapshots" / "new").exists()
+
+
+def test_nothing_outside_the_cache_is_removed(tmp_path: Path) -> None:
+    mine, place = tmp_path / ("0" * 40), tmp_path / "models--owner--name"
+    mine.write_text("mine")
+    folder = place / "snapshots" / "commit"
+    folder.mkdir(parents=True)
+    (folder / "a").symlink_to(mine)
+    assert forget_damaged(folder, ["a"]) == []
+    forget(folder, ["a"])
+    assert mine.read_text() == "mine"
+    assert not folder.exists()

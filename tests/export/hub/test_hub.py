@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from huggingface_hub import constants
 
 from export.hub import transfer as hub
@@ -221,3 +222,36 @@ def test_command_line(
     assert "pull failed: there is no owner/other" in capsys.readouterr().err
     assert hub.main(["push", str(tmp_path / "nowhere"), ID, "--token", WRITER]) == 1
     assert "push failed: there is no pack folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("etag", ["{}", "../../../../{.name}", "..", "x" * 300, "a b", ""])
+def test_a_checksum_names_no_file_elsewhere(stocked: HubState, tmp_path: Path, etag: str) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    stocked.etags["pack.json"] = etag.format(mine)
+    with pytest.raises(hub.HubError, match="ETag"):
+        hub.pull(ID, cache_dir=tmp_path / "a" / "b" / "c")
+    assert mine.read_text() == "mine"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path != mine]
+
+
+@pytest.mark.parametrize("size", ["big", -5, 1.5, True])
+def test_a_size_that_is_none_is_refused(stocked: HubState, size: object) -> None:
+    stocked.stated["pack.json"] = size
+    with pytest.raises(hub.HubError, match="as the size of"):
+        hub.pull(ID)
+
+
+@pytest.mark.usefixtures("stocked")
+def test_what_killed_downloads_left_goes_with_the_next(tmp_path: Path) -> None:
+    blobs = tmp_path / "models--owner--tiny" / "blobs"
+    locks = tmp_path / ".locks" / "models--owner--tiny"
+    for folder in (blobs, locks):
+        folder.mkdir(parents=True)
+    left, older = blobs / "0a1b.01234567.incomplete", blobs / "2c3d.incomplete"
+    under_way = blobs / "4e5f.89abcdef.incomplete"
+    for path in (left, older, under_way):
+        path.write_bytes(b"half")
+    with FileLock(locks / "4e5f.lock"):
+        hub.pull(ID, cache_dir=tmp_path)
+    assert list(blobs.glob("*.incomplete")) == [under_way]
