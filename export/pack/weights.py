@@ -41,7 +41,14 @@ def _check_onnx(path: Path) -> None:
         # onnx lets protobuf's own error through, which onnx does not name.
         raise PackError(f"{path} is not a readable ONNX file: {error}") from error
     nodes = [*_nodes(model.graph.node), *(n for f in model.functions for n in _nodes(f.node))]
+    own = {_called(function.domain, function.name) for function in model.functions}
     for node in nodes:
+        domain, _ = called = _called(node.domain, node.op_type)
+        if (domain and called not in own) or _makes_texts(node):
+            raise PackError(
+                f"{path} computes with texts, or in a way that no encoder needs "
+                f"({node.domain:.60} {node.op_type:.60} {node.name:.60}); export it again without"
+            )
         if node.op_type in _ENDLESS:
             raise PackError(
                 f"{path} repeats a part of itself ({node.op_type} {node.name:.60}), as often as "
@@ -51,6 +58,15 @@ def _check_onnx(path: Path) -> None:
     _check_functions(path, model)
     for tensor in _tensors(model.graph, nodes):
         _check_tensor(path, tensor)
+
+
+def _makes_texts(node: onnx.NodeProto) -> bool:
+    """Whether a node makes texts, whose memory nothing bounds, of what is none."""
+    given = {attribute.name: attribute for attribute in node.attribute}
+    if node.op_type == "Constant":
+        return not given.keys().isdisjoint({"value_string", "value_strings"})
+    to = given.get("to")
+    return to is not None and (to.i == onnx.TensorProto.STRING or bool(to.ref_attr_name))
 
 
 def _check_functions(path: Path, model: onnx.ModelProto) -> None:
@@ -81,6 +97,10 @@ def _called(domain: str, name: str) -> tuple[str, str]:
 
 
 def _check_tensor(path: Path, tensor: onnx.TensorProto) -> None:
+    if tensor.data_type == onnx.TensorProto.STRING:
+        raise PackError(
+            f"{path}: tensor {tensor.name:.60} holds texts; an encoder computes with numbers"
+        )
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
         raise PackError(
             f"{path} keeps tensor {tensor.name:.60} in another file; "
@@ -103,7 +123,7 @@ def _check_tensor(path: Path, tensor: onnx.TensorProto) -> None:
 
 
 def _is_finite(values: np.ndarray) -> bool:
-    if values.dtype.kind in "iubOSU":  # whole numbers and texts
+    if values.dtype.kind in "iub":  # whole numbers
         return True
     if values.dtype.kind not in "fc":  # types that numpy itself does not know, of two bytes at most
         values = values.astype(np.float32)

@@ -123,6 +123,14 @@ def _fill(shape: list[int]) -> Attack:
     return lambda pack: write_graph(pack, IMAGES, [node], {"shape": np.array(shape, np.int64)})
 
 
+def _texts() -> Attack:
+    """An image encoder that doubles a text 31 times, to two gigabytes."""
+    nodes = [helper.make_node("Cast", ["pixels"], ["s0"], to=TensorProto.STRING)]
+    nodes += [helper.make_node("StringConcat", [f"s{i}"] * 2, [f"s{i + 1}"]) for i in range(31)]
+    nodes.append(helper.make_node("Cast", ["s31"], ["features"], to=_FLOAT))
+    return lambda pack: write_graph(pack, IMAGES, nodes, {})
+
+
 def _repeat_for_ever(pack: Path) -> None:
     go_on = [helper.make_node("Identity", [f"{name}0"], [f"{name}1"]) for name in ("go", "x")]
     kinds = {"i": _WHOLE, "go0": TensorProto.BOOL, "x0": _FLOAT, "go1": TensorProto.BOOL}
@@ -330,6 +338,26 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "functions that call functions": (_calls(14), "functions that call one another"),
     "function that calls itself": (_calls(3, "F0"), "functions that call one another"),
     "network that never ends": (_repeat_for_ever, "repeats a part of itself"),
+    "network of texts": (_texts(), "computes with texts"),
+    "network of constant texts": (
+        lambda p: write_graph(
+            p,
+            IMAGES,
+            [helper.make_node("Constant", [], ["features"], value_strings=["x"])],
+            {},
+        ),
+        "computes with texts",
+    ),
+    "texts among the weights": (
+        lambda p: write_graph(
+            p,
+            IMAGES,
+            [helper.make_node("Identity", ["words"], ["features"])],
+            {"words": np.array(["x"], object)},
+        ),
+        "holds texts",
+    ),
+    "network of another kind": (_cast("LabelEncoder", domain="ai.onnx.ml"), "no encoder needs"),
     "network of 400 GB": (_fill([10**11]), "asks for more memory than it may have"),
     "network of 10**17 numbers": (_fill([10**12, 10**5]), "cannot be computed"),
     "network of whole numbers": (_cast("Identity", _WHOLE_OUT), "gives int64 instead of float32"),
