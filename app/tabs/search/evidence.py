@@ -102,6 +102,11 @@ class Split:
         every = np.stack([self.maps(place) for place in range(len(self.image_ids))])
         return tuple(max(float(np.abs(maps).max()), 1e-9) for maps in every.swapaxes(0, 1))
 
+    def tops_alike(self) -> tuple[float, ...]:
+        """The same, but one for all words, so that they can be compared."""
+        every, *each = self.tops()
+        return (every, *[max(each)] * len(each))
+
 
 def split(
     retriever: Retriever, terms: Sequence[Term], spec: str, image_ids: Sequence[int]

@@ -94,7 +94,7 @@ class Inspector:
             self._captions: gr.HTML(captions, visible=bool(captions)),
             self._further: gr.Row(visible=True),
             **(
-                self._light(retriever, image, result, lit, 0)
+                self._light(retriever, image, lit, 0)
                 if lit
                 else self._draw(retriever, image, method, maps[method][won])
             ),
@@ -134,17 +134,17 @@ class Inspector:
         lit = _split(retriever, result)
         for place in range(len(lit.names()) if lit else 0):
             if lit and value == f"{_EVIDENCE}{place}":
-                return self._light(retriever, image, result, lit, place)
+                return self._light(retriever, image, lit, place)
         if value != PLAIN:
             raise gr.Error(text(f'there is no map "{str(value)[:80]}"; choose one of those shown'))
         return self._draw(retriever, image)
 
     def _light(
-        self, retriever: Retriever, image: Image.Image, result: Result, found: Split, place: int
+        self, retriever: Retriever, image: Image.Image, found: Split, place: int
     ) -> dict[Any, Any]:
         """Updates that show an image lit by one of the maps of its evidence."""
         shown, score, rest = found.maps(0)[place], found.scores[0], found.rest[0]
-        top = (result.tops or found.tops())[place]
+        top = found.tops_alike()[place]
         name, total = found.names()[place], float(shown.sum())
         words = "All words together" if not place else f"“{name}”"
         does = f"take {-total:.3f} from" if total < 0 else f"bring {total:.3f} of"
@@ -219,7 +219,7 @@ def _layers(
         groups["What the words find"] = [
             Layer(f"{_EVIDENCE}{place}", name, name, heatmaps.spotlight(small, shown, top, seen))
             for place, (name, shown, top) in enumerate(
-                zip(lit.names(), lit.maps(0), result.tops or lit.tops(), strict=True)
+                zip(lit.names(), lit.maps(0), lit.tops_alike(), strict=True)
             )
         ]
     for method, found in maps.items():

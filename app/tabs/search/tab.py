@@ -66,7 +66,6 @@ class SearchTab:
         self._questions = gr.State(())
         self._shown = gr.State([])  # the Result of each image in the grid
         self._hits = gr.State(None)  # those of them that answer a question
-        self._tops = gr.State(())  # see `Result.tops`
         self._lay_out_question()
         self._lay_out_drawers()
         with gr.Row(elem_id="pv-results"):
@@ -162,7 +161,7 @@ class SearchTab:
         connect(load, self.open, [pack], self._page, "search_open", question=True)
 
     def _connect_rest(self) -> None:
-        looked = [self._session.pack, self._shown, self._tops, self._tile]
+        looked = [self._session.pack, self._shown, self._tile]
         opened = connect(
             self._tile.select,
             self.look,
@@ -175,8 +174,7 @@ class SearchTab:
         opened.then(None, js=_SCROLL_TO_INSPECTOR, api_visibility="private")
         split = [self._session.pack, self._hits]
         found = self._hits.change
-        drawn = [self._evidence, self._tops]
-        connect(found, self.split, split, drawn, "show_evidence", question=True)
+        connect(found, self.split, split, [self._evidence], "show_evidence", question=True)
         swapped = [self._session.pack, self._questions]
         on_refresh([(self._session.pack.change, "swap")], self.swap, swapped, self._page, "search")
 
@@ -276,32 +274,27 @@ class SearchTab:
             **shown,
         }
 
-    def look(
-        self, key: str, shown: list[Result], tops: tuple[float, ...], image_id: Any
-    ) -> dict[Any, Any]:
+    def look(self, key: str, shown: list[Result], image_id: Any) -> dict[Any, Any]:
         """Opens the image that was clicked, unless the results were replaced since."""
         result = next((one for one in shown if one.image_id == image_id), None)
         if result is None:
             return self._inspector.clear()
         try:
-            return self._inspector.show(key, replace(result, tops=tops))
+            return self._inspector.show(key, result)
         except ValueError as error:
             return self._inspector.complain(str(error))
 
     def split(self, key: str, hits: Hits | None) -> dict[Any, Any]:
         """Shows what the words of the question bring to each hit."""
         if hits is None:
-            return {self._evidence: "", self._tops: ()}
+            return {self._evidence: ""}
         retriever = self._session.retriever(key)
         try:
             terms = hits.question.terms(retriever)
             found = evidence.split(retriever, terms, hits.spec, hits.image_ids)
         except ValueError as error:
-            return {self._evidence: line(str(error)), self._tops: ()}
-        return {
-            self._evidence: evidence.bar(found, hits.sizes, retriever),
-            self._tops: found.tops(),
-        }
+            return {self._evidence: line(str(error))}
+        return {self._evidence: evidence.bar(found, hits.sizes, retriever)}
 
     def forget(self) -> dict[Any, Any]:
         """Empties the history."""

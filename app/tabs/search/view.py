@@ -34,7 +34,6 @@ class Result:
         won: for each method, the view that won for each of the terms.
         words: what to look for in it; may be empty.
         question: what it answers.
-        tops: what is lit fully in each map of evidence, of all hits alike; empty where not known.
     """
 
     image_id: int
@@ -49,7 +48,6 @@ class Result:
     won: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     words: str = ""
     question: Question = field(default_factory=Question)
-    tops: tuple[float, ...] = ()
 
     @property
     def badge(self) -> str:
