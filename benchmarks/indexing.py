@@ -24,10 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
-from app.gallery.collection import Collection, Picture, from_folder
+from app.gallery.collection import Collection, CollectionImage, from_folder
 from app.gallery.encoder import SHARD
-from app.gallery.indexing import PICTURES_AT_ONCE
-from app.gallery.pictures import PictureError, open_picture
+from app.gallery.indexing import IMAGES_AT_ONCE
+from app.gallery.pictures import ImageError, open_image
 from app.search.retriever import Retriever
 from export.runtime import Runtime
 from export.sessions import processor
@@ -53,8 +53,8 @@ def main(argv: Sequence[str]) -> int:
         collection = from_folder(given.gallery)
     except (ValueError, OSError) as error:
         raise SystemExit(f"{error}") from error
-    collection = replace(collection, pictures=collection.pictures[: given.pictures])
-    count = len(collection.pictures)
+    collection = replace(collection, images=collection.images[: given.pictures])
+    count = len(collection.images)
     print(f"pack {runtime.info.name}, {len(runtime.methods)} methods, {count:,} pictures")
     print(f"{processor()}, {os.cpu_count()} cores, {', '.join(runtime.providers)}")
     runs = []
@@ -74,10 +74,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _measure(runtime: Runtime, collection: Collection) -> dict[str, float]:
     """Pictures a second of one run, by what was measured."""
-    count = len(collection.pictures)
-    before = _bare(runtime, collection.pictures[: count // 2])
+    count = len(collection.images)
+    before = _bare(runtime, collection.images[: count // 2])
     first, every = _app(runtime, collection)
-    after = _bare(runtime, collection.pictures[count // 2 :])
+    after = _bare(runtime, collection.images[count // 2 :])
     bare = (count / sum(both) for both in zip(before, after, strict=True))
     return dict(zip(_BARE, bare, strict=True)) | {
         "the app, one method": first,
@@ -90,17 +90,17 @@ def _best(run: dict[str, float]) -> float:
     return max(run[name] for name in _BARE[:2])
 
 
-def _bare(runtime: Runtime, pictures: Sequence[Picture]) -> tuple[float, float, float]:
+def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> tuple[float, float, float]:
     """Seconds that each of `_BARE` takes."""
     together = alone = decoding = 0.0
     with ThreadPoolExecutor(runtime.threads) as crew:
-        for start in range(0, len(pictures), PICTURES_AT_ONCE):
+        for start in range(0, len(images), IMAGES_AT_ONCE):
             began = time.perf_counter()
             squares = []
-            for picture in pictures[start : start + PICTURES_AT_ONCE]:
+            for image in images[start : start + IMAGES_AT_ONCE]:
                 try:
-                    squares.append(runtime.preprocess.square(open_picture(picture.path)))
-                except PictureError:
+                    squares.append(runtime.preprocess.square(open_image(image.path)))
+                except ImageError:
                     continue  # the app names it; here it only must not stop the measurement
             decoded = time.perf_counter()
             normal = runtime.preprocess(squares)

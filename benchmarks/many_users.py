@@ -211,7 +211,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _same(found: Hits, wanted: Hits) -> bool:
     """Whether the same pictures came in the same order, scores equal to float32's precision."""
-    if [picture for picture, _ in found] != [picture for picture, _ in wanted]:
+    if [image for image, _ in found] != [image for image, _ in wanted]:
         return False
     return bool(np.allclose([s for _, s in found], [s for _, s in wanted], rtol=0, atol=1e-5))
 

@@ -84,9 +84,9 @@ def _measure(retriever: Retriever, method: str, texts: Sequence[str]) -> float:
 def _conditions(retriever: Retriever) -> str:
     runtime = retriever.runtime
     packages = ", ".join(f"{package.__name__} {package.__version__}" for package in PACKAGES)
-    pictures = f"{len(retriever.index):,} pictures"
+    images = f"{len(retriever.index):,} pictures"
     return (
-        f"pack {runtime.info.name} ({runtime.info.checksum[:12]}), {pictures}, top {HITS}, "
+        f"pack {runtime.info.name} ({runtime.info.checksum[:12]}), {images}, top {HITS}, "
         "one query at a time\n"
         f"{processor()}, {os.cpu_count()} cores, {', '.join(runtime.providers)}\n"
         f"Python {platform.python_version()}, {packages}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.api.search import sentences
 from app.explain.evidence import Explained, explain
-from app.gallery.collection import Picture
+from app.gallery.collection import CollectionImage
 from app.packs.open_packs import OpenPacks
 from app.search.query import checked, describe, parse
 from app.search.questions import remark
@@ -93,14 +93,14 @@ def _sums(seen: Explained, place: int | tuple[int, int]) -> dict[str, Any]:
     }
 
 
-def _find(retriever: Retriever, image: Any) -> Picture:
+def _find(retriever: Retriever, image: Any) -> CollectionImage:
     """An image of the gallery by id or file.
 
     Raises:
         ValueError: there is none.
     """
     if isinstance(image, str):
-        for picture in retriever.collection.pictures:
+        for picture in retriever.collection.images:
             if picture.file == image:
                 return picture
         raise ValueError(

@@ -46,7 +46,7 @@ class ArchiveError(ValueError):
     """An archive cannot be used; the message is a sentence that says why."""
 
 
-def open_pictures(place: Path, cache: Path, follow_links: bool = False) -> Collection:
+def open_images(place: Path, cache: Path, follow_links: bool = False) -> Collection:
     """The pictures of a folder, or those of a ZIP archive.
 
     Args:
@@ -98,9 +98,9 @@ def unpack(archive: Path, folder: Path) -> Path:
         partial = Path(tempfile.mkdtemp(dir=folder, prefix=f".{digest}.", suffix=".partial"))
         try:
             with _Bounded(archive, name) as bounded, zipfile.ZipFile(bounded) as opened:
-                pictures = _checked(opened.infolist(), name)
-                _check_room(pictures, folder, name)
-                for info in pictures:
+                images = _checked(opened.infolist(), name)
+                _check_room(images, folder, name)
+                for info in images:
                     _write(opened, info, partial, name)
             return partial.rename(place)
         except ArchiveError:
@@ -145,7 +145,7 @@ def _checked(entries: Sequence[zipfile.ZipInfo], name: str) -> list[zipfile.ZipI
     """The pictures among the entries, each of which was looked at."""
     if len(entries) > MAX_ENTRIES:
         raise ArchiveError(_too_many(name))
-    pictures, seen = [], set()
+    images, seen = [], set()
     for info in entries:
         shown = ascii(info.filename)[1:-1][:80]
         if reason := _leads_out(info):
@@ -162,10 +162,10 @@ def _checked(entries: Sequence[zipfile.ZipInfo], name: str) -> list[zipfile.ZipI
         if info.filename.casefold() in seen:
             raise ArchiveError(f"{name} holds two files of one name ({shown}); rename one")
         seen.add(info.filename.casefold())
-        pictures.append(info)
-    if not pictures:
+        images.append(info)
+    if not images:
         raise ArchiveError(f"{name} holds no pictures; looked for {', '.join(sorted(SUFFIXES))}")
-    return pictures
+    return images
 
 
 def _leads_out(info: zipfile.ZipInfo) -> str:
@@ -198,8 +198,8 @@ def _too_large(info: zipfile.ZipInfo) -> str:
     return ""
 
 
-def _check_room(pictures: Sequence[zipfile.ZipInfo], folder: Path, name: str) -> None:
-    total = sum(info.file_size for info in pictures)
+def _check_room(images: Sequence[zipfile.ZipInfo], folder: Path, name: str) -> None:
+    total = sum(info.file_size for info in images)
     if total > MAX_BYTES:
         raise ArchiveError(
             f"{name} unpacks to {total / 2**30:,.0f} GB, more than {MAX_BYTES // 2**30} GB; "

@@ -22,7 +22,7 @@ SUFFIXES = frozenset(_PHOTOS | _GRAPHICS)
 
 
 @dataclass(frozen=True)
-class Picture:
+class CollectionImage:
     """One picture and what is known about it.
 
     Attributes:
@@ -55,7 +55,7 @@ class Picture:
         known["weather"] = self.truth.weather
         return {name: value for name, value in known.items() if value}
 
-    def reached(self) -> Picture:
+    def reached(self) -> CollectionImage:
         """Itself, where its file can be tried.
 
         Raises:
@@ -67,7 +67,7 @@ class Picture:
         """Opens its file.
 
         Raises:
-            PictureError: it may not be opened, or not now.
+            ImageError: it may not be opened, or not now.
         """
         return open_image_file(self.path, self.file, self.root)
 
@@ -91,27 +91,27 @@ class Collection:
     Attributes:
         title: for people.
         folder: where they lie.
-        pictures: `pictures[i].image_id == i`.
+        images: `images[i].image_id == i`.
         left_out: folders and links that were not followed, and why.
     """
 
     title: str
     folder: Path
-    pictures: tuple[Picture, ...]
+    images: tuple[CollectionImage, ...]
     left_out: tuple[Refusal, ...] = ()
 
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:
         """Every caption with the id of its picture, picture by picture."""
-        return tuple((text, p.image_id) for p in self.pictures for text in p.captions)
+        return tuple((text, p.image_id) for p in self.images for text in p.captions)
 
     @cached_property
     def facts(self) -> dict[str, dict[str, frozenset[int]]]:
         """Each fact with its values, in the alphabet's order, and the pictures that have each."""
         found: dict[str, dict[str, set[int]]] = {}
-        for picture in self.pictures:
-            for fact, value in picture.facts.items():
-                found.setdefault(fact, {}).setdefault(value, set()).add(picture.image_id)
+        for image in self.images:
+            for fact, value in image.facts.items():
+                found.setdefault(fact, {}).setdefault(value, set()).add(image.image_id)
         return {
             fact: {value: frozenset(values[value]) for value in sorted(values)}
             for fact, values in found.items()
@@ -121,8 +121,8 @@ class Collection:
     def relevant(self) -> dict[str, frozenset[int]]:
         """For each caption, the ids of all pictures that are known to satisfy it."""
         found: dict[str, set[int]] = {}
-        for picture in self.pictures:
-            for caption in picture.truth.captions if picture.truth else ():
+        for image in self.images:
+            for caption in image.truth.captions if image.truth else ():
                 found.setdefault(caption.text, set()).update(caption.relevant)
         return {text: frozenset(known) for text, known in found.items()}
 
@@ -136,8 +136,8 @@ def from_pack(pack: Path) -> Collection:
     """
     gallery = load_gallery(pack)
     paths = [(gallery.folder / image.file).resolve() for image in gallery.images]
-    pictures = tuple(
-        Picture(
+    images = tuple(
+        CollectionImage(
             image_id=i,
             path=path,
             file=image.file,
@@ -150,7 +150,7 @@ def from_pack(pack: Path) -> Collection:
         for i, (image, path) in enumerate(zip(gallery.images, paths, strict=True))
     )
     world = gallery.world or pack.name
-    return Collection(f"{world}, {gallery.split} split", gallery.folder.resolve(), pictures)
+    return Collection(f"{world}, {gallery.split} split", gallery.folder.resolve(), images)
 
 
 def from_folder(folder: Path, follow_links: bool = False) -> Collection:
@@ -176,8 +176,10 @@ def from_folder(folder: Path, follow_links: bool = False) -> Collection:
             f"{folder} holds no pictures; looked for {', '.join(sorted(SUFFIXES))}"
         )
     within = None if follow_links else root
-    pictures = tuple(Picture(i, path, name, root=within) for i, (name, path) in enumerate(files))
-    return Collection(root.name, root, pictures, left_out=tuple(left_out))
+    images = tuple(
+        CollectionImage(i, path, name, root=within) for i, (name, path) in enumerate(files)
+    )
+    return Collection(root.name, root, images, left_out=tuple(left_out))
 
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:

@@ -24,9 +24,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.gallery.collection import Collection, Picture
+from app.gallery.collection import Collection, CollectionImage
 from app.gallery.embedding_cache import Catalogue, Contents, Key, StoppedError
-from app.gallery.image_files import NotNowError, PictureError, Refusal, Stamp, refusal
+from app.gallery.image_files import ImageError, NotNowError, Refusal, Stamp, refusal
 from app.gallery.pictures import decode, reader
 from export.runtime import Runtime
 from models import Views
@@ -38,7 +38,7 @@ SHARD = 16  # pictures of 224 x 224 that one thread encodes at once; fewer large
 class Encoded:
     """Pictures, the SHA-256 of each one's file, their views by method, and the refused files."""
 
-    pictures: list[Picture]
+    images: list[CollectionImage]
     digests: list[bytes]
     views: dict[str, Views]
     refused: list[Refusal]
@@ -48,7 +48,7 @@ class Encoded:
 class _Looked:
     """Pictures with what is in their files, the refused ones, and the known rows by space."""
 
-    pictures: list[tuple[Picture, Contents]]
+    images: list[tuple[CollectionImage, Contents]]
     refused: list[Refusal]
     unusable: dict[bytes, Refusal]
     found: dict[str, dict[Key, np.ndarray]]
@@ -99,18 +99,18 @@ class Encoder:
         self._views = {name: f"views {name} {checksum}" for name in runtime.methods}
         self._captions = {name: f"captions {name} {checksum}" for name in runtime.methods}
 
-    def encode_pictures(self, pictures: Sequence[Picture]) -> Encoded:
+    def encode_images(self, images: Sequence[CollectionImage]) -> Encoded:
         """Every method's views of pictures; files that cannot be used are left out and named."""
-        (encoded,) = self.encode_each([pictures])
+        (encoded,) = self.encode_each([images])
         return encoded
 
     def encode_each(
         self,
-        chunks: Iterable[Sequence[Picture]],
+        chunks: Iterable[Sequence[CollectionImage]],
         methods: Iterable[str] | None = None,
         stop: threading.Event | None = None,
     ) -> Generator[Encoded]:
-        """As `encode_pictures` of each chunk, reading later ones while one is encoded.
+        """As `encode_images` of each chunk, reading later ones while one is encoded.
 
         What is yielded is on the disk; what is underway when the caller ends comes there, too.
 
@@ -129,10 +129,10 @@ class Encoder:
         writing: deque[Future[Encoded]] = deque()
         with self._crew() as crew:
             try:
-                for pictures in chain(chunks, [None] * 3):  # three steps behind, the last is done
+                for images in chain(chunks, [None] * 3):  # three steps behind, the last is done
                     seen = None if looking is None else looking.result()
                     looking = (
-                        None if pictures is None else disk.submit(self._look, pictures, names, stop)
+                        None if images is None else disk.submit(self._look, images, names, stop)
                     )
                     if seen is not None:
                         underway = self._begin(seen, names, crew, stop)
@@ -144,12 +144,12 @@ class Encoder:
                 heads.shutdown()
 
     def features(
-        self, pictures: Sequence[Picture], method: str
+        self, images: Sequence[CollectionImage], method: str
     ) -> tuple[dict[int, Tensor], list[Refusal]]:
         """What a method reads of pictures, and which were refused.
 
         Args:
-            pictures: of the collection.
+            images: of the collection.
             method: its image encoder gives the features.
 
         Returns:
@@ -157,7 +157,7 @@ class Encoder:
         """
         file = self._runtime.image_encoder_of(method)
         space = self._features[file]
-        looked = self._identify(pictures, threading.Event())
+        looked = self._identify(images, threading.Event())
         looked.found[space] = self._catalogue.load(space, _digests(looked))
         missing = _missing(looked, [space])
         with self._crew() as crew:
@@ -166,8 +166,8 @@ class Encoder:
         self._catalogue.save(fresh)
         found = looked.found[space]
         return {
-            picture.image_id: torch.from_numpy(found[contents.digest])
-            for picture, contents in looked.pictures
+            image.image_id: torch.from_numpy(found[contents.digest])
+            for image, contents in looked.images
             if contents.digest in found
         }, refused
 
@@ -186,13 +186,13 @@ class Encoder:
         """The folder for clusters of a method's views, and the name of their space."""
         return self._folder / "clusters", self._views[method]
 
-    def prune(self, pictures: Sequence[Picture]) -> None:
+    def prune(self, images: Sequence[CollectionImage]) -> None:
         """Forgets what is kept of pictures whose files are gone or have changed.
 
         Args:
-            pictures: the whole collection.
+            images: the whole collection.
         """
-        self._catalogue.prune(self._root, [picture.file for picture in pictures])
+        self._catalogue.prune(self._root, [image.file for image in images])
 
     def close(self) -> None:
         """Lets go of the files on disk until something is asked again."""
@@ -209,37 +209,37 @@ class Encoder:
         finally:
             crew.shutdown(cancel_futures=True)
 
-    def _identify(self, pictures: Sequence[Picture], stop: threading.Event) -> _Looked:
+    def _identify(self, images: Sequence[CollectionImage], stop: threading.Event) -> _Looked:
         """Finds out what is in files; those that have not changed are not read again."""
         stamps: dict[str, Stamp] = {}
         read: dict[str, Contents] = {}
         refused: dict[str, Refusal] = {}
-        for picture in pictures:
+        for image in images:
             try:
-                stamps[picture.file] = Stamp.of(picture.path)
+                stamps[image.file] = Stamp.of(image.path)
             except OSError as error:
-                refused[picture.file] = refusal(picture.file, error)
+                refused[image.file] = refusal(image.file, error)
         known = self._catalogue.digests(stamps)
-        for picture in pictures:
-            if picture.file in known or picture.file in refused:
+        for image in images:
+            if image.file in known or image.file in refused:
                 continue
             if stop.is_set():
                 raise StoppedError
             try:
-                with picture.open() as file:
-                    read[picture.file] = Contents.of(file, stop)
-            except (OSError, PictureError) as error:
-                refused[picture.file] = refusal(picture.file, error)
+                with image.open() as file:
+                    read[image.file] = Contents.of(file, stop)
+            except (OSError, ImageError) as error:
+                refused[image.file] = refusal(image.file, error)
         self._catalogue.record(read)
         read |= {file: Contents(digest, stamps[file], 0) for file, digest in known.items()}
-        there = [(picture, read[picture.file]) for picture in pictures if picture.file in read]
+        there = [(image, read[image.file]) for image in images if image.file in read]
         return _Looked(there, list(refused.values()), {}, {})
 
     def _look(
-        self, pictures: Sequence[Picture], names: Sequence[str], stop: threading.Event
+        self, images: Sequence[CollectionImage], names: Sequence[str], stop: threading.Event
     ) -> _Looked:
         """What is in the files, and what is known of it: all views, or features to make them of."""
-        looked = self._identify(pictures, stop)
+        looked = self._identify(images, stop)
         digests = _digests(looked)
         for name in names:
             looked.found[self._views[name]] = self._catalogue.load(self._views[name], digests)
@@ -276,9 +276,7 @@ class Encoder:
         crew: ThreadPoolExecutor,
         stop: threading.Event,
     ) -> list[Future[_Read]]:
-        first = {
-            contents.digest: (picture, contents) for picture, contents in looked.pictures[::-1]
-        }
+        first = {contents.digest: (image, contents) for image, contents in looked.images[::-1]}
         found = {file: looked.found[self._features[file]].keys() for file in files}
         size = max(1, min(SHARD, SHARD * 224**2 // self._runtime.preprocess.size**2))
         reading = []
@@ -288,17 +286,17 @@ class Encoder:
             reading.append(crew.submit(self._read, {d: first[d] for d in shard}, wanted, stop))
         return reading
 
-    def _open(self, picture: Picture, stamp: Stamp) -> Image.Image:
+    def _open(self, image: CollectionImage, stamp: Stamp) -> Image.Image:
         """The square that the encoder sees, which is small enough to hold many of."""
-        with picture.open() as file:
-            square = self._runtime.preprocess.square(decode(file, picture.file))
+        with image.open() as file:
+            square = self._runtime.preprocess.square(decode(file, image.file))
             if Stamp.of(file) == stamp:
                 return square
-        raise NotNowError(f"{picture.file} changed while it was read; start again")
+        raise NotNowError(f"{image.file} changed while it was read; start again")
 
     def _read(
         self,
-        files: dict[bytes, tuple[Picture, Contents]],
+        files: dict[bytes, tuple[CollectionImage, Contents]],
         wanted: dict[str | None, list[bytes]],
         stop: threading.Event,
     ) -> _Read:
@@ -307,15 +305,15 @@ class Encoder:
         not_now: dict[bytes, Refusal] = {}
         unusable: dict[bytes, Refusal] = {}
         squares: dict[bytes, Image.Image] = {}
-        for digest, (picture, contents) in files.items():
+        for digest, (image, contents) in files.items():
             if stop.is_set():
                 break
             try:
-                squares[digest] = self._open(picture, contents.stamp)
-            except PictureError as error:
+                squares[digest] = self._open(image, contents.stamp)
+            except ImageError as error:
                 lasts = not isinstance(error, NotNowError)
                 refused = unusable if lasts else not_now
-                refused[digest] = Refusal(picture.file, str(error))
+                refused[digest] = Refusal(image.file, str(error))
         for file, digests in wanted.items():
             new = [digest for digest in digests if digest in squares]
             if new:
@@ -343,7 +341,7 @@ class Encoder:
         if any(waiting.result().stopped for waiting in underway.reading):
             raise StoppedError
         lacking = set(_missing(looked, spaces.values()))
-        readable = [(p, c.digest) for p, c in looked.pictures if c.digest not in lacking]
+        readable = [(p, c.digest) for p, c in looked.images if c.digest not in lacking]
         digests = [digest for _, digest in readable]
         views_by_method = {
             name: Views(torch.from_numpy(np.stack([found[space][d] for d in digests])))
@@ -369,8 +367,8 @@ class Encoder:
         self._catalogue.refuse(unusable, reader())
         reasons = looked.unusable | unusable | not_now
         refused = [
-            reasons[contents.digest].of(picture.file)
-            for picture, contents in looked.pictures
+            reasons[contents.digest].of(image.file)
+            for image, contents in looked.images
             if contents.digest in reasons
         ]
         fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {
@@ -386,7 +384,7 @@ def _features_space(runtime: Runtime, file: str | None) -> str:
 
 
 def _digests(looked: _Looked) -> list[bytes]:
-    return list(dict.fromkeys(contents.digest for _, contents in looked.pictures))
+    return list(dict.fromkeys(contents.digest for _, contents in looked.images))
 
 
 def _missing(looked: _Looked, spaces: Iterable[str]) -> list[bytes]:

@@ -19,11 +19,11 @@ MAX_BYTES = 512 * 2**20  # of one file
 _FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 
 
-class PictureError(ValueError):
+class ImageError(ValueError):
     """A file cannot be used as a picture; the message is a sentence that says why."""
 
 
-class NotNowError(PictureError):
+class NotNowError(ImageError):
     """A file cannot be used now, which may be otherwise although its contents are the same."""
 
 
@@ -78,7 +78,7 @@ def open_image_file(path: Path, name: str, root: Path | None = None) -> BinaryIO
         root: a resolved folder that links may not lead out of; None for anywhere.
 
     Raises:
-        PictureError: it is missing, empty, too large, no regular file, or outside of `root`.
+        ImageError: it is missing, empty, too large, no regular file, or outside of `root`.
     """
     try:
         real = Path(os.path.realpath(path, strict=True))
@@ -88,7 +88,7 @@ def open_image_file(path: Path, name: str, root: Path | None = None) -> BinaryIO
     except OSError as error:
         raise unreadable(name, error) from error
     except ValueError as error:
-        raise error if isinstance(error, PictureError) else unreadable(name, error) from error
+        raise error if isinstance(error, ImageError) else unreadable(name, error) from error
     try:
         _check(file, name, root)
     except BaseException:
@@ -111,9 +111,9 @@ def _check(file: BinaryIO, name: str, root: Path | None) -> None:
         if root is not None and not where.is_relative_to(root):
             raise outside(name)
     if found.st_size == 0:
-        raise PictureError(f"{name} is empty (0 bytes)")
+        raise ImageError(f"{name} is empty (0 bytes)")
     if found.st_size > MAX_BYTES:
-        raise PictureError(
+        raise ImageError(
             f"{name} takes {found.st_size / 2**20:,.0f} MB, more than the {MAX_BYTES // 2**20} MB "
             "allowed; make it smaller"
         )
@@ -127,7 +127,7 @@ def outside(name: str) -> NotNowError:
     )
 
 
-def refusal(name: str, error: OSError | PictureError) -> Refusal:
+def refusal(name: str, error: OSError | ImageError) -> Refusal:
     """A file that was skipped because it cannot be read."""
     return Refusal(name, str(unreadable(name, error) if isinstance(error, OSError) else error))
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from app.gallery import prepared
 from app.gallery.clusters import SavedClusters
-from app.gallery.collection import Collection, Picture
+from app.gallery.collection import Collection, CollectionImage
 from app.gallery.embedding_cache import StoppedError
 from app.gallery.encoder import Encoded, Encoder
 from app.gallery.image_files import Refusal, reason
@@ -22,7 +22,7 @@ from export.pack.schema import FOLDER
 from export.runtime import Runtime
 from models import Views
 
-PICTURES_AT_ONCE = 64
+IMAGES_AT_ONCE = 64
 _CAPTIONS_AT_ONCE = 512
 _TELLING = 2.0  # seconds of a stage, before which its rate says little
 _PROBES = 64  # queries that recall is measured with
@@ -124,7 +124,7 @@ class Index:
         ready: Mapping[str, Searchable] | None = None,
     ) -> None:
         self.first = first or next(iter(runtime.methods))
-        methods, count = runtime.methods.items(), len(collection.pictures)
+        methods, count = runtime.methods.items(), len(collection.images)
         self._own = {n: Gallery("images", m, runtime.device, count) for n, m in methods}
         self._ready = ready is not None
         self.images: Mapping[str, Searchable] = self._own if ready is None else ready
@@ -137,7 +137,7 @@ class Index:
         self.copies: list[Copy] = []
         self._shown: dict[bytes, str] = {}  # the file in the place of all that are the same
         self._digests: dict[int, bytes] = {}  # what was in the pictures that are shown, by id
-        self.progress = Progress("pictures", 0, len(collection.pictures))
+        self.progress = Progress("pictures", 0, len(collection.images))
         self._collection = collection
         self._runtime = runtime
         self.complete = False
@@ -179,7 +179,7 @@ class Index:
 
     def add(
         self,
-        pictures: Sequence[Picture],
+        images: Sequence[CollectionImage],
         progress: Callable[[int, int], None],
         cancel: threading.Event,
         methods: Sequence[str] | None = None,
@@ -187,14 +187,14 @@ class Index:
         """Encodes pictures and makes them searchable; files that cannot be used are skipped.
 
         Args:
-            pictures: of the collection.
+            images: of the collection.
             progress: called with how many are done, and of how many.
             cancel: when set, ends the work within the present step, which then counts as not done.
             methods: those that can find them then; None for all.
         """
         report = Report(0, [])
-        starts = range(0, len(pictures), PICTURES_AT_ONCE)
-        chunks = [pictures[start : start + PICTURES_AT_ONCE] for start in starts]
+        starts = range(0, len(images), IMAGES_AT_ONCE)
+        chunks = [images[start : start + IMAGES_AT_ONCE] for start in starts]
         done = 0
         with (
             contextlib.suppress(StoppedError),
@@ -205,32 +205,30 @@ class Index:
                     break
                 encoded = next(encoding)
                 rows, changed = self._to_show(encoded)
-                ids = [encoded.pictures[row].image_id for row in rows]
+                ids = [encoded.images[row].image_id for row in rows]
                 for name, views in encoded.views.items():
                     self._own[name].add(ids, Views(views.embeddings[rows]))
                 refused = encoded.refused + changed
                 self.refused.extend(refused)
                 report = Report(report.added + len(ids), report.refused + refused)
                 done += len(chunk)
-                progress(done, len(pictures))
+                progress(done, len(images))
         return report
 
     def _to_show(self, encoded: Encoded) -> tuple[list[int], list[Refusal]]:
         """The rows to show: of files that are the same, the first; and those changed meanwhile."""
         rows, changed = [], []
-        for row, (picture, digest) in enumerate(
-            zip(encoded.pictures, encoded.digests, strict=True)
-        ):
-            before = self._digests.get(picture.image_id)
-            first = self._shown.setdefault(digest, picture.file)
+        for row, (image, digest) in enumerate(zip(encoded.images, encoded.digests, strict=True)):
+            before = self._digests.get(image.image_id)
+            first = self._shown.setdefault(digest, image.file)
             if before is not None and before != digest:
-                reason = f"{picture.file} changed while pictures were read; start again"
-                changed.append(Refusal(picture.file, reason))
-            elif before is not None or picture.captions or first == picture.file:
+                reason = f"{image.file} changed while pictures were read; start again"
+                changed.append(Refusal(image.file, reason))
+            elif before is not None or image.captions or first == image.file:
                 rows.append(row)
-                self._digests[picture.image_id] = digest
+                self._digests[image.image_id] = digest
             else:
-                self.copies.append(Copy(picture.file, first))
+                self.copies.append(Copy(image.file, first))
         return rows, changed
 
     def _fill(self) -> None:
@@ -247,17 +245,17 @@ class Index:
             if self._watch is not None:
                 self._watch(progress)
 
-        pictures = self._collection.pictures
+        images = self._collection.images
         try:
             if not self._ready and not self._take_prepared():
-                self._fill_pictures(lambda *step: tell(Progress(*step)))
+                self._fill_images(lambda *step: tell(Progress(*step)))
             if not self._stopped.is_set():
                 self.complete = True
                 self.first_done.set()
                 self.images_done.set()
             self._fill_captions(lambda done, total: tell(Progress("captions", done, total)))
             if not self._stopped.is_set():
-                self.encoder.prune(pictures)
+                self.encoder.prune(images)
                 self._settle(lambda done, total: tell(Progress("clusters", done, total)))
             if self._stopped.is_set():
                 tell(Progress("stopped", said=_stopped_at(self.progress)))
@@ -272,20 +270,20 @@ class Index:
             self.images_done.set()
             self.captions_done.set()
 
-    def _fill_pictures(self, progress: Callable[[Stage, int, int], None]) -> None:
-        pictures = self._collection.pictures
-        self._fill_stage("pictures", pictures, [self.first], progress)
+    def _fill_images(self, progress: Callable[[Stage, int, int], None]) -> None:
+        images = self._collection.images
+        self._fill_stage("pictures", images, [self.first], progress)
         if self._stopped.is_set():
             return
         self.first_done.set()
         if others := [name for name in self.images if name != self.first]:
-            shown = [picture for picture in pictures if picture.image_id in self._digests]
+            shown = [image for image in images if image.image_id in self._digests]
             self._fill_stage("views", shown, others, progress)
 
     def _fill_stage(
         self,
         stage: Stage,
-        pictures: Sequence[Picture],
+        images: Sequence[CollectionImage],
         methods: Sequence[str],
         progress: Callable[[Stage, int, int], None],
     ) -> None:
@@ -294,9 +292,9 @@ class Index:
 
         def note(done: int, _: int) -> None:
             self._passed[stage] = before + done
-            progress(stage, before + done, len(pictures))
+            progress(stage, before + done, len(images))
 
-        self.add(pictures[before:], note, self._stopped, methods)
+        self.add(images[before:], note, self._stopped, methods)
 
     def _settle(self, progress: Callable[[int, int], None]) -> None:
         """Makes the galleries fast, once they are filled."""
@@ -330,7 +328,7 @@ class Index:
         info, images = self._runtime.info, self._collection
         if images.folder != (info.folder / FOLDER).resolve():  # they are not the pack's own
             return False
-        views = prepared.load(info, len(images.pictures))
+        views = prepared.load(info, len(images.images))
         if views is None:
             return False
         if len(self):  # they are there, and the filling was stopped after that

@@ -24,7 +24,7 @@ import numpy as np
 import PIL
 from PIL import ExifTags, Image, ImageFile, JpegImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
-from app.gallery.image_files import NotNowError, PictureError, open_image_file, reason
+from app.gallery.image_files import ImageError, NotNowError, open_image_file, reason
 from app.gallery.jpeg import Jpeg, JpegError, read_jpeg
 from app.gallery.metadata import BoundedFile, bound
 from models.preprocess import flat_rgb, is_deep, to_rgb
@@ -100,7 +100,7 @@ class Budget:
 _small_ones, _large_ones = Budget(SMALL_MEMORY), Budget(LARGE_MEMORY)
 
 
-def open_picture(path: Path, name: str | None = None, root: Path | None = None) -> Image.Image:
+def open_image(path: Path, name: str | None = None, root: Path | None = None) -> Image.Image:
     """Opens, checks and decodes one picture.
 
     Args:
@@ -112,7 +112,7 @@ def open_picture(path: Path, name: str | None = None, root: Path | None = None) 
         An upright RGB picture whose longer side is at most 2,048 pixels, without metadata.
 
     Raises:
-        PictureError: it is missing, empty, too large, damaged or no picture at all.
+        ImageError: it is missing, empty, too large, damaged or no picture at all.
     """
     name = name or path.name
     with open_image_file(path, name, root) as file:
@@ -120,7 +120,7 @@ def open_picture(path: Path, name: str | None = None, root: Path | None = None) 
 
 
 def decode(file: BinaryIO, name: str) -> Image.Image:
-    """As `open_picture`, of a file that `open_image_file` opened."""
+    """As `open_image`, of a file that `open_image_file` opened."""
     image, needed = open_header(file, name)
     with image, _decoding(needed, name):
         rgb = to_rgb(_shrunk(image))
@@ -133,14 +133,14 @@ def open_mask(path: Path) -> np.ndarray:
     """Opens a picture of numbers, one for each pixel: (H, W) of whole numbers.
 
     Raises:
-        PictureError: it cannot be opened, leads out of its folder, or holds colours.
+        ImageError: it cannot be opened, leads out of its folder, or holds colours.
     """
     with open_image_file(path, path.name, path.parent) as file:
         image, needed = open_header(file, path.name)
         with image, _decoding(needed, path.name):
             values = np.asarray(image)
     if values.ndim != 2 or values.dtype.kind not in "bu":
-        raise PictureError(f"{path.name} holds {image.mode} pixels instead of whole numbers")
+        raise ImageError(f"{path.name} holds {image.mode} pixels instead of whole numbers")
     return values
 
 
@@ -164,7 +164,7 @@ def _decoding(needed: int, name: str) -> Iterator[None]:
     except MemoryError as error:
         raise NotNowError(f"{name} needs more memory than there is; make it smaller") from error
     except Exception as error:  # decoders raise nearly anything on damaged files
-        raise PictureError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
+        raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
 
 
 def _full_size(image: Image.Image) -> tuple[int, int]:
@@ -197,7 +197,7 @@ def _check_size(image: ImageFile.ImageFile, jpeg: Jpeg | None, name: str) -> Non
     elif _is_slow(image):
         most, kind = _SLOWLY, f" of this kind of {image.format}"
     if width * height > most:
-        raise PictureError(
+        raise ImageError(
             f"{name} has {width} x {height} pixels, more than the {most // 10**6} million "
             f"allowed{kind}; make it smaller"
         )
@@ -240,25 +240,25 @@ def open_header(file: BinaryIO, name: str) -> tuple[ImageFile.ImageFile, int]:
         image = Image.open(bounded, formats=_formats())
         jpeg = read_jpeg(file) if isinstance(image, JpegImagePlugin.JpegImageFile) else None
     except Image.DecompressionBombError as error:
-        raise PictureError(
+        raise ImageError(
             f"{name} has far more than the {MAX_PIXELS // 10**6} million pixels allowed; "
             "make it smaller"
         ) from error
     except UnidentifiedImageError as error:
         heic = Path(file.name).suffix.lower() in {".heic", ".heif"}
         hint = "; convert it to JPEG first, or install pillow-heif" if heic else ""
-        raise PictureError(f"{name} is not a picture in a format that can be read{hint}") from error
+        raise ImageError(f"{name} is not a picture in a format that can be read{hint}") from error
     except JpegError as error:
-        raise PictureError(f"{name} {error}") from error
+        raise ImageError(f"{name} {error}") from error
     except Exception as error:  # a hostile header can make a format's parser raise anything
-        raise PictureError(f"{name} cannot be opened ({reason(error)})") from error
+        raise ImageError(f"{name} cannot be opened ({reason(error)})") from error
     _check_size(image, jpeg, name)
     bounded.header_is_read(_is_slow(image))
     if jpeg is not None:
         try:
             jpeg.check()
         except JpegError as error:
-            raise PictureError(f"{name} {error}") from error
+            raise ImageError(f"{name} {error}") from error
         image.draft(None, (WORKING_SIDE, WORKING_SIDE))
     return image, _memory(image, jpeg)
 

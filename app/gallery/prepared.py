@@ -62,9 +62,9 @@ def write(runtime: Runtime, collection: Collection) -> Path:
     """
     with tempfile.TemporaryDirectory() as cache:
         encoder = Encoder(runtime, collection, Path(cache))
-        pictures, parts = collection.pictures, []
-        for start in range(0, len(pictures), _AT_ONCE):
-            encoded = encoder.encode_pictures(pictures[start : start + _AT_ONCE])
+        images, parts = collection.images, []
+        for start in range(0, len(images), _AT_ONCE):
+            encoded = encoder.encode_images(images[start : start + _AT_ONCE])
             if encoded.refused:
                 raise ValueError(encoded.refused[0].reason)
             parts.append(encoded.views)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from app.gallery.image_files import PictureError, Stamp, open_image_file, reason
-from app.gallery.pictures import open_header, open_picture
+from app.gallery.image_files import ImageError, Stamp, open_image_file, reason
+from app.gallery.pictures import open_header, open_image
 
 SIDE = 320  # pixels of the longer side
 FOLDER_BYTES = 2_000_000_000  # beyond, those that were used longest ago go
@@ -23,7 +23,7 @@ _written = LOOK_AFTER  # since the last look, so that the first one follows the 
 _counting = threading.Lock()
 
 
-class DiskError(PictureError):
+class DiskError(ImageError):
     """Thumbnails cannot be kept; the message is a sentence about the disk."""
 
 
@@ -34,13 +34,13 @@ def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None
         path: the picture.
         folder: where thumbnails are kept.
         name: the thumbnail's file name without suffix.
-        root: see `open_picture`.
+        root: see `open_image`.
 
     Returns:
         The thumbnail's file, a WebP.
 
     Raises:
-        PictureError: the picture cannot be opened.
+        ImageError: the picture cannot be opened.
         DiskError: the folder cannot be written.
     """
     kept = folder / f"{name}.webp"
@@ -49,14 +49,14 @@ def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None
             if time.time() - kept.stat().st_mtime > _USED:
                 os.utime(kept)
         return kept
-    picture = open_picture(path, root=root)
-    picture.thumbnail((SIDE, SIDE))
+    image = open_image(path, root=root)
+    image.thumbnail((SIDE, SIDE))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
         try:
             with os.fdopen(handle, "wb") as file:
-                picture.save(file, "WEBP", quality=82, method=2)  # 4 takes twice as long
+                image.save(file, "WEBP", quality=82, method=2)  # 4 takes twice as long
                 size = file.tell()
             Path(partial).replace(kept)
         finally:

@@ -186,8 +186,8 @@ def _images(pack: Retriever) -> tuple[str, ...]:
     """What tells a collection from others: the files, or names and checksum of a pack's own."""
     info, collection = pack.info, pack.collection
     if info.gallery is None or collection.folder != (info.folder / FOLDER).resolve():
-        return tuple(str(image.path) for image in collection.pictures)
-    return info.gallery.images_sha256, *(image.file for image in collection.pictures)
+        return tuple(str(image.path) for image in collection.images)
+    return info.gallery.images_sha256, *(image.file for image in collection.images)
 
 
 def _label(pack: Retriever, among: Sequence[Retriever]) -> str:
@@ -204,6 +204,6 @@ def _judged(pack: Retriever) -> bool:
     """
     return any(
         len(caption.relevant) > 1
-        for image in pack.collection.pictures
+        for image in pack.collection.images
         for caption in (image.truth.captions if image.truth else ())
     )

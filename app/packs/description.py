@@ -70,7 +70,7 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
     index = retriever.index
     return {
         "title": retriever.collection.title,
-        "pictures": len(retriever.collection.pictures),
+        "pictures": len(retriever.collection.images),
         "searchable": len(index),
         "captions": len(retriever.collection.captions),
         "state": index.progress.stage,

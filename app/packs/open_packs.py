@@ -8,7 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.gallery.archive import open_pictures
+from app.gallery.archive import open_images
 from app.gallery.collection import Collection, from_pack
 from app.gallery.qdrant.address import Address
 from app.packs.jobs import Step
@@ -227,7 +227,7 @@ class OpenPacks:
             raise ValueError("name a folder of pictures on this machine, or a ZIP archive of them")
         with self._loading:
             runtime = self.get(key).runtime
-            collection = self._pictures(Path(place).expanduser())
+            collection = self._images_at(Path(place).expanduser())
             where = hashlib.sha256(str(collection.folder).encode()).hexdigest()[:16]
             retriever = Retriever(runtime, collection, self._cache)
             return self._keep(f"{_identity(runtime.info)}@{where}", retriever)
@@ -252,8 +252,8 @@ class OpenPacks:
                 oldest.index.stop()
         return key
 
-    def _pictures(self, place: Path) -> Collection:
-        return open_pictures(place, self._cache, self._settings.follow_links)
+    def _images_at(self, place: Path) -> Collection:
+        return open_images(place, self._cache, self._settings.follow_links)
 
     def _open(self, folder: Path, fallback: Collection | None) -> Retriever:
         runtime = Runtime.load(folder, self._settings.device)
@@ -267,7 +267,7 @@ class OpenPacks:
             galleries = self._distant.galleries(runtime)
             return Retriever(runtime, self._distant.collection, self._cache, galleries)
         if given is not None:
-            collection: Collection = self._pictures(given)
+            collection: Collection = self._images_at(given)
         elif runtime.info.gallery is not None:
             collection = from_pack(folder)
         elif fallback is not None:

@@ -209,8 +209,8 @@ def _candidates(
 ) -> tuple[list[str], list[str | None], list[list[int]]]:
     """Captions short enough for an example, their views, and the images that satisfy them."""
     views: dict[str, str | None] = {}
-    for picture in collection.pictures:
-        for caption in picture.truth.captions if picture.truth else ():
+    for image in collection.images:
+        for caption in image.truth.captions if image.truth else ():
             plain = parse(caption.text) == [Term(caption.text)]  # reads as one sentence
             if plain and len(caption.text) <= LONGEST:
                 views.setdefault(caption.text, caption.view)

@@ -162,7 +162,7 @@ class _Reader:
             image_id = int(text) if _WHOLE.fullmatch(text) else -1
             return self._retriever.image(image_id).image_id
         except ValueError:
-            most = len(self._retriever.collection.pictures) - 1
+            most = len(self._retriever.collection.images) - 1
             self._note(f'"{text[:40]}" is no picture; ids go from 0 to {most}')
             return None
 

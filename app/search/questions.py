@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from app.gallery.collection import Collection
-from app.gallery.pictures import open_picture
+from app.gallery.pictures import open_image
 from app.search.filters import Filters
 from app.search.query import Term, checked, checked_k, checked_weight, describe, parse
 from app.search.retriever import MAX_HITS, CaptionHit, Found, Hit, Retriever
@@ -102,7 +102,7 @@ class Question:
             return retriever.open(self.image_id)
         if not self.path:
             raise ValueError("there is no picture; upload one first")
-        return open_picture(Path(self.path), self.name or None)
+        return open_image(Path(self.path), self.name or None)
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ def answer(
         "This gallery has no captions." if alone and not found.captions else "",
         read,
     )
-    pictures = "picture" if found.searched == 1 else "pictures"
-    summary = f"{len(found.hits)} of {found.searched:,} {pictures} {subject}"
+    images = "picture" if found.searched == 1 else "pictures"
+    summary = f"{len(found.hits)} of {found.searched:,} {images} {subject}"
     return Answer(summary, details, found, filters, k, asked, image, read, satisfying, ms)
 
 
@@ -252,7 +252,7 @@ def examples(retriever: Retriever, count: int) -> list[str]:
 
 def algebra_example(retriever: Retriever) -> str:
     """A query of several terms to try, from what the collection shows most often."""
-    things = Counter(name for p in retriever.collection.pictures for name in set(p.objects))
+    things = Counter(name for p in retriever.collection.images for name in set(p.objects))
     common = [name for name, _ in things.most_common(3)]
     return "2: {} + {} - {}".format(*common) if len(common) == 3 else _ALGEBRA_EXAMPLE
 
@@ -260,7 +260,7 @@ def algebra_example(retriever: Retriever) -> str:
 def _sample(retriever: Retriever, filters: Filters, k: int) -> Answer:
     """Images from all over the collection, or of what the filters leave of it."""
     left = filters.ids
-    images = [p for p in retriever.collection.pictures if left is None or p.image_id in left]
+    images = [p for p in retriever.collection.images if left is None or p.image_id in left]
     step, count = max(1, len(images) // _SAMPLE), len(images)
     hits = [Hit(p.image_id, p.file, 0.0, 0, 0) for p in images[::step][:_SAMPLE]]
     summary = "One picture to search" if count == 1 else f"{count:,} pictures to search"

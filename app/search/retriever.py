@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.gallery.collection import Collection, Picture
-from app.gallery.image_files import PictureError
+from app.gallery.collection import Collection, CollectionImage
+from app.gallery.image_files import ImageError
 from app.gallery.indexing import Index
-from app.gallery.pictures import open_picture
+from app.gallery.pictures import open_image
 from app.gallery.searchable import Searchable
 from app.gallery.thumbnails import DiskError, make_thumbnail
 from app.gallery.vector_index import Match
@@ -217,7 +217,7 @@ class Retriever:
         if len(won) == 1 and query.terms:
             [places] = won.values()
             views = [int(row[0]) if (row == row[0]).all() else None for row in places.T]
-        images = self.collection.pictures
+        images = self.collection.images
         hits = [
             Hit(match.id, images[match.id].file, match.score, view, rank)
             for rank, (match, view) in enumerate(zip(found, views, strict=True), start=1)
@@ -309,13 +309,13 @@ class Retriever:
         """A text as its encoders read it."""
         return self.runtime.tokenize(text)
 
-    def image(self, image_id: int) -> Picture:
+    def image(self, image_id: int) -> CollectionImage:
         """An image of the collection.
 
         Raises:
             ValueError: there is none with this id.
         """
-        images = self.collection.pictures
+        images = self.collection.images
         if not 0 <= image_id < len(images):
             raise ValueError(f"there is no picture {image_id}; ids go from 0 to {len(images) - 1}")
         return images[image_id]
@@ -323,7 +323,7 @@ class Retriever:
     def open(self, image_id: int) -> Image.Image:
         """An image of the collection, decoded."""
         image = self.image(image_id).reached()
-        return open_picture(image.path, image.file, image.root)
+        return open_image(image.path, image.file, image.root)
 
     def thumbnail(self, image_id: int) -> Path:
         """A small copy of an image, in a folder that holds nothing else."""
@@ -351,7 +351,7 @@ class Retriever:
     def _thumbnail_or_error(self, image_id: int) -> Path | Exception:
         try:
             return self.thumbnail(image_id)
-        except (PictureError, OSError) as error:
+        except (ImageError, OSError) as error:
             return error
 
     def _read(self, terms: Sequence[Term], spec: str) -> _Query:

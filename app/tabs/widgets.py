@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from app.gallery.pictures import PictureError, open_picture
+from app.gallery.pictures import ImageError, open_image
 
 _PREVIEW = 480  # pixels of an uploaded image's longer side as shown
 _CHOOSE = """const choose = (detail) =>
@@ -80,8 +80,8 @@ def upload_box(elem_id: str) -> gr.Image:
 def preview(path: str) -> Image.Image | None:
     """An uploaded image as it was understood, upright and in RGB; None where it is no image."""
     try:
-        shown = open_picture(Path(path))
-    except PictureError:
+        shown = open_image(Path(path))
+    except ImageError:
         return None
     shown.thumbnail((_PREVIEW, _PREVIEW))
     return shown

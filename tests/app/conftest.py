@@ -32,7 +32,7 @@ COLOURS = {
     "pink": (255, 105, 180),
 }
 SHAPES = ("circle", "square", "bar")
-PICTURES = 24
+IMAGES = 24
 SETTINGS = ("sky", "sand", "dusk")  # of the pictures' backgrounds, in turn
 # A caption that would run, or be changed, wherever it is not shown as plain text.
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> {{1+1}} ${1+1} <b>bold</b>"
@@ -41,10 +41,8 @@ LABELS = Labels("shapes", "Shapes <b>", "Apache-2.0", "drawn here", "Random weig
 
 def draw(index: int) -> tuple[Image.Image, list[str]]:
     """Picture number `index` and the names of the two things in it."""
-    picture = Image.new(
-        "RGB", (96, 72), [(225, 236, 244), (244, 238, 220), (30, 39, 60)][index % 3]
-    )
-    pen = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (96, 72), [(225, 236, 244), (244, 238, 220), (30, 39, 60)][index % 3])
+    pen = ImageDraw.Draw(image)
     names = []
     for place in range(2):
         colour = list(COLOURS)[(index + place) % len(COLOURS)]
@@ -53,16 +51,16 @@ def draw(index: int) -> tuple[Image.Image, list[str]]:
         box = (left, top, left + 34, top + (12 if shape == "bar" else 34))
         (pen.ellipse if shape == "circle" else pen.rectangle)(box, fill=COLOURS[colour])
         names.append(f"{colour} {shape}")
-    return picture, names
+    return image, names
 
 
 def write_gallery(folder: Path) -> Path:
     """A pack's gallery of drawn pictures, two captions each; the last caption is hostile."""
     (folder / "images").mkdir(parents=True)
     entries: list[dict[str, Any]] = []
-    for i in range(PICTURES):
-        picture, (first, second) = draw(i)
-        picture.save(folder / f"images/test-{i:06}.webp", lossless=True)
+    for i in range(IMAGES):
+        image, (first, second) = draw(i)
+        image.save(folder / f"images/test-{i:06}.webp", lossless=True)
         texts = [f"a {first} beside a {second}", f"a picture of a {second}"]
         objects = [{"name": name, "box": [0.1, 0.1, 0.9, 0.9]} for name in (first, second)]
         captions = [{"text": text} for text in texts]
@@ -79,7 +77,7 @@ def write_pack(work: Path, methods: Sequence[str], gallery: Path) -> Path:
     """A pack of methods with random weights, the same in every run."""
     torch.manual_seed(0)
     backbone = write_backbone(work / "backbone")
-    captions = [f"a {name} beside a picture of" for i in range(PICTURES) for name in draw(i)[1]]
+    captions = [f"a {name} beside a picture of" for i in range(IMAGES) for name in draw(i)[1]]
     runs = [write_run(work / name, name, backbone, captions) for name in methods]
     export_runs(work / "pack", backbone, runs, LABELS, gallery)
     return work / "pack"
@@ -89,7 +87,7 @@ def filled(runtime: Runtime, pack: Path, cache: Path) -> Retriever:
     """A retriever that has read the pack's own gallery."""
     retriever = Retriever(runtime, from_pack(pack), cache)
     finish(retriever.index)
-    assert str(retriever.index.progress) == f"{PICTURES} pictures ready"
+    assert str(retriever.index.progress) == f"{IMAGES} pictures ready"
     return retriever
 
 

@@ -30,32 +30,32 @@ REFUSED = {
 def write(folder: Path, name: str) -> Path:
     """Writes one of the files above."""
     path = folder / name
-    picture, _ = draw(4)
+    image, _ = draw(4)
     stem = path.stem
     if stem == "cmyk":
-        picture.convert("CMYK").save(path)
+        image.convert("CMYK").save(path)
     elif stem == "grey16":
         ramp = np.linspace(0, 65535, 64 * 48).reshape(48, 64).astype(np.uint16)
         Image.fromarray(ramp).save(path)
     elif stem == "palette":
-        picture.quantize(8).save(path, transparency=0)
+        image.quantize(8).save(path, transparency=0)
     elif stem == "animated":
-        picture.save(path, save_all=True, append_images=[draw(5)[0]], duration=80)
+        image.save(path, save_all=True, append_images=[draw(5)[0]], duration=80)
     elif stem == "rotated":
         exif = Image.Exif()
         exif[274] = 6  # the camera was turned: to be shown rotated by 90 degrees
-        picture.save(path, exif=exif)
+        image.save(path, exif=exif)
     elif stem == "alpha":
-        picture.putalpha(90)
-        picture.save(path)
+        image.putalpha(90)
+        image.save(path)
     elif stem == "dot":
-        picture.resize((1, 1)).save(path)
+        image.resize((1, 1)).save(path)
     elif stem == "wide":
-        picture.resize((30000, 2)).save(path)
+        image.resize((30000, 2)).save(path)
     elif stem == "mislabelled":
-        picture.save(path, "JPEG")
+        image.save(path, "JPEG")
     else:
-        path.write_bytes(_refused(name, picture, path))
+        path.write_bytes(_refused(name, image, path))
     return path
 
 
@@ -140,9 +140,9 @@ def png_header(width: int, height: int) -> bytes:
     )
 
 
-def _refused(name: str, picture: Image.Image, path: Path) -> bytes:
+def _refused(name: str, image: Image.Image, path: Path) -> bytes:
     if name.startswith("cut"):
-        picture.resize((960, 720)).save(path)
+        image.resize((960, 720)).save(path)
         return path.read_bytes()[: path.stat().st_size // 2]
     return {
         "text.jpg": b"this is no picture, whatever its name says\n",

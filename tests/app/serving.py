@@ -42,7 +42,7 @@ class Server:
         """What a named endpoint answers."""
         return self._client.predict(*values, api_name=f"/{endpoint}")
 
-    def ask_picture(self, path: Path, method: str = "vsepp", k: int = 3) -> dict[str, Any]:
+    def ask_image(self, path: Path, method: str = "vsepp", k: int = 3) -> dict[str, Any]:
         """What /search_image answers about a file of ours."""
         return self.ask("search_image", handle_file(path), method, k)
 

@@ -44,7 +44,7 @@ def test_the_first_five_scenes_hold_what_was_asked_for(
 
 def test_a_scene_finds_itself_and_its_captions(bundled: Server, gallery: GalleryInfo) -> None:
     image = 17
-    answer = bundled.ask_picture(PACK / "gallery" / gallery.images[image].file, "vse_infty", 5)
+    answer = bundled.ask_image(PACK / "gallery" / gallery.images[image].file, "vse_infty", 5)
     assert answer["images"][0]["image_id"] == image
     true = {c.text for c in gallery.captions if image in c.relevant}
     assert sum(caption["text"] in true for caption in answer["captions"]) >= 3

@@ -26,7 +26,7 @@ MB = 2**20
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dog-coloured patch on grass, a blue sea, shapes, a copy, and files that are no pictures."""
     folder = tmp_path_factory.mktemp("mine")
     lawn = Image.new("RGB", (320, 240), (70, 140, 60))
@@ -44,9 +44,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def photos(serve: Serve, pictures: Path) -> Server:
+def photos(serve: Serve, images: Path) -> Server:
     """The app over one's own folder, as the README says."""
-    return serve("--pack", "photos_mini", "--gallery", pictures)
+    return serve("--pack", "photos_mini", "--gallery", images)
 
 
 def test_all_that_is_bundled_stays_light() -> None:
@@ -82,7 +82,7 @@ def test_a_folder_of_ones_own_is_searched(photos: Server) -> None:
         assert len(hits) == 2
 
 
-def test_a_folder_is_indexed_and_its_bad_files_are_listed(photos: Server, pictures: Path) -> None:
+def test_a_folder_is_indexed_and_its_bad_files_are_listed(photos: Server, images: Path) -> None:
     gallery = photos.ready()["gallery"]
     assert gallery["searchable"] == 4
     assert {bad["file"] for bad in gallery["refused"]} == {"text.jpg", "bomb.png"}
@@ -93,16 +93,16 @@ def test_a_folder_is_indexed_and_its_bad_files_are_listed(photos: Server, pictur
     ]  # fmt: skip
     hits = photos.ask("search_text", "a red bar", "vse_infty", 10)["hits"]
     assert {hit["file"] for hit in hits} == {"sub/mine.png", "rotated.jpg", "lawn.jpg", "sea.png"}
-    answer = photos.ask_picture(pictures / "sub/mine.png")
+    answer = photos.ask_image(images / "sub/mine.png")
     assert answer["captions"] == []
     assert answer["images"][0]["file"] == "sub/mine.png"
     assert "4 pictures ready" in photos.log.read_text()
 
 
-def test_views_are_finite_and_none_is_empty(pictures: Path) -> None:
+def test_views_are_finite_and_none_is_empty(images: Path) -> None:
     runtime = Runtime.load(PACK, "cpu")
-    with Image.open(pictures / "sea.png") as picture:
-        features = runtime.image_features([picture])
+    with Image.open(images / "sea.png") as image:
+        features = runtime.image_features([image])
     assert features.shape == (1, 49, 320)
     for name in runtime.methods:
         for views in (

@@ -8,13 +8,13 @@ import pytest
 from app.packs import speed
 from benchmarks import query_latency
 from export.pack.reading import load_info
-from tests.app.conftest import PICTURES
+from tests.app.conftest import IMAGES
 
 
 def test_every_method_gets_a_row(tiny_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert query_latency.main(["--pack", str(tiny_pack), "--queries", "5", "--fresh"]) == 0
     conditions, _, _, head, *rows = capsys.readouterr().out.splitlines()
-    assert f"{PICTURES} pictures" in conditions
+    assert f"{IMAGES} pictures" in conditions
     assert head.split()[:3] == ["method", "p50", "ms"]
     for row, method in zip(rows, ("vsepp", "vse_infty"), strict=True):
         name, p50, p95, encoder, _ = row.split()
@@ -33,7 +33,7 @@ def test_the_medians_can_be_kept_for_the_app(
     assert {name: f"{ms:.2f}" for name, ms in kept.median.items()} == {
         name: p50 for name, p50, *_ in printed
     }
-    assert (kept.queries, kept.pictures) == (5, PICTURES)
+    assert (kept.queries, kept.pictures) == (5, IMAGES)
     assert kept.command.startswith("python -m benchmarks.query_latency --pack")
 
 

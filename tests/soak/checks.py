@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from app.gallery.pictures import PictureError, open_picture
+from app.gallery.pictures import ImageError, open_image
 from app.gallery.thumbnails import make_thumbnail
 from export.pack.gallery import read_gallery
 from export.pack.schema import parse_info
@@ -111,8 +111,8 @@ def picture(folder: Path, content: bytes, suffix: str) -> None:
     path.write_bytes(content)
     for thumbnail in folder.glob("thumbs/*"):
         thumbnail.unlink()
-    with refused(PictureError):
-        opened = open_picture(path, "photo")
+    with refused(ImageError):
+        opened = open_image(path, "photo")
         assert opened.mode == "RGB"
         assert max(opened.size) <= 2048
         make_thumbnail(path, folder / "thumbs", "one")

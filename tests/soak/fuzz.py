@@ -91,7 +91,7 @@ def targets(pack: Path, work: Path) -> dict[str, tuple[SearchStrategy[Any], Chec
 
 def pictures() -> SearchStrategy[tuple[bytes, str]]:
     """Damaged pictures, each with the suffix of its format."""
-    files = [(whole_picture(kind), suffix) for kind, suffix in _FORMATS.items()]
+    files = [(whole_image(kind), suffix) for kind, suffix in _FORMATS.items()]
     return st.one_of(
         *(st.tuples(damaged_bytes(whole, 64), st.just(suffix)) for whole, suffix in files)
     )
@@ -115,7 +115,7 @@ def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:
     return st.integers(0, 7).flatmap(lambda n: asked if n else sent)
 
 
-def whole_picture(kind: str) -> bytes:
+def whole_image(kind: str) -> bytes:
     """A picture's file."""
     content = io.BytesIO()
     draw(4)[0].save(content, kind)

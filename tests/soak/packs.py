@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from app.gallery.collection import from_pack
-from app.gallery.pictures import open_picture
+from app.gallery.pictures import open_image
 from export.runtime import Runtime
 from tests.export.editing import edited, relist
 
@@ -416,7 +416,7 @@ def _main(pack: Path, work: Path) -> None:
     picture = work / "deep.png"
     picture.write_bytes(b"".join(deep_png(6000)))
     before, start = _peak(), time.process_time()
-    sentence = str(open_picture(picture).size)
+    sentence = str(open_image(picture).size)
     print(json.dumps(["deep.png", sentence, _peak() - before, time.process_time() - start]))
 
 

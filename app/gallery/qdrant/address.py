@@ -87,9 +87,9 @@ class Address:
         grpc = options.get("grpc")
         if grpc is not None and not (grpc.isascii() and grpc.isdigit() and 0 < int(grpc) < 65536):
             raise ValueError(f'grpc must be a port, 1 to 65535, not "{grpc}"')
-        pictures = Path(options["pictures"]).expanduser() if "pictures" in options else None
-        if pictures is not None and not pictures.is_dir():
-            raise ValueError(f"pictures={pictures} is not a folder on this machine")
+        images = Path(options["pictures"]).expanduser() if "pictures" in options else None
+        if images is not None and not images.is_dir():
+            raise ValueError(f"pictures={images} is not a folder on this machine")
         return cls(
             name,
             parts.hostname or "",
@@ -97,7 +97,7 @@ class Address:
             parts.scheme == "qdrants",
             None if parts.hostname else Path(before),
             "approximate" if search == "approximate" else "exact",
-            pictures,
+            images,
             None if grpc is None else int(grpc),
         )
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from app.gallery.collection import Collection, Picture
+from app.gallery.collection import Collection, CollectionImage
 from app.gallery.embedding_cache import Contents
 from app.gallery.encoder import Encoded, Encoder
-from app.gallery.image_files import PictureError, Refusal, refusal
-from app.gallery.indexing import PICTURES_AT_ONCE
+from app.gallery.image_files import ImageError, Refusal, refusal
+from app.gallery.indexing import IMAGES_AT_ONCE
 from app.gallery.qdrant.points import FILE, ROOT, payload, place, point_id
 from app.gallery.qdrant.roots import note_root
 from app.gallery.qdrant.server import PACK, Creation, QdrantError, Server, api, foreign
@@ -79,7 +79,7 @@ class Migration:
         self._how = how or Creation()
         self._made = False  # whether the collection is there and fits
         self._report = Report(refused=list(collection.left_out))
-        self._ids: dict[str, Picture] = {}
+        self._ids: dict[str, CollectionImage] = {}
 
     def run(self, progress: Callable[[int, int], None]) -> Report:
         """Writes what is not there, and checks the whole.
@@ -103,13 +103,13 @@ class Migration:
     def _tell(self, progress: Callable[[int, int], None]) -> None:
         report = self._report
         done = report.written + report.there + report.copies + len(report.refused)
-        progress(done, len(self._collection.pictures))
+        progress(done, len(self._collection.images))
 
-    def _missing(self, progress: Callable[[int, int], None]) -> Iterator[list[Picture]]:
+    def _missing(self, progress: Callable[[int, int], None]) -> Iterator[list[CollectionImage]]:
         """The pictures that Qdrant lacks, some at a time."""
-        pictures = self._collection.pictures
-        for start in range(0, len(pictures), PICTURES_AT_ONCE):
-            part = self._identified(pictures[start : start + PICTURES_AT_ONCE])
+        images = self._collection.images
+        for start in range(0, len(images), IMAGES_AT_ONCE):
+            part = self._identified(images[start : start + IMAGES_AT_ONCE])
             known = self._server.read(list(part), [PACK, FILE, ROOT]) if self._made else {}
             for point, (fields, _) in known.items():
                 self._keep(point, part[point], fields)
@@ -117,14 +117,14 @@ class Migration:
                 yield missing
             self._tell(progress)
 
-    def _identified(self, pictures: Sequence[Picture]) -> dict[str, Picture]:
+    def _identified(self, images: Sequence[CollectionImage]) -> dict[str, CollectionImage]:
         """Pictures by the ids of their points, without those that were seen before."""
         found = {}
-        for shown in pictures:
+        for shown in images:
             try:
                 with shown.open() as file:
                     point = point_id(shown, Contents.of(file).digest)
-            except (OSError, PictureError) as error:
+            except (OSError, ImageError) as error:
                 self._report.refused.append(refusal(shown.file, error))
                 continue
             if point in self._ids:
@@ -133,7 +133,7 @@ class Migration:
                 self._ids[point] = found[point] = shown
         return found
 
-    def _keep(self, point: str, shown: Picture, fields: dict) -> None:
+    def _keep(self, point: str, shown: CollectionImage, fields: dict) -> None:
         """Leaves a point as it is, but for the place of its file."""
         checksum = self._runtime.info.checksum
         if fields.get(PACK) != checksum:
@@ -148,7 +148,7 @@ class Migration:
         self._report.refused.extend(encoded.refused)
         for refused in encoded.refused:
             self._ids = {i: shown for i, shown in self._ids.items() if shown.file != refused.file}
-        if not encoded.pictures:
+        if not encoded.images:
             return
         rows = {name: views.embeddings.numpy() for name, views in encoded.views.items()}
         shapes = {name: (part.shape[1], part.shape[2]) for name, part in rows.items()}
@@ -158,7 +158,7 @@ class Migration:
             self._server.create(widths, self._how)
             self._made = True
         points = []
-        for i, (shown, digest) in enumerate(zip(encoded.pictures, encoded.digests, strict=True)):
+        for i, (shown, digest) in enumerate(zip(encoded.images, encoded.digests, strict=True)):
             point = point_id(shown, digest)
             self._ids.setdefault(point, shown)  # where the file has changed since it was looked at
             vectors = {name: rows[name][i].reshape(-1, widths[name]).tolist() for name in rows}
@@ -179,8 +179,8 @@ class Migration:
         """
         ids = list(self._ids)
         found = 0
-        for start in range(0, len(ids), PICTURES_AT_ONCE):
-            found += len(self._server.read(ids[start : start + PICTURES_AT_ONCE], [PACK]))
+        for start in range(0, len(ids), IMAGES_AT_ONCE):
+            found += len(self._server.read(ids[start : start + IMAGES_AT_ONCE], [PACK]))
         if found != len(ids):
             raise QdrantError(
                 f"{len(ids):,} pictures should be in {self._server.address}, and {found:,} are; "
@@ -191,11 +191,11 @@ class Migration:
             self._compare(sample)
 
     def _compare(self, sample: Sequence[str]) -> None:
-        encoded = self._encoder.encode_pictures([self._ids[point] for point in sample])
+        encoded = self._encoder.encode_images([self._ids[point] for point in sample])
         params = self._server.vectors() or {}
         points = [
             point_id(shown, digest)
-            for shown, digest in zip(encoded.pictures, encoded.digests, strict=True)
+            for shown, digest in zip(encoded.images, encoded.digests, strict=True)
         ]
         for name, views in encoded.views.items():
             half = params[name].datatype == api.Datatype.FLOAT16

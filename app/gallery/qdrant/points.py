@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from app.gallery.collection import SUFFIXES, Picture
-from app.gallery.image_files import PictureError
+from app.gallery.collection import SUFFIXES, CollectionImage
+from app.gallery.image_files import ImageError
 from app.gallery.qdrant.server import PACK
 
 _LONGEST = 4096  # characters of a file's name
@@ -30,50 +30,50 @@ FILE, ROOT, SHAPES = "file", "root", "shapes"
 
 
 @dataclass(frozen=True)
-class DistantPicture(Picture):
+class DistantImage(CollectionImage):
     """A picture known from its payload; `known` are its facts."""
 
     known: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, str]:
-        """See `Picture.facts`."""
+        """See `CollectionImage.facts`."""
         return dict(self.known)
 
-    def reached(self) -> Picture:
-        """See `Picture.reached`; without a root, nobody on this machine named its folder."""
+    def reached(self) -> CollectionImage:
+        """See `CollectionImage.reached`; without a root, nobody here named its folder."""
         if self.root is not None and self.path.is_file():
             return self
-        raise PictureError(
+        raise ImageError(
             f"{self.file} is searched, but its file cannot be reached from this machine; mount the "
             "folder it was migrated from, and name it with ?pictures=DIR in the gallery's address"
         )
 
     def open(self) -> BinaryIO:
-        """See `Picture.open`."""
+        """See `CollectionImage.open`."""
         self.reached()
         return super().open()
 
     def key(self) -> str:
-        """See `Picture.key`."""
+        """See `CollectionImage.key`."""
         self.reached()
         return super().key()
 
 
-def point_id(picture: Picture, digest: bytes) -> str:
+def point_id(image: CollectionImage, digest: bytes) -> str:
     """A picture's id; writing the same picture again therefore changes nothing.
 
     Args:
-        picture: what it is, by its captions.
+        image: what it is, by its captions.
         digest: the SHA-256 of its file.
     """
-    if picture.captions:
-        digest = hashlib.sha256(digest + picture.file.encode()).digest()
+    if image.captions:
+        digest = hashlib.sha256(digest + image.file.encode()).digest()
     return str(uuid.UUID(bytes=digest[:16]))
 
 
 def payload(
-    picture: Picture,
+    image: CollectionImage,
     root: Path,
     digest: bytes,
     checksum: str,
@@ -82,32 +82,32 @@ def payload(
     """What is known of a picture, for filters and for whoever shows it.
 
     Args:
-        picture: to be written.
+        image: to be written.
         root: the folder that its file's name begins at.
         digest: the SHA-256 of its file.
         checksum: of the pack that made its views.
         shapes: for each method (V, D).
     """
     return {
-        **place(picture, root),
+        **place(image, root),
         "sha256": digest.hex(),
-        "captions": list(picture.captions),
-        "objects": list(picture.objects),
-        "facts": picture.facts,
+        "captions": list(image.captions),
+        "objects": list(image.objects),
+        "facts": image.facts,
         PACK: checksum,
         SHAPES: {name: list(shape) for name, shape in shapes.items()},
     }
 
 
-def place(picture: Picture, root: Path) -> dict[str, object]:
+def place(image: CollectionImage, root: Path) -> dict[str, object]:
     """The part of the payload that says where a picture's file lies."""
     # Not every system's file names are UTF-8; such files are searched and cannot be shown.
-    return {FILE: picture.file, ROOT: str(root).encode(errors="backslashreplace").decode()}
+    return {FILE: image.file, ROOT: str(root).encode(errors="backslashreplace").decode()}
 
 
-def picture(
+def image_of(
     image_id: int, known: Mapping[str, object], folder: Path | None, roots: Collection[str] = ()
-) -> DistantPicture:
+) -> DistantImage:
     """A picture from its payload.
 
     Args:
@@ -137,9 +137,7 @@ def picture(
         raise ValueError(f"payload number {image_id} holds half a character, which no page shows")
     place = folder or Path(root)
     within = place.resolve() if folder is not None or root in roots else None
-    return DistantPicture(
-        image_id, place / file, file, captions, objects, root=within, known=worded
-    )
+    return DistantImage(image_id, place / file, file, captions, objects, root=within, known=worded)
 
 
 def _words(given: object) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from app.gallery.collection import Collection
 from app.gallery.qdrant.address import Address
 from app.gallery.qdrant.gallery import Contents, QdrantGallery
-from app.gallery.qdrant.points import SHAPES, DistantPicture, picture
+from app.gallery.qdrant.points import SHAPES, DistantImage, image_of
 from app.gallery.qdrant.roots import known_roots
 from app.gallery.qdrant.server import QdrantError, Server, api
 from export.runtime import Runtime
@@ -27,9 +27,9 @@ class QdrantCollection(Collection):
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:
         """See `Collection.captions`; none where there are too many to encode here."""
-        count = sum(len(shown.captions) for shown in self.pictures)
+        count = sum(len(shown.captions) for shown in self.images)
         if count <= CAPTIONS_UP_TO:
-            return tuple((text, p.image_id) for p in self.pictures for text in p.captions)
+            return tuple((text, p.image_id) for p in self.images for text in p.captions)
         _log.warning("%d captions are too many to search; pictures find none", count)
         return ()
 
@@ -122,10 +122,10 @@ def read_store(server: Server, roots: Sequence[str] = ()) -> QdrantStore:
     vectors = server.vectors()
     if vectors is None:
         raise QdrantError(f"there is no collection {address}; fill it with python -m app.migrate")
-    found: list[tuple[str, DistantPicture]] = []
+    found: list[tuple[str, DistantImage]] = []
     for i, (point, known) in enumerate(server.payloads()):
         try:
-            found.append((point, picture(i, known, address.pictures, roots)))
+            found.append((point, image_of(i, known, address.pictures, roots)))
         except ValueError as error:
             raise QdrantError(
                 f"the collection {address} was not written by python -m app.migrate: {error}"
@@ -133,6 +133,6 @@ def read_store(server: Server, roots: Sequence[str] = ()) -> QdrantStore:
     if not found:
         raise QdrantError(f"the collection {address} is empty; fill it with python -m app.migrate")
     found.sort(key=lambda pair: (pair[1].file, pair[1].path))
-    pictures = tuple(replace(shown, image_id=i) for i, (_, shown) in enumerate(found))
-    collection = QdrantCollection(address.name, Path(str(address)), pictures)
+    images = tuple(replace(shown, image_id=i) for i, (_, shown) in enumerate(found))
+    collection = QdrantCollection(address.name, Path(str(address)), images)
     return QdrantStore(collection, server, Contents([point for point, _ in found]), vectors)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from app.gallery.pictures import PictureError, open_picture
+from app.gallery.pictures import ImageError, open_image
 from app.search.comparison import Column, Comparison, Place
 from app.tabs.compare.view import Sheet
 
@@ -117,8 +117,8 @@ def _draw_tile(
     thumbnail = sheet.images[place.image_id].thumbnail
     pen.rectangle((left, top, right - 1, bottom - 1), PALE)
     try:
-        found = None if thumbnail is None else open_picture(thumbnail)
-    except PictureError:
+        found = None if thumbnail is None else open_image(thumbnail)
+    except ImageError:
         found = None
     if found is None:
         _write(pen, ((left + right) // 2, (top + bottom) // 2), "gone", 18, GREY, anchor="mm")

@@ -174,7 +174,7 @@ class CompareTab:
 
     def by_any(self, key: str, columns: list[str], ranks: int) -> dict[Any, Any]:
         """Compares by any image of the gallery."""
-        count = len(self._session.retriever(key).collection.pictures)
+        count = len(self._session.retriever(key).collection.images)
         return self.by_number(key, random.randrange(count), columns, ranks)
 
     def by_number(

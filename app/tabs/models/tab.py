@@ -159,7 +159,7 @@ class ModelsTab:
                 yield self._waiting(line("Opening the pictures …"), cancel=False)
                 shown = packs.show(key, address)
                 collection = self._session.retriever(shown).collection
-                reading = f"Reading {len(collection.pictures):,} pictures of {collection.title}."
+                reading = f"Reading {len(collection.images):,} pictures of {collection.title}."
                 yield {**self.forget(), self._message: line(reading), self._session.pack: shown}
                 return
             folder = packs.find(kind, address)

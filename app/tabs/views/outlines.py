@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.explain.heatmaps import outline, svg_path
-from app.gallery.collection import Picture
+from app.gallery.collection import CollectionImage
 from app.gallery.pictures import open_mask
 from models.preprocess import Box
 
@@ -20,7 +20,7 @@ class Outline:
     path: str
 
 
-def outlines(image: Picture) -> list[Outline]:
+def outlines(image: CollectionImage) -> list[Outline]:
     """The objects of an image, in the order its captions count them; none where unknown.
 
     Drawn around the pixels where there is a mask that can be read, otherwise around the boxes.
@@ -37,7 +37,7 @@ def outlines(image: Picture) -> list[Outline]:
     return drawn
 
 
-def _mask(image: Picture) -> np.ndarray | None:
+def _mask(image: CollectionImage) -> np.ndarray | None:
     """(H, W) uint8 with i + 1 where object i is seen, or None."""
     try:
         return None if image.mask is None else open_mask(image.mask)[::_STEP, ::_STEP]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.explain.look import Look, look
-from app.gallery.pictures import open_picture
+from app.gallery.pictures import open_image
 from app.search.retriever import Retriever
 from app.tabs.views.outlines import Outline, outlines
 from app.tabs.views.view import Shown
@@ -93,7 +93,7 @@ def count_views(retriever: Retriever, name: str) -> int:
 
 def sample(retriever: Retriever) -> range:
     """Ids of images from all over the collection."""
-    count = len(retriever.collection.pictures)
+    count = len(retriever.collection.images)
     return range(0, count, max(1, count // _SAMPLE))[:_SAMPLE]
 
 
@@ -106,7 +106,7 @@ def look_at(retriever: Retriever, inputs: Inputs) -> tuple[Shown, Look]:
     image_id, path = inputs.current.image_id, Path(inputs.current.path)
     drawn: tuple[Outline, ...] = ()
     if image_id is None:
-        image, name = open_picture(path), path.name
+        image, name = open_image(path), path.name
     else:
         known = retriever.image(image_id)
         image, name, drawn = retriever.open(image_id), known.file, tuple(outlines(known))

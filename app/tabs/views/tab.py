@@ -272,7 +272,7 @@ class ViewsTab:
 
     def at_random(self, inputs: Inputs) -> dict[Any, Any]:
         """Looks at any image."""
-        count = len(self._session.retriever(inputs.key).collection.pictures)
+        count = len(self._session.retriever(inputs.key).collection.images)
         return self.show(inputs.at(random.randrange(count)))
 
     def by_upload(self, inputs: Inputs, upload: dict[str, Any] | None) -> dict[Any, Any]:

@@ -13,7 +13,7 @@ from gradio_client import handle_file
 
 from app.main import main
 from tests.app import hostile
-from tests.app.conftest import PICTURES, draw
+from tests.app.conftest import IMAGES, draw
 from tests.app.serving import MAIN, Server
 
 
@@ -23,7 +23,7 @@ def test_search_text_answers_with_hits(server: Server) -> None:
     assert answer.keys() == values | {"hits", "remark", "ms"}
     assert answer["terms"] == [{"words": "a red circle", "weight": 1.0}]
     assert (answer["read_as"], answer["filters"]) == ("a red circle", {})
-    assert answer["searched"] == PICTURES
+    assert answer["searched"] == IMAGES
     assert answer["exact"]
     assert (answer["query"], answer["method"], answer["k"]) == ("a red circle", "vsepp", 2)
     first, second = answer["hits"]
@@ -37,7 +37,7 @@ def test_search_text_answers_with_hits(server: Server) -> None:
 
 
 def test_search_image_answers_with_captions_and_pictures(server: Server, tiny_pack: Path) -> None:
-    answer = server.ask_picture(tiny_pack / "gallery/images/test-000007.webp", "vse_infty", 3)
+    answer = server.ask_image(tiny_pack / "gallery/images/test-000007.webp", "vse_infty", 3)
     assert answer["images"][0]["image_id"] == 7
     assert [caption["rank"] for caption in answer["captions"]] == [1, 2, 3]
     assert {"text", "score", "image_id"} <= answer["captions"][0].keys()
@@ -49,7 +49,7 @@ def test_info_says_what_is_in_use(server: Server) -> None:
     assert info["providers"] == ["CPUExecutionProvider"]
     assert list(info["methods"]) == ["vsepp", "vse_infty"]
     assert info["methods"]["vse_infty"]["views"] == 1
-    assert info["gallery"]["searchable"] == PICTURES
+    assert info["gallery"]["searchable"] == IMAGES
     assert info["gallery"]["refused"] == []
 
 
@@ -85,7 +85,7 @@ def test_several_terms_and_methods(server: Server) -> None:
     expected = 0.0
     for method in ("vsepp", "vse_infty"):
         for words, weight in (("a red circle", 2), ("a bar", -1)):
-            hits = server.ask("search_text", words, method, PICTURES)["hits"]
+            hits = server.ask("search_text", words, method, IMAGES)["hits"]
             own = {hit["image_id"]: hit["score"] for hit in hits}
             expected += weight / 2 * own[answer["hits"][0]["image_id"]]
     assert answer["hits"][0]["score"] == pytest.approx(expected, abs=1e-5)
@@ -96,36 +96,36 @@ def test_several_terms_and_methods(server: Server) -> None:
 
 
 def test_a_picture_and_words(server: Server, tiny_pack: Path) -> None:
-    picture = handle_file(tiny_pack / "gallery/images/test-000007.webp")
-    both = server.ask("search_image", picture, "vsepp+vse_infty", 3, "a bar", 2.0)
+    image = handle_file(tiny_pack / "gallery/images/test-000007.webp")
+    both = server.ask("search_image", image, "vsepp+vse_infty", 3, "a bar", 2.0)
     assert both["read_as"] == "2 \N{MULTIPLICATION SIGN} test-000007.webp, + a bar"
     assert both["captions"] == []
-    alone = server.ask("search_image", picture, "vsepp+vse_infty", PICTURES, "", 2.0)
-    words = server.ask("search_text", "a bar", "vsepp+vse_infty", PICTURES)["hits"]
+    alone = server.ask("search_image", image, "vsepp+vse_infty", IMAGES, "", 2.0)
+    words = server.ask("search_text", "a bar", "vsepp+vse_infty", IMAGES)["hits"]
     scores = [{hit["image_id"]: hit["score"] for hit in hits} for hits in (alone["images"], words)]
     first = both["images"][0]
     expected = 2 * scores[0][first["image_id"]] + scores[1][first["image_id"]]
     assert first["score"] == pytest.approx(expected, abs=1e-5)
-    assert len(alone["captions"]) == PICTURES
-    refused = server.ask("search_image", picture, "vsepp", 3, "a bar", 1e9)
+    assert len(alone["captions"]) == IMAGES
+    refused = server.ask("search_image", image, "vsepp", 3, "a bar", 1e9)
     assert "a weight must be a number" in refused["error"]
 
 
 def test_long_queries_and_large_k_work(server: Server) -> None:
     answer = server.ask("search_text", "red " * 2500, "vsepp", 1_000_000)
-    assert len(answer["hits"]) == PICTURES
+    assert len(answer["hits"]) == IMAGES
     assert answer["remark"].startswith("Only the first ")
 
 
 @pytest.mark.parametrize("name", hostile.USABLE)
 def test_what_people_have_can_be_a_query(server: Server, tmp_path: Path, name: str) -> None:
-    answer = server.ask_picture(hostile.write(tmp_path, name))
+    answer = server.ask_image(hostile.write(tmp_path, name))
     assert len(answer["images"]) == 3
 
 
 @pytest.mark.parametrize(("name", "why"), hostile.REFUSED.items())
 def test_bad_images_get_a_sentence(server: Server, tmp_path: Path, name: str, why: str) -> None:
-    answer = server.ask_picture(hostile.write(tmp_path, name))
+    answer = server.ask_image(hostile.write(tmp_path, name))
     assert answer.keys() == {"error"}
     assert why in answer["error"]
     assert answer["error"].startswith(name)

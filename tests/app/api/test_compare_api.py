@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.conftest import PICTURES, draw
+from tests.app.conftest import IMAGES, draw
 from tests.app.serving import Server
 
 BOTH = ["vsepp", "vse_infty"]
@@ -17,7 +17,7 @@ def caption(index: int) -> str:
 
 def test_columns_are_what_a_search_finds(server: Server) -> None:
     query = caption(7)
-    answer = server.ask("compare", query, [*BOTH, "vsepp+vse_infty"], PICTURES)
+    answer = server.ask("compare", query, [*BOTH, "vsepp+vse_infty"], IMAGES)
     assert answer.keys() == {
         "query",
         "k",
@@ -29,10 +29,10 @@ def test_columns_are_what_a_search_finds(server: Server) -> None:
         "only_found",
         "remark",
     }
-    assert (answer["query"], answer["k"], answer["pictures"]) == (query, PICTURES, PICTURES)
+    assert (answer["query"], answer["k"], answer["pictures"]) == (query, IMAGES, IMAGES)
     assert 7 in answer["truth"]["image_ids"]
     for name, column in zip(BOTH, answer["columns"], strict=False):
-        found = server.ask("search_text", query, name, PICTURES)["hits"]
+        found = server.ask("search_text", query, name, IMAGES)["hits"]
         assert column["method"] == name
         assert [h["image_id"] for h in column["hits"]] == [h["image_id"] for h in found]
         assert column["hits"][0]["score"] == pytest.approx(found[0]["score"], abs=1e-6)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.app.conftest import Server
 from tests.soak import checks
-from tests.soak.fuzz import fuzz, questions, whole_picture
+from tests.soak.fuzz import fuzz, questions, whole_image
 
 _CASES = 50
 _HUGE = 10**400
@@ -19,7 +19,7 @@ _KNOWN: list[checks.Question] = [
     ("views", [_HUGE, "vsepp", ""]),
     ("compare", ["a", ["vsepp", "vse_infty"], _HUGE]),
     ("show_words", [None] * 11),
-    ("../../photo.png", whole_picture("PNG")[:300]),
+    ("../../photo.png", whole_image("PNG")[:300]),
 ]
 
 

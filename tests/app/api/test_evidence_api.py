@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.search.retriever import Retriever
-from tests.app.conftest import PICTURES, find
+from tests.app.conftest import IMAGES, find
 from tests.app.many import ADDED
 from tests.app.serving import Server
 
@@ -33,7 +33,7 @@ def test_what_is_answered_adds_up_to_the_score(
     assert np.shape(answer["whole_sentence"]) == (rows * columns,)
     assert any(answer["whole_sentence"]) == ("pvse" in name)
     if query == TEXT:
-        (own,) = [h for h in find(many_retriever, TEXT, name, PICTURES) if h.image_id == IMAGE]
+        (own,) = [h for h in find(many_retriever, TEXT, name, IMAGES) if h.image_id == IMAGE]
         assert answer["score"] == pytest.approx(own.score, abs=2e-3)
 
 
@@ -69,7 +69,7 @@ def test_a_picture_can_be_named_by_its_file(many_server: Server, many_retriever:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ([TEXT, PICTURES, "mv_vse"], f"there is no picture {PICTURES}"),
+        ([TEXT, IMAGES, "mv_vse"], f"there is no picture {IMAGES}"),
         ([TEXT, -1, "mv_vse"], "there is no picture -1"),
         ([TEXT, 1.5, "mv_vse"], "a file or a whole number, not 1.5"),
         ([TEXT, True, "mv_vse"], "a file or a whole number, not True"),

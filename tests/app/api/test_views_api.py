@@ -8,7 +8,7 @@ import pytest
 from app.explain.lens import rank
 from app.explain.look import look, maps_of
 from app.search.retriever import Retriever
-from tests.app.conftest import PICTURES, find
+from tests.app.conftest import IMAGES, find
 from tests.app.many import ADDED
 from tests.app.serving import Server
 
@@ -31,7 +31,7 @@ def test_views_are_the_methods(many_server: Server, many_retriever: Retriever, n
         np.testing.assert_allclose(view["attention"], expected, atol=1e-4)
     scores = [view["score"] for view in answer["views"]]
     assert answer["winner"] == int(np.argmax(scores))
-    hits = find(many_retriever, text, name, PICTURES)
+    hits = find(many_retriever, text, name, IMAGES)
     (own,) = [hit for hit in hits if hit.image_id == IMAGE]
     assert answer["score"] == pytest.approx(own.score, abs=2e-3)
     assert own.view == answer["winner"]
@@ -72,7 +72,7 @@ def test_the_lens_ranks_as_the_app_does(many_server: Server, many_retriever: Ret
     answer = many_server.ask("lens", text, "mv_vse", weights, 4)
     found = rank(many_retriever, text, "mv_vse", weights, 4)
     assert answer["weights"] == weights
-    assert (answer["searched"], answer["stayed"]) == (PICTURES, found.stayed)
+    assert (answer["searched"], answer["stayed"]) == (IMAGES, found.stayed)
     for hit, expected in zip(answer["hits"], found.hits, strict=True):
         assert (hit["image_id"], hit["rank"]) == (expected.hit.image_id, expected.hit.rank)
         assert (hit["before"], hit["view"]) == (expected.before, expected.hit.view)
@@ -83,7 +83,7 @@ def test_the_lens_ranks_as_the_app_does(many_server: Server, many_retriever: Ret
 @pytest.mark.parametrize(
     ("endpoint", "values", "sentence"),
     [
-        ("views", [PICTURES, "mv_vse", ""], f"there is no picture {PICTURES}"),
+        ("views", [IMAGES, "mv_vse", ""], f"there is no picture {IMAGES}"),
         ("views", [-1, "mv_vse", ""], "there is no picture -1"),
         ("views", [1.5, "mv_vse", ""], "image_id must be a whole number, not 1.5"),
         ("views", ["x", "mv_vse", ""], "image_id must be a whole number, not 'x'"),

@@ -23,7 +23,7 @@ from app.search.retriever import Retriever
 from models import Views
 from models.mv_vse import MVVSE
 from models.mvam import MVAM
-from tests.app.conftest import PICTURES, finish
+from tests.app.conftest import IMAGES, finish
 
 SECONDS = 60
 
@@ -139,7 +139,7 @@ def test_views_in_use_follow_the_wins() -> None:
 def test_the_meter_reads_the_gallery(many_retriever: Retriever) -> None:
     result = measure(many_retriever, "mv_vse")
     method = many_retriever.methods["mv_vse"]
-    images = many_retriever.gallery("mv_vse").views(range(PICTURES))
+    images = many_retriever.gallery("mv_vse").views(range(IMAGES))
     wins = [0.0, 0.0, 0.0]
     captions = many_retriever.collection.captions
     for text, image_id in captions:

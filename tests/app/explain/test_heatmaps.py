@@ -82,16 +82,16 @@ def test_brightest_in_the_strongest_cell(size: tuple[int, int], cell: tuple[int,
 
 
 def test_what_the_encoder_does_not_see_is_grey() -> None:
-    picture = Image.new("RGB", (200, 100), (200, 30, 30))
-    drawn = np.asarray(overlay(picture, np.ones((4, 4), np.float32), (0.25, 0.0, 0.75, 1.0)))
+    image = Image.new("RGB", (200, 100), (200, 30, 30))
+    drawn = np.asarray(overlay(image, np.ones((4, 4), np.float32), (0.25, 0.0, 0.75, 1.0)))
     outside, inside = drawn[50, 10].astype(int), drawn[50, 100].astype(int)
     assert outside.max() == outside.min()
     assert inside.max() - inside.min() > 40
 
 
 def test_no_attention_is_drawn_as_none() -> None:
-    picture = Image.new("RGB", (8, 8), "white")
-    nothing = np.asarray(overlay(picture, np.zeros((2, 2), np.float32)))
+    image = Image.new("RGB", (8, 8), "white")
+    nothing = np.asarray(overlay(image, np.zeros((2, 2), np.float32)))
     assert len(np.unique(nothing.reshape(-1, 3), axis=0)) == 1
 
 
@@ -143,12 +143,12 @@ def test_contours_close_around_the_strongest_cell() -> None:
 
 
 def test_a_data_uri_holds_the_picture() -> None:
-    picture = tile(np.random.default_rng(0).random((3, 4)), smooth=False)
-    head, _, body = data_uri(picture).partition(",")
+    image = tile(np.random.default_rng(0).random((3, 4)), smooth=False)
+    head, _, body = data_uri(image).partition(",")
     assert head == "data:image/png;base64"
     held = Image.open(io.BytesIO(base64.b64decode(body)))
-    assert np.array_equal(np.asarray(held), np.asarray(picture))
-    assert data_uri(picture, "WEBP").startswith("data:image/webp;base64,")
+    assert np.array_equal(np.asarray(held), np.asarray(image))
+    assert data_uri(image, "WEBP").startswith("data:image/webp;base64,")
 
 
 def test_a_spotlight_keeps_colours_where_evidence_is_and_tells_for_from_against() -> None:

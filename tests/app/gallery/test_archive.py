@@ -14,13 +14,13 @@ from unittest.mock import Mock
 import pytest
 
 from app.gallery import archive as module
-from app.gallery.archive import ArchiveError, open_pictures, unpack
+from app.gallery.archive import ArchiveError, open_images, unpack
 from app.packs.open_packs import OpenPacks
 from app.settings import Settings
 from tests.app.conftest import draw, find
 
 
-def picture(seed: int = 0) -> bytes:
+def image(seed: int = 0) -> bytes:
     out = io.BytesIO()
     draw(seed)[0].save(out, "PNG")
     return out.getvalue()
@@ -37,34 +37,34 @@ def test_pictures_are_unpacked_once_and_others_left(tmp_path: Path) -> None:
     mine = make(
         tmp_path / "trip.zip",
         {
-            "a.png": picture(),
-            "sea/b.PNG": picture(1),
+            "a.png": image(),
+            "sea/b.PNG": image(1),
             "sea/notes.txt": b"not a picture",
             "__MACOSX/._a.png": b"what another system leaves",
-            ".hidden/c.png": picture(2),
+            ".hidden/c.png": image(2),
         },
     )
-    collection = open_pictures(mine, tmp_path / "cache")
+    collection = open_images(mine, tmp_path / "cache")
     assert collection.title == "trip"
-    assert [p.file for p in collection.pictures] == ["a.png", "sea/b.PNG"]
-    assert collection.pictures[1].path.read_bytes() == picture(1)
-    first = collection.pictures[0].path.stat()
-    again = open_pictures(mine.rename(tmp_path / "renamed.zip"), tmp_path / "cache")
+    assert [p.file for p in collection.images] == ["a.png", "sea/b.PNG"]
+    assert collection.images[1].path.read_bytes() == image(1)
+    first = collection.images[0].path.stat()
+    again = open_images(mine.rename(tmp_path / "renamed.zip"), tmp_path / "cache")
     assert again.folder == collection.folder
-    assert again.pictures[0].path.stat() == first
+    assert again.images[0].path.stat() == first
     unpacked = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert sum(path.suffix != ".lock" for path in unpacked) == 2
 
 
 def deep(path: Path) -> None:
-    make(path, {f"{'a/' * 1000}a.png": picture()})
+    make(path, {f"{'a/' * 1000}a.png": image()})
 
 
 def header(at: int, value: int) -> Callable[[Path], None]:
     """A list of entries that states something else of the first."""
 
     def write(path: Path) -> None:
-        make(path, {"a.png": picture()})
+        make(path, {"a.png": image()})
         content = bytearray(path.read_bytes())
         struct.pack_into("<H", content, content.rindex(b"PK\x01\x02") + at, value)
         path.write_bytes(content)
@@ -84,8 +84,8 @@ def named(name: str) -> Callable[[Path], None]:
         info = zipfile.ZipInfo("x.png")
         info.filename = name  # as it is, where the constructor would mend it
         with zipfile.ZipFile(path, "w") as packed:
-            packed.writestr(info, picture())
-            packed.writestr("fine.png", picture())
+            packed.writestr(info, image())
+            packed.writestr("fine.png", image())
 
     return write
 
@@ -98,7 +98,7 @@ def states(size: int) -> Callable[[Path], None]:
     """An entry that states another size than it has."""
 
     def write(path: Path) -> None:
-        make(path, {"a.png": picture()}, zipfile.ZIP_STORED)
+        make(path, {"a.png": image()}, zipfile.ZIP_STORED)
         content = bytearray(path.read_bytes())
         place = content.rindex(b"PK\x01\x02")
         content[place + 20 : place + 28] = struct.pack("<II", size, size)
@@ -108,7 +108,7 @@ def states(size: int) -> Callable[[Path], None]:
 
 
 def locked(path: Path) -> None:
-    make(path, {"a.png": picture()})
+    make(path, {"a.png": image()})
     content = bytearray(path.read_bytes())
     for sign, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.rindex(sign) + at] |= 1
@@ -116,7 +116,7 @@ def locked(path: Path) -> None:
 
 
 def flipped(path: Path) -> None:
-    make(path, {"a.png": picture()}, zipfile.ZIP_STORED)
+    make(path, {"a.png": image()}, zipfile.ZIP_STORED)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
@@ -129,16 +129,16 @@ def many(path: Path) -> None:
 
 
 def twice(path: Path) -> None:
-    make(path, {"a.png": picture(), "A.png": picture(1)})
+    make(path, {"a.png": image(), "A.png": image(1)})
 
 
 def below_a_file(path: Path) -> None:
-    make(path, {"a.png": picture(), "a.png/b.png": picture()})
+    make(path, {"a.png": image(), "a.png/b.png": image()})
 
 
 def nested(path: Path) -> None:
-    inner = make(path.with_name("inner.zip"), {"a.png": picture()}).read_bytes()
-    make(path, {"a.png": picture(), "more/inner.zip": inner})
+    inner = make(path.with_name("inner.zip"), {"a.png": image()}).read_bytes()
+    make(path, {"a.png": image(), "more/inner.zip": inner})
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -151,20 +151,20 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "huge": (states(2**31), "takes 2,048 MB, more than 512 MB"),
     "longer": (states(5_000), "damaged or is no ZIP archive"),
     "locked": (locked, "locked with a password"),
-    "lzma": (lambda p: make(p, {"a.png": picture()}, zipfile.ZIP_LZMA), "another way than ZIP's"),
+    "lzma": (lambda p: make(p, {"a.png": image()}, zipfile.ZIP_LZMA), "another way than ZIP's"),
     "flipped": (flipped, "damaged or is no ZIP archive"),
-    "cut": (lambda p: p.write_bytes(picture()[:50]), "damaged or is no ZIP archive"),
+    "cut": (lambda p: p.write_bytes(image()[:50]), "damaged or is no ZIP archive"),
     "empty": (lambda p: p.write_bytes(b""), "damaged or is no ZIP archive"),
     "many": (many, "more than 50,000 entries"),
     "twice": (twice, "two files of one name"),
     "below_a_file": (below_a_file, "two files of one name"),
     "nested": (nested, r"holds another archive \(more/inner.zip\)"),
     "name": (
-        lambda path: make(path, {f"{'n' * 300}.png": picture()}),
+        lambda path: make(path, {f"{'n' * 300}.png": image()}),
         "has a name of more than 255 bytes",
     ),
     "path": (
-        lambda path: make(path, {f"{'deep/' * 900}a.png": picture()}),
+        lambda path: make(path, {f"{'deep/' * 900}a.png": image()}),
         "lies under a path of more than 2048 bytes",
     ),
     "deep": (deep, "lies more than 100 folders deep"),
@@ -176,7 +176,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def test_a_full_disk_is_told_pathless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = make(tmp_path / "trip.zip", {"a.png": picture()})
+    mine = make(tmp_path / "trip.zip", {"a.png": image()})
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "cache"))
     monkeypatch.setattr(module.shutil, "copyfileobj", Mock(side_effect=full))
     with pytest.raises(ArchiveError, match=r"cannot be unpacked \(No space left") as refused:
@@ -215,7 +215,7 @@ def test_a_list_of_entries_that_takes_much_memory_is_not_read(tmp_path: Path) ->
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = make(tmp_path / "mine.zip", {"a.png": picture()})
+    mine = make(tmp_path / "mine.zip", {"a.png": image()})
     monkeypatch.setattr(module, "_SPARE", 2**62)
     with pytest.raises(ArchiveError, match="are free in the cache folder"):
         unpack(mine, tmp_path / "cache")
@@ -225,7 +225,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    mine = make(tmp_path / "mine.zip", {"a.png": picture()})
+    mine = make(tmp_path / "mine.zip", {"a.png": image()})
     place = unpack(mine, tmp_path / "cache")
     left = tmp_path / "cache" / f".{place.name}.x.partial"
     place.rename(left)
@@ -235,8 +235,8 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 
 def test_a_visitor_chooses_pictures_of_this_machine(tiny_pack: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "one.png").write_bytes(picture())
-    archive = make(tmp_path / "trip.zip", {"two.png": picture(1), "three.png": picture(2)})
+    (tmp_path / "photos" / "one.png").write_bytes(image())
+    archive = make(tmp_path / "trip.zip", {"two.png": image(1), "three.png": image(2)})
     shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
     folder = shelf.show("", str(tmp_path / "photos"))
     trip = shelf.show(folder, str(archive))
@@ -260,6 +260,6 @@ def test_visitors_from_elsewhere_choose_nothing(tiny_pack: Path, tmp_path: Path)
 
 
 def test_an_archive_is_a_gallery(tiny_pack: Path, tmp_path: Path) -> None:
-    mine = make(tmp_path / "mine.zip", {"a.png": picture()})
+    mine = make(tmp_path / "mine.zip", {"a.png": image()})
     shelf = OpenPacks(Settings(str(tiny_pack), gallery=mine, device="cpu"), tmp_path / "cache")
-    assert [p.file for p in shelf.first.collection.pictures] == ["a.png"]
+    assert [p.file for p in shelf.first.collection.images] == ["a.png"]

@@ -47,10 +47,8 @@ def content(number: int, kind: str = "PNG") -> bytes:
     if number == BROKEN:
         return b"this is no picture, whatever its name says"
     file = io.BytesIO()
-    picture = Image.linear_gradient("L").resize((24, 20)).rotate(90 * number)
-    Image.merge("RGB", [picture, picture.point(lambda p: p * number // 5), picture]).save(
-        file, kind
-    )
+    image = Image.linear_gradient("L").resize((24, 20)).rotate(90 * number)
+    Image.merge("RGB", [image, image.point(lambda p: p * number // 5), image]).save(file, kind)
     return file.getvalue()
 
 
@@ -62,13 +60,13 @@ def indexed(folder: Path, cache_folder: Path, runtime: Pretended) -> Index:
 
 def shown(folder: Path, index: Index) -> dict[str, list[tuple[str, list[float]]]]:
     """What each method finds: files in the gallery's order, and their views."""
-    pictures = from_folder(folder).pictures
+    images = from_folder(folder).images
     found = {}
     for name, gallery in index.images.items():
         if len(gallery):
             ids = gallery.ids()
             rows = gallery.views(ids).embeddings.flatten(1).tolist()
-            found[name] = [(pictures[i].file, row) for i, row in zip(ids, rows, strict=True)]
+            found[name] = [(images[i].file, row) for i, row in zip(ids, rows, strict=True)]
     return found
 
 
@@ -210,7 +208,7 @@ def test_another_pack_encodes_for_itself_and_shares_the_encoder(tmp_path: Path) 
 
 
 def test_cancelled_indexing_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 1)
+    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 1)
     folder = Folder(tmp_path)
     for name, number in zip(NAMES, range(5), strict=False):
         folder.write(name, content(number))
@@ -222,7 +220,7 @@ def test_cancelled_indexing_is_resumed(tmp_path: Path, monkeypatch: pytest.Monke
 
     collection = from_folder(folder.root)
     index = Index(folder.runtime.runtime, collection, folder.cache)
-    report = index.add(collection.pictures, after_two, cancel)
+    report = index.add(collection.images, after_two, cancel)
     assert report.added == 2
     assert folder.runtime.encoded <= 5  # some steps are underway when one is done
     indexed(folder.root, folder.cache, folder.runtime)
@@ -230,7 +228,7 @@ def test_cancelled_indexing_is_resumed(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_is_reported_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 2)
+    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 2)
     folder = Folder(tmp_path)
     for name, number in zip(NAMES, range(5), strict=False):
         folder.write(name, content(number))
@@ -239,11 +237,11 @@ def test_what_is_reported_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
     def look(done: int, _: int) -> None:
         other = Pretended()
         encoder = Encoder(other.runtime, collection, folder.cache)
-        assert len(encoder.encode_pictures(collection.pictures[:done]).pictures) == done
+        assert len(encoder.encode_images(collection.images[:done]).images) == done
         assert other.heads == 0
 
     index = Index(folder.runtime.runtime, collection, folder.cache)
-    assert index.add(collection.pictures, look, threading.Event()).added == 5
+    assert index.add(collection.images, look, threading.Event()).added == 5
 
 
 def test_a_file_changed_while_read_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from app.gallery.vector_index import Gallery
 from export.runtime import Runtime
 from tests.app.conftest import draw, finish
 
-PICTURES = 60
+IMAGES = 60
 
 
 class Start:
@@ -53,7 +53,7 @@ class Start:
 def photos(tmp_path: Path) -> Path:
     folder = tmp_path / "photos"
     folder.mkdir()
-    for i in range(PICTURES):
+    for i in range(IMAGES):
         draw(i)[0].rotate(i).save(folder / f"{i}.png")
     return folder
 
@@ -68,7 +68,7 @@ def test_the_next_start_takes_the_clusters(runtime: Runtime, photos: Path, tmp_p
     (photos / "7.png").unlink()
     changed = Start(runtime, photos, tmp_path / "cache")
     assert changed.found == len(runtime.methods)
-    assert len(changed.index) == PICTURES - 1
+    assert len(changed.index) == IMAGES - 1
     kept = list((tmp_path / "cache").glob("galleries/*/clusters/*"))
     assert sorted(f.suffix for f in kept if f.suffix != ".lock") == sorted(
         [".faiss", ".json"] * first.found

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from app.gallery.collection import MAX_DEPTH, Collection, Picture, from_folder, from_pack
+from app.gallery.collection import MAX_DEPTH, Collection, CollectionImage, from_folder, from_pack
 from export.pack.gallery import GalleryCaption, GalleryImage
-from tests.app.conftest import HOSTILE, PICTURES, draw
+from tests.app.conftest import HOSTILE, IMAGES, draw
 
 
 def test_a_pack_brings_pictures_captions_and_objects(tiny_pack: Path) -> None:
     collection = from_pack(tiny_pack)
-    assert len(collection.pictures) == PICTURES
-    third = collection.pictures[3]
+    assert len(collection.images) == IMAGES
+    third = collection.images[3]
     assert third.image_id == 3
     assert third.path.is_file()
     assert third.objects == tuple(draw(3)[1])
@@ -28,8 +28,8 @@ def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "folder.png").mkdir()
     collection = from_folder(tmp_path)
-    assert [p.file for p in collection.pictures] == ["b.JPG", "deep/c.webp", "deep/er/a.png"]
-    assert [p.image_id for p in collection.pictures] == [0, 1, 2]
+    assert [p.file for p in collection.images] == ["b.JPG", "deep/c.webp", "deep/er/a.png"]
+    assert [p.image_id for p in collection.images] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("follow_links", [False, True])
@@ -39,7 +39,7 @@ def test_folders_without_end_are_left_out(tmp_path: Path, follow_links: bool) ->
     deepest.mkdir(parents=True)
     (deepest / "b.png").write_bytes(b"x")
     collection = from_folder(tmp_path, follow_links)
-    assert [p.file for p in collection.pictures] == ["a.png"]
+    assert [p.file for p in collection.images] == ["a.png"]
     [left] = collection.left_out
     assert left.file == "/".join(["n"] * MAX_DEPTH)
     assert "more than 100 deep" in left.reason
@@ -47,8 +47,8 @@ def test_folders_without_end_are_left_out(tmp_path: Path, follow_links: bool) ->
 
 def test_one_caption_of_many_images_is_no_endless_work(tmp_path: Path) -> None:
     many = 50_000  # of which all were copied for each of them, a minute long
-    pictures = [
-        Picture(
+    images = [
+        CollectionImage(
             i,
             tmp_path,
             "a.png",
@@ -57,16 +57,16 @@ def test_one_caption_of_many_images_is_no_endless_work(tmp_path: Path) -> None:
         for i in range(many)
     ]
     began = time.process_time()
-    found = Collection("many", tmp_path, tuple(pictures)).relevant
+    found = Collection("many", tmp_path, tuple(images)).relevant
     assert time.process_time() - began < 10
     assert found == {"a": frozenset(range(many))}
 
 
 def test_names_that_are_not_utf8_can_be_told(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"x")
-    [picture] = from_folder(tmp_path).pictures
-    assert picture.path.read_bytes() == b"x"
-    assert picture.file == "caf\\xe9.png"
+    [image] = from_folder(tmp_path).images
+    assert image.path.read_bytes() == b"x"
+    assert image.file == "caf\\xe9.png"
 
 
 def test_a_folder_without_pictures_is_a_sentence(tmp_path: Path) -> None:
@@ -80,14 +80,14 @@ def test_a_folder_without_pictures_is_a_sentence(tmp_path: Path) -> None:
 def test_a_key_changes_with_its_file(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(b"1234")
-    [picture] = from_folder(tmp_path).pictures
-    before = picture.key()
+    [image] = from_folder(tmp_path).images
+    before = image.key()
     os.utime(path, ns=(1, 1))
-    later = picture.key()
+    later = image.key()
     path.write_bytes(b"12345")
     os.utime(path, ns=(1, 1))
-    assert len({before, later, picture.key()}) == 3
-    assert "a.png" not in picture.thumbnail_name()
+    assert len({before, later, image.key()}) == 3
+    assert "a.png" not in image.thumbnail_name()
 
 
 def test_a_pack_brings_the_truth(tiny_pack: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_pack_brings_the_truth(tiny_pack: Path) -> None:
     same = f"a picture of a {draw(3)[1][1]}"
     assert 3 in collection.relevant[same]
     assert len(collection.relevant[same]) > 1
-    truth = collection.pictures[3].truth
+    truth = collection.images[3].truth
     assert truth is not None
     assert [thing.name for thing in truth.objects] == list(draw(3)[1])
 
@@ -105,12 +105,12 @@ def test_pictures_of_a_folder_are_told_apart_by_their_place(tmp_path: Path) -> N
     (tmp_path / "b").mkdir()
     for name in ("a.png", "b/c.png"):
         (tmp_path / name).write_bytes(b"x")
-    assert [p.facts for p in from_folder(tmp_path).pictures] == [{}, {"folder": "b"}]
+    assert [p.facts for p in from_folder(tmp_path).images] == [{}, {"folder": "b"}]
 
 
 def test_facts_name_the_pictures_that_have_them(views_pack: Path) -> None:
     facts = from_pack(views_pack).facts
     assert list(facts) == ["setting", "time"]
     assert list(facts["setting"]) == ["dusk", "sand", "sky"]
-    assert facts["setting"]["sand"] == set(range(1, PICTURES, 3))
-    assert facts["time"] == {"night": set(range(0, PICTURES, 4))}
+    assert facts["setting"]["sand"] == set(range(1, IMAGES, 3))
+    assert facts["time"] == {"night": set(range(0, IMAGES, 4))}

@@ -14,7 +14,7 @@ from app.gallery.embedding_cache import Catalogue
 from tests.app import filling
 from tests.app.filling import SHAPE, SPACES, contents, vectors
 
-PICTURES = 60
+IMAGES = 60
 Process = subprocess.Popen[bytes]
 
 
@@ -77,7 +77,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     place = Place(tmp_path)
-    for name in range(PICTURES):
+    for name in range(IMAGES):
         place.add(name)
     return place
 
@@ -90,8 +90,8 @@ def finish(*processes: Process) -> None:
 def test_two_processes_fill_one_gallery(place: Place) -> None:
     finish(*[place.start(seed) for seed in (1, 2)])
     place.check()
-    assert len(set(place.report.read_text().split())) == PICTURES // 2
-    assert place.rows() == len(SPACES) * PICTURES // 2  # nothing was written twice
+    assert len(set(place.report.read_text().split())) == IMAGES // 2
+    assert place.rows() == len(SPACES) * IMAGES // 2  # nothing was written twice
 
 
 LONG = pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])
@@ -102,11 +102,11 @@ def test_killed_at_any_moment(place: Place, times: int) -> None:
     chance = random.Random(times)
     began = time.perf_counter()
     finish(place.start(0))
-    whole, name = time.perf_counter() - began, PICTURES
+    whole, name = time.perf_counter() - began, IMAGES
     for seed in range(times):
-        for path in chance.sample(sorted(place.photos.iterdir()), PICTURES // 2):
+        for path in chance.sample(sorted(place.photos.iterdir()), IMAGES // 2):
             path.unlink()  # so that rows are freed, and used again
-        for _ in range(PICTURES // 2):
+        for _ in range(IMAGES // 2):
             place.add(name := name + 1)
         other = place.start(-seed) if seed % 3 == 2 else None
         process = place.start(seed)

@@ -11,7 +11,7 @@ import pytest
 from app.gallery import collection as collection_module
 from app.gallery.collection import from_folder
 from app.gallery.embedding_cache import Contents, StoppedError
-from app.gallery.image_files import MAX_BYTES, NotNowError, PictureError, open_image_file
+from app.gallery.image_files import MAX_BYTES, ImageError, NotNowError, open_image_file
 from app.gallery.indexing import Index
 from tests.app import hostile
 from tests.app.conftest import draw
@@ -83,9 +83,9 @@ def test_what_is_no_regular_file_neither_blocks_nor_opens(root: Path, kind: str)
 
 
 def test_files_of_no_bytes_and_of_too_many_are_refused(root: Path) -> None:
-    with pytest.raises(PictureError, match="empty"):
+    with pytest.raises(ImageError, match="empty"):
         open_image_file(hostile.sparse(root / "none.png", 0), "it", root)
-    with pytest.raises(PictureError, match="1,048,576 MB, more than the 512 MB"):
+    with pytest.raises(ImageError, match="1,048,576 MB, more than the 512 MB"):
         open_image_file(hostile.sparse(root / "huge.png", 2**40), "it", root)
 
 
@@ -124,17 +124,17 @@ def test_a_folder_full_of_traps_is_indexed_and_says_what_is_left_out(root: Path)
 
 def test_links_are_followed_where_somebody_wants_it(root: Path) -> None:
     hostile.set_traps(root)
-    followed = {picture.file: picture for picture in from_folder(root, follow_links=True).pictures}
+    followed = {image.file: image for image in from_folder(root, follow_links=True).images}
     for name in ("links/secret.png", "link.png", "trip/0.png"):
         followed[name].open().close()
     for name in ("zeros.jpg", "pipe.jpg", "huge.jpg"):
-        with pytest.raises(PictureError):
+        with pytest.raises(ImageError):
             followed[name].open()
 
 
 def test_links_in_circles_end(root: Path) -> None:
     (root / "trip/again").symlink_to(root)
-    assert [p.file for p in from_folder(root, follow_links=True).pictures] == ["trip/0.png"]
+    assert [p.file for p in from_folder(root, follow_links=True).images] == ["trip/0.png"]
 
 
 def test_unlisted_folders_are_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

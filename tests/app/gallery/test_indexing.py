@@ -23,7 +23,7 @@ from app.search.retriever import NotReadyError, Retriever
 from export.runtime import Runtime
 from models import Views
 from tests.app import hostile
-from tests.app.conftest import PICTURES, draw, find, finish, ignore_progress
+from tests.app.conftest import IMAGES, draw, find, finish, ignore_progress
 
 
 class Counting:
@@ -32,7 +32,7 @@ class Counting:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
-        self.pictures = 0
+        self.images = 0
         self.heads = 0
         self.texts = 0
 
@@ -44,7 +44,7 @@ class Counting:
     ) -> Tensor:
         """Counts pictures."""
         with self._lock:
-            self.pictures += len(squares)
+            self.images += len(squares)
         return self._runtime.square_features(squares, method, alone)
 
     def image_views(self, features: Tensor, method: str) -> Views:
@@ -126,7 +126,7 @@ def test_captions_are_encoded_once(counting: Counting, tiny_pack: Path, tmp_path
 def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
     steps: list[Progress] = []
     index = Index(runtime, from_pack(tiny_pack), tmp_path)
-    assert str(index.progress) == f"reading pictures: 0 of {PICTURES}"
+    assert str(index.progress) == f"reading pictures: 0 of {IMAGES}"
     finish(index, steps.append)
     stages = [step.stage for step in steps]
     assert stages == ["pictures", "views", "captions", "captions", "ready"]
@@ -147,7 +147,7 @@ def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_pa
     finish(index, watch)
     others = [name for name in index.images if name != "vse_infty"]
     assert found == [{"vse_infty": 6} | dict.fromkeys(others, 0), dict.fromkeys(index.images, 6)]
-    assert counting.pictures == 6
+    assert counting.images == 6
 
 
 def test_a_picture_that_changes_between_two_methods_is_left_to_the_next_start(
@@ -182,7 +182,7 @@ def test_reading_stops_and_goes_on_where_it_was(
     monkeypatch: pytest.MonkeyPatch,
     stage: str,
 ) -> None:
-    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
+    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 10)
     collection = from_pack(tiny_pack)
     index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
     steps: list[Progress] = []
@@ -197,18 +197,18 @@ def test_reading_stops_and_goes_on_where_it_was(
     index.start(steps.append)
     index.start()  # it runs already
     stopped = next(step for step in steps if step.stage == "stopped")
-    total = len(collection.pictures)
+    total = len(collection.images)
     if stage == "pictures":
         assert str(stopped) == f"stopped after 10 of {total} pictures"
     assert index.wait(60)
     assert index.progress.stage == "ready"
     assert index.complete
-    assert counting.pictures == total
+    assert counting.images == total
     done = [step.done for step in steps if step.stage == stage]
     assert done == sorted(set(done))
     whole = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
     finish(whole)
-    assert counting.pictures == total
+    assert counting.images == total
     for ours, theirs in zip(
         (*index.images.values(), *index.captions.values()),
         (*whole.images.values(), *whole.captions.values()),
@@ -222,7 +222,7 @@ def test_reading_stops_and_goes_on_where_it_was(
 def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
+    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 10)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     index = retriever.index
     finish(index, lambda _: index.stop())
@@ -238,7 +238,7 @@ def test_adding_can_be_cancelled(runtime: Runtime, tiny_pack: Path, tmp_path: Pa
     index = Index(runtime, from_pack(tiny_pack), tmp_path)
     cancel = threading.Event()
     cancel.set()
-    report = index.add(from_pack(tiny_pack).pictures, ignore_progress, cancel)
+    report = index.add(from_pack(tiny_pack).images, ignore_progress, cancel)
     assert report.added == len(index) == 0
 
 
@@ -255,10 +255,10 @@ def test_a_failure_is_told_and_ends_the_waiting(
 
 def test_the_cache_holds_what_was_computed(runtime: Runtime, photos: Path, tmp_path: Path) -> None:
     index = Index(runtime, from_folder(photos), tmp_path / "cache")
-    pictures = from_folder(photos).pictures
+    images = from_folder(photos).images
     again = Index(runtime, from_folder(photos), tmp_path / "cache")
-    fresh, _ = index.encoder.features(pictures, "vsepp")
-    cached, _ = again.encoder.features(pictures, "vsepp")
+    fresh, _ = index.encoder.features(images, "vsepp")
+    cached, _ = again.encoder.features(images, "vsepp")
     assert fresh.keys() == cached.keys()
     for key, value in fresh.items():
         assert torch.equal(value, cached[key])

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from app.gallery.jpeg import MAX_SCANS, JpegError, read_jpeg
-from app.gallery.pictures import PictureError, open_picture
+from app.gallery.pictures import ImageError, open_image
 from tests.app import hostile
 from tests.app.conftest import draw
 
@@ -72,27 +72,27 @@ def test_repeated_scans_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "scans.jpg"
     path.write_bytes(hostile.repeated_scans(2000, 1200))
     started = time.process_time()
-    with pytest.raises(PictureError, match=f"more than {MAX_SCANS} scans"):
-        open_picture(path)
+    with pytest.raises(ImageError, match=f"more than {MAX_SCANS} scans"):
+        open_image(path)
     assert time.process_time() - started < 1
     path.write_bytes(hostile.repeated_scans(2000, MAX_SCANS))
-    assert open_picture(path).getpixel((9, 9)) == (128, 128, 128)
+    assert open_image(path).getpixel((9, 9)) == (128, 128, 128)
 
 
 def test_large_ones_may_have_fewer_scans(tmp_path: Path) -> None:
     path = tmp_path / "scans.jpg"
     content = hostile.repeated_scans(64, 24).replace(b"\x00\x40\x00\x40", b"\x26\xac\x26\xac", 1)
     path.write_bytes(content)
-    with pytest.raises(PictureError, match=r"more than 20 scans"):
-        open_picture(path)
+    with pytest.raises(ImageError, match=r"more than 20 scans"):
+        open_image(path)
 
 
 def test_the_full_size_counts_not_the_fraction_that_is_decoded(tmp_path: Path) -> None:
     path = tmp_path / "large.jpg"
     path.write_bytes(hostile.progressive(13_300))
     tracemalloc.start()
-    with pytest.raises(PictureError, match="13300 x 13300 pixels, more than the 100 million"):
-        open_picture(path)
+    with pytest.raises(ImageError, match="13300 x 13300 pixels, more than the 100 million"):
+        open_image(path)
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
 
@@ -100,10 +100,10 @@ def test_the_full_size_counts_not_the_fraction_that_is_decoded(tmp_path: Path) -
 def test_pictures_decoded_by_a_loop_in_python_are_small(tmp_path: Path) -> None:
     path = tmp_path / "plain.ppm"
     path.write_bytes(b"P3 3000 3000 255\n" + b"0 " * 1000)
-    with pytest.raises(PictureError, match="4 million allowed of this kind of PPM"):
-        open_picture(path)
+    with pytest.raises(ImageError, match="4 million allowed of this kind of PPM"):
+        open_image(path)
     path.write_bytes(b"P3 2 1 255\n 255 0 0  0 0 255\n")
-    assert np.asarray(open_picture(path)).tolist() == [[[255, 0, 0], [0, 0, 255]]]
+    assert np.asarray(open_image(path)).tolist() == [[[255, 0, 0], [0, 0, 255]]]
 
 
 def test_metadata_of_any_kind_does_not_disturb() -> None:

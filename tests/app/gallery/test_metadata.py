@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from app.gallery.image_files import PictureError
-from app.gallery.pictures import open_picture
+from app.gallery.image_files import ImageError
+from app.gallery.pictures import open_image
 
 _MOST_MEMORY = 100_000_000
 
@@ -88,8 +88,8 @@ def test_few_pixels_are_refused(tmp_path: Path, kind: str, make: Callable[[], by
     file.write_bytes(make())
     tracemalloc.start()
     try:
-        with pytest.raises(PictureError, match="too much beside its pixels"):
-            open_picture(file)
+        with pytest.raises(ImageError, match="too much beside its pixels"):
+            open_image(file)
         assert tracemalloc.get_traced_memory()[1] < _MOST_MEMORY
     finally:
         tracemalloc.stop()
@@ -102,7 +102,7 @@ def test_exif_of_a_jpeg_that_names_the_same_bytes_again_is_not_kept(tmp_path: Pa
     file.write_bytes(jpeg(b"\xff\xe1" + struct.pack(">H", len(part) + 2) + part))
     tracemalloc.start()
     try:
-        assert open_picture(file).size == (8, 8)
+        assert open_image(file).size == (8, 8)
         assert tracemalloc.get_traced_memory()[1] < _MOST_MEMORY
     finally:
         tracemalloc.stop()
@@ -113,7 +113,7 @@ def test_profiles_packed_in_a_png_are_not_unpacked(tmp_path: Path) -> None:
     file = tmp_path / "mine.png"
     file.write_bytes(png(profile * 1000))
     started = time.process_time()
-    assert open_picture(file).size == (8, 8)
+    assert open_image(file).size == (8, 8)
     assert time.process_time() - started < 1
 
 
@@ -124,4 +124,4 @@ def test_what_photographs_hold_is_read(tmp_path: Path) -> None:
     for kind in ("jpg", "png", "webp", "tif"):
         file = tmp_path / f"mine.{kind}"
         image.save(file, exif=exif, icc_profile=bytes(500_000))
-        assert open_picture(file).size == (4, 8), kind
+        assert open_image(file).size == (4, 8), kind

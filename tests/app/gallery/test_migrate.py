@@ -14,13 +14,13 @@ from qdrant_client import QdrantClient
 from app import migrate
 from app.explain.look import maps_of
 from app.gallery.collection import Collection, from_folder, from_pack
-from app.gallery.image_files import PictureError
+from app.gallery.image_files import ImageError
 from app.gallery.qdrant import server as server_module
 from app.gallery.qdrant import store as opened
 from app.gallery.qdrant.address import Address
 from app.gallery.qdrant.gallery import Contents
 from app.gallery.qdrant.migration import Migration, Report
-from app.gallery.qdrant.points import picture
+from app.gallery.qdrant.points import image_of
 from app.gallery.qdrant.roots import known_roots
 from app.gallery.qdrant.server import Creation, QdrantError, Server, api
 from app.packs.open_packs import OpenPacks
@@ -29,7 +29,7 @@ from app.search.questions import Question, answer
 from app.search.retriever import Retriever
 from app.settings import Settings
 from export.runtime import Runtime
-from tests.app.conftest import PICTURES, draw, find, finish, ignore_progress
+from tests.app.conftest import IMAGES, draw, find, finish, ignore_progress
 from tests.app.qdrant_server import Pretended, pretended_server
 from tests.export.editing import edited
 
@@ -80,7 +80,7 @@ def ready(retriever: Retriever) -> Retriever:
 
 def test_a_gallery_answers_alike(many_retriever: Retriever, server: Server, tmp_path: Path) -> None:
     runtime, local = many_retriever.runtime, many_retriever.collection
-    count = len(local.pictures)
+    count = len(local.images)
     assert moved(runtime, local, server, tmp_path).written == count
     distant = ready(over(reopened(server, tmp_path), runtime, tmp_path))
     assert str(distant.index.progress) == f"{count:,} pictures ready"
@@ -107,7 +107,7 @@ def test_files_that_are_the_same_or_none_are_left_out(
     assert len(list(server.payloads())) == 7
     store = opened.read_store(server)
     collection = store.collection
-    assert [p.file for p in collection.pictures][-3:] == ["trip/1.png", "trip/3.png", "trip/5.png"]
+    assert [p.file for p in collection.images][-3:] == ["trip/1.png", "trip/3.png", "trip/5.png"]
     distant = ready(over(store, runtime, tmp_path))
     only = collection.facts["folder"]["trip"]
     found = distant.search([Term("a bar")], "vsepp", 9, only)
@@ -123,7 +123,7 @@ def test_a_migration_that_was_stopped_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     collection, really = from_pack(tiny_pack), server.write
-    monkeypatch.setattr("app.gallery.qdrant.migration.PICTURES_AT_ONCE", 5)
+    monkeypatch.setattr("app.gallery.qdrant.migration.IMAGES_AT_ONCE", 5)
     written: list[str] = []
 
     def write(points: Sequence[api.PointStruct]) -> None:
@@ -138,11 +138,9 @@ def test_a_migration_that_was_stopped_goes_on(
     assert len(list(server.payloads())) == 10
     monkeypatch.setattr(server, "write", really)
     report = moved(runtime, collection, server, tmp_path)
-    assert (report.there, report.written) == (10, PICTURES - 10)
+    assert (report.there, report.written) == (10, IMAGES - 10)
     assert (
-        moved(runtime, collection, server, tmp_path).there
-        == PICTURES
-        == len(list(server.payloads()))
+        moved(runtime, collection, server, tmp_path).there == IMAGES == len(list(server.payloads()))
     )
 
 
@@ -153,7 +151,7 @@ def test_moved_files_keep_points(
     (photos / "2.png").rename(photos / "trip/2.png")
     report = moved(runtime, from_folder(photos), server, tmp_path)
     assert (report.written, report.there, report.moved) == (0, 7, 1)
-    files = [picture.file for picture in opened.read_store(server).collection.pictures]
+    files = [image.file for image in opened.read_store(server).collection.images]
     assert "trip/2.png" in files
     assert len(files) == 7
 
@@ -168,7 +166,7 @@ def test_other_pack(runtime: Runtime, tiny_pack: Path, server: Server, tmp_path:
         over(reopened(server, tmp_path), other, tmp_path)
     with pytest.raises(QdrantError, match="migrate the pictures with this pack to another"):
         moved(other, from_pack(tiny_pack), server, tmp_path)
-    assert len(list(server.payloads())) == PICTURES
+    assert len(list(server.payloads())) == IMAGES
 
 
 def test_views_that_are_damaged_on_the_way_are_found(
@@ -202,12 +200,12 @@ def test_missing_images_named(
     assert "Not shown: 3 of these pictures." in sentence
     assert "cannot be reached from this machine; mount the folder" in sentence
     for look in (distant.open, distant.thumbnail):
-        with pytest.raises(PictureError, match="cannot be reached from this machine"):
+        with pytest.raises(ImageError, match="cannot be reached from this machine"):
             look(0)
     with pytest.raises(ValueError, match="cannot be reached from this machine"):
         maps_of(distant, 0, "vsepp")
     server.address = Address("photos", folder=Path("memory"), pictures=away)
-    assert opened.read_store(server).collection.pictures[0].reached().path == away / "0.png"
+    assert opened.read_store(server).collection.images[0].reached().path == away / "0.png"
 
 
 def test_a_server_opens_no_file_but_those_of_the_folder_that_was_migrated(
@@ -227,15 +225,15 @@ def test_a_server_opens_no_file_but_those_of_the_folder_that_was_migrated(
     ):
         server.rewrite(point, {**known, "root": root, "file": file})
         distant = ready(over(reopened(server, tmp_path), runtime, tmp_path / "other"))
-        image_id = [picture.file for picture in distant.collection.pictures].index(file)
+        image_id = [image.file for image in distant.collection.images].index(file)
         for look in (distant.open, distant.thumbnail, lambda i, d=distant: maps_of(d, i, "vsepp")):
             with pytest.raises(ValueError, match=why):
                 look(image_id)
         assert image_id not in distant.thumbnails(range(7))[0]
     unknown = reopened(server, tmp_path / "another machine").collection
-    assert all(picture.root is None for picture in unknown.pictures)
-    with pytest.raises(PictureError, match="cannot be reached"):
-        unknown.pictures[0].open()
+    assert all(image.root is None for image in unknown.images)
+    with pytest.raises(ImageError, match="cannot be reached"):
+        unknown.images[0].open()
 
 
 @pytest.mark.parametrize("how", ["the same offset", "the same points", "nothing", "no end"])
@@ -258,11 +256,11 @@ def test_endless_server_is_left(server: Server, how: str, monkeypatch: pytest.Mo
 def test_a_payload_without_end_is_refused() -> None:
     known = {"file": "a.png", "root": "/srv", "facts": {}, "captions": ["x" * 60_000] * 2}
     with pytest.raises(ValueError, match="more than 100,000 characters"):
-        picture(0, known, None)
+        image_of(0, known, None)
     with pytest.raises(ValueError, match="names no picture"):
-        picture(0, known | {"file": "a" * 5000 + ".png", "captions": []}, None)
+        image_of(0, known | {"file": "a" * 5000 + ".png", "captions": []}, None)
     with pytest.raises(ValueError, match="more than 100,000 characters"):
-        picture(0, known | {"captions": [""] * 1_000_000}, None)
+        image_of(0, known | {"captions": [""] * 1_000_000}, None)
 
 
 def test_odd_payloads_do_no_harm() -> None:
@@ -270,9 +268,9 @@ def test_odd_payloads_do_no_harm() -> None:
     for _ in range(3000):
         deep = [deep]
     known = {"file": "a.png", "root": "/srv", "facts": {"deep": deep, "folder": "sea"}}
-    assert picture(0, known, None).facts == {"folder": "sea"}
+    assert image_of(0, known, None).facts == {"folder": "sea"}
     with pytest.raises(ValueError, match="half a character"):
-        picture(0, known | {"captions": ["\ud800"]}, None)
+        image_of(0, known | {"captions": ["\ud800"]}, None)
 
 
 @pytest.mark.parametrize("shape", [[10**9, 4], [0, 4], [1, -4], [1, float("inf")], "ab"])
@@ -319,7 +317,7 @@ def test_over_the_wire(
     arguments = ["--pack", str(tiny_pack), "--to", address, "--device", "cpu", "--half"]
     assert migrate.main(arguments) == 0
     printed = capsys.readouterr().out
-    assert f"{PICTURES} pictures written, 0 were there" in printed
+    assert f"{IMAGES} pictures written, 0 were there" in printed
     assert f"python app/main.py --pack {tiny_pack} --gallery {address}" in printed
     vectors = wire.client.get_collection("photos").config.params.vectors
     assert isinstance(vectors, dict)
@@ -372,6 +370,6 @@ def test_a_folder_holds_a_small_collection(runtime: Runtime, photos: Path, tmp_p
         opened.open_store(address, tmp_path)  # one process, and one client, at a time
     server.close()
     collection = opened.open_store(address, tmp_path).collection
-    assert len(collection.pictures) == 7
-    with Image.open(collection.pictures[0].path) as first:
+    assert len(collection.images) == 7
+    with Image.open(collection.images[0].path) as first:
         assert first.size == (96, 72)

@@ -32,7 +32,7 @@ def button(tab: ModelsTab) -> tuple[str, bool]:
 def test_whoever_sits_at_the_machine_stops_and_goes_on(
     tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "PICTURES_AT_ONCE", 10)
+    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 10)
     tab = make(tiny_pack, tmp_path, "127.0.0.1")
     index = tab._session.packs.first.index
     buttons: list[tuple[str, bool]] = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.gallery.pictures import MAX_PIXELS, PictureError, open_picture
+from app.gallery.pictures import MAX_PIXELS, ImageError, open_image
 from tests.app import hostile
 from tests.app.conftest import draw
 
@@ -18,16 +18,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarn
 
 @pytest.mark.parametrize("name", hostile.USABLE)
 def test_what_people_have_opens(tmp_path: Path, name: str) -> None:
-    picture = open_picture(hostile.write(tmp_path, name))
-    assert picture.mode == "RGB"
-    assert max(picture.size) <= 2048
+    image = open_image(hostile.write(tmp_path, name))
+    assert image.mode == "RGB"
+    assert max(image.size) <= 2048
 
 
 @pytest.mark.parametrize(("name", "why"), hostile.REFUSED.items())
 def test_what_cannot_be_used_is_refused(tmp_path: Path, name: str, why: str) -> None:
     path = hostile.write(tmp_path, name)
-    with pytest.raises(PictureError, match=why) as refusal:
-        open_picture(path, "shown name.png")
+    with pytest.raises(ImageError, match=why) as refusal:
+        open_image(path, "shown name.png")
     sentence = str(refusal.value)
     assert sentence.startswith("shown name.png ")
     assert str(tmp_path) not in sentence
@@ -36,8 +36,8 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, name: str, why: str) -> 
 def test_a_bomb_is_refused_before_it_unpacks(tmp_path: Path) -> None:
     path = hostile.write(tmp_path, "bomb.png")
     tracemalloc.start()
-    with pytest.raises(PictureError):
-        open_picture(path)
+    with pytest.raises(ImageError):
+        open_image(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 5_000_000
@@ -46,10 +46,10 @@ def test_a_bomb_is_refused_before_it_unpacks(tmp_path: Path) -> None:
 def test_a_tiff_of_one_huge_tile_is_refused_before_it_unpacks(tmp_path: Path) -> None:
     path = tmp_path / "tile.tif"
     path.write_bytes(hostile.tiff_tile(16, 32_768))
-    with pytest.raises(PictureError, match="32768 x 32768 pixels, more than the 100 million"):
-        open_picture(path)
+    with pytest.raises(ImageError, match="32768 x 32768 pixels, more than the 100 million"):
+        open_image(path)
     path.write_bytes(hostile.tiff_tile(16, 64))
-    assert open_picture(path).size == (16, 16)
+    assert open_image(path).size == (16, 16)
 
 
 def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:
@@ -57,14 +57,14 @@ def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:
     assert side * side > MAX_PIXELS
     path = tmp_path / "large.jpg"
     Image.new("L", (side, side), 128).save(path, quality=10)
-    picture = open_picture(path)
-    assert 1024 <= max(picture.size) <= 2048
-    assert picture.getpixel((5, 5)) == (128, 128, 128)
+    image = open_image(path)
+    assert 1024 <= max(image.size) <= 2048
+    assert image.getpixel((5, 5)) == (128, 128, 128)
 
 
 def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     plain, _ = draw(4)
-    turned = open_picture(hostile.write(tmp_path, "rotated.jpg"))
+    turned = open_image(hostile.write(tmp_path, "rotated.jpg"))
     assert turned.size == (plain.height, plain.width)
     difference = np.abs(
         np.asarray(turned, np.int16) - np.asarray(plain.rotate(-90, expand=True), np.int16)
@@ -73,14 +73,14 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
 
 
 def test_of_an_animation_the_first_frame_is_used(tmp_path: Path) -> None:
-    opened = np.asarray(open_picture(hostile.write(tmp_path, "animated.gif")), np.int16)
+    opened = np.asarray(open_image(hostile.write(tmp_path, "animated.gif")), np.int16)
     assert np.abs(opened - np.asarray(draw(4)[0], np.int16)).mean() < 4
     assert np.abs(opened - np.asarray(draw(5)[0], np.int16)).mean() > 10
 
 
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(PictureError, match=r"gone\.png is not there any more"):
-        open_picture(tmp_path / "gone.png")
+    with pytest.raises(ImageError, match=r"gone\.png is not there any more"):
+        open_image(tmp_path / "gone.png")
 
 
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
@@ -89,5 +89,5 @@ def test_pictures_of_phones_are_read(kind: str, tmp_path: Path) -> None:
         importlib.import_module("pillow_heif").register_heif_opener()
     path = tmp_path / f"photo.{kind.lower()}"
     Image.new("RGB", (64, 48), (200, 30, 30)).save(path, kind)
-    opened = open_picture(path)
+    opened = open_image(path)
     assert opened.size == (64, 48)

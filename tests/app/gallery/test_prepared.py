@@ -11,7 +11,7 @@ from app.gallery.indexing import Index
 from app.settings import BUNDLED
 from export.pack.reading import load_info
 from export.runtime import Runtime
-from tests.app.conftest import PICTURES, finish
+from tests.app.conftest import IMAGES, finish
 from tests.app.gallery.test_indexing import Counting
 from tests.app.packs.test_open_packs import variant
 
@@ -33,11 +33,11 @@ def fill(pack: Path, cache: Path, collection: Collection | None = None) -> tuple
 
 def test_no_picture_is_encoded_and_the_same_ones_are_found(pack: Path, tmp_path: Path) -> None:
     index, counting = fill(pack, tmp_path / "one")
-    assert counting.pictures == 0
-    assert len(index) == PICTURES
+    assert counting.images == 0
+    assert len(index) == IMAGES
     prepared.place(load_info(pack)).unlink()
     encoded, counting = fill(pack, tmp_path / "two")
-    assert counting.pictures == PICTURES
+    assert counting.images == IMAGES
     for name in counting._runtime.methods:
         query = counting._runtime.text_views(["a red circle"], name)
         ids, scores = index.images[name].scores(query)
@@ -48,13 +48,13 @@ def test_no_picture_is_encoded_and_the_same_ones_are_found(pack: Path, tmp_path:
 
 def test_another_pack_or_gallery_ignores_them(pack: Path, tiny_pack: Path, tmp_path: Path) -> None:
     info = load_info(pack)
-    assert prepared.load(info, PICTURES) is not None
-    assert prepared.load(info, PICTURES - 1) is None
+    assert prepared.load(info, IMAGES) is not None
+    assert prepared.load(info, IMAGES - 1) is None
     _, counting = fill(pack, tmp_path / "cache", from_folder(pack / "gallery" / "images"))
-    assert counting.pictures == PICTURES
+    assert counting.images == IMAGES
     changed = variant(tiny_pack, tmp_path / "changed", 9)
     shutil.copy(prepared.place(info), prepared.place(load_info(changed)))
-    assert prepared.load(load_info(changed), PICTURES) is None
+    assert prepared.load(load_info(changed), IMAGES) is None
 
 
 def test_damage_costs_only_time(
@@ -63,7 +63,7 @@ def test_damage_costs_only_time(
     place = prepared.place(load_info(pack))
     place.write_bytes(place.read_bytes()[:-9])
     index, counting = fill(pack, tmp_path / "cache")
-    assert counting.pictures == len(index) == PICTURES
+    assert counting.images == len(index) == IMAGES
     assert "the pictures are encoded again" in caplog.text
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import ExifTags, Image
 
 from app.gallery import thumbnails
-from app.gallery.pictures import PictureError, open_picture
+from app.gallery.pictures import ImageError, open_image
 from app.gallery.thumbnails import SIDE, DiskError, make_thumbnail
 from tests.app import hostile
 from tests.app.conftest import draw
@@ -43,7 +43,7 @@ def test_thumbnails_and_pictures_hold_no_metadata(tmp_path: Path, kind: str, sid
         assert not opened.getexif()
         assert not {"exif", "xmp", "icc_profile", "comment"} & opened.info.keys()
     assert b"somebody" not in thumbnail.read_bytes()
-    open_picture(path).save(tmp_path / "shown.png")
+    open_image(path).save(tmp_path / "shown.png")
     with Image.open(tmp_path / "shown.png") as opened:
         assert not opened.getexif()
         assert not opened.info
@@ -95,7 +95,7 @@ def test_thumbnails_that_cannot_be_kept_are_a_sentence_about_the_disk(
 
 def test_a_failed_thumbnail_leaves_nothing(tmp_path: Path) -> None:
     cut = hostile.write(tmp_path, "cut.jpg")
-    with pytest.raises(PictureError):
+    with pytest.raises(ImageError):
         make_thumbnail(cut, tmp_path / "thumbs", "three")
     assert not (tmp_path / "thumbs").exists()
 

@@ -229,11 +229,11 @@ def test_other_scores_are_exhaustive() -> None:
 
 def test_captions_are_scored_from_the_picture_side() -> None:
     captions = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.6, 0.8], [0.6, 0.8]]])  # (2, W, D)
-    picture = Views(torch.tensor([[[0.0, -1.0], [0.6, 0.8], [0.0, 0.0]]]))  # (1, V, D)
+    image = Views(torch.tensor([[[0.0, -1.0], [0.6, 0.8], [0.0, 0.0]]]))  # (1, V, D)
     for limit in (0, 100):
         gallery = Gallery("texts", MaxCosine(), exhaustive_up_to=limit)
         gallery.add([7, 9], Views(captions))
-        best, other = gallery.search(picture, 2)
+        best, other = gallery.search(image, 2)
         assert (best.id, best.view) == (9, 1)
         assert best.score == pytest.approx(1.0)
         assert other.id == 7

@@ -22,7 +22,7 @@ from app.tabs.html import text
 from export.pack.reading import load_info
 from export.pack.validation import check
 from export.runtime import Runtime
-from tests.app.conftest import HOSTILE, PICTURES
+from tests.app.conftest import HOSTILE, IMAGES
 from tests.app.markup import stays_text
 from tests.app.serving import Server
 
@@ -126,7 +126,7 @@ def test_speed_is_measured_for_every_method(retriever: Retriever) -> None:
     found = speed.measure(retriever, queries=5)
     assert found.median.keys() == retriever.methods.keys()
     assert all(0 < ms < 60_000 for ms in found.median.values())
-    assert (found.queries, found.pictures, found.command) == (5, PICTURES, "")
+    assert (found.queries, found.pictures, found.command) == (5, IMAGES, "")
     assert "CPU cores" in found.hardware
     table = measured.table(retriever, found)
     assert [row.values[QUERY_MS] for row in table.rows] == list(found.median.values())

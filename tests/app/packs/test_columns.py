@@ -10,7 +10,7 @@ from app.packs.open_packs import OpenPacks
 from app.search.query import Term, parse
 from app.search.retriever import Retriever
 from app.settings import Settings
-from tests.app.conftest import PICTURES, draw
+from tests.app.conftest import IMAGES, draw
 from tests.app.packs.test_open_packs import variant
 
 
@@ -41,7 +41,7 @@ def test_methods_averages_and_other_packs_take_part(shelf: OpenPacks) -> None:
     found = lineup.ask(parse("a red circle"), ["vsepp", "vse_infty+vsepp", "shapes/vsepp"], 5)
     assert [column.key for column in found.columns] == ["vsepp", "vsepp+vse_infty", "shapes/vsepp"]
     assert [column.title for column in found.columns][2] == "VSE++ of Variant"
-    assert found.pictures == PICTURES
+    assert found.pictures == IMAGES
     assert found.overlap[0][2] == 1  # the same weights in both packs
     assert found.tau[0][2] == pytest.approx(1)
     mean = shelf.first.scores(parse("a red circle"), "vsepp+vse_infty").values
@@ -69,7 +69,7 @@ def test_bad_columns_get_a_sentence(shelf: OpenPacks, keys: object, sentence: st
 
 def test_truth_is_known_for_captions_word_for_word(shelf: OpenPacks) -> None:
     lineup = Columns(shelf, "")
-    caption = lineup.home.collection.pictures[5].captions[0]
+    caption = lineup.home.collection.images[5].captions[0]
     truth = lineup.truth(parse(caption))
     assert truth is not None
     assert 5 in truth.ids
@@ -77,5 +77,5 @@ def test_truth_is_known_for_captions_word_for_word(shelf: OpenPacks) -> None:
     assert lineup.truth(parse(f"2: {caption}")) is None
     assert lineup.truth([Term(image=lineup.home.open(5))]) is None
     own = lineup.ask([Term(image=lineup.home.open(5))], lineup.default(), 5, image_id=5)
-    assert own.pictures == PICTURES - 1
+    assert own.pictures == IMAGES - 1
     assert 5 not in own.ranks

@@ -9,7 +9,7 @@ from app.packs import open_packs as module
 from app.packs.open_packs import OpenPacks
 from app.search.query import Term
 from app.settings import Settings
-from tests.app.conftest import PICTURES, draw, find, finish
+from tests.app.conftest import IMAGES, draw, find, finish
 from tests.export.editing import edited
 
 
@@ -34,7 +34,7 @@ def test_another_pack_opens_beside_it(shelf: OpenPacks, tiny_pack: Path, tmp_pat
     assert shelf.get(key).info.tokenizer.max_length == 9
     assert shelf.get("") is shelf.first
     assert shelf.get(key).index.wait(60)
-    assert len(find(shelf.get(key), "a bar", "vsepp", 99)) == PICTURES
+    assert len(find(shelf.get(key), "a bar", "vsepp", 99)) == IMAGES
 
 
 def test_one_pack_is_not_opened_twice(shelf: OpenPacks, tiny_pack: Path, tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_a_folder_of_pictures_replaces_the_packs_own(tiny_pack: Path, tmp_path: 
     shelf = OpenPacks(Settings(str(tiny_pack), photos, "cpu"), tmp_path / "cache")
     shelf.first.index.start()
     assert [hit.file for hit in find(shelf.first, "a bar", "vsepp", 9)] == ["mine.png"]
-    picture = Term(image=draw(2)[0])
-    assert shelf.first.search([picture], "vsepp", 9, captions=9).captions == []
+    image = Term(image=draw(2)[0])
+    assert shelf.first.search([image], "vsepp", 9, captions=9).captions == []
 
 
 def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path
         OpenPacks(Settings(str(bare), device="cpu"), tmp_path / "cache")
     shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
     borrowed = shelf.get(shelf.load(str(bare)))
-    assert len(borrowed.collection.pictures) == PICTURES
+    assert len(borrowed.collection.images) == IMAGES
 
 
 def test_a_pack_of_region_features_is_refused(tiny_pack: Path, tmp_path: Path) -> None:

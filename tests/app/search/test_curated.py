@@ -16,7 +16,7 @@ from app.search.curated import Example
 from app.search.query import parse
 from app.search.retriever import Retriever
 from app.settings import Settings
-from tests.app.conftest import HOSTILE, PICTURES, find, finish
+from tests.app.conftest import HOSTILE, IMAGES, find, finish
 from tests.app.many import write_described
 from tests.export.editing import edited
 
@@ -56,12 +56,12 @@ def write_answered(tiny_pack: Path, folder: Path, retriever: Retriever) -> Path:
     """
     shutil.copytree(tiny_pack, folder)
     methods = list(retriever.methods)
-    captions: list[list[dict[str, Any]]] = [[] for _ in range(PICTURES)]
+    captions: list[list[dict[str, Any]]] = [[] for _ in range(IMAGES)]
     turns = itertools.cycle(methods)
     for text in dict.fromkeys(text for text, _ in retriever.collection.captions if text != HOSTILE):
         first = {name: find(retriever, text, name, 1)[0].image_id for name in methods}
         agreed = len(set(first.values())) == 1
-        image_id = (first[methods[0]] + 1) % PICTURES if agreed else first[next(turns)]
+        image_id = (first[methods[0]] + 1) % IMAGES if agreed else first[next(turns)]
         captions[image_id].append({"text": text})
     with edited(folder / "gallery/gallery.json") as content:
         content["images"] = [

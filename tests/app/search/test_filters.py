@@ -11,7 +11,7 @@ from app.gallery.collection import from_folder
 from app.search.filters import Filters, offered
 from app.search.query import Term, parse
 from app.search.retriever import Retriever
-from tests.app.conftest import PICTURES, SETTINGS
+from tests.app.conftest import IMAGES, SETTINGS
 
 
 def test_offers_facts_with_counts(views_retriever: Retriever) -> None:
@@ -34,8 +34,8 @@ def test_facts_are_joined_by_and_values_by_or(views_retriever: Retriever) -> Non
     collection = views_retriever.collection
     either = Filters.of(collection, {"setting": ["sky", "dusk"]}).ids
     both = Filters.of(collection, {"setting": ["sky", "dusk"], "time": ["night"]}).ids
-    assert either == {i for i in range(PICTURES) if SETTINGS[i % 3] != "sand"}
-    assert both == {i for i in range(PICTURES) if SETTINGS[i % 3] != "sand" and i % 4 == 0}
+    assert either == {i for i in range(IMAGES) if SETTINGS[i % 3] != "sand"}
+    assert both == {i for i in range(IMAGES) if SETTINGS[i % 3] != "sand" and i % 4 == 0}
     assert Filters.of(collection, {}).ids is None
 
 
@@ -72,7 +72,7 @@ def test_nothing_known_is_a_sentence(tmp_path: Path) -> None:
 def test_ranks_within_the_filter_exactly(views_retriever: Retriever, spec: str, text: str) -> None:
     only = Filters.of(views_retriever.collection, {"setting": ["sand"]}).ids
     assert only is not None
-    everything = views_retriever.search(parse(text), spec, PICTURES).hits
+    everything = views_retriever.search(parse(text), spec, IMAGES).hits
     within = views_retriever.search(parse(text), spec, 5, only).hits
     expected = [hit for hit in everything if hit.image_id in only][:5]
     assert [hit.image_id for hit in within] == [hit.image_id for hit in expected]
@@ -93,7 +93,7 @@ def test_no_picture_left_is_no_hit(views_retriever: Retriever) -> None:
 def test_a_picture_is_looked_for_within_the_filter(views_retriever: Retriever) -> None:
     terms = [Term(image=views_retriever.open(4))]
     found = views_retriever.search(terms, "mv_vse", 1)
-    assert (found.hits[0].image_id, found.searched) == (4, PICTURES)
+    assert (found.hits[0].image_id, found.searched) == (4, IMAGES)
     within = views_retriever.search(terms, "vse_infty+mv_vse", 1, frozenset({7, 10, 99}))
     assert within.hits[0].image_id in {7, 10}
     assert within.searched == 2

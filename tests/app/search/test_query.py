@@ -17,7 +17,7 @@ from app.search.query import (
     write,
 )
 from app.search.retriever import Retriever
-from tests.app.conftest import PICTURES, find
+from tests.app.conftest import IMAGES, find
 
 
 def terms(text: str) -> list[tuple[float, str]]:
@@ -75,8 +75,8 @@ def test_an_ensemble_averages(retriever: Retriever) -> None:
 
 
 def test_a_picture_is_a_term(retriever: Retriever) -> None:
-    picture = retriever.open(3)
-    scores = retriever.scores([Term(image=picture)], "vse_infty")
+    image = retriever.open(3)
+    scores = retriever.scores([Term(image=image)], "vse_infty")
     assert scores.ids[scores.values.argmax()] == 3
 
 
@@ -97,11 +97,11 @@ def test_says_how_it_was_read() -> None:
 
 
 def test_equal_terms_are_one() -> None:
-    picture, other = Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))
-    given = [*parse("a  dog + cat + a dog - cat"), Term(image=picture), Term(image=other)]
-    kept = combined([*given, Term(image=picture, weight=0.5)])
+    image, other = Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))
+    given = [*parse("a  dog + cat + a dog - cat"), Term(image=image), Term(image=other)]
+    kept = combined([*given, Term(image=image, weight=0.5)])
     assert [(term.weight, term.words) for term in kept] == [(2, "a  dog"), (1.5, ""), (1, "")]
-    assert kept[1].image is picture
+    assert kept[1].image is image
     assert combined(parse("0.1: a + 0.2: a - 0.3: a")) == []
 
 
@@ -113,8 +113,8 @@ def test_refuses_weights_that_are_none(weight: Any) -> None:
 
 @pytest.mark.parametrize("spec", ["vse_infty", "mv_vse", "vse_infty+mv_vse"])
 def test_twice_the_same_ranks_as_once(views_retriever: Retriever, spec: str) -> None:
-    once = views_retriever.search(parse("a bar"), spec, PICTURES)
-    twice = views_retriever.search(parse("a bar + a bar"), spec, PICTURES)
+    once = views_retriever.search(parse("a bar"), spec, IMAGES)
+    twice = views_retriever.search(parse("a bar + a bar"), spec, IMAGES)
     assert [hit.image_id for hit in twice.hits] == [hit.image_id for hit in once.hits]
     assert [hit.view for hit in twice.hits] == [hit.view for hit in once.hits]
     np.testing.assert_allclose(
@@ -148,8 +148,8 @@ def test_several_terms_rank_by_their_scores(views_retriever: Retriever) -> None:
 
 def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
     terms, method = parse("a red circle + a picture of"), views_retriever.methods["mv_vse"]
-    found = views_retriever.search(terms, "mv_vse", PICTURES)
-    images = views_retriever.gallery("mv_vse").views(range(PICTURES))
+    found = views_retriever.search(terms, "mv_vse", IMAGES)
+    images = views_retriever.gallery("mv_vse").views(range(IMAGES))
     expected = []
     for term in terms:
         scores = method.view_scores(images, views_retriever.views(term.words, "mv_vse"))
@@ -164,11 +164,11 @@ def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
 
 
 def test_an_ensemble_finds_captions(views_retriever: Retriever) -> None:
-    picture = Term(image=views_retriever.open(3))
-    both = views_retriever.search([picture], "vse_infty+mv_vse", 1, captions=5).captions
+    image = Term(image=views_retriever.open(3))
+    both = views_retriever.search([image], "vse_infty+mv_vse", 1, captions=5).captions
     totals: dict[tuple[str, int], float] = {}
     for name in ("vse_infty", "mv_vse"):
-        for hit in views_retriever.search([picture], name, 1, captions=1000).captions:
+        for hit in views_retriever.search([image], name, 1, captions=1000).captions:
             key = (hit.text, hit.image_id)
             totals[key] = totals.get(key, 0.0) + hit.score / 2
     best = sorted(totals.values(), reverse=True)[:5]

@@ -20,21 +20,21 @@ from app.search.questions import (
 )
 from app.search.retriever import Retriever
 from export.runtime import Runtime
-from tests.app.conftest import PICTURES, draw, find
+from tests.app.conftest import IMAGES, draw, find
 
 
 def test_a_sample_comes_from_all_over_the_collection(retriever: Retriever) -> None:
     found = answer(retriever, Question(), "", 3)
-    assert found.summary == f"{PICTURES} pictures to search"
+    assert found.summary == f"{IMAGES} pictures to search"
     ids = [hit.image_id for hit in found.hits]
-    assert ids == list(range(0, PICTURES, 2))
+    assert ids == list(range(0, IMAGES, 2))
     assert {hit.rank for hit in found.hits} == {0}
 
 
 def test_words_find_what_the_retriever_finds(retriever: Retriever) -> None:
     found = answer(retriever, Question("words", words=" a  red\tbar "), "vsepp", 4)
     assert found.hits == find(retriever, " a  red\tbar ", "vsepp", 4)
-    assert found.summary == f"4 of {PICTURES} pictures for “a red bar”"
+    assert found.summary == f"4 of {IMAGES} pictures for “a red bar”"
     assert found.details[0] == "VSE++"
     assert found.captions == []
 
@@ -79,7 +79,7 @@ def test_a_folder_without_captions_gets_general_examples(runtime: Runtime, tmp_p
 
 def test_several_terms_are_said_as_they_were_read(views_retriever: Retriever) -> None:
     found = answer(views_retriever, Question("words", words="2: a bar + a circle"), "mv_vse", 3)
-    assert found.summary == f"3 of {PICTURES} pictures for"
+    assert found.summary == f"3 of {IMAGES} pictures for"
     assert found.reading == ("2 \N{MULTIPLICATION SIGN} a bar", "+ a circle")
     assert found.terms == ("a bar", "a circle")
     assert found.winners["mv_vse"].shape == (2, 3)
@@ -93,7 +93,7 @@ def test_nothing_asked_is_said(views_retriever: Retriever) -> None:
 
 def test_a_picture_and_words_are_added(views_retriever: Retriever) -> None:
     ask = Question("image", words="a bar - a circle", image_id=6, weight=2.5)
-    found = answer(views_retriever, ask, "mv_vse", PICTURES)
+    found = answer(views_retriever, ask, "mv_vse", IMAGES)
     terms = [Term(image=views_retriever.open(6), weight=2.5), *parse("a bar - a circle")]
     scores = views_retriever.scores(terms, "mv_vse").values
     np.testing.assert_allclose(
@@ -116,7 +116,7 @@ def test_filters_are_said_and_narrow_a_sample_too(views_retriever: Retriever) ->
 
 
 def test_the_truth_is_counted(views_retriever: Retriever) -> None:
-    caption = views_retriever.collection.pictures[5].captions[1]
+    caption = views_retriever.collection.images[5].captions[1]
     known = known_to_satisfy(views_retriever.collection, caption)
     found = answer(views_retriever, Question("words", words=caption), "mv_vse", 10)
     shown = sum(hit.image_id in known for hit in found.hits)
@@ -128,7 +128,7 @@ def test_the_truth_is_counted(views_retriever: Retriever) -> None:
 
 def test_an_example_of_several_terms(views_retriever: Retriever) -> None:
     terms = parse(algebra_example(views_retriever))
-    objects = {name for picture in views_retriever.collection.pictures for name in picture.objects}
+    objects = {name for image in views_retriever.collection.images for name in image.objects}
     assert [term.weight for term in terms] == [2, 1, -1]
     assert len({term.words for term in terms}) == 3
     assert {term.words for term in terms} <= objects

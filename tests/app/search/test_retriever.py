@@ -17,7 +17,7 @@ from app.search.questions import known_to_satisfy, remark
 from app.search.retriever import Methods, NotReadyError, Retriever
 from export.pack.schema import Metrics
 from export.runtime import Runtime
-from tests.app.conftest import PICTURES, find, ignore_progress
+from tests.app.conftest import IMAGES, find, ignore_progress
 
 METHODS = ("vsepp", "vse_infty")
 
@@ -25,8 +25,8 @@ METHODS = ("vsepp", "vse_infty")
 @pytest.mark.parametrize("method", METHODS)
 def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> None:
     runtime = retriever.runtime
-    pictures = [retriever.open(i) for i in range(PICTURES)]
-    views = runtime.image_views(runtime.image_features(pictures), method)
+    images = [retriever.open(i) for i in range(IMAGES)]
+    views = runtime.image_views(runtime.image_features(images), method)
     texts = runtime.text_views(["a red circle"], method)
     scores = runtime.methods[method].score(views, texts)[:, 0]
     hits = find(retriever, "a red circle", method, 5)
@@ -55,11 +55,11 @@ def test_a_picture_finds_captions(retriever: Retriever) -> None:
         torch.tensor([h.score for h in hits]), scores.topk(4).values, atol=1e-5, rtol=0
     )
     for hit in hits:
-        assert hit.text in retriever.collection.pictures[hit.image_id].captions
+        assert hit.text in retriever.collection.images[hit.image_id].captions
 
 
 def test_more_than_there_are_is_everything(retriever: Retriever) -> None:
-    assert len(find(retriever, "a bar", "vsepp", 10**6)) == PICTURES
+    assert len(find(retriever, "a bar", "vsepp", 10**6)) == IMAGES
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str)
 
 
 def test_pictures_that_are_not_there_get_a_sentence(retriever: Retriever) -> None:
-    for image_id in (-1, PICTURES):
+    for image_id in (-1, IMAGES):
         with pytest.raises(ValueError, match=f"there is no picture {image_id}; ids go from 0"):
             maps_of(retriever, image_id, "vsepp")
 
@@ -113,14 +113,14 @@ def test_questions_before_the_first_picture_get_a_sentence(
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.01)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
-    with pytest.raises(NotReadyError, match=f"reading pictures: 0 of {PICTURES}"):
+    with pytest.raises(NotReadyError, match=f"reading pictures: 0 of {IMAGES}"):
         find(retriever, "a bar", "vsepp", 1)
 
 
 def test_questions_wait_for_the_gallery(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     threading.Timer(0.3, retriever.index.start).start()
-    assert len(find(retriever, "a bar", "vsepp", 99)) == PICTURES
+    assert len(find(retriever, "a bar", "vsepp", 99)) == IMAGES
 
 
 def test_an_incomplete_gallery_is_searched_and_said_to_be_incomplete(
@@ -129,7 +129,7 @@ def test_an_incomplete_gallery_is_searched_and_said_to_be_incomplete(
     monkeypatch.setattr(module, "_PATIENCE", 0.01)
     collection = from_pack(tiny_pack)
     retriever = Retriever(runtime, collection, tmp_path)
-    retriever.index.add(collection.pictures[:5], ignore_progress, threading.Event())
+    retriever.index.add(collection.images[:5], ignore_progress, threading.Event())
     assert {h.image_id for h in find(retriever, "a bar", "vsepp", 9)} == set(range(5))
     assert "not complete yet" in remark(retriever, "a bar")
 
@@ -171,9 +171,9 @@ def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
 
 
 def test_captions_know_what_satisfies_them(views_retriever: Retriever) -> None:
-    pictures = views_retriever.collection.pictures
-    caption = pictures[5].captions[1]
-    expected = {p.image_id for p in pictures if caption in p.captions}
+    images = views_retriever.collection.images
+    caption = images[5].captions[1]
+    expected = {p.image_id for p in images if caption in p.captions}
     assert 5 in expected
     assert len(expected) > 1
     collection = views_retriever.collection

@@ -26,7 +26,7 @@ from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
 from tests.soak.checks import SLOW, Caller, tells_nothing
 
-PICTURES = 5
+IMAGES = 5
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def trapped(
     folder.mkdir()
     exif = Image.Exif()
     exif.get_ifd(ExifTags.IFD.GPSInfo)[ExifTags.GPS.GPSLatitude] = (48.0, 51.0, 29.0)
-    for i in range(PICTURES):
+    for i in range(IMAGES):
         draw(i)[0].save(folder / f"{i}.jpg", exif=exif)
     hostile.set_traps(folder)
     place = cache / "galleries" / sha256(str(folder.resolve()).encode()).hexdigest()[:24]
@@ -64,7 +64,7 @@ def trapped(
 def test_the_gallery_is_there_and_says_what_is_left_out(trapped: Trapped) -> None:
     gallery = trapped.server.ask("info")["gallery"]
     assert gallery["state"] == "ready"
-    assert gallery["searchable"] == PICTURES
+    assert gallery["searchable"] == IMAGES
     reasons = {refusal["file"][:9]: refusal["reason"] for refusal in gallery["refused"]}
     assert reasons.keys() == {"link.png", "links", "zeros.jpg", "pipe.jpg", "huge.jpg", "d" * 9}
     for name in ("link.png", "links", "zeros.jpg"):
@@ -90,7 +90,7 @@ def fetch(trapped: Trapped, address: str) -> Image.Image:
 
 def test_thumbnails_do_not_tell_where_a_picture_was_taken(trapped: Trapped) -> None:
     found = thumbnails(trapped)
-    assert len(found) == PICTURES
+    assert len(found) == IMAGES
     for address in found:
         assert not fetch(trapped, address).getexif()
 
@@ -114,7 +114,7 @@ def test_without_a_disk_for_thumbnails_the_search_answers(trapped: Trapped) -> N
     finally:
         folder.unlink()
         (trapped.cache / "away").rename(folder)
-    assert len(thumbnails(trapped)) == PICTURES
+    assert len(thumbnails(trapped)) == IMAGES
 
 
 def test_a_picture_that_becomes_a_pipe_holds_nobody(trapped: Trapped) -> None:

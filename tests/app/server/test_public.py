@@ -131,7 +131,7 @@ def test_uploads_have_a_quota(public_server: Server) -> None:
 def test_assistants_send_pictures_and_no_paths(public_server: Server, picture: Path) -> None:
     assistant = Assistant(public_server)
     sent = assistant.call("search_image", image=data_uri(picture), method="vsepp", k=3)
-    expected = public_server.ask_picture(picture)
+    expected = public_server.ask_image(picture)
     assert [hit["file"] for hit in sent["images"]] == [hit["file"] for hit in expected["images"]]
     for named in (image(str(picture)), {"path": str(picture)}):
         assert "not uploaded" in call(public_server, "search_image", named)

@@ -103,7 +103,7 @@ def test_an_upload_finds_captions_and_images(
     upload(visitor, path)
     answer = visitor.page.locator("#pv-answer")
     expect(answer).to_contain_text("like mine.png", timeout=SECONDS)
-    expected = server.ask_picture(path, "vse_infty", 8)
+    expected = server.ask_image(path, "vse_infty", 8)
     captions = visitor.page.locator(".pv-captions li")
     expect(captions).to_have_count(8)
     expect(captions.first).to_contain_text(expected["captions"][0]["text"])

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from app.search.links import write_look
 from models import METHODS
-from tests.app.conftest import PICTURES, draw
+from tests.app.conftest import IMAGES, draw
 from tests.app.serving import Server
 from tests.app.visitor import SECONDS, WORDS, Guests, Visitor
 
@@ -160,10 +160,10 @@ def test_everything_fits_at_any_width(visitor: Visitor) -> None:
 
 
 def test_ticks_and_filters_are_true(visitor: Visitor, views_server: Server) -> None:
-    visitor.enter(f"k={PICTURES}")
+    visitor.enter(f"k={IMAGES}")
     caption = f"a picture of a {draw(5)[1][1]}"
     visitor.search(caption)
-    hits = views_server.ask("search_text", caption, "mv_vse", PICTURES)["hits"]
+    hits = views_server.ask("search_text", caption, "mv_vse", IMAGES)["hits"]
     assert visitor.hits() == names(hits)
     tiles = visitor.page.locator(TILES).all()
     ticked = [tile.locator(".pv-true").count() == 1 for tile in tiles]
@@ -178,7 +178,7 @@ def test_ticks_and_filters_are_true(visitor: Visitor, views_server: Server) -> N
     expect(answer).to_contain_text("setting: dusk")
     expect(visitor.page.locator("#pv-filters")).to_contain_text("Filters (1)")
     wanted = {"setting": ["dusk"]}
-    reply = views_server.ask("search_text", caption, "mv_vse", PICTURES, wanted)
+    reply = views_server.ask("search_text", caption, "mv_vse", IMAGES, wanted)
     assert [hit["image_id"] % 3 for hit in reply["hits"]] == [2] * 8
     assert visitor.hits() == names(reply["hits"])
     assert asked(visitor)["only"] == ["setting:dusk"]
@@ -242,8 +242,8 @@ def test_an_image_with_words_again(visitor: Visitor, views_server: Server, tmp_p
     weight.fill("2.5")
     weight.press("Enter")
     expect(page.locator(".pv-reading")).to_contain_text("2.5 ", timeout=SECONDS)
-    picture = handle_file(path)
-    reply = views_server.ask("search_image", picture, "mv_vse", 12, "a pink bar", 2.5)
+    image = handle_file(path)
+    reply = views_server.ask("search_image", image, "mv_vse", 12, "a pink bar", 2.5)
     assert visitor.hits() == names(reply["images"])
     page.get_by_label("Remove Image").click()
     expect(answer).to_contain_text("for “a pink bar”", timeout=SECONDS)

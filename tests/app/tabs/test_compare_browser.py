@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.app.api.test_compare_api import BOTH, caption
-from tests.app.conftest import PICTURES, draw
+from tests.app.conftest import IMAGES, draw
 from tests.app.serving import Server
 from tests.app.visitor import SECONDS, Guests, Visitor
 
@@ -79,7 +79,7 @@ def test_a_picture_lights_up_in_every_column_and_opens(visitor: Visitor, server:
     page.keyboard.press("Enter")
     dialog = page.locator(".pv-cmp-look")
     expect(dialog).to_be_visible()
-    hits = server.ask("compare", "a red circle", BOTH, PICTURES)["columns"]
+    hits = server.ask("compare", "a red circle", BOTH, IMAGES)["columns"]
     for row, column in zip(dialog.locator("dd").all(), hits, strict=True):
         (rank,) = [h["rank"] for h in column["hits"] if str(h["image_id"]) == wanted]
         assert row.inner_text() == f"rank {rank}"

@@ -21,12 +21,12 @@ from tests.app.search.test_comparison import JUDGED, A, B, C
 @pytest.fixture
 def sheet_of(tmp_path: Path) -> Sheet:
     judged = compare("a query", [A, B, C], 3, JUDGED)
-    pictures = {}
+    images = {}
     for image_id in judged.ranks:
         path = tmp_path / f"{image_id}.png"
         Image.new("RGB", (60, 60), (250, 10 * image_id, 0)).save(path)
-        pictures[image_id] = Listed(f"{image_id}.png", (f"number {image_id}",), path)
-    return Sheet(judged, pictures, "numbers, test split")
+        images[image_id] = Listed(f"{image_id}.png", (f"number {image_id}",), path)
+    return Sheet(judged, images, "numbers, test split")
 
 
 def test_the_png_frames_what_is_right(sheet_of: Sheet) -> None:
@@ -111,8 +111,8 @@ def test_files_are_named_after_the_query(sheet_of: Sheet, tmp_path: Path) -> Non
 
 
 def test_the_page_says_right_and_wrong_in_words_and_shows_text_as_text(sheet_of: Sheet) -> None:
-    pictures = dict.fromkeys(sheet_of.images, Listed(HOSTILE, (HOSTILE,), Path("a.webp")))
-    html = view.columns(sheet_of.comparison, pictures)
+    images = dict.fromkeys(sheet_of.images, Listed(HOSTILE, (HOSTILE,), Path("a.webp")))
+    html = view.columns(sheet_of.comparison, images)
     assert html.count("✓ right</span>") == 3
     assert html.count("wrong</span>") == 6
     assert "1 place higher than in A" in html

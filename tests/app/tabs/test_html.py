@@ -18,7 +18,7 @@ from app.tabs.models import view as models
 from app.tabs.search import view as search
 from app.tabs.search.view import Layer, Result
 from app.tabs.sharing import link
-from tests.app.conftest import HOSTILE, PICTURES
+from tests.app.conftest import HOSTILE, IMAGES
 from tests.app.markup import Page, stays_text
 
 
@@ -69,7 +69,7 @@ def test_the_pack_card_says_what_is_in_use(retriever: Retriever) -> None:
     card = models.pack_card(describe(retriever))
     assert "Shapes &lt;b&gt;" in card
     assert "CPUExecutionProvider" in card
-    assert f"{PICTURES} pictures ready" in card
+    assert f"{IMAGES} pictures ready" in card
 
 
 def test_a_method_card_shows_metrics_with_their_command(retriever: Retriever) -> None:

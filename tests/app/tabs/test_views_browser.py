@@ -16,7 +16,7 @@ from app.explain.look import maps_of
 from app.search.retriever import Retriever
 from models import METHODS
 from tests.app import hostile
-from tests.app.conftest import PICTURES, draw
+from tests.app.conftest import IMAGES, draw
 from tests.app.serving import Server
 from tests.app.visitor import SECONDS, WIDTH, Guests, Visitor
 
@@ -69,8 +69,8 @@ def clearest_view(retriever: Retriever) -> tuple[int, int]:
         second, first = np.sort(maps[place[0]][place[1]], axis=None)[-2:]
         return float(first / second)
 
-    maps = [maps_of(retriever, image_id, "mvam") for image_id in range(PICTURES)]
-    clearest = max(itertools.product(range(PICTURES), range(16)), key=lead)
+    maps = [maps_of(retriever, image_id, "mvam") for image_id in range(IMAGES)]
+    clearest = max(itertools.product(range(IMAGES), range(16)), key=lead)
     assert lead(clearest) > 1.5
     return clearest
 
@@ -80,10 +80,10 @@ def test_the_displayed_peak_lies_in_the_peak_cell(
 ) -> None:
     page = visitor.page
     visitor.resize(WIDTH, dark=True)  # so that nothing around the map is brighter
-    picture, clear = clearest_view(many_retriever)
+    image, clear = clearest_view(many_retriever)
     choose_method(page, "mvam")
-    look_at(page, picture, "a red circle")
-    answer = many_server.ask("views", picture, "mvam", "a red circle")
+    look_at(page, image, "a red circle")
+    answer = many_server.ask("views", image, "mvam", "a red circle")
     expect(page.locator(LINE)).to_contain_text(f"score {answer['score']:.3f}", timeout=SECONDS)
     expect(page.locator(MAPS)).to_have_count(16 + 2)
     for mode in ("raw", "overlay"):

@@ -127,10 +127,10 @@ def test_curves_say_in_words_where_they_are_highest() -> None:
 
 
 def test_outlines_follow_the_mask_or_else_the_box(many_retriever: Retriever) -> None:
-    picture = many_retriever.image(5)
-    assert picture.truth is not None
-    for place, outline in enumerate(outlines(picture)):
-        assert outline.name == picture.objects[place]
+    image = many_retriever.image(5)
+    assert image.truth is not None
+    for place, outline in enumerate(outlines(image)):
+        assert outline.name == image.objects[place]
         points = np.array([float(n) for n in re.findall(r"[\d.]+", outline.path)]).reshape(-1, 2)
         x0, y0, x1, y1 = (100 * v for v in box(5, place))
         expected = [x0 / WIDTH, y0 / HEIGHT, x1 / WIDTH, y1 / HEIGHT]
