@@ -1,6 +1,6 @@
 // Evidence: words are tinted by what they add to a hit, and images are lit where that comes from.
 const KEY = "pv-evidence"; // "on" or "off", as last chosen; unset, the first row is lit
-const DARK = [10, 12, 20], AGAINST = [213, 94, 0], SHADE = 0.66; // as app/explain/heatmaps.py has them
+const DARK = [10, 12, 20], AGAINST = [213, 94, 0], SHADE = 0.66; // as the maps of the server have them
 const ALL = 0; // the map of all words; those of single words follow
 let facts = null, pointed = null, over = null, kept = null;
 const drawn = new Map(); // hit and map -> canvas of one pixel a cell
