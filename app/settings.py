@@ -87,7 +87,7 @@ class Settings:
                 pack=given.pack,
                 gallery=_gallery(given.gallery),
                 device=cast(Device, given.device),
-                host=given.host,
+                host=f"[{given.host.strip('[]')}]" if ":" in given.host else given.host,
                 port=given.port,
                 mcp=given.mcp,
                 allow_packs=tuple(

@@ -120,3 +120,10 @@ def test_a_public_app_lets_no_client_name_itself(monkeypatch: pytest.MonkeyPatch
         Settings(host="0.0.0.0")
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.2")
     assert not Settings(host="0.0.0.0").private
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_addresses_of_ipv6_need_no_brackets(host: str) -> None:
+    settings = Settings.from_argv(["--host", host])
+    assert settings.host == "[::1]"
+    assert settings.private

@@ -337,8 +337,8 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     ),
     "functions that call functions": (_calls(14), "functions that call one another"),
     "function that calls itself": (_calls(3, "F0"), "functions that call one another"),
-    "network that never ends": (_repeat_for_ever, "repeats a part of itself"),
-    "network of texts": (_texts(), "computes with texts"),
+    "network that never ends": (_repeat_for_ever, "no encoder needs"),
+    "network of texts": (_texts(), "no encoder needs"),
     "network of constant texts": (
         lambda p: write_graph(
             p,
@@ -346,7 +346,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
             [helper.make_node("Constant", [], ["features"], value_strings=["x"])],
             {},
         ),
-        "computes with texts",
+        "no encoder needs",
     ),
     "texts among the weights": (
         lambda p: write_graph(
@@ -356,6 +356,18 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
             {"words": np.array(["x"], object)},
         ),
         "holds texts",
+    ),
+    "network of a list": (
+        lambda p: write_graph(
+            p,
+            IMAGES,
+            [
+                helper.make_node("SplitToSequence", ["pixels"], ["list"]),
+                helper.make_node("ConcatFromSequence", ["list"], ["features"], axis=0),
+            ],
+            {},
+        ),
+        "no encoder needs",
     ),
     "network of another kind": (_cast("LabelEncoder", domain="ai.onnx.ml"), "no encoder needs"),
     "network of 400 GB": (_fill([10**11]), "asks for more memory than it may have"),
