@@ -150,7 +150,7 @@ def outline(values: np.ndarray, level: float) -> str:
         level: what is above it lies inside. Lines that leave the samples stay open.
 
     >>> outline(np.array([[0.0, 0.0, 1.0, 1.0]] * 2), 0.5)
-    'M50 25L50 75'
+    'M50 75L50 25'
     """
     from contourpy import contour_generator
 

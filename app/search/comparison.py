@@ -192,8 +192,8 @@ def compare(
 def rank(scores: np.ndarray) -> np.ndarray:
     """Ranks (N,) of scores (N,): 1 for the highest; equal scores in the order they are given.
 
-    >>> rank(np.array([0.5, 0.9, 0.5])).tolist()
-    [2, 1, 3]
+    >>> rank(np.array([0.5, 0.9, 0.5, 0.9])).tolist()
+    [3, 1, 4, 2]
     """
     ranks = np.empty(len(scores), np.int64)
     ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)

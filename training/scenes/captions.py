@@ -117,8 +117,8 @@ class _Draft:
 def with_article(noun: str) -> str:
     """Puts "a" or "an" before a noun phrase.
 
-    >>> with_article("orange book"), with_article("unicorn"), with_article("ufo")
-    ('an orange book', 'a unicorn', 'a ufo')
+    >>> [with_article(noun) for noun in ("orange book", "umbrella", "unicorn", "ufo")]
+    ['an orange book', 'an umbrella', 'a unicorn', 'a ufo']
     """
     vowel = noun[0] in "aeio" or (noun[0] == "u" and not noun.startswith(("uni", "ufo")))
     return f"{'an' if vowel else 'a'} {noun}"

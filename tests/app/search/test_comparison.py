@@ -14,7 +14,6 @@ from app.search.comparison import (
     compare,
     kendall_tau,
     overlap,
-    rank,
 )
 from app.search.retriever import Scores
 
@@ -66,10 +65,6 @@ def test_tau_of_the_same_the_opposite_and_no_order() -> None:
     assert kendall_tau(x, -x) == pytest.approx(-1)
     assert kendall_tau(x, np.ones(3)) is None
     assert kendall_tau(x[:1], x[:1]) is None
-
-
-def test_ranks_break_ties_in_order() -> None:
-    assert rank(np.array([0.5, 0.9, 0.5, 0.9])).tolist() == [3, 1, 4, 2]
 
 
 def test_lists_stand_side_by_side(judged: Comparison) -> None:

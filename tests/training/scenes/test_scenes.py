@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from training.scenes import templates
-from training.scenes.captions import VIEWS, with_article, write_captions
+from training.scenes.captions import VIEWS, write_captions
 from training.scenes.classes import CLASSES, COLORS
 from training.scenes.layout import Layout, sample_layout
 from training.scenes.relevance import holds, relevant_images, satisfies
@@ -120,14 +120,6 @@ def test_every_view_has_fifteen_templates_and_every_relation_some() -> None:
     for several in (templates.LIST, templates.PAIRED, templates.PLACED, templates.COUNTED):
         assert len(set(several)) >= 15
     assert sum(len(set(several)) for several in templates.RELATIONS.values()) >= 40
-
-
-@pytest.mark.parametrize(
-    ("noun", "phrase"),
-    [("owl", "an owl"), ("unicorn", "a unicorn"), ("ufo", "a ufo"), ("umbrella", "an umbrella")],
-)
-def test_articles(noun: str, phrase: str) -> None:
-    assert with_article(noun) == phrase
 
 
 def test_layouts_hold_what_the_captions_need(scenes: list[Scene]) -> None:
