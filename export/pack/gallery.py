@@ -79,7 +79,7 @@ class GalleryImage:
     file: PlainPath
     captions: Annotated[tuple[GalleryCaption, ...], FailFast()]
     mask: PlainPath | None = None
-    objects: Annotated[tuple[GalleryObject, ...], FailFast()] = ()
+    objects: Annotated[tuple[GalleryObject, ...], FailFast(), Field(max_length=255)] = ()
     setting: Line | None = None
     time: Line | None = None
     weather: Line | None = None

@@ -68,7 +68,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
         _check_model(parts["model"])
     except ValueError as error:
         raise PackError(f"{path} is no tokenizer that is read: {error}; export it again") from error
-    growth = math.prod(map(_growth, parts["normalizer"]))
+    growth = math.prod(_growth(part) for part in (*parts["normalizer"], *parts["pre_tokenizer"]))
     marks = sum(count for part in parts["post_processor"] for count in _marks(part))
     if growth > _MOST_GROWTH or marks > _MOST_MARKS:
         what = f"{growth:,} times as long" if growth > _MOST_GROWTH else f"{marks:,} tokens longer"
@@ -133,9 +133,11 @@ def _check_model(parts: list[dict[str, Any]]) -> None:
             raise ValueError(f"its dropout of {model['dropout']!r:.20} would read a text at random")
 
 
-def _growth(normalizer: dict[str, Any]) -> int:
+def _growth(step: dict[str, Any]) -> int:
     """How often a step can multiply a text's length."""
-    put = normalizer.get("content")
+    if step.get("type") == "ByteLevel":  # two bytes for most
+        return 2
+    put = step.get("content")
     # as often as there are places between characters
     return 1 + len(put) if isinstance(put, str) and len(put) > 1 else 1
 

@@ -306,6 +306,13 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
         _tokenizer("model", {"type": "WordPiece", "continuing_subword_prefix": "#" * 10**6}),
         "continuing_subword_prefix has more than 64 characters",
     ),
+    "tokenizer of bytes of bytes": (
+        _tokenizer(
+            "pre_tokenizer",
+            {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"} for _ in range(15)]},
+        ),
+        "can make a text .* times as long",
+    ),
     "tokenizer that draws lots": (
         _tokenizer("model", {"type": "BPE", "dropout": 0.5}),
         "would read a text at random",
@@ -377,6 +384,12 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "box of 400 digits": (
         _said("images", "0", "objects", "0", "box", value=[0, 0, 10**400, 1], name=_GALLERY),
         r"box\[2\] must be a number",
+    ),
+    "a thousand objects": (
+        lambda p: change(
+            p, lambda g: g["images"][0].update(objects=g["images"][0]["objects"] * 500), _GALLERY
+        ),
+        "objects must .* at most 255",
     ),
     "caption of a million letters": (
         _said(*_CAPTION, "text", value="a " * 10**6, name=_GALLERY),

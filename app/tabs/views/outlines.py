@@ -10,6 +10,8 @@ from app.gallery.pictures import open_mask
 from models.preprocess import Box
 
 _STEP = 2  # of a mask's pixels, every so many are enough to draw
+_SIDE = 128  # samples of a mask's longer side at most
+_LONGEST = 20_000  # characters of a path; around what is longer a box is drawn
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,21 @@ def outlines(image: CollectionImage) -> list[Outline]:
         around = ""
         if mask is not None:
             around = outline((mask == place + 1).astype(np.float32), 0.5)
-        drawn.append(Outline(thing.name, around or _rectangle(thing.box)))
+        fits = 0 < len(around) <= _LONGEST
+        drawn.append(Outline(thing.name, around if fits else _rectangle(thing.box)))
     return drawn
 
 
 def _mask(image: CollectionImage) -> np.ndarray | None:
     """(H, W) uint8 with i + 1 where object i is seen, or None."""
     try:
-        return None if image.mask is None else open_mask(image.mask)[::_STEP, ::_STEP]
+        mask = None if image.mask is None else open_mask(image.mask)
     except (OSError, ValueError):
         return None
+    if mask is None:
+        return None
+    step = max(_STEP, -(-max(mask.shape) // _SIDE))
+    return mask[::step, ::step]
 
 
 def _rectangle(box: Box) -> str:

@@ -1,6 +1,7 @@
 """The Views tab's pieces of HTML: outside text stays text, numbers are where they belong."""
 
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +155,20 @@ def test_a_mask_may_be_a_link_of_a_cache_and_none_that_came_later(
     drawn = outlines(replace(known, mask=mask))
     assert (drawn == outlines(known)) is cached
     assert [outline.name for outline in drawn] == list(known.objects)
+
+
+def test_a_mask_of_noise_is_drawn_soon_and_in_short(
+    many_retriever: Retriever, tmp_path: Path
+) -> None:
+    known = many_retriever.image(5)
+    assert known.truth is not None
+    noise = np.random.default_rng(0).integers(0, 251, (2000, 2000), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "mask.png")
+    truth = replace(known.truth, objects=known.truth.objects[:1] * 250)
+    started = time.process_time()
+    drawn = outlines(replace(known, truth=truth, mask=tmp_path / "mask.png"))
+    assert time.process_time() - started < 5
+    assert sum(len(outline.path) for outline in drawn) < 250 * 20_100
 
 
 def test_the_meter_waits_answers_and_explains() -> None:
