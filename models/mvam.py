@@ -43,7 +43,10 @@ class ViewCodes(nn.Module):
 
     def __init__(self, views: int, dim: int) -> None:
         super().__init__()
-        self.codes = nn.Parameter(torch.randn(views, dim) / math.sqrt(dim))
+        codes = torch.empty(views, dim)
+        if not codes.is_meta:  # of sizes alone; drawing them would load half of torch
+            codes.normal_().div_(math.sqrt(dim))
+        self.codes = nn.Parameter(codes)
 
     def forward(
         self, features: Tensor, mask: Tensor, values: Tensor | None = None
