@@ -61,18 +61,11 @@ def test_a_short_list_overlaps_as_its_pictures_do(server: Server) -> None:
     ("values", "sentence"),
     [
         (["", BOTH, 5], "the query is empty"),
-        (["  ", BOTH, 5], "the query is empty"),
         ([5, BOTH, 5], "must be a text, not int"),
-        (["a -", BOTH, 5], "no words after"),
-        (["a", ["vsepp"], 5], "choose 2 to 8 methods to compare, not 1"),
-        (["a", ["vsepp"] * 9, 5], "not 9"),
-        (["a", ["vsepp", "vsepp"], 5], "is there twice"),
         (["a", ["vsepp", "clip"], 5], "choose one of vsepp, vse_infty"),
         (["a", ["vsepp", {"x": 1}], 5], "there is no method"),
         (["a", "vsepp", 5], "must be a list of names"),
-        (["a", BOTH, 0], "k must be a whole number from 1 to 100, not 0"),
         (["a", BOTH, 101], "not 101"),
-        (["a", BOTH, None], "not None"),
     ],
 )
 def test_nonsense_gets_a_sentence(server: Server, values: list[Any], sentence: str) -> None:
