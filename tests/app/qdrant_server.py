@@ -27,12 +27,14 @@ class Pretended:
         client: holds the points.
         key: that requests must bring; empty for none.
         fault: a status to refuse everything with; 0 for none.
+        raw: what is answered to everything, with headers; None for answers.
         asked: what was asked so far, "METHOD path".
     """
 
     client: QdrantClient = field(default_factory=lambda: QdrantClient(":memory:"))
     key: str = ""
     fault: int = 0
+    raw: tuple[bytes, dict[str, str]] | None = None
     asked: list[str] = field(default_factory=list)
     port: int = 0
 
@@ -61,8 +63,13 @@ def pretended_server(key: str = "") -> Iterator[Pretended]:
             if isinstance(result, BaseModel):
                 result = json.loads(result.model_dump_json())
             answer = json.dumps({"result": result, "status": "ok", "time": 0.0}).encode()
+            headers: dict[str, str] = {}
+            if state.raw is not None:
+                answer, headers = state.raw
             self.send_response(status or 200)
             self.send_header("Content-Type", "application/json")
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)

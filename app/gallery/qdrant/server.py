@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.gallery.qdrant.address import Address
+from app.gallery.qdrant.answers import GRPC, HOOKS, AnswerError
 
 if importlib.util.find_spec("qdrant_client") is None:
     raise ValueError(
@@ -106,6 +107,8 @@ class Server:
                 grpc_port=address.grpc or 6334,
                 timeout=_ANSWER,
                 check_compatibility=False,  # it would ask in a thread, and warn
+                event_hooks=HOOKS,
+                grpc_options=GRPC,
             )
         return cls(client, address)
 
@@ -284,7 +287,13 @@ class Server:
             except UnexpectedResponse as error:
                 raise self._refusal(error.status_code, error.reason_phrase) from error
             except ResponseHandlingException as error:
+                if isinstance(error.source, ValueError):
+                    raise self._nonsense(error.source) from error
                 raise self._silence(error) from error
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                if self._embedded:
+                    raise
+                raise self._nonsense(error) from error
             except grpc.RpcError as error:
                 code = error.code() if isinstance(error, grpc.Call) else None
                 if code in _ENDED:
@@ -303,6 +312,13 @@ class Server:
                 f"there is no collection {self.address.name}; see python -m app.migrate"
             )
         return QdrantError(f"the server of {self.address.name} refuses ({status}: {reason:.200})")
+
+    def _nonsense(self, error: Exception) -> QdrantError:
+        bounded = isinstance(error, AnswerError)
+        what = str(error) if bounded else f"gives no answer ({type(error).__name__})"
+        return QdrantError(
+            f"the server of {self.address.name} {what}; check that {self.address} is a Qdrant"
+        )
 
     def _silence(self, error: Exception) -> QdrantError:
         return QdrantError(

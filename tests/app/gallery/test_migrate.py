@@ -1,5 +1,6 @@
 """A gallery moves to Qdrant and answers from there as it did from here."""
 
+import gzip
 import shutil
 import socket
 import time
@@ -18,6 +19,7 @@ from app.gallery.image_files import ImageError
 from app.gallery.qdrant import server as server_module
 from app.gallery.qdrant import store as opened
 from app.gallery.qdrant.address import Address
+from app.gallery.qdrant.answers import MOST_BYTES
 from app.gallery.qdrant.gallery import Contents
 from app.gallery.qdrant.migration import Migration, Report
 from app.gallery.qdrant.points import image_of
@@ -350,6 +352,27 @@ def test_the_key_is_sent_and_a_wrong_one_is_a_sentence(
         with pytest.raises(QdrantError, match="there is no collection"):
             opened.open_store(address, tmp_path)
         assert "goes to 127.0.0.1 unencrypted; use qdrants://" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "headers", "sentence"),
+    [
+        (b"[" * 100_000, {}, "gives no answer"),
+        (b"no JSON", {}, "gives no answer"),
+        (b'{"result": {"exists": ' + b"[" * 500 + b"]" * 500 + b"}}", {}, "gives no answer"),
+        (b"[" + b"[]," * 2_500_000 + b"0]", {}, "more than 128 MB or 4,000,000 values"),
+        (b" " * (MOST_BYTES + 1), {}, "more than 128 MB"),
+        (gzip.compress(b" " * 10**6), {"Content-Encoding": "gzip"}, "packs its answers"),
+    ],
+)
+def test_answers_without_bound_are_a_sentence(
+    tmp_path: Path, answer: bytes, headers: dict[str, str], sentence: str
+) -> None:
+    with pretended_server() as state:
+        state.raw = (answer, headers)
+        address = Address("photos", "127.0.0.1", state.port)
+        with pytest.raises(QdrantError, match=f"the server of photos .*{sentence}"):
+            opened.open_store(address, tmp_path)
 
 
 def test_an_absent_server_is_reported_quickly(capsys: pytest.CaptureFixture[str]) -> None:
