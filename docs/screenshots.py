@@ -6,25 +6,21 @@ more `Shot` in `SHOTS`, with a function that brings the page where it should be.
 """
 
 import argparse
-import contextlib
 import io
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file
+from tests.app.serving import servers
+
 WORDS = "a dog"
 METHOD = "MVAM"
 LARGEST = 150_000  # bytes of a screenshot
@@ -111,13 +107,18 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python docs/screenshots.py")
     names = [shot.name for shot in SHOTS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     given = parser.parse_args(argv)
     browser_file = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if browser_file is None:
         raise SystemExit("the screenshots need Chromium: apt-get install chromium, or set CHROMIUM")
     given.out.mkdir(parents=True, exist_ok=True)
-    with _app() as address, sync_playwright() as playwright:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        servers(lambda: Path(folder)) as start,
+        sync_playwright() as playwright,
+    ):
+        address = start().url
         flags = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=browser_file, args=flags)
         for shot in SHOTS:
@@ -158,35 +159,6 @@ def _type(page: Page, box: str, words: str) -> None:
     field = page.locator(f"{box} textarea, {box} input").first
     field.fill(words)
     field.press("Enter")
-
-
-@contextlib.contextmanager
-def _app() -> Iterator[str]:
-    """The app on a free port; yields its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "POLYVIEW_CACHE": cache}
-        command = [sys.executable, "app/main.py", "--port", str(port)]
-        app = subprocess.Popen(command, cwd=ROOT, env=environment)
-        try:
-            _await_page(f"http://127.0.0.1:{port}")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            app.terminate()
-            app.wait(20)
-
-
-def _await_page(address: str) -> None:
-    deadline = time.monotonic() + _PATIENCE / 1000
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        except (urllib.error.URLError, TimeoutError):
-            time.sleep(0.3)
-    raise SystemExit(f"the app did not start within {_PATIENCE // 1000} seconds")
 
 
 if __name__ == "__main__":
