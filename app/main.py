@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
 
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # app/gallery/pictures.py has its own limit and says so in a sentence.
+    # app/gallery/images.py has its own limit and says so in a sentence.
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         shelf = OpenPacks(settings, cache)

@@ -26,8 +26,8 @@ import numpy as np
 
 from app.gallery.collection import Collection, CollectionImage, from_folder
 from app.gallery.encoder import SHARD
+from app.gallery.images import ImageError, open_image
 from app.gallery.indexing import IMAGES_AT_ONCE
-from app.gallery.pictures import ImageError, open_image
 from app.search.retriever import Retriever
 from export.runtime import Runtime
 from export.sessions import processor

@@ -27,7 +27,7 @@ from torch import Tensor
 from app.gallery.collection import Collection, CollectionImage
 from app.gallery.embedding_cache import Catalogue, Contents, Key, StoppedError
 from app.gallery.image_files import ImageError, NotNowError, Refusal, Stamp, refusal
-from app.gallery.pictures import decode, reader
+from app.gallery.images import decode, reader
 from export.runtime import Runtime
 from models import Views
 

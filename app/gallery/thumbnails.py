@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from app.gallery.image_files import ImageError, Stamp, open_image_file, reason
-from app.gallery.pictures import open_header, open_image
+from app.gallery.images import open_header, open_image
 
 SIDE = 320  # pixels of the longer side
 FOLDER_BYTES = 2_000_000_000  # beyond, those that were used longest ago go

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from app.gallery.collection import Collection
-from app.gallery.pictures import open_image
+from app.gallery.images import open_image
 from app.search.filters import Filters
 from app.search.query import Term, checked, checked_k, checked_weight, describe, parse
 from app.search.retriever import MAX_HITS, CaptionHit, Found, Hit, Retriever

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from app.gallery.collection import Collection, CollectionImage
 from app.gallery.image_files import ImageError
+from app.gallery.images import open_image
 from app.gallery.indexing import Index
-from app.gallery.pictures import open_image
 from app.gallery.searchable import Searchable
 from app.gallery.thumbnails import DiskError, make_thumbnail
 from app.gallery.vector_index import Match

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from app.gallery.pictures import ImageError, open_image
+from app.gallery.images import ImageError, open_image
 
 _PREVIEW = 480  # pixels of an uploaded image's longer side as shown
 _CHOOSE = """const choose = (detail) =>

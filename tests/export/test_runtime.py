@@ -116,7 +116,7 @@ def test_many_texts_equal_single_ones(runtime: Runtime) -> None:
     torch.testing.assert_close(together[149:], alone, atol=1e-5, rtol=1e-4)
 
 
-def test_pictures_of_any_size_and_mode(runtime: Runtime) -> None:
+def test_images_of_any_size_and_mode(runtime: Runtime) -> None:
     odd = [Image.new("L", (31, 200)), Image.new("RGBA", (500, 20)), Image.new("1", (1, 1))]
     assert torch.isfinite(runtime.image_features(odd)).all()
 

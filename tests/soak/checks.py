@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from app.gallery.pictures import ImageError, open_image
+from app.gallery.images import ImageError, open_image
 from app.gallery.thumbnails import make_thumbnail
 from export.pack.gallery import read_gallery
 from export.pack.schema import parse_info

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from app.gallery.collection import from_pack
-from app.gallery.pictures import open_image
+from app.gallery.images import open_image
 from export.runtime import Runtime
 from tests.export.editing import edited, relist
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from app.gallery.pictures import ImageError, open_image
+from app.gallery.images import ImageError, open_image
 from app.search.comparison import Column, Comparison, Place
 from app.tabs.compare.view import Sheet
 

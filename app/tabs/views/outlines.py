@@ -6,7 +6,7 @@ import numpy as np
 
 from app.explain.heatmaps import outline, svg_path
 from app.gallery.collection import CollectionImage
-from app.gallery.pictures import open_mask
+from app.gallery.images import open_mask
 from models.preprocess import Box
 
 _STEP = 2  # of a mask's pixels, every so many are enough to draw

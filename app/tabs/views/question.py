@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.explain.look import Look, look
-from app.gallery.pictures import open_image
+from app.gallery.images import open_image
 from app.search.retriever import Retriever
 from app.tabs.views.outlines import Outline, outlines
 from app.tabs.views.view import Shown

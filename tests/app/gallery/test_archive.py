@@ -33,7 +33,7 @@ def make(path: Path, entries: dict[str, bytes], how: int = zipfile.ZIP_DEFLATED)
     return path
 
 
-def test_pictures_are_unpacked_once_and_others_left(tmp_path: Path) -> None:
+def test_images_are_unpacked_once_and_others_left(tmp_path: Path) -> None:
     mine = make(
         tmp_path / "trip.zip",
         {

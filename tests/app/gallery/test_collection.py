@@ -101,7 +101,7 @@ def test_a_pack_brings_the_truth(tiny_pack: Path) -> None:
     assert [thing.name for thing in truth.objects] == list(draw(3)[1])
 
 
-def test_pictures_of_a_folder_are_told_apart_by_their_place(tmp_path: Path) -> None:
+def test_images_of_a_folder_are_told_apart_by_their_place(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name in ("a.png", "b/c.png"):
         (tmp_path / name).write_bytes(b"x")

@@ -59,7 +59,7 @@ def test_each_space_gives_back_its_own(folder: Path) -> None:
     assert holds(again, "a pack with another checksum")
 
 
-def test_pictures_and_captions_have_keys_of_their_own(folder: Path) -> None:
+def test_images_and_captions_have_keys_of_their_own(folder: Path) -> None:
     catalogue = Catalogue(folder)
     text = "a dog on a beach"
     catalogue.save({"texts": ([text, "", "💙"], vectors("texts", [A, B, C]))})

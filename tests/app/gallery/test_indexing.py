@@ -15,8 +15,8 @@ from torch import Tensor
 from app.gallery import encoder as encoder_module
 from app.gallery import indexing as index_module
 from app.gallery.collection import from_folder, from_pack
+from app.gallery.images import decode
 from app.gallery.indexing import Index, Progress
-from app.gallery.pictures import decode
 from app.gallery.vector_index import Gallery
 from app.search.questions import Question, answer, remark
 from app.search.retriever import NotReadyError, Retriever

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.gallery.images import ImageError, open_image
 from app.gallery.jpeg import MAX_SCANS, JpegError, read_jpeg
-from app.gallery.pictures import ImageError, open_image
 from tests.app import hostile
 from tests.app.conftest import draw
 
@@ -97,7 +97,7 @@ def test_the_full_size_counts_not_the_fraction_that_is_decoded(tmp_path: Path) -
     tracemalloc.stop()
 
 
-def test_pictures_decoded_by_a_loop_in_python_are_small(tmp_path: Path) -> None:
+def test_images_decoded_by_a_loop_in_python_are_small(tmp_path: Path) -> None:
     path = tmp_path / "plain.ppm"
     path.write_bytes(b"P3 3000 3000 255\n" + b"0 " * 1000)
     with pytest.raises(ImageError, match="4 million allowed of this kind of PPM"):

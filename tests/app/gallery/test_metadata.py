@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from app.gallery.image_files import ImageError
-from app.gallery.pictures import open_image
+from app.gallery.images import open_image
 
 _MOST_MEMORY = 100_000_000
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import ExifTags, Image
 
 from app.gallery import thumbnails
-from app.gallery.pictures import ImageError, open_image
+from app.gallery.images import ImageError, open_image
 from app.gallery.thumbnails import SIDE, DiskError, make_thumbnail
 from tests.app import hostile
 from tests.app.conftest import draw

@@ -97,7 +97,7 @@ def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str)
     assert np.abs(maps - maps_of(retriever, 5, method)).max() > 1e-6
 
 
-def test_pictures_that_are_not_there_get_a_sentence(retriever: Retriever) -> None:
+def test_images_that_are_not_there_get_a_sentence(retriever: Retriever) -> None:
     for image_id in (-1, IMAGES):
         with pytest.raises(ValueError, match=f"there is no picture {image_id}; ids go from 0"):
             maps_of(retriever, image_id, "vsepp")

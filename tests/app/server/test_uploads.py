@@ -124,7 +124,7 @@ def test_a_full_disk_takes_no_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_pictures_sent_with_a_question_need_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_sent_with_a_question_need_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"data:image/png;base64,{base64.b64encode(b'x' * 100).decode()}"
     monkeypatch.setattr(uploads, "FOLDER_BYTES", 150)
     assert uploaded(uri).is_file()

@@ -89,7 +89,7 @@ def reference_cnn(state: State, pixels: Tensor, *, groups: int, caffe: bool) -> 
 
 
 @pytest.mark.parametrize("source", ["wsl", "detector"])
-def test_pictures_through_the_cnn_that_is_stored_twice(
+def test_images_through_the_cnn_that_is_stored_twice(
     source: str, command: Command, pieces: str, tmp_path: Path
 ) -> None:
     content = releases.vse_infty_grid(source)

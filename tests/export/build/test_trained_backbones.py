@@ -124,7 +124,7 @@ def test_the_pack_measures_what_training_did(world: Path) -> None:
     assert measured["rsum"] == pytest.approx(about["metrics"]["val"]["rsum"], abs=70)
 
 
-def test_pictures_are_searched_by_words_and_by_picture(world: Path, tmp_path: Path) -> None:
+def test_images_are_searched_by_words_and_by_picture(world: Path, tmp_path: Path) -> None:
     runtime = Runtime.load(world / "both", "cpu", threads=1)
     retriever = Retriever(runtime, from_folder(world / "photos/images"), tmp_path)
     finish(retriever.index)

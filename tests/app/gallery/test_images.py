@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.gallery.pictures import MAX_PIXELS, ImageError, open_image
+from app.gallery.images import MAX_PIXELS, ImageError, open_image
 from tests.app import hostile
 from tests.app.conftest import draw
 
@@ -84,7 +84,7 @@ def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
-def test_pictures_of_phones_are_read(kind: str, tmp_path: Path) -> None:
+def test_images_of_phones_are_read(kind: str, tmp_path: Path) -> None:
     if kind == "HEIF":
         importlib.import_module("pillow_heif").register_heif_opener()
     path = tmp_path / f"photo.{kind.lower()}"

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.gallery.pictures import Budget
+from app.gallery.images import Budget
 
 
 def test_no_more_than_the_total_is_held_at_a_time() -> None:
