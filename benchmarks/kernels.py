@@ -18,13 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import models
-from benchmarks.baselines import (
-    PackedBiGRU,
-    PlainAVSE,
-    PlainGPO,
-    plain_method,
-    plain_pvse_loss,
-)
+from benchmarks.baselines import PackedBiGRU, PlainAVSE, PlainGPO, plain_method, plain_pvse_loss
 from models import Method, Views
 from models.avse import AVSE
 from models.encoders.bigru import BiGRUTextEncoder

@@ -24,14 +24,7 @@ import torch
 
 from app.gallery.cache import cache_folder
 from app.gallery.collection import from_pack
-from app.packs.speed import (
-    HITS,
-    Speed,
-    milliseconds,
-    query_times,
-    record,
-    sample_captions,
-)
+from app.packs.speed import HITS, Speed, milliseconds, query_times, record, sample_captions
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
 from export.runtime import Runtime

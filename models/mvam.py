@@ -19,13 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Parts
-from models.layers import (
-    FeatureProjection,
-    l2_normalize,
-    one_element,
-    single_view,
-    text_projection,
-)
+from models.layers import FeatureProjection, l2_normalize, one_element, single_view, text_projection
 from models.method import Method
 from models.panel import Panel, Settings, view_names
 from models.views import Views

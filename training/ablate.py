@@ -9,12 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from training.experiments.ablation import (
-    ablation_names,
-    load_ablation,
-    result_of,
-    state_outcomes,
-)
+from training.experiments.ablation import ablation_names, load_ablation, result_of, state_outcomes
 from training.experiments.results import PAGE, RESULTS, update_page
 from training.experiments.runner import parser_of, run_rows, status_of, write_result
 

@@ -15,11 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, HfApi, constants
-from huggingface_hub.errors import (
-    HTTPError,
-    LocalEntryNotFoundError,
-    RemoteEntryNotFoundError,
-)
+from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, RemoteEntryNotFoundError
 
 from export.hub.address import name_of
 from export.hub.blobs import forget, forget_partial

@@ -23,13 +23,7 @@ from pydantic import FailFast, Field
 from pydantic.dataclasses import dataclass
 
 from export.pack.schema import FOLDER, INDEX, Count, Line, Page
-from export.pack.validation import (
-    OPEN,
-    PackError,
-    PlainPath,
-    check,
-    read_json,
-)
+from export.pack.validation import OPEN, PackError, PlainPath, check, read_json
 from models.files import sha256_of
 
 Share = Annotated[float, Field(ge=0, le=1)]

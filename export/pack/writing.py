@@ -9,15 +9,7 @@ from typing import Any
 from export.pack import card
 from export.pack.gallery import combined_sha256, read_gallery
 from export.pack.reading import load_info
-from export.pack.schema import (
-    CARD,
-    FOLDER,
-    MANIFEST,
-    FileInfo,
-    GallerySummary,
-    Metrics,
-    PackInfo,
-)
+from export.pack.schema import CARD, FOLDER, MANIFEST, FileInfo, GallerySummary, Metrics, PackInfo
 from export.pack.validation import PackError, check
 from models.files import sha256_of, write_whole
 

@@ -7,14 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from models import Method, Views
-from training.objectives.losses import (
-    Cost,
-    Hinge,
-    Softmax,
-    hinge_triplet,
-    pair_costs,
-    same_image,
-)
+from training.objectives.losses import Cost, Hinge, Softmax, hinge_triplet, pair_costs, same_image
 from training.objectives.objective import Objective
 
 

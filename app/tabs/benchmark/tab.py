@@ -10,13 +10,7 @@ import gradio as gr
 from app.packs import ablations, speed
 from app.packs.jobs import CancelledError
 from app.packs.measured import table
-from app.packs.rerun import (
-    Outcome,
-    Runner,
-    compare,
-    measured_methods,
-    obstacle,
-)
+from app.packs.rerun import Outcome, Runner, compare, measured_methods, obstacle
 from app.packs.speed import Speed
 from app.search.retriever import Retriever
 from app.tabs.benchmark import view

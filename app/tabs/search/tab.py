@@ -8,14 +8,7 @@ import gradio as gr
 
 from app.search import filters, links
 from app.search.links import Link
-from app.search.questions import (
-    Answer,
-    Question,
-    algebra_example,
-    answer,
-    examples,
-    remember,
-)
+from app.search.questions import Answer, Question, algebra_example, answer, examples, remember
 from app.search.retriever import Retriever
 from app.server.uploads import path_of
 from app.tabs.events import connect, on_refresh

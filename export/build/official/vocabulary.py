@@ -4,14 +4,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from tokenizers.implementations import BertWordPieceTokenizer
 
 from export.build.official.checkpoint import OfficialError

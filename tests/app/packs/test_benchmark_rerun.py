@@ -10,13 +10,7 @@ import pytest
 import torch
 
 from app.packs.jobs import CancelledError, JobError, Step
-from app.packs.rerun import (
-    Outcome,
-    Runner,
-    compare,
-    measured_methods,
-    obstacle,
-)
+from app.packs.rerun import Outcome, Runner, compare, measured_methods, obstacle
 from app.tabs.benchmark import view
 from export.pack.reading import load_info
 from export.pack.schema import Metrics, PackInfo

@@ -6,15 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from app.search.comparison import (
-    Comparison,
-    Run,
-    Truth,
-    as_json,
-    compare,
-    kendall_tau,
-    overlap,
-)
+from app.search.comparison import Comparison, Run, Truth, as_json, compare, kendall_tau, overlap
 from app.search.retriever import Scores
 
 

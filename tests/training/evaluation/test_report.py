@@ -18,12 +18,7 @@ from export.runtime import Runtime
 from tests.training.sample import BUNDLED, SCENES, read_numbers, write_sample
 from training.data.split import SeenObjects, Split
 from training.evaluate import from_pack, main
-from training.evaluation.evaluator import (
-    image_features,
-    mentioned_cells,
-    split_views,
-    view_metrics,
-)
+from training.evaluation.evaluator import image_features, mentioned_cells, split_views, view_metrics
 from training.evaluation.report import print_views
 
 ROOT = Path(__file__).parents[3]
