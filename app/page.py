@@ -196,11 +196,7 @@ def _add_header(session: Session) -> None:
         finished = retriever.index.progress.finished
         return _header(retriever), gr.update(active=not finished)
 
-    events = (
-        (clock.tick, "tick"),
-        (session.blocks.load, "open"),
-        (session.pack.change, "swap"),
-    )
+    events = ((clock.tick, "tick"), (session.blocks.load, "open"), (session.pack.change, "swap"))
     on_refresh(events, follow, [session.pack], [top, clock], "header", queue=False)
 
 

@@ -221,11 +221,7 @@ class Runtime:
 
     @torch.no_grad()
     def image_views(
-        self,
-        features: Tensor,
-        method: str,
-        attention: bool = False,
-        mask: Tensor | None = None,
+        self, features: Tensor, method: str, attention: bool = False, mask: Tensor | None = None
     ) -> Views:
         """Turns image features into views.
 

@@ -143,11 +143,7 @@ def single_view(embedding: Tensor, attention: Tensor | None) -> Views:
 
 
 def drop_elements(
-    mask: Tensor,
-    rate: float,
-    generator: torch.Generator | None = None,
-    *,
-    keep_first: bool = False,
+    mask: Tensor, rate: float, generator: torch.Generator | None = None, *, keep_first: bool = False
 ) -> Tensor:
     """Size augmentation (VSE-infinity, section 3.3): drops elements of each set at random.
 

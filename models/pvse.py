@@ -274,12 +274,7 @@ class PVSE(Method):
         return pairs(images.embeddings, texts.embeddings)
 
     def _embed(
-        self,
-        net: PIENet | None,
-        local: Tensor,
-        whole: Tensor | None,
-        mask: Tensor,
-        attention: bool,
+        self, net: PIENet | None, local: Tensor, whole: Tensor | None, mask: Tensor, attention: bool
     ) -> Views:
         if net is None:
             assert whole is not None  # K = 0 has nothing else

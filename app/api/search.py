@@ -26,10 +26,7 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
 
     @sentences
     def search_text(
-        query: str,
-        method: str = default,
-        k: int = 10,
-        filters: dict[str, list[str]] | None = None,
+        query: str, method: str = default, k: int = 10, filters: dict[str, list[str]] | None = None
     ) -> dict[str, Any]:
         """Finds the pictures that fit words best.
 

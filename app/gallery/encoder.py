@@ -255,11 +255,7 @@ class Encoder:
         return list(dict.fromkeys(self._runtime.image_encoder_of(name) for name in names))
 
     def _begin(
-        self,
-        looked: _Looked,
-        names: Sequence[str],
-        crew: ThreadPoolExecutor,
-        stop: threading.Event,
+        self, looked: _Looked, names: Sequence[str], crew: ThreadPoolExecutor, stop: threading.Event
     ) -> _Underway:
         """Begins to read what views are made of; each picture is opened once for all encoders."""
         wanted = set(_missing(looked, [self._views[name] for name in names]))

@@ -101,12 +101,7 @@ class Gallery:
         if not scanned:
             half_from = max(half_from, 2 * clustered_from)  # to score float16 takes longer
         self._store = Store(
-            self._device,
-            method.row_dim,
-            lambda size: size >= half_from,
-            scanned,
-            expected,
-            segment,
+            self._device, method.row_dim, lambda size: size >= half_from, scanned, expected, segment
         )
 
     def __len__(self) -> int:
@@ -249,11 +244,7 @@ class Gallery:
 
     @torch.inference_mode()
     def _find(
-        self,
-        query: Views,
-        k: int,
-        clusters: Clusters | None,
-        only: AbstractSet[int] | None = None,
+        self, query: Views, k: int, clusters: Clusters | None, only: AbstractSet[int] | None = None
     ) -> list[Match]:
         there = self._store.now()
         if not len(there):

@@ -55,11 +55,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
         "head_parameters": sum(tensor.numel() for tensor in method.parameters()),
         "head_bytes": info.files[entry.head].bytes,
         "text_encoder_bytes": info.files[entry.text_encoder].bytes,
-        "search": {
-            "caveat": gallery.caveat(),
-            "kept_as": gallery.kept_as,
-            "bytes": gallery.bytes,
-        },
+        "search": {"caveat": gallery.caveat(), "kept_as": gallery.kept_as, "bytes": gallery.bytes},
         "metrics": None if entry.metrics is None else asdict(entry.metrics),
         "parity": entry.parity,
     }

@@ -204,9 +204,7 @@ def _best_of(name: str, captions: Sequence[str], ranks: Mapping[str, np.ndarray]
     return sorted(wins, key=lambda q: (-nearest[q], -mean[q], captions[q]))
 
 
-def _candidates(
-    collection: Collection,
-) -> tuple[list[str], list[str | None], list[list[int]]]:
+def _candidates(collection: Collection) -> tuple[list[str], list[str | None], list[list[int]]]:
     """Captions short enough for an example, their views, and the images that satisfy them."""
     views: dict[str, str | None] = {}
     for image in collection.images:

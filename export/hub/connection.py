@@ -30,11 +30,7 @@ SLOWEST = 1000.0  # bytes a second
 _READING = ("GET", "HEAD")
 # of what a HEAD answers the client makes names of files and folders in its cache
 _ETAG = re.compile(r'(W/)?"?[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}"?')
-_NAMING = {
-    "ETag": _ETAG,
-    "X-Linked-ETag": _ETAG,
-    "X-Repo-Commit": re.compile(r"[0-9a-f]{40}"),
-}
+_NAMING = {"ETag": _ETAG, "X-Linked-ETag": _ETAG, "X-Repo-Commit": re.compile(r"[0-9a-f]{40}")}
 
 
 class UselessError(httpx2.TransportError):

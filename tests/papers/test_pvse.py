@@ -187,12 +187,7 @@ def test_pvse_without_pie_nets_has_no_diversity() -> None:
     assert terms.keys() == {"mil", "discrepancy"}
 
 
-PIE_NAMES = {
-    "attention.w_1.": "w1.",
-    "attention.w_2.": "w2.",
-    "fc.": "w3.",
-    "layer_norm.": "norm.",
-}
+PIE_NAMES = {"attention.w_1.": "w1.", "attention.w_2.": "w2.", "fc.": "w3.", "layer_norm.": "norm."}
 
 
 LOSSES = ("multi_mean", "multi_hardest", "single_mean", "single_hardest", "multi_order")

@@ -24,8 +24,7 @@ LEAVES = st.one_of(
 JUNK = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(st.text(max_size=8), inner, max_size=4),
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)
     ),
     max_leaves=12,
 )

@@ -257,10 +257,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     ),
     "half a character": (_said("title", value="\ud800"), "surrogates not allowed"),
     "title of a million letters": (_said("title", value="x" * 10**6), "at most 200 charac"),
-    "features 10**9 wide": (
-        _said("image_encoder", "dim", value=10**9),
-        "must be at most 65,536",
-    ),
+    "features 10**9 wide": (_said("image_encoder", "dim", value=10**9), "must be at most 65,536"),
     "texts of 10**300 tokens": (_said("tokenizer", "max_length", value=10**300), "at most 1,024"),
     "pictures of 4096 pixels": (_said("preprocess", "size", value=4096), "must be 16 to 1024"),
     "pixels divided by nothing": (_said("preprocess", "std", value=[1e-300, 1, 1]), "std > 0"),
@@ -348,10 +345,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "network of texts": (_texts(), "no encoder needs"),
     "network of constant texts": (
         lambda p: write_graph(
-            p,
-            IMAGES,
-            [helper.make_node("Constant", [], ["features"], value_strings=["x"])],
-            {},
+            p, IMAGES, [helper.make_node("Constant", [], ["features"], value_strings=["x"])], {}
         ),
         "no encoder needs",
     ),

@@ -8,10 +8,7 @@ from training.loop.config import TrainConfig
 from training.loop.trainer import Trainer
 from training.settings import from_values
 
-ARGUMENTS = {
-    "vse_infty": {"embed_dim": 16},
-    "avse": {"embed_dim": 16, "train_share": 1.0},
-}
+ARGUMENTS = {"vse_infty": {"embed_dim": 16}, "avse": {"embed_dim": 16, "train_share": 1.0}}
 VALUES = {
     "text": {"word_dim": 8, "hidden_dim": 16},
     "optimizer": {"learning_rate": 1e-3, "schedule": "cosine"},

@@ -26,10 +26,7 @@ CURVE_SHOWN = 10
 
 
 def update_page(
-    page: Path = PAGE,
-    results: Path = RESULTS,
-    pack: Path = PACK,
-    photos: Path | None = PHOTOS,
+    page: Path = PAGE, results: Path = RESULTS, pack: Path = PACK, photos: Path | None = PHOTOS
 ) -> None:
     """Writes the generated parts of the page again; the rest of it stays.
 

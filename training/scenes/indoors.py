@@ -33,8 +33,7 @@ def _room(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Im
     wood = jitter((150, 100, 60), rng)
     image = floor(0, paper, paper, rng, 2)
     image.paste(
-        floor(horizon, wood, shade(wood, 1.1), rng, 5).crop((0, horizon, SIZE, SIZE)),
-        (0, horizon),
+        floor(horizon, wood, shade(wood, 1.1), rng, 5).crop((0, horizon, SIZE, SIZE)), (0, horizon)
     )
     draw = ImageDraw.Draw(image)
     gap = int(rng.integers(14, 26))

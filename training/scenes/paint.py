@@ -37,11 +37,7 @@ _SPRITE_LIGHT: dict[str, Rgb] = {
     "night": (0.85, 0.88, 1.0),
     "sunset": (1.0, 0.90, 0.80),
 }
-_FOG: dict[str, Rgb] = {
-    "day": (222, 227, 230),
-    "night": (104, 111, 134),
-    "sunset": (240, 190, 160),
-}
+_FOG: dict[str, Rgb] = {"day": (222, 227, 230), "night": (104, 111, 134), "sunset": (240, 190, 160)}
 
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:

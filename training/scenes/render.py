@@ -104,10 +104,7 @@ def _clip_solid(
 
 
 def _cast_shadows(
-    canvas: Image.Image,
-    layout: Layout,
-    sprites: list[Image.Image],
-    corners: list[tuple[int, int]],
+    canvas: Image.Image, layout: Layout, sprites: list[Image.Image], corners: list[tuple[int, int]]
 ) -> None:
     """Darkens the ground beneath what stands on it."""
     if layout.setting in FLOATING:

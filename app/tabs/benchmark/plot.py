@@ -251,12 +251,7 @@ def _axes(figure: Figure, points: Sequence[Point], accuracy: str, frame: Frame) 
 
 
 def _name(
-    axes: Axes,
-    point: Point,
-    place: tuple[float, float],
-    radius: float,
-    label: Label,
-    frame: Frame,
+    axes: Axes, point: Point, place: tuple[float, float], radius: float, label: Label, frame: Frame
 ) -> None:
     """A title, and a line to its circle where it stands apart."""
     box = label.box

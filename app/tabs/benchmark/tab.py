@@ -142,10 +142,7 @@ class BenchmarkTab:
             self._go: gr.Button(interactive=False),
             self._cancel: gr.Button(interactive=True),
         }
-        ended = {
-            self._go: gr.Button(interactive=True),
-            self._cancel: gr.Button(interactive=False),
-        }
+        ended = {self._go: gr.Button(interactive=True), self._cancel: gr.Button(interactive=False)}
         try:
             if not self._session.packs.private:
                 raise ValueError(_PRIVATE)

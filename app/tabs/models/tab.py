@@ -56,11 +56,7 @@ class ModelsTab:
         self._pause = gr.Button(_STOP, size="sm", visible=False, elem_id="pv-pause")
         self._clock = gr.Timer(2.0, active=False)
         self._kind = gr.Radio(
-            _CHOICES,
-            value=PACK,
-            label="Load",
-            visible=session.packs.converts,
-            elem_id="pv-kind",
+            _CHOICES, value=PACK, label="Load", visible=session.packs.converts, elem_id="pv-kind"
         )
         with gr.Row(elem_id="pv-load"):
             self._address = gr.Textbox(
@@ -88,10 +84,7 @@ class ModelsTab:
         pack = self._session.pack
         asked = [self._kind, self._address]
         answered = [self._offer, self._message, self._load, self._cancel]
-        for event, name in (
-            (self._load.click, "load_pack"),
-            (self._address.submit, "enter_pack"),
-        ):
+        for event, name in ((self._load.click, "load_pack"), (self._address.submit, "enter_pack")):
             given, answer = [pack, *asked, self._offer], [pack, *answered]
             connect(event, self.load, given, answer, name, line=self._message, at_once=True)
         chosen = [self._address, *answered]

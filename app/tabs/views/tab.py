@@ -240,11 +240,7 @@ class ViewsTab:
         opened = self.by_method(inputs)
         if look.problems:
             opened[self._line] = problem(*look.problems) + opened[self._line]
-        return {
-            self._words: words,
-            self._method: gr.Dropdown(choices, value=method),
-            **opened,
-        }
+        return {self._words: words, self._method: gr.Dropdown(choices, value=method), **opened}
 
     def by_method(self, inputs: Inputs) -> dict[Any, Any]:
         """Looks with another method; its knobs and its lens begin anew."""

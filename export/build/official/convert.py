@@ -36,12 +36,7 @@ UNKNOWN_LICENCE = "unknown"
 
 
 # options that only one family reads
-ONLY = {
-    "image_backbone": "avse",
-    "block_dim": "avse",
-    "centres": "avse",
-    "legacy_text": "pvse",
-}
+ONLY = {"image_backbone": "avse", "block_dim": "avse", "centres": "avse", "legacy_text": "pvse"}
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,7 @@ def convert(checkpoint: Checkpoint, given: Given) -> Conversion:
     embed_dim, image_dim = shape_of(state, f"{IMAGE}fc_list.0.weight", source)
     words, word_dim = shape_of(state, f"{TEXT}embed.weight", source)
     hidden = shape_of(state, f"{TEXT}rnn.weight_hh_l0", source)[1]
-    arguments: dict[str, Any] = {
-        "embed_dim": embed_dim,
-        "views": views,
-        "aggregator": "released",
-    }
+    arguments: dict[str, Any] = {"embed_dim": embed_dim, "views": views, "aggregator": "released"}
     method = models.build("mv_vse", image_dim, hidden, arguments)
     encoder = BiGRUTextEncoder(words, word_dim, hidden, directions=1)
     table = Table({f"{IMAGE}fc_list.*.": "method.project_image.*.linear."})

@@ -42,11 +42,7 @@ class Start:
         for name, gallery in self.index.images.items():
             query = runtime.text_views(["a red circle"], name)
             assert isinstance(gallery, Gallery)
-            self.answers[name] = (
-                gallery.recall,
-                gallery.search(query, 10),
-                gallery.caveat(),
-            )
+            self.answers[name] = (gallery.recall, gallery.search(query, 10), gallery.caveat())
 
 
 @pytest.fixture

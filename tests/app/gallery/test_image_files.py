@@ -146,10 +146,7 @@ def test_unlisted_folders_are_left_out(root: Path, monkeypatch: pytest.MonkeyPat
     honest = os.walk
     monkeypatch.setattr(collection_module.os, "walk", walk)
     [refusal] = from_folder(root).left_out
-    assert (refusal.file, refusal.reason) == (
-        "closed",
-        "closed cannot be read (Permission denied)",
-    )
+    assert (refusal.file, refusal.reason) == ("closed", "closed cannot be read (Permission denied)")
 
 
 def _read_again_and_again(file: BinaryIO, stop: threading.Event) -> None:

@@ -176,11 +176,7 @@ def test_progress_tells_rate_and_time_left() -> None:
 
 @pytest.mark.parametrize("stage", ["pictures", "views", "captions"])
 def test_reading_stops_and_goes_on_where_it_was(
-    counting: Counting,
-    tiny_pack: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    stage: str,
+    counting: Counting, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 10)
     collection = from_pack(tiny_pack)

@@ -53,9 +53,7 @@ def test_nan_is_drift(runtime: Runtime, modules: tuple[TorchStack, TorchStack]) 
 
 
 def test_close_numbers_with_another_ranking_are_drift(
-    runtime: Runtime,
-    modules: tuple[TorchStack, TorchStack],
-    monkeypatch: pytest.MonkeyPatch,
+    runtime: Runtime, modules: tuple[TorchStack, TorchStack], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def expected(images: Views, texts: Views) -> torch.Tensor:
         """Scores closer together than the tolerance, but not so close that they are ties."""

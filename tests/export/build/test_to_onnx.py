@@ -69,10 +69,7 @@ def test_existing_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_wrong_weight_in_onnx_ends_with_an_error_and_without_a_pack(
-    runs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     export = pack_module.export_text_encoder
 

@@ -70,10 +70,7 @@ def test_json_round_trip_changes_nothing(pack: Path) -> None:
         (lambda p: p["methods"][NAME].update(metrics={"split": "test"}), "metrics lacks 'command'"),
         (lambda p: p["files"].update({"../x": p["files"]["tokenizer.json"]}), "plain relative"),
         (lambda p: p["files"].update({"x": p["files"]["tokenizer.json"]}), "lacks x; fetch"),
-        (
-            lambda p: p["files"]["tokenizer.json"].update(bytes=-1),
-            "bytes must be at least 0",
-        ),
+        (lambda p: p["files"]["tokenizer.json"].update(bytes=-1), "bytes must be at least 0"),
         (lambda p: p["files"]["tokenizer.json"].update(bytes=5), "bytes, but pack.json says 5"),
         (lambda p: p["files"]["tokenizer.json"].update(sha256="A" * 64), "64 lower-case hexadec"),
         (lambda p: p["files"]["tokenizer.json"].update(sha256="0" * 64), "is not the file whose"),
@@ -81,10 +78,7 @@ def test_json_round_trip_changes_nothing(pack: Path) -> None:
         (lambda p: p["image_encoder"].update(grid=[0, 4]), r"grid\[0\] must be at least 1"),
         (lambda p: p["preprocess"].update(size=1), "preprocess size must be 16 to 1024"),
         (lambda p: p["preprocess"].update(std=[0, 1, 1]), "std > 0"),
-        (
-            lambda p: p["preprocess"].update(fit="squeeze"),
-            "fit must be .stretch. or .crop.",
-        ),
+        (lambda p: p["preprocess"].update(fit="squeeze"), "fit must be .stretch. or .crop."),
         (lambda p: p["tokenizer"].update(max_length=0), "max_length must be at least 1"),
         (lambda p: p["gallery"].update(images=7), "but pack.json says"),
         (lambda p: p["gallery"].update(images_sha256="0" * 64), "gallery images of"),

@@ -110,8 +110,7 @@ def test_plain_paths_pass(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"{", b'{"a": NaN}', b'{"a": -Infinity}', b"\xff\xfe", b"[" * 100_000, b'"\\ud83d"'],
+    "content", [b"{", b'{"a": NaN}', b'{"a": -Infinity}', b"\xff\xfe", b"[" * 100_000, b'"\\ud83d"']
 )
 def test_unreadable_json_is_a_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.json").write_bytes(content)

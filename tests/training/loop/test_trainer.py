@@ -61,11 +61,7 @@ def test_every_method_learns(method: str, train_set: Split, val_set: Split, tmp_
 
 @pytest.mark.parametrize("method", ["vse_infty", "avse"])
 def test_resume_gives_the_same_weights_bit_for_bit(
-    method: str,
-    train_set: Split,
-    val_set: Split,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    method: str, train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     Trainer(config(method), train_set, val_set, whole).fit()
