@@ -20,6 +20,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from threading import Event
+from typing import Any
 
 from filelock import FileLock
 
@@ -46,13 +48,20 @@ class ArchiveError(ValueError):
     """An archive cannot be used; the message is a sentence that says why."""
 
 
-def open_images(place: Path, cache: Path, follow_links: bool = False) -> Collection:
+class StoppedError(ArchiveError):
+    """Somebody stopped the reading of an archive; nothing of it was kept."""
+
+
+def open_images(
+    place: Path, cache: Path, follow_links: bool = False, stopped: Event | None = None
+) -> Collection:
     """The pictures of a folder, or those of a ZIP archive.
 
     Args:
         place: the folder or the archive.
         cache: the user's cache folder; archives are unpacked there.
         follow_links: see `from_folder`; an archive holds none.
+        stopped: once it is set, an archive is read no further.
 
     Raises:
         FileNotFoundError: there is no such place, or it holds no picture.
@@ -61,24 +70,27 @@ def open_images(place: Path, cache: Path, follow_links: bool = False) -> Collect
     """
     if not place.is_file():
         return from_folder(place, follow_links)
-    folder = unpack(place, cache / "archives")
+    folder = unpack(place, cache / "archives", stopped)
     return replace(from_folder(folder), title=place.stem)
 
 
-def unpack(archive: Path, folder: Path) -> Path:
+def unpack(archive: Path, folder: Path, stopped: Event | None = None) -> Path:
     """Unpacks the pictures of an archive, unless that was done before.
 
     Args:
         archive: a ZIP archive; other files in it than pictures stay in it.
         folder: of all unpacked archives.
+        stopped: once it is set, it is read no further.
 
     Returns:
         The folder of its pictures; the same for the same contents.
 
     Raises:
         ArchiveError: see the module.
+        StoppedError: `stopped` was set.
         OSError: the archive cannot be read, or the folder not written.
     """
+    stopped = stopped or Event()
     name = archive.name
     size = archive.stat().st_size
     if size > MAX_BYTES + _MAX_DIRECTORY:
@@ -86,7 +98,7 @@ def unpack(archive: Path, folder: Path) -> Path:
             f"{name} takes {size / 2**30:,.0f} GB, more than {MAX_BYTES // 2**30} GB; unpack it "
             "yourself, and give the folder"
         )
-    with archive.open("rb") as file:
+    with _Bounded(archive, name, stopped) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()[:24]
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / digest
@@ -97,7 +109,7 @@ def unpack(archive: Path, folder: Path) -> Path:
             shutil.rmtree(left, ignore_errors=True)
         partial = Path(tempfile.mkdtemp(dir=folder, prefix=f".{digest}.", suffix=".partial"))
         try:
-            with _Bounded(archive, name) as bounded, zipfile.ZipFile(bounded) as opened:
+            with _Bounded(archive, name, stopped) as bounded, zipfile.ZipFile(bounded) as opened:
                 images = _checked(opened.infolist(), name)
                 _check_room(images, folder, name)
                 for info in images:
@@ -121,9 +133,9 @@ def unpack(archive: Path, folder: Path) -> Path:
 class _Bounded(io.FileIO):
     """A file of which only so much is read at once: a list of entries is read in one piece."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, stopped: Event) -> None:
         super().__init__(path, "rb")
-        self._name, self._size = name, path.stat().st_size
+        self._name, self._size, self._stopped = name, path.stat().st_size, stopped
 
     def read(self, size: int | None = -1) -> bytes:
         """As of any file.
@@ -131,10 +143,20 @@ class _Bounded(io.FileIO):
         Raises:
             ArchiveError: it is too much.
         """
+        self._go_on()
         left = max(0, self._size - self.tell())
         if min(left, left if size is None or size < 0 else size) > _MAX_DIRECTORY:
             raise ArchiveError(_too_many(self._name))
         return super().read(size) or b""
+
+    def readinto(self, buffer: Any) -> int:
+        """As of any file."""
+        self._go_on()
+        return super().readinto(buffer) or 0
+
+    def _go_on(self) -> None:
+        if self._stopped.is_set():
+            raise StoppedError(f"{self._name} is read no further")
 
 
 def _too_many(name: str) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.gallery.archive import open_images
+from app.gallery.archive import StoppedError, open_images
 from app.gallery.collection import Collection, from_pack
 from app.gallery.qdrant.address import Address
-from app.packs.jobs import Step
+from app.packs.jobs import CancelledError, Step
 from app.packs.obtaining import Obtainer
 from app.packs.paths import without_paths
 from app.search.retriever import Retriever
@@ -58,6 +58,7 @@ class OpenPacks:
         self._lock = threading.Lock()  # of the guests
         self._loading = threading.Lock()  # one pack at a time: each takes memory while it loads
         self._guests: OrderedDict[str, Retriever] = OrderedDict()
+        self._opening: dict[str, threading.Event] = {}  # by who may cancel it
         self._distant: QdrantStore | None = None  # the gallery, where it is in Qdrant
         self.obtainer = Obtainer(cache / "packs")
         folder = bundled_pack(settings.pack) or resolve(settings.pack)
@@ -207,17 +208,19 @@ class OpenPacks:
         """What visitors are told: where things lie on this machine is nobody else's business."""
         return str(error) if self.private else without_paths(str(error))
 
-    def show(self, key: str, place: str) -> str:
+    def show(self, key: str, place: str, owner: str = "") -> str:
         """Opens other pictures with a pack that is open.
 
         Args:
             key: of the pack for `get`.
             place: a folder of pictures on this machine, or a ZIP archive of them.
+            owner: who may cancel it.
 
         Returns:
             The key for `get` of the pack with these pictures.
 
         Raises:
+            CancelledError: it was cancelled.
             FileNotFoundError: there is no such place, or it holds no picture.
             ValueError: the archive cannot be used, or places may not be named here.
         """
@@ -225,12 +228,24 @@ class OpenPacks:
             raise ValueError("pictures are chosen where the app runs, by --gallery")
         if not place:
             raise ValueError("name a folder of pictures on this machine, or a ZIP archive of them")
+        stopped = self._opening.setdefault(owner, threading.Event())
         with self._loading:
             runtime = self.get(key).runtime
-            collection = self._images_at(Path(place).expanduser())
+            try:
+                collection = self._images_at(Path(place).expanduser(), stopped)
+            except StoppedError as error:
+                raise CancelledError("Cancelled") from error
+            finally:
+                self._opening.pop(owner, None)
             where = hashlib.sha256(str(collection.folder).encode()).hexdigest()[:16]
             retriever = Retriever(runtime, collection, self._cache)
             return self._keep(f"{_identity(runtime.info)}@{where}", retriever)
+
+    def cancel(self, owner: str) -> None:
+        """Ends what `owner` has fetched or opened."""
+        self.obtainer.cancel(owner)
+        if stopped := self._opening.get(owner):
+            stopped.set()
 
     @property
     def _token(self) -> bool | None:
@@ -252,8 +267,8 @@ class OpenPacks:
                 oldest.index.stop()
         return key
 
-    def _images_at(self, place: Path) -> Collection:
-        return open_images(place, self._cache, self._settings.follow_links)
+    def _images_at(self, place: Path, stopped: threading.Event | None = None) -> Collection:
+        return open_images(place, self._cache, self._settings.follow_links, stopped)
 
     def _open(self, folder: Path, fallback: Collection | None) -> Retriever:
         runtime = Runtime.load(folder, self._settings.device)

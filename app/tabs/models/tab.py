@@ -149,8 +149,8 @@ class ModelsTab:
         packs, address, obtained = self._session.packs, (address or "").strip(), False
         try:
             if kind == _IMAGES:
-                yield self._waiting(line("Opening the pictures …"), cancel=False)
-                shown = packs.show(key, address)
+                yield self._waiting(line("Opening the pictures …"))
+                shown = packs.show(key, address, request.session_hash or uuid4().hex)
                 collection = self._session.retriever(shown).collection
                 reading = f"Reading {len(collection.images):,} pictures of {collection.title}."
                 yield {**self.forget(), self._message: line(reading), self._session.pack: shown}
@@ -187,7 +187,7 @@ class ModelsTab:
 
     def cancel(self, request: gr.Request) -> Updates:
         """Ends what this visitor started; `load` then says so."""
-        self._session.packs.obtainer.cancel(request.session_hash or "")
+        self._session.packs.cancel(request.session_hash or "")
         return {self._cancel: gr.Button(interactive=False)}
 
     def pause(self, key: str) -> Updates:

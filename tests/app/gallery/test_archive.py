@@ -9,12 +9,13 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from unittest.mock import Mock
 
 import pytest
 
 from app.gallery import archive as module
-from app.gallery.archive import ArchiveError, open_images, unpack
+from app.gallery.archive import ArchiveError, StoppedError, _Bounded, open_images, unpack
 from app.packs.open_packs import OpenPacks
 from app.settings import Settings
 from tests.app.conftest import draw, find
@@ -212,6 +213,18 @@ def test_a_list_of_entries_that_takes_much_memory_is_not_read(tmp_path: Path) ->
         unpack(path, tmp_path / "cache")
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown * (1 if sys.platform == "darwin" else 1024) < 300 * 2**20
+
+
+def test_an_archive_is_read_no_further_than_somebody_wants(tmp_path: Path) -> None:
+    mine = make(tmp_path / "mine.zip", {"a.png": image()})
+    stopped = Event()
+    stopped.set()
+    with pytest.raises(StoppedError):
+        unpack(mine, tmp_path / "cache", stopped)
+    assert not (tmp_path / "cache").exists()
+    opened = _Bounded(mine, "mine.zip", stopped)  # while it is unpacked, too
+    with opened, pytest.raises(StoppedError):
+        zipfile.ZipFile(opened)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,6 +160,23 @@ def test_stop_in_the_page_ends_the_reading_of_huge_files(trapped: Trapped, tmp_p
     assert time.monotonic() - began < 4  # of which the answer itself takes most
 
 
+def test_cancel_in_the_page_ends_the_reading_of_a_huge_archive(
+    trapped: Trapped, tmp_path: Path
+) -> None:
+    hostile.sparse(tmp_path / "huge.zip", 40 * 2**30)  # which would take minutes
+    visitor = Visitor(trapped.server.url)
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(
+            visitor.ask, "load_pack", ["", "pictures", str(tmp_path / "huge.zip"), None]
+        )
+        time.sleep(1)
+        assert not said.done()
+        began = time.monotonic()
+        visitor.join("cancel_pack", [])  # answered in the stream that is open
+        assert "Cancelled; nothing was kept" in said.result()
+    assert time.monotonic() - began < SLOW
+
+
 class Visitor:
     """A session, in which a pack that was loaded stays loaded."""
 
@@ -169,9 +186,12 @@ class Visitor:
 
     def ask(self, event: str, values: list[object]) -> str:
         """What an event answers at the end."""
+        return self._http.get(f"{event}/{self.join(event, values)}").text
+
+    def join(self, event: str, values: list[object]) -> str:
+        """Asks, and does not wait for an answer; returns the question's name."""
         asked = {"data": values, "session_hash": self._session}
-        number = self._http.post(event, json=asked).json()["event_id"]
-        return self._http.get(f"{event}/{number}").text
+        return str(self._http.post(event, json=asked).json()["event_id"])
 
 
 @pytest.mark.soak
