@@ -179,6 +179,8 @@ def _full_size(image: Image.Image) -> tuple[int, int]:
 
 def _memory(image: Image.Image, jpeg: Jpeg | None) -> int:
     """Bytes that decoding takes at most, of the full size where the decoder holds that."""
+    if image.format == "AVIF":  # whose frame may be larger than its header says: one at a time
+        return LARGE_MEMORY
     each = _PER_COPIED_PIXEL if image.format in _FEWER_PIXELS else _PER_PIXEL
     if jpeg is not None:
         return jpeg.coefficients + 2 * _PER_PIXEL * image.width * image.height

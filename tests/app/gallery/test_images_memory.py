@@ -1,12 +1,18 @@
 """A budget of memory is kept by all together, first come, first served."""
 
+import io
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from app.gallery.images import Budget
+from app.gallery import images
+from app.gallery.image_files import ImageError
+from app.gallery.images import Budget, open_image
 
 
 def test_no_more_than_the_total_is_held_at_a_time() -> None:
@@ -67,3 +73,18 @@ def test_what_fails_gives_its_memory_back() -> None:
         raise KeyError
     with budget.take(10, 0.01):
         pass
+
+
+def test_avif_that_lie_about_their_size_are_decoded_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (2000, 2000), "teal").save(file, "AVIF", speed=10)
+    content = file.getvalue()
+    place = content.index(b"ispe") + 8
+    content = content[:place] + struct.pack(">II", 64, 64) + content[place + 8 :]
+    (tmp_path / "small.avif").write_bytes(content)
+    assert open_image(tmp_path / "small.avif").size == (64, 64)
+    monkeypatch.setattr(images, "_PATIENCE", 0.01)
+    with images._large_ones.take(1, 1), pytest.raises(ImageError, match="has waited"):
+        open_image(tmp_path / "small.avif")
