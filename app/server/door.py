@@ -24,7 +24,7 @@ from app.server.refusal import Refusal
 # that write files, a dashboard, pictures resized to any size.
 _READ = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/(static|assets|svelte)/.+"
-    r"|/thumbnails/[^/]+|/pwa_icon(/(192|512))?"
+    r"|/thumbnails/[0-9a-f]+\.webp|/pwa_icon(/(192|512))?"
     r"|/gradio_api/(info|openapi\.json|theme\.css|app_id|startup-events|upload_progress)/?"
     r"|/gradio_api/(queue/(data|status)|heartbeat/[^/]+|call/(v2/)?[^/]+/[^/]+|file=.+)"
 )
