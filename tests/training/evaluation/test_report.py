@@ -68,13 +68,20 @@ def test_numbers_are_reproduced(report: Report) -> None:
 
 @pytest.mark.soak
 def test_bundled_numbers_are_reproduced(tmp_path: Path) -> None:
-    done = _run(BUNDLED, "--all", "--split", "test", "--views", "--json", str(tmp_path / "rows"))
+    asked = ("--all", "--split", "test", "--views", "--evidence")
+    done = _run(BUNDLED, *asked, "--json", str(tmp_path / "rows"))
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "rows").read_text())
     for name, method in load_info(BUNDLED).methods.items():
         assert method.metrics is not None
+        values = method.metrics.values
+        assert rows[name].keys() == values.keys(), name
         # to the printed digit; another processor may swap two equal scores, which moves 0.02 to 0.1
-        assert rows[name] == pytest.approx(method.metrics.values, abs=0.3), name
+        assert rows[name] == pytest.approx(values, abs=0.3), name
+        areas = {key for key in values if key.startswith(("deletion", "insertion"))}
+        assert {key: rows[name][key] for key in areas} == pytest.approx(
+            {key: values[key] for key in areas}, abs=0.005
+        ), name
 
 
 def test_stated_numbers_are_in_order() -> None:
