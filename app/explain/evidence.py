@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from PIL import Image
 
 from app.search.query import Term, checked, combined
 from app.search.retriever import Retriever
@@ -40,13 +41,11 @@ class Explained:
     """What scores are made of: they are the sums of their terms' evidence.
 
     Attributes:
-        image_ids: n images.
         grid: rows and columns of an image's cells.
         scores: (n,) as a search finds them; (n, V) of each view with `per_view`.
         terms: the terms that count, see `app.search.query.combined`.
     """
 
-    image_ids: tuple[int, ...]
     grid: tuple[int, int]
     scores: np.ndarray
     terms: tuple[TermEvidence, ...]
@@ -57,7 +56,7 @@ def explain(
     retriever: Retriever,
     terms: Sequence[Term],
     spec: str,
-    image_ids: Sequence[int],
+    images: Sequence[int] | Image.Image,
     *,
     per_view: bool = False,
 ) -> Explained:
@@ -67,7 +66,7 @@ def explain(
         retriever: the pack and its images.
         terms: at least one.
         spec: a method of the pack, or several joined by "+", whose scores are averaged.
-        image_ids: of the collection, 1 to 100.
+        images: of the collection, 1 to 100 by their ids; or any image.
         per_view: split the scores of each view, see `Method.view_scores`; of one method only.
 
     Raises:
@@ -75,24 +74,24 @@ def explain(
             number of images, makes no sense.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
-    if not 0 < len(image_ids) <= MAX_IMAGES:
-        raise ValueError(f"evidence is for 1 to {MAX_IMAGES} pictures, not {len(image_ids)}")
+    if not isinstance(images, Image.Image) and not 0 < len(images) <= MAX_IMAGES:
+        raise ValueError(f"evidence is for 1 to {MAX_IMAGES} pictures, not {len(images)}")
     methods = [retriever.methods.one(name) for name in names]
-    images = [retriever.parts(image_ids, name) for name in names]
-    views = [Views(parts.total) for parts in images]
+    seen = [retriever.parts(images, name) for name in names]
+    views = [Views(parts.total) for parts in seen]
     scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
     explained = []
     for term in combined(terms):
         subject = checked(term.words) if term.image is None else term.image
         found = []
-        for name, method, parts, own in zip(names, methods, images, views, strict=True):
+        for name, method, parts, own in zip(names, methods, seen, views, strict=True):
             asked = retriever.parts(subject, name)
             found.append(method.evidence(parts, asked, per_view=per_view).scaled(term.weight))
             score = method.view_scores if per_view else method.score
             rows = score(own, Views(asked.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
             scores += term.weight / len(names) * rows.double().cpu().numpy()
         explained.append(_placed(mean_evidence(found), term, retriever))
-    return Explained(tuple(image_ids), retriever.info.image_encoder.grid, scores, tuple(explained))
+    return Explained(retriever.info.image_encoder.grid, scores, tuple(explained))
 
 
 def _placed(found: Evidence, term: Term, retriever: Retriever) -> TermEvidence:

@@ -105,6 +105,11 @@ class Columns:
         """Title and paper of each column; see `ask`."""
         return [(column.title, column.paper) for column in self._asked(keys)]
 
+    def asked(self, key: str) -> tuple[Retriever, str]:
+        """Whom a column asks, and for what: a method or an average of several; see `ask`."""
+        column = self._column(key)
+        return column.retriever, column.spec
+
     def ask(
         self, terms: Sequence[Term], keys: Any, k: Any, image_id: int | None = None, name: str = ""
     ) -> Comparison:

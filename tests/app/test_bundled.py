@@ -1,14 +1,15 @@
 """The pack that comes with the app, from a start without any cache to the answers."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.settings import BUNDLED
-from export.pack.gallery import GalleryInfo, load_gallery
+from export.pack.gallery import GalleryImage, GalleryInfo, load_gallery
 from tests.app.serving import Serve, Server
 from tests.app.visitor import SECONDS, visits
 
@@ -59,14 +60,54 @@ def test_every_method_of_the_pack_is_measured(bundled: Server) -> None:
         assert method["parity"]["ranking"] is True
 
 
-LIGHTEST = """image => {
-  const map = document.querySelector(`#pv-grid [data-picture="${image}"] .pv-ev-map`);
+LIGHTEST = """map => {
   const pixels = map.getContext("2d").getImageData(0, 0, map.width, map.height).data;
   let best = 0;
   for (let i = 0; i < map.width * map.height; i++)
     if (pixels[4 * i + 3] < pixels[4 * best + 3]) best = i;
   return [best % map.width / map.width, Math.floor(best / map.width) / map.height];
-}"""  # where the shade over a thumbnail is thinnest, in 0..1
+}"""  # where the shade over an image is thinnest, in 0..1
+
+
+@dataclass(frozen=True)
+class TwoAnimals:
+    """A scene that shows a kangaroo and a whale, with a caption that names both."""
+
+    image: int
+    scene: GalleryImage
+    mask: np.ndarray
+
+    @classmethod
+    def of(cls, gallery: GalleryInfo) -> "TwoAnimals":
+        """The scene of the bundled gallery."""
+        scene = gallery.images[5]
+        assert scene.mask is not None
+        return cls(5, scene, np.asarray(Image.open(PACK / "gallery" / scene.mask)))
+
+    @property
+    def words(self) -> str:
+        """The caption."""
+        texts = [caption.text for caption in self.scene.captions]
+        return next(text for text in texts if "kangaroo" in text and "whale" in text)
+
+    def lit(self, canvas: Locator) -> set[str]:
+        """What stands in the cell where a canvas over the scene is lightest."""
+        x, y = canvas.evaluate(LIGHTEST)
+        size = len(self.mask)
+        row, column = int(7 * y) * size // 7, int(7 * x) * size // 7
+        cell = self.mask[row : row + size // 7 + 1, column : column + size // 7 + 1]
+        return {self.scene.objects[value - 1].name for value in np.unique(cell) if value}
+
+
+def show_word(page: Page, bar: str, name: str, *, tap: bool) -> None:
+    """Points at a word of an evidence bar, or taps it."""
+    word = page.locator(f"{bar} .pv-ev-word", has_text=name)
+    if tap:
+        word.click()
+        expect(word).to_have_attribute("aria-pressed", "true")
+    else:
+        word.hover()
+    expect(page.locator(f"{bar} .pv-ev-said")).to_contain_text(f"“{name}”")
 
 
 @pytest.mark.browser
@@ -74,36 +115,24 @@ LIGHTEST = """image => {
 def test_a_word_lights_the_object_that_it_names(
     bundled: Server, gallery: GalleryInfo, browser: Browser, width: int
 ) -> None:
-    image = 5  # "a kangaroo and a whale can be seen in the image"
-    scene = gallery.images[image]
-    words = next(c.text for c in scene.captions if "kangaroo" in c.text and "whale" in c.text)
-    assert scene.mask is not None
-    mask = np.asarray(Image.open(PACK / "gallery" / scene.mask))
+    animals = TwoAnimals.of(gallery)
     with visits(browser, bundled) as open_page:
         visitor = open_page()
         visitor.resize(width, dark=width < 600)
-        visitor.search(words)
+        visitor.search(animals.words)
         page = visitor.page
-        said = page.locator(".pv-ev-said")
+        said = page.locator("#pv-evidence .pv-ev-said")
         expect(said).to_contain_text("The words together add", timeout=SECONDS)
-        tile = page.locator(f'#pv-grid [data-picture="{image}"]')
+        tile = page.locator(f'#pv-grid [data-picture="{animals.image}"]')
         expect(tile.locator(".pv-ev-map")).to_be_visible()  # as it is in the first row
         for name in ("kangaroo", "whale"):
-            word = page.locator(".pv-ev-word", has_text=name)
-            if width < 600:
-                word.click()
-                expect(word).to_have_attribute("aria-pressed", "true")
-            else:
-                word.hover()
+            show_word(page, "#pv-evidence", name, tap=width < 600)
             expect(said).to_contain_text(f"“{name}” adds 0.")
-            x, y = page.evaluate(LIGHTEST, image)
-            row, column = int(7 * y) * len(mask) // 7, int(7 * x) * len(mask[0]) // 7
-            cell = mask[row : row + len(mask) // 7 + 1, column : column + len(mask[0]) // 7 + 1]
-            seen = {scene.objects[value - 1].name for value in np.unique(cell) if value}
-            assert name in seen
+            assert name in animals.lit(tile.locator(".pv-ev-map"))
+        word = page.locator("#pv-evidence .pv-ev-word", has_text="whale")
         tile.click()
         head = page.locator("#pv-inspector .pv-subject")
-        expect(head).to_contain_text(scene.file, timeout=SECONDS)
+        expect(head).to_contain_text(animals.scene.file, timeout=SECONDS)
         word.focus()
         page.keyboard.press("Home")  # to the first word, which the open image follows
         page.keyboard.press("ArrowRight")
@@ -114,6 +143,80 @@ def test_a_word_lights_the_object_that_it_names(
         page.get_by_label("Show evidence").uncheck()
         page.mouse.move(0, 0)
         expect(page.locator("#pv-grid .pv-ev-map")).to_have_count(0)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_word_lights_its_object_in_every_column(
+    bundled: Server, gallery: GalleryInfo, browser: Browser, width: int
+) -> None:
+    animals = TwoAnimals.of(gallery)
+    with visits(browser, bundled) as open_page:
+        visitor = open_page()
+        visitor.resize(width, dark=width < 600)
+        visitor.open_tab("Compare")
+        page, bar = visitor.page, "#pv-cmp-evidence"
+        page.fill("#pv-cmp-words :is(textarea, input)", animals.words)
+        page.press("#pv-cmp-words :is(textarea, input)", "Enter")
+        expect(page.locator(f"{bar} .pv-ev-said")).to_contain_text("VSE∞ adds 0.", timeout=SECONDS)
+        maps = page.locator("#pv-cmp-results .pv-ev-map")
+        expect(maps).to_have_count(0)  # until somebody asks for them
+        word = f"{bar} .pv-ev-word"
+        assert page.locator(word, has_text="kangaroo").count() == 1  # all methods read it alike
+        for name in ("kangaroo", "whale"):
+            show_word(page, bar, name, tap=width < 600)
+            for title in ("VSE∞", "MV-VSE", "AVSE"):
+                head = page.locator(".pv-cmp-head", has=page.locator("h3", has_text=title)).last
+                column = int(head.locator(".pv-cmp-no").inner_text()) - 1
+                expect(page.locator(f"{bar} .pv-ev-said")).to_contain_text(f"{title} adds 0.")
+                place = f'[data-column="{column}"][data-id="{animals.image}"]'
+                assert name in animals.lit(page.locator(f".pv-cmp-tile{place} .pv-ev-map"))
+        if width < 600:
+            page.locator(word, has_text="whale").click()  # lets it go
+        page.mouse.move(0, 0)
+        expect(maps).to_have_count(0)
+        page.locator(word).first.focus()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(f"{bar} .pv-ev-said")).to_contain_text("“kangaroo”")
+        expect(maps.first).to_be_visible()
+        page.keyboard.press("Tab")
+        page.get_by_label("Maps inside").check()
+        first = page.locator('.pv-cmp-grid .pv-cmp-tile[data-row="1"]')
+        expect(first.locator(".pv-ev-map")).to_have_count(7)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_a_part_of_a_picture_shows_what_it_found(
+    bundled: Server, gallery: GalleryInfo, browser: Browser
+) -> None:
+    animals = TwoAnimals.of(gallery)
+    kangaroo = next(o for o in animals.scene.objects if o.name == "kangaroo")
+    ys, xs = np.nonzero(animals.mask == animals.scene.objects.index(kangaroo) + 1)
+    size = len(animals.mask)
+    cell = int(7 * ys.mean() / size) * 7 + int(7 * xs.mean() / size)
+    with visits(browser, bundled) as open_page:
+        visitor = open_page()
+        page = visitor.page
+        visitor.search(animals.words)
+        visitor.choose_method("VSE∞")
+        page.locator(f'#pv-grid [data-picture="{animals.image}"]').click()
+        page.get_by_role("button", name="Search with this picture").click()
+        own = page.locator("#pv-evidence .pv-ev-own button")
+        expect(own).to_have_count(49, timeout=SECONDS)
+        own.nth(cell).hover()
+        said = page.locator("#pv-evidence .pv-ev-said")
+        expect(said).to_contain_text(f"Row {cell // 7 + 1}, column {cell % 7 + 1} of the picture")
+        itself = page.locator(f'#pv-grid [data-picture="{animals.image}"] .pv-ev-map')
+        assert "kangaroo" in animals.lit(itself)
+        page.locator("#pv-grid .pv-tile").nth(1).click()
+        panel = page.locator("#pv-inspector")
+        expect(panel).to_contain_text("The picture asked with brings", timeout=SECONDS)
+        own.nth(cell).focus()
+        page.keyboard.press("ArrowDown")
+        expect(own.nth(cell + 7)).to_be_focused()
+        below = f"Row {cell // 7 + 2}, column {cell % 7 + 1} of the picture"
+        expect(panel).to_contain_text(below, timeout=SECONDS)
 
 
 @pytest.mark.browser

@@ -14,7 +14,7 @@ from app.search import curated
 from app.search.comparison import MAX_COLUMNS
 from app.search.questions import Question, examples
 from app.server.uploads import path_of
-from app.tabs.compare import files, view
+from app.tabs.compare import evidence, files, view
 from app.tabs.compare.view import Sheet
 from app.tabs.events import Event, Handler, connect, on_refresh
 from app.tabs.html import line, problem
@@ -36,6 +36,7 @@ class CompareTab:
         self._tab = tab
         self._current = gr.State(Question())
         self._sheet = gr.State(None)  # the Sheet that is shown, or None
+        self._lists = gr.State(None)  # what evidence.Lists has of it
         self._lay_out_question()
         with gr.Row(elem_id="pv-cmp-answer"):
             self._line = gr.HTML(line(""), scale=6, min_width=300, elem_id="pv-cmp-line")
@@ -43,13 +44,14 @@ class CompareTab:
                 kind: gr.Button(label, size="sm", min_width=80, scale=0, interactive=False)
                 for kind, label in files.KINDS.items()
             }
+        self._evidence = gr.HTML(elem_id="pv-cmp-evidence", js_on_load=evidence.SCRIPT)
         self._results, self._tile = choosable("compare/compare", "pv-cmp-results")
         self._file = gr.DownloadButton(visible="hidden", elem_id="pv-cmp-file")
         with gr.Accordion("What am I looking at?", open=False, elem_id="pv-cmp-about"):
             gr.HTML(view.explanation())
         self._outputs = [
-            self._current, self._sheet, self._line, self._results, self._words, self._number,
-            self._own, *self._downloads.values(),
+            self._current, self._sheet, self._lists, self._line, self._evidence, self._results,
+            self._words, self._number, self._own, *self._downloads.values(),
         ]  # fmt: skip
         self._connect_questions()
         self._connect_rest()
@@ -128,6 +130,15 @@ class CompareTab:
 
     def _connect_rest(self) -> None:
         pack = self._session.pack
+        listed = [pack, self._lists]
+        connect(
+            self._lists.change,
+            self.light,
+            listed,
+            [self._evidence],
+            "compare_evidence",
+            question=True,
+        )
         settings = [self._columns, self._note]
         on_refresh(
             [(self._session.blocks.load, "open"), (pack.change, "swap")],
@@ -220,10 +231,21 @@ class CompareTab:
         return {
             self._current: question,
             self._sheet: sheet,
+            self._lists: evidence.Lists.of(question, comparison, images),
+            self._evidence: "",  # until it is there
             self._line: line(count, view.verdict(comparison), ranked, comparison.remark, trouble),
             self._results: view.columns(comparison, sheet.images),
             **dict.fromkeys(self._downloads.values(), gr.Button(interactive=True)),
         }
+
+    def light(self, key: str, lists: evidence.Lists | None) -> dict[Any, Any]:
+        """Shows what the words of the question bring to each column's images."""
+        if lists is None:
+            return {self._evidence: ""}
+        try:
+            return {self._evidence: evidence.bar(lists, Columns(self._session.packs, key))}
+        except ValueError as error:
+            return {self._evidence: line(str(error))}
 
     def offer(self, key: str, columns: list[str]) -> dict[Any, Any]:
         """Brings the choice of columns up to date with the packs that are open."""
@@ -270,6 +292,8 @@ class CompareTab:
             wrong = wrong or str(error)
         return {
             self._sheet: None,
+            self._lists: None,
+            self._evidence: "",
             self._line: problem(wrong) if wrong else line("Nothing compared yet"),
             self._results: view.ghost(titles, ranks) if titles else "",
             **dict.fromkeys(self._downloads.values(), gr.Button(interactive=False)),

@@ -13,9 +13,9 @@ from app.explain.look import maps_of
 from app.search.links import LookLink
 from app.search.retriever import Retriever
 from app.tabs.events import connect, on_refresh
+from app.tabs.evidence import Split, split, visible
 from app.tabs.html import problem, text
-from app.tabs.search import evidence, view
-from app.tabs.search.evidence import Split, visible
+from app.tabs.search import view
 from app.tabs.search.view import Layer, Result
 from app.tabs.session import Session
 from app.tabs.sharing import note_tab
@@ -86,7 +86,9 @@ class Inspector:
         captions = view.captions("Its captions", about.captions)
         lit = _split(retriever, result)
         chosen = f"{_EVIDENCE}0" if lit else f"{method}:{won}"
-        small = view.layers(_layers(retriever, result, lit, maps, image), chosen)
+        cells = range(len(lit.names())) if lit else ()
+        hidden = [f"{_EVIDENCE}{place}" for place in cells if lit and lit.is_cell(place)]
+        small = view.layers(_layers(retriever, result, lit, maps, image), chosen, hidden)
         return {
             self.result: result,
             self.head: view.head(about.file, _facts(retriever, result, maps)),
@@ -144,11 +146,12 @@ class Inspector:
     ) -> dict[Any, Any]:
         """Updates that show an image lit by one of the maps of its evidence."""
         shown, score, rest = found.maps(0)[place], found.scores[0], found.rest[0]
-        top = found.tops_alike()[place]
-        name, total = found.names()[place], float(shown.sum())
-        words = "All words together" if not place else f"“{name}”"
-        does = f"take {-total:.3f} from" if total < 0 else f"bring {total:.3f} of"
-        does = does.replace(" ", "s ", 1) if place else does
+        top = found.tops_of(0)[place]
+        words, total = found.spoken()[place], float(shown.sum())
+        does = f"takes {-total:.3f} from" if total < 0 else f"brings {total:.3f} of"
+        if words == "the words together":
+            words, does = "all words together", does.replace("s ", " ", 1)
+        words = words[:1].upper() + words[1:]
         spot = heatmaps.where(shown)
         far = "" if spot == "nowhere" else f", mostly from {spot}"
         sentence = f"{words} {does} the score {score:.3f}{far}."
@@ -204,7 +207,7 @@ def _split(retriever: Retriever, result: Result) -> Split | None:
         return None
     try:
         terms = result.question.terms(retriever)
-        return evidence.split(retriever, terms, result.spec, [result.image_id])
+        return split(retriever, terms, result.spec, [result.image_id], by_cell=True)
     except ValueError:
         return None
 
@@ -216,11 +219,12 @@ def _layers(
     groups: dict[str, list[Layer]] = {}
     if lit:
         small, seen = _resized(image, _SMALL_SIDE), visible(retriever, image.size)
-        groups["What the words find"] = [
+        groups["What the question finds"] = [
             Layer(f"{_EVIDENCE}{place}", name, name, heatmaps.spotlight(small, shown, top, seen))
             for place, (name, shown, top) in enumerate(
-                zip(lit.names(), lit.maps(0), lit.tops_alike(), strict=True)
+                zip(lit.names(), lit.maps(0), lit.tops_of(0), strict=True)
             )
+            if not lit.is_cell(place)
         ]
     for method, found in maps.items():
         won = set(result.won.get(method, ())) if result.rank and len(found) > 1 else set()

@@ -12,6 +12,7 @@ from app.search.questions import Answer, Question, algebra_example, answer, exam
 from app.search.retriever import Retriever
 from app.server.uploads import path_of
 from app.tabs.events import connect, on_refresh
+from app.tabs.evidence import split
 from app.tabs.html import line, problem
 from app.tabs.images import listed
 from app.tabs.search import evidence, view
@@ -28,7 +29,7 @@ from app.tabs.search.question import (
 from app.tabs.search.view import Result
 from app.tabs.session import Session
 from app.tabs.sharing import ASK_FIRST, COPIES, link, share
-from app.tabs.widgets import chips, choosable, fill, preview, question_row, script, upload_box
+from app.tabs.widgets import chips, choosable, fill, preview, question_row, upload_box
 
 _CHIPS = 5
 _COUNT = 12
@@ -124,8 +125,8 @@ class SearchTab:
         with gr.Row(elem_classes="pv-answer-row"):
             self._line = gr.HTML(line("One moment …"), elem_id="pv-answer")
             self._link = share(_TAB)
-        self._evidence = gr.HTML("", elem_id="pv-evidence", js_on_load=script("search/evidence"))
         self._captions = gr.HTML(visible=False)
+        self._evidence = gr.HTML("", elem_id="pv-evidence", js_on_load=evidence.SCRIPT)
         self._grid, self._tile = choosable("search/tiles", "pv-grid")
 
     def _connect_questions(self) -> None:
@@ -284,10 +285,10 @@ class SearchTab:
         retriever = self._session.retriever(key)
         try:
             terms = hits.question.terms(retriever)
-            found = evidence.split(retriever, terms, hits.spec, hits.image_ids)
+            found = split(retriever, terms, hits.spec, hits.image_ids, by_cell=True)
         except ValueError as error:
             return {self._evidence: line(str(error))}
-        return {self._evidence: evidence.bar(found, hits.sizes, retriever)}
+        return {self._evidence: evidence.bar(found, hits, retriever, terms[0].image)}
 
     def forget(self) -> dict[Any, Any]:
         """Empties the history."""

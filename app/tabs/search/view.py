@@ -114,14 +114,17 @@ def head(file: str, facts: Iterable[str]) -> Markup:
     return render("search/head", file=file, facts=facts)
 
 
-def layers(groups: Mapping[str, Sequence[Layer]], chosen: str) -> Markup:
+def layers(
+    groups: Mapping[str, Sequence[Layer]], chosen: str, hidden: Sequence[str] = ()
+) -> Markup:
     """Small maps to choose from.
 
     Args:
         groups: for each heading its maps; a single group needs none.
         chosen: the value of the one that is shown.
+        hidden: values of maps without a small one, which a script chooses.
     """
-    return render("search/layers", groups=groups, chosen=chosen, few=_FEW)
+    return render("search/layers", groups=groups, chosen=chosen, hidden=hidden, few=_FEW)
 
 
 def view_names(views: int, view: int) -> tuple[str, str]:

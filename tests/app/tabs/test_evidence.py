@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from app.search.query import parse
+from app.search.questions import Question
 from app.search.retriever import Retriever
+from app.tabs.evidence import split
 from app.tabs.images import Listed
-from app.tabs.search.evidence import Hits, bar, split
+from app.tabs.search.evidence import Hits, bar
 from app.tabs.search.view import Result
 
 
@@ -24,11 +26,12 @@ def test_words_and_rest_add_up_to_the_score(
     found = split(many_retriever, terms, spec, ids)
     scores = many_retriever.scores(terms, spec)
     place = {int(image): i for i, image in enumerate(scores.ids)}
-    html = bar(found, [(30, 20), (20, 30), (9, 9)], many_retriever)
+    hits = Hits(Question("words", words), spec, ids, ((30, 20), (20, 30), (9, 9)), (0.0,) * 3)
+    html = bar(found, hits, many_retriever)
     data = re.search(r'data-evidence="([^"]*)"', html)
     assert data is not None
     facts = json.loads(unescape(data[1]))
-    assert facts["names"][0] == "all words"
+    assert facts["names"][0] == "the words together"
     for image in ids:
         hit = facts["hits"][str(image)]
         wanted = scores.values[place[image]]
