@@ -76,16 +76,17 @@ class Split:
 
     def names(self) -> list[str]:
         """What `maps` are of, in short."""
-        return ["all words" if self._has_words else "all", *(c.name for c in self.columns)]
+        return ["all words" if self.has_words else "all", *(c.name for c in self.columns)]
 
     def spoken(self) -> list[str]:
         """What `maps` are of, in a sentence."""
         own = [c.cell or c.name in (OWN, WHOLE) for c in self.columns]
         names = [c.name if o else f"“{c.name}”" for c, o in zip(self.columns, own, strict=True)]
-        return ["the words together" if self._has_words else OWN, *names]
+        return ["the words together" if self.has_words else OWN, *names]
 
     @property
-    def _has_words(self) -> bool:
+    def has_words(self) -> bool:
+        """Whether any word is a column, not an image alone."""
         return any(not column.cell and column.name != OWN for column in self.columns)
 
     def tops(self) -> tuple[float, ...] | None:

@@ -219,7 +219,8 @@ def _layers(
     groups: dict[str, list[Layer]] = {}
     if lit:
         small, seen = _resized(image, _SMALL_SIDE), visible(retriever, image.size)
-        groups["What the question finds"] = [
+        what = "words find" if lit.has_words else "picture asked with finds"
+        groups[f"What the {what}"] = [
             Layer(f"{_EVIDENCE}{place}", name, name, heatmaps.spotlight(small, shown, top, seen))
             for place, (name, shown, top) in enumerate(
                 zip(lit.names(), lit.maps(0), lit.tops_of(0), strict=True)
