@@ -104,8 +104,7 @@ class FrontDoor:
         refusal = self._refuse(scope, client, assistant)
         with self._limits.entered(client, assistant) if self._limits else nullcontext():
             if refusal is None:
-                async with self._assistants if assistant else nullcontext():
-                    refusal = await self._pass(scope, body, answer, client)
+                refusal = await self._pass(scope, body, answer, client)
             if refusal is not None:
                 await self._close(scope, refusal, body, answer)
 
@@ -161,23 +160,26 @@ class FrontDoor:
         session = value.get("session_hash") if isinstance(value, dict) else None
         if self._limits is not None and isinstance(session, str):
             self._limits.enter(client, session)
-        return await answer.of(self._app, scope, _replay(body, receive))
+        assistant = _MCP.fullmatch(scope["path"]) is not None
+        # only now, that the body is there, for which others need not wait
+        async with self._assistants if assistant else nullcontext():
+            return await answer.of(self._app, scope, _replay(body, receive))
 
     async def _upload(
         self, scope: Scope, receive: _Body, answer: _Answer, client: str
     ) -> Refusal | None:
         size = int(Headers(scope=scope).get("content-length", 0))
+        refusal = None if self._limits is None else self._limits.check_upload(client, size)
+        if refusal is not None:
+            return refusal
         if not await run_sync(uploads.reserve, size):
             return FULL
         try:
-            refusal = None if self._limits is None else self._limits.check_upload(client, size)
-            if refusal is None:
-                # gradio would remember for ever how far each upload is that it has a name for
-                nameless = {**scope, "query_string": b""}
-                refusal = await answer.of(self._app, nameless, Upload(receive))
+            # gradio would remember for ever how far each upload is that it has a name for
+            nameless = {**scope, "query_string": b""}
+            return await answer.of(self._app, nameless, Upload(receive))
         finally:
             uploads.release(size)
-        return refusal
 
     async def _close(self, scope: Scope, refusal: Refusal, receive: _Body, answer: _Answer) -> None:
         # A client that waits for leave to send its body has none; one that asks too much or too

@@ -16,8 +16,8 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,7 @@ SPARE = 500_000_000  # bytes that stay free on the disk
 DATA = "data:image/"  # how a picture begins that is sent in the request itself
 _LONGEST_NAME = 200  # characters
 _EVERY = 60.0  # seconds between two looks at what is too old
-_reserving = threading.Lock()
-_coming = 0  # bytes of the uploads that are on their way
+_FRESH = 2.0  # seconds for which a count of all files holds
 
 _WHOLE_DATA = re.compile(r"data:image/[a-zA-Z0-9.+-]+;base64,[A-Za-z0-9+/=]*")
 _HASH, _PARTIAL = re.compile("[0-9a-f]{32,64}"), re.compile("tmp[a-z0-9_]{8}")
@@ -122,58 +121,89 @@ def sweep(room: int = 0) -> tuple[int, int]:
     Returns:
         How many files are left, and their bytes.
     """
-    now, found = time.time(), []
-    for parent, _, names in os.walk(folder()):
-        for name in names:
-            path = Path(parent, name)
-            if not _is_gradios(path):
-                continue
-            try:
-                about = path.lstat()
-            except OSError:
-                continue
-            found.append((about.st_mtime, about.st_size, path))
-    found.sort(key=lambda file: file[0], reverse=True)
+    now, home = time.time(), folder()
+    found = sorted(_files(home), reverse=True)
     total = count = 0
     for changed, size, path in found:
         full = total + size + room > FOLDER_BYTES or count >= FOLDER_FILES
         if now - changed > AGE or (full and now - changed > YOUNG):
-            path.unlink(missing_ok=True)
-            if path.parent != folder() and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+            file = Path(path)
+            file.unlink(missing_ok=True)
+            if file.parent != home:
+                with suppress(OSError):  # others are in it
+                    file.parent.rmdir()
             continue
         total, count = total + size, count + 1
     return count, total
 
 
-def has_room(size: int) -> bool:
-    """Whether an upload of so many bytes fits, once old files have made room.
+class _Ledger:
+    """What lies in the folder and what is on its way to it.
 
-    Young files are not deleted, so there may be more than `FOLDER_FILES`, but not twice as many.
+    Files are counted every two seconds at most, by one thread. Between, all that came is taken for
+    kept. The event loop takes the lock of the sums, so nothing is counted under it.
     """
-    home = folder()
-    home.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(home).free - size <= SPARE:
-        return False
-    count, total = sweep(room=size)
-    return count < 2 * FOLDER_FILES and total + size <= FOLDER_BYTES
+
+    def __init__(self) -> None:
+        self._sums, self._counting = threading.Lock(), threading.Lock()
+        self._home: Path | None = None  # whose files were counted
+        self._until = 0.0  # when they are counted again
+        self._files = self._bytes = 0  # as counted
+        self._since_files = self._since_bytes = 0  # that came after the count began
+        self._coming = 0  # bytes
+
+    def reserve(self, size: int) -> bool:
+        """See the function of this name."""
+        home = folder()
+        home.mkdir(parents=True, exist_ok=True)
+        with self._counting:
+            if self._home != home or time.monotonic() >= self._until:
+                self._count(home, size)
+        free = shutil.disk_usage(home).free
+        with self._sums:
+            coming = self._coming + size
+            files, kept = self._files + self._since_files, self._bytes + self._since_bytes
+            if files >= 2 * FOLDER_FILES or kept + coming > FOLDER_BYTES or free - coming <= SPARE:
+                return False
+            self._coming = coming
+            return True
+
+    def release(self, size: int) -> None:
+        """See the function of this name."""
+        with self._sums:
+            self._coming -= size
+            self._since_bytes += size
+            self._since_files += 1
+
+    def _count(self, home: Path, size: int) -> None:
+        with self._sums:
+            before = self._since_files, self._since_bytes
+        files, total = sweep(room=size + self._coming)
+        with self._sums:
+            self._files, self._bytes = files, total
+            self._since_files -= before[0]
+            self._since_bytes -= before[1]
+        self._home, self._until = home, time.monotonic() + _FRESH
+
+
+_ledger = _Ledger()
 
 
 def reserve(size: int) -> bool:
-    """Holds room for an upload that comes, see `has_room`; `release` it whatever comes of it."""
-    global _coming
-    with _reserving:
-        if not has_room(size + _coming):
-            return False
-        _coming += size
-        return True
+    """Holds room for so many bytes; `release` them whatever comes of it.
+
+    Old files make room. Young files are not deleted, so there may be more than `FOLDER_FILES`, but
+    not twice as many. Not for the event loop: it looks at every file.
+
+    Returns:
+        Whether there is room.
+    """
+    return _ledger.reserve(size)
 
 
 def release(size: int) -> None:
     """Gives room back that was held."""
-    global _coming
-    with _reserving:
-        _coming -= size
+    _ledger.release(size)
 
 
 @contextmanager
@@ -206,15 +236,27 @@ def keep_swept() -> threading.Event:
     return ended
 
 
-def _is_gradios(path: Path) -> bool:
-    """Whether a file is called as gradio calls an upload, complete or not.
+def _files(home: Path) -> Iterator[tuple[float, int, str]]:
+    """When each file changed, its bytes and its path; of files that gradio would call so.
 
     `GRADIO_TEMP_DIR` may name a folder with other files in it, such as the system's own.
     """
-    if path.parent == folder():
-        system = Path(tempfile.gettempdir()).resolve()
-        return path.parent != system and _PARTIAL.fullmatch(path.name) is not None
-    return path.parent.parent == folder() and _HASH.fullmatch(path.parent.name) is not None
+    system = home == Path(tempfile.gettempdir()).resolve()
+    with os.scandir(home) as entries:
+        for entry in entries:
+            if _HASH.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                with suppress(FileNotFoundError), os.scandir(entry) as inner:
+                    yield from _about(inner)
+            elif not system and _PARTIAL.fullmatch(entry.name):
+                yield from _about([entry])
+
+
+def _about(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[float, int, str]]:
+    for entry in entries:
+        with suppress(FileNotFoundError):
+            if not entry.is_dir(follow_symlinks=False):
+                about = entry.stat(follow_symlinks=False)
+                yield about.st_mtime, about.st_size, entry.path
 
 
 def _given() -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.server.bodies import GRACE
 from app.server.limits import OPEN, UPLOADS, WAITING
 from app.server.listening import HEAD_SECONDS
 from tests.app.api.test_mcp import Assistant
@@ -224,3 +225,20 @@ def test_assistants_wait_for_their_turn(public_server: Server) -> None:
     assert set(codes) == {200, 429}
     assert codes.count(200) >= WAITING
     assert all("'hits'" in reply.text for reply in replies if reply.status_code == 200)
+
+
+def test_assistants_whose_questions_do_not_come_take_no_turn(public_server: Server) -> None:
+    head = f"POST {API}/mcp/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n"
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"Accept": "application/json, text/event-stream"}
+    with ExitStack() as lines:
+        for _ in range(WAITING):
+            line = lines.enter_context(connect(public_server.url, "127.0.0.14"))
+            line.sendall(head.encode())
+        time.sleep(0.5)
+        with client("127.0.0.15", public_server.url) as other:
+            began = time.monotonic()
+            reply = other.post(f"{API}/mcp/", json=body, headers=headers)
+            took = time.monotonic() - began
+    assert reply.status_code == 200
+    assert took < GRACE / 2

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +25,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home.mkdir()
     (tmp_path / "link").symlink_to(home)
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "link"))
+    monkeypatch.setattr(uploads, "_FRESH", 0.0)
     return home
+
+
+def fits(size: int) -> bool:
+    """Whether there is room for an upload, which then does not come."""
+    if reserved := uploads.reserve(size):
+        uploads.release(size)
+    return reserved
 
 
 def put(folder: Path, name: str, size: int = 3, age: float = 0.0) -> Path:
@@ -93,9 +104,9 @@ def test_old_files_are_deleted_and_the_oldest_make_room(
     assert not old.parent.exists()
     assert not middle.exists()
     assert late.exists()
-    assert uploads.has_room(600)
+    assert fits(600)
     assert not late.exists()
-    assert not uploads.has_room(601)  # the young one stays
+    assert not fits(601)  # the young one stays
     assert young.exists()
 
 
@@ -116,11 +127,46 @@ def test_uploads_on_their_way_take_room(monkeypatch: pytest.MonkeyPatch) -> None
     uploads.release(600)
 
 
+def test_files_are_not_counted_for_every_upload(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "FOLDER_BYTES", 1000)
+    monkeypatch.setattr(uploads, "_FRESH", 3600.0)
+    put(folder, "a", 400)
+    count = Mock(side_effect=sweep)
+    monkeypatch.setattr(uploads, "sweep", count)
+    assert [fits(100) for _ in range(8)] == [True] * 6 + [False] * 2  # as if they were kept
+    count.assert_called_once()
+
+
+@pytest.mark.usefixtures("folder")
+def test_nobody_waits_for_the_count_to_give_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def count(room: int) -> tuple[int, int]:
+        begun.set()
+        assert end.wait(20)
+        return 0, room
+
+    assert uploads.reserve(10)
+    monkeypatch.setattr(uploads, "sweep", count)
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(uploads.reserve, 10)
+        assert begun.wait(20)
+        began = time.monotonic()
+        uploads.release(10)
+        took = time.monotonic() - began
+        end.set()
+        assert other.result(20)
+    uploads.release(10)
+    assert took < 5
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_full_disk_takes_no_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert uploads.has_room(10)
+    assert fits(10)
     monkeypatch.setattr(uploads, "SPARE", 10**18)
-    assert not uploads.has_room(10)
+    assert not fits(10)
 
 
 @pytest.mark.usefixtures("folder")
@@ -135,11 +181,11 @@ def test_images_sent_with_a_question_need_room_too(monkeypatch: pytest.MonkeyPat
 def test_young_files_are_bounded_in_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "FOLDER_FILES", 2)
     for number in range(4):
-        assert uploads.has_room(1)
+        assert fits(1)
         place = folder / f"{number:064x}"
         place.mkdir()
         (place / "x.png").write_bytes(b"x")
-    assert not uploads.has_room(1)
+    assert not fits(1)
 
 
 def test_nothing_but_uploads_is_deleted(folder: Path) -> None:
