@@ -116,6 +116,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_toy_method_is_trained_exported_measured_searched_and_looked_into(tree: Path) -> None:
     def run(*arguments: object) -> str:
         command = [sys.executable, *map(str, arguments)]
