@@ -71,6 +71,11 @@ class Collapse:
         return 2.0 ** -sum(share * math.log2(share) for share in self.wins if share > 0)
 
     @property
+    def collapsed(self) -> bool:
+        """Whether the views say nearly the same, so that it means nothing which of them wins."""
+        return self.similarity is not None and self.similarity >= COLLAPSED
+
+    @property
     def verdict(self) -> str:
         """One plain sentence."""
         if self.similarity is None:
@@ -86,7 +91,7 @@ class Collapse:
     def _judgement(self, similarity: float) -> str:
         idle = sum(share < IDLE / self.views for share in self.wins or ())
         rest = f"; {idle} of them hardly ever {'wins' if idle == 1 else 'win'}" if idle else ""
-        if similarity >= COLLAPSED:
+        if self.collapsed:
             return "the views have collapsed, they say nearly the same."
         if similarity >= CLOSE:
             return f"the views are close to each other{rest}."
@@ -281,6 +286,12 @@ class Meters:
         )
         work.start()
         return Reading(progress="begins")
+
+    def collapsed(self, retriever: Retriever, name: str) -> bool:
+        """Whether a method's views are known to have collapsed; nothing is measured for it."""
+        with self._lock:
+            reading = self._readings.get(retriever, {}).get((name, len(retriever.gallery(name))))
+        return bool(reading and reading.result and reading.result.collapsed)
 
     def _measure(self, retriever: Retriever, key: tuple[str, int]) -> None:
         def note(reading: Reading) -> None:

@@ -1,9 +1,10 @@
 """What the tabs of one visitor share, and how they reach the packs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import gradio as gr
 
+from app.explain.collapse import Meters
 from app.packs.open_packs import OpenPacks
 from app.search.retriever import Retriever
 
@@ -18,6 +19,7 @@ class Session:
         pack: holds the key of the pack that this visitor uses.
         tabs: all of them, to open another one.
         look: holds the `LookLink` that the Views tab is asked to follow, or None.
+        meters: of view collapse, shared by all visitors.
     """
 
     packs: OpenPacks
@@ -25,6 +27,7 @@ class Session:
     pack: gr.State
     tabs: gr.Tabs
     look: gr.State
+    meters: Meters = field(default_factory=Meters)
 
     def retriever(self, key: str) -> Retriever:
         """The pack behind the value of `pack`."""

@@ -366,6 +366,8 @@ class SearchTab:
         """
         found, words = [], looked_for(question)
         images, trouble = listed(retriever, [hit.image_id for hit in answered.hits])
+        several = has_several_views(retriever, method)
+        several = several and not self._session.meters.collapsed(retriever, method)
         for place, hit in enumerate(answered.hits):
             image = images[hit.image_id]
             if image.thumbnail is None:
@@ -377,7 +379,7 @@ class SearchTab:
                 hit.rank,
                 hit.score,
                 hit.view,
-                has_several_views(retriever, method),
+                several,
                 hit.image_id in answered.satisfying,
                 answered.terms,
                 {name: tuple(won[:, place].tolist()) for name, won in answered.winners.items()},

@@ -28,7 +28,7 @@ class Result:
         rank: 1 for the best.
         score: the method's.
         view: which view won, counted from 0; None where no single one did.
-        several: an image has several views, of which one can win.
+        several: an image has several views that differ, of which one can win.
         satisfies: it is known to satisfy the question.
         terms: what the query asked for, term by term.
         won: for each method, the view that won for each of the terms.

@@ -8,7 +8,6 @@ from typing import Any
 
 import gradio as gr
 
-from app.explain.collapse import Meters
 from app.explain.lens import rank
 from app.search import links
 from app.search.links import LookLink
@@ -19,7 +18,7 @@ from app.tabs.events import connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.session import Session
 from app.tabs.sharing import COPIES, link, share
-from app.tabs.views import charts, view
+from app.tabs.views import charts, evidence, view
 from app.tabs.views.question import Current, Inputs, count_views, first_method, look_at, sample
 from app.tabs.widgets import chips, choosable, fill, preview, question_row, script, upload_box
 
@@ -52,7 +51,6 @@ class ViewsTab:
     def __init__(self, session: Session, tab: gr.Tab) -> None:
         self._session = session
         self._tab = tab
-        self._meters = Meters()
         self._current = gr.State(Current())
         self._lay_out_question()
         self._lay_out_maps()
@@ -66,7 +64,7 @@ class ViewsTab:
         ]  # fmt: skip
         self._answer = [
             self._current, self._line, self._link, self._strip, self._number, *self._chips,
-            self._maps, self._read, self._panels, self._hits,
+            self._maps, self._evidence, self._read, self._panels, self._hits,
         ]  # fmt: skip
         self._connect_question()
         self._connect_rest()
@@ -90,6 +88,7 @@ class ViewsTab:
         with gr.Row(elem_classes="pv-answer-row"):
             self._line = gr.HTML(line("One moment …"), elem_id="pv-v-answer")
             self._link = share(_TAB)
+        gr.HTML(_head("What each view is made of: the paper's own maps"))
         with gr.Column(elem_id="pv-v-maps"):
             with gr.Row(elem_id="pv-v-controls"):
                 self._mode = gr.Radio(
@@ -103,21 +102,23 @@ class ViewsTab:
                     False, label="Outline known objects", min_width=180, elem_id="pv-v-objects-on"
                 )
             self._maps = gr.HTML(elem_id="pv-v-grid")
-        gr.HTML('<h3 class="pv-v-head">Words</h3>')
+        gr.HTML(_head("Evidence: where the score comes from"))
+        self._evidence = gr.HTML(elem_id="pv-v-evidence", js_on_load=evidence.SCRIPT)
+        gr.HTML(_head("What each view of the text is made of"))
         self._read = gr.HTML(elem_id="pv-v-read")
 
     def _lay_out_inside(self) -> None:
-        gr.HTML('<h3 class="pv-v-head">Inside the method</h3>')
+        gr.HTML(_head("Inside the method"))
         self._knobs = _changeable("pv-v-turns", "views/knobs")
         self._panels = gr.HTML(elem_id="pv-v-panels")
 
     def _lay_out_lens(self) -> None:
-        gr.HTML('<h3 class="pv-v-head">View lens</h3>')
+        gr.HTML(_head("View lens"))
         self._lens = _changeable("pv-v-lens", "views/lens")
         self._hits, self._hits_choice = choosable("views/pictures", "pv-v-hits")
 
     def _lay_out_meter(self) -> None:
-        gr.HTML('<h3 class="pv-v-head">View collapse</h3>')
+        gr.HTML(_head("View collapse"))
         self._meter = gr.HTML(elem_id="pv-v-meter")
         self._clock = gr.Timer(1.0, active=False)
 
@@ -286,7 +287,8 @@ class ViewsTab:
             return self._complain(inputs, error)
         method, current = retriever.methods[inputs.method], inputs.current
         score = "" if seen.score is None else f"score {seen.score:.3f}"
-        winner = view.winner(seen, method)
+        alike = self._session.meters.collapsed(retriever, inputs.method)
+        winner = "" if alike else view.winner(seen, method)
         query = links.write_look(current.image_id, inputs.method, inputs.words)
         captions = () if current.image_id is None else retriever.image(current.image_id).captions
         return {
@@ -296,7 +298,15 @@ class ViewsTab:
             self._strip: view.strip(retriever, sample(retriever), current.image_id),
             self._number: current.image_id,
             **fill(self._chips, captions),
-            self._maps: view.maps(seen, method, shown),
+            self._maps: view.maps(seen, method, shown, alike=alike),
+            self._evidence: evidence.draw(
+                retriever,
+                shown,
+                current.image_id,
+                inputs.method,
+                inputs.words,
+                len(seen.similarity),
+            ),
             self._read: view.words(seen, method),
             self._panels: charts.cards(seen),
             **self._rank(retriever, inputs),
@@ -324,7 +334,7 @@ class ViewsTab:
             retriever.methods.one(method)
         except ValueError as error:
             return {self._meter: problem(str(error)), self._clock: gr.Timer(active=False)}
-        reading = self._meters.read(retriever, method)
+        reading = self._session.meters.read(retriever, method)
         captioned = bool(retriever.collection.captions)
         return {
             self._meter: view.meter(reading, captioned),
@@ -347,6 +357,10 @@ class ViewsTab:
 
     def _complain(self, inputs: Inputs, error: Exception) -> dict[Any, Any]:
         return {self._current: inputs.current, self._line: problem(str(error))}
+
+
+def _head(title: str) -> str:
+    return f'<h3 class="pv-v-head">{title}</h3>'
 
 
 def _changeable(elem_id: str, name: str) -> gr.HTML:

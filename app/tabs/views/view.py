@@ -24,7 +24,7 @@ from models.preprocess import Box
 
 _FEW, _SOME = 4, 9  # views: so many are drawn large, so many smaller
 _FEW_TEXT_VIEWS = 3  # views of a text that are written out
-_IMAGE_SIDE = 448  # pixels of the image under the maps
+IMAGE_SIDE = 448  # pixels of the image under the maps
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,21 @@ def strip(retriever: Retriever, image_ids: Sequence[int], chosen: int | None) ->
     return render("views/strip", images=images, chosen=chosen, trouble=trouble)
 
 
-def maps(look: Look, method: Method, shown: Shown) -> Markup:
-    """Every view's map over the image, with its score, and the mean and the maximum of all."""
+def maps(look: Look, method: Method, shown: Shown, *, alike: bool = False) -> Markup:
+    """Every view's map over the image, with its score, and the mean and the maximum of all.
+
+    Args:
+        look: what there is to see.
+        method: that was looked with.
+        shown: the image.
+        alike: the views are one, so that it says nothing which of them wins.
+    """
     count = 0 if look.maps is None else len(look.maps)
     under = shown.image.copy()
-    under.thumbnail((_IMAGE_SIDE, _IMAGE_SIDE))
+    under.thumbnail((IMAGE_SIDE, IMAGE_SIDE))
     return render(
         "views/maps",
-        maps=list(_maps(look, method, shown)),
+        maps=list(_maps(look, method, shown, alike)),
         size="few" if count <= _FEW else "some" if count <= _SOME else "many",
         under=heatmaps.data_uri(under, "WEBP"),
         shown=shown,
@@ -71,14 +78,14 @@ def maps(look: Look, method: Method, shown: Shown) -> Markup:
     )  # fmt: skip
 
 
-def _maps(look: Look, method: Method, shown: Shown) -> Iterator[dict[str, Any]]:
+def _maps(look: Look, method: Method, shown: Shown, alike: bool) -> Iterator[dict[str, Any]]:
     """What is drawn of each map, and its label for those who do not see it."""
     if look.maps is None:
         return
     count, scores = len(look.maps), look.view_scores
     for view, values in enumerate(look.maps):
         name = "Map" if count == 1 else f"View {view + 1}"
-        won = count > 1 and view == look.winner
+        won = count > 1 and view == look.winner and not alike
         score = None if scores is None else float(scores[view])
         yield _map(name, values, shown, method, score, _verb(method) if won else "")
     if count > 1:
