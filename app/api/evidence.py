@@ -1,4 +1,4 @@
-"""/explain."""
+"""/explain and /explain_image."""
 
 import time
 from collections.abc import Callable
@@ -8,12 +8,14 @@ import numpy as np
 
 from app.api.search import sentences
 from app.explain.evidence import Explained, explain
+from app.explain.heatmaps import data_uri, spotlight, where
 from app.gallery.collection import CollectionImage
 from app.packs.open_packs import OpenPacks
 from app.search.query import checked, describe, parse
 from app.search.questions import remark
 from app.search.retriever import Retriever
 
+SIDE = 640  # pixels of the longer side of an image that is lit, at most
 _DIGITS = 8  # so that what is added up stays the score
 
 
@@ -44,7 +46,28 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
         """
         return _explain(retriever, query, image, method, per_view)
 
-    return [explain]
+    @sentences
+    def explain_image(
+        query: str, image: int | str, method: str = default, word: str | None = None
+    ) -> dict[str, Any]:
+        """Lights a picture where its score for words comes from, as a PNG for reports.
+
+        What speaks for the words keeps its colours, what speaks against them is orange, the rest is
+        dark.
+
+        Args:
+            query: a sentence, or several terms as /search_text reads them.
+            image: a picture of the gallery, by its id, counted from 0, or its file.
+            method: one of the pack's methods, see /info; or several joined by "+".
+            word: one of the words that /explain lists; null for all of them together.
+
+        Returns:
+            `png`, a data URI, at most 640 pixels wide and high; `adds`, what is shown adds to
+            `score`; `where` most of that lies; `top`, the value of a cell that is lit fully.
+        """
+        return _explain_image(retriever, query, image, method, word)
+
+    return [explain, explain_image]
 
 
 def _explain(
@@ -78,6 +101,55 @@ def _explain(
         ]
     answer["remark"] = remark(retriever, *(term.words for term in asked))
     return {**answer, "ms": round((time.perf_counter() - start) * 1000, 1)}
+
+
+def _explain_image(
+    retriever: Retriever, query: str, image: Any, method: str, word: Any
+) -> dict[str, Any]:
+    start = time.perf_counter()
+    if word is not None and not isinstance(word, str):
+        raise ValueError(f"word must be a text or null, not {word!r:.80}")
+    asked, found = parse(checked(query)), _find(retriever, image)
+    seen = explain(retriever, asked, method, [found.image_id])
+    cells = _cells(seen, word)
+    opened = retriever.open(found.image_id)
+    opened.thumbnail((SIDE, SIDE))
+    top = max(float(np.abs(cells).max()), 1e-9)
+    box = retriever.info.preprocess.visible_box(*opened.size)
+    return {
+        "query": query,
+        "image_id": found.image_id,
+        "file": found.file,
+        "method": method,
+        "word": word,
+        "score": float(seen.scores[0]),
+        "adds": round(float(cells.sum()), _DIGITS),
+        "where": where(cells),
+        "top": round(top, _DIGITS),
+        "png": data_uri(spotlight(opened, cells, top, box)),
+        "remark": remark(retriever, *(term.words for term in asked)),
+        "ms": round((time.perf_counter() - start) * 1000, 1),
+    }
+
+
+def _cells(seen: Explained, word: str | None) -> np.ndarray:
+    """What an image's cells (rows, columns) bring to one word, wherever it stands, or to all.
+
+    Raises:
+        ValueError: there is no such word.
+    """
+    found = np.zeros(seen.grid)
+    for term in seen.terms:
+        if word is None:
+            found += term.cells[0].sum(axis=-1) + term.whole_sentence[0]
+        else:
+            alike = [one.casefold() == word.strip().casefold() for one in term.words]
+            found += term.cells[0][..., alike].sum(axis=-1)
+    words = [one for term in seen.terms for one in term.words]
+    if word is not None and word.strip().casefold() not in map(str.casefold, words):
+        known = ", ".join(dict.fromkeys(words))
+        raise ValueError(f'there is no word "{word[:80]}" in the query; choose one of {known}')
+    return found
 
 
 def _sums(seen: Explained, place: int | tuple[int, int]) -> dict[str, Any]:

@@ -113,6 +113,10 @@ class Split:
         tops = [max(t, _FAINT * cells) if c else words for t, c in zip(each, groups, strict=True)]
         return (every, *tops)
 
+    def most_lit(self) -> int:
+        """How many images a page can light, at least one."""
+        return max(1, MAX_VALUES // (len(self.columns) * self.grid[0] * self.grid[1]))
+
     def packed(self, places: Sequence[int], boxes: Sequence[Box]) -> list[dict[str, Any]]:
         """What evidence.js needs to know of some images.
 
@@ -189,15 +193,6 @@ def _columns(
         yield Column(OWN, term.cells.sum(axis=-1), number)
     if np.any(term.whole_sentence):
         yield Column(WHOLE if term.words else OWN, term.whole_sentence, number)
-
-
-def most_lit(maps: int, grid: tuple[int, int]) -> int:
-    """How many images a page can light, each by so many maps of a grid: at least one.
-
-    >>> most_lit(12, (7, 7))
-    1783
-    """
-    return max(1, MAX_VALUES // max(maps * grid[0] * grid[1], 1))
 
 
 def visible(retriever: Retriever, size: tuple[int, int]) -> Box:

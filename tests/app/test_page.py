@@ -21,6 +21,7 @@ ENDPOINTS = {
     "/views",
     "/lens",
     "/explain",
+    "/explain_image",
     "/benchmark",
     "/info",
 }

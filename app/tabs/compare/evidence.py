@@ -77,7 +77,7 @@ def bar(lists: Lists, offered: Columns) -> Markup:
             lit.append((c, title, found, boxes))
         else:
             without.append((title, "its score comes from the picture as a whole, not from a part"))
-    words = _words([found for _, _, found, _ in lit])
+    words = buttons([found for _, _, found, _ in lit])
     maps = sum(len(found.columns) * found.grid[0] * found.grid[1] for _, _, found, _ in lit)
     depth = max(1, MAX_VALUES // max(maps, 1))
     facts = {
@@ -88,7 +88,7 @@ def bar(lists: Lists, offered: Columns) -> Markup:
                 "title": title,
                 "grid": found.grid,
                 "tops": found.tops(),
-                "at": [0, *(_places(found).get(word) for word in words)],
+                "at": [0, *(places(found).get(word) for word in words)],
                 "hits": dict(
                     zip(
                         lists.image_ids[c],
@@ -110,7 +110,7 @@ def bar(lists: Lists, offered: Columns) -> Markup:
     )
 
 
-def _places(found: Split) -> dict[_Word, int]:
+def places(found: Split) -> dict[_Word, int]:
     """Where the words of a column are among its maps, counted from 1."""
     seen: Counter[tuple[int, str]] = Counter()
     places = {}
@@ -121,10 +121,10 @@ def _places(found: Split) -> dict[_Word, int]:
     return places
 
 
-def _words(columns: Sequence[Split]) -> dict[_Word, tuple[str, str]]:
+def buttons(columns: Sequence[Split]) -> dict[_Word, tuple[str, str]]:
     """The words of all columns, term by term, each once: for a button, and in a sentence."""
     names: dict[_Word, tuple[str, str]] = {}
     for found in columns:
-        for word, place in _places(found).items():
+        for word, place in places(found).items():
             names.setdefault(word, (found.names()[place], found.spoken()[place]))
     return dict(sorted(names.items(), key=lambda item: item[0][0]))

@@ -10,7 +10,7 @@ from PIL import Image
 from app.explain.heatmaps import data_uri
 from app.search.questions import Question
 from app.search.retriever import Retriever
-from app.tabs.evidence import Split, most_lit, visible
+from app.tabs.evidence import Split, visible
 from app.tabs.html import render
 from app.tabs.search.view import Result
 from app.tabs.widgets import script
@@ -61,7 +61,7 @@ def bar(found: Split, hits: Hits, retriever: Retriever, image: Image.Image | Non
         retriever: of the pack and its images.
         image: what the question asks with, if anything; its cells are columns.
     """
-    lit = range(min(len(hits.image_ids), most_lit(len(found.columns), found.grid)))
+    lit = range(min(len(hits.image_ids), found.most_lit()))
     packed = found.packed(lit, [visible(retriever, hits.sizes[place]) for place in lit])
     facts = {
         "grid": found.grid, "tops": found.tops(), "names": found.spoken(),

@@ -12,7 +12,7 @@ from app.explain.evidence import Explained, explain
 from app.explain.heatmaps import data_uri
 from app.search.query import Term
 from app.search.retriever import Retriever
-from app.tabs.evidence import MAX_VALUES, columns_of
+from app.tabs.evidence import columns_of
 from app.tabs.html import render
 from app.tabs.views.charts import note
 from app.tabs.views.view import IMAGE_SIDE, Shown
@@ -48,8 +48,7 @@ def draw(
         return note(str(error))
     if not found.has_places:
         return note("No part of the picture brings anything: this method reads it as a whole.")
-    most = max(1, MAX_VALUES // (len(found.columns) * found.grid[0] * found.grid[1]))
-    drawn = range(min(len(found.scores), most))
+    drawn = range(min(len(found.scores), found.most_lit()))
     facts = {
         "grid": found.grid,
         "tops": found.tops(),

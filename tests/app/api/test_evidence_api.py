@@ -1,14 +1,20 @@
-"""/explain of a running server: numbers that add up to the score, sentences for nonsense."""
+"""/explain and /explain_image of a running server: what adds up, images lit by it, nonsense."""
 
+import base64
+import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from app.api.evidence import SIDE
+from app.explain.heatmaps import spotlight, where
 from app.search.retriever import Retriever
 from tests.app.conftest import IMAGES, find
 from tests.app.many import ADDED
-from tests.app.serving import Server
+from tests.app.serving import Serve, Server
 
 IMAGE = 6
 TEXT = "a red circle beside a blue bar"
@@ -64,6 +70,58 @@ def test_a_picture_can_be_named_by_its_file(many_server: Server, many_retriever:
     assert answers[0]["file"] == file
     assert [answer["image_id"] for answer in answers] == [IMAGE, IMAGE]
     assert answers[0]["cells"] == answers[1]["cells"]
+
+
+def opened(answer: dict[str, Any]) -> np.ndarray:
+    """The PNG of an answer, (H, W, 3)."""
+    kind, _, data = answer["png"].partition(",")
+    assert kind == "data:image/png;base64"
+    image = Image.open(io.BytesIO(base64.b64decode(data)))
+    assert image.format == "PNG"
+    return np.asarray(image, np.float32)
+
+
+@pytest.mark.parametrize("word", [None, "red", "BLUE"])
+def test_a_picture_is_lit_where_its_evidence_is(
+    many_server: Server, many_retriever: Retriever, word: str | None
+) -> None:
+    answer = many_server.ask("explain_image", TEXT, IMAGE, "vse_infty", word)
+    split = many_server.ask("explain", TEXT, IMAGE, "vse_infty")
+    cells = np.array(split["cells"])
+    if word:
+        cells = cells[:, [one == word.lower() for one in split["words"]]]
+    cells = cells.sum(axis=1).reshape(split["grid"])
+    assert answer["score"] == pytest.approx(split["score"])
+    assert answer["adds"] == pytest.approx(cells.sum(), abs=1e-6)
+    assert answer["top"] == pytest.approx(np.abs(cells).max(), abs=1e-6)
+    assert answer["where"] == where(cells)
+    image = many_retriever.open(IMAGE)
+    box = many_retriever.info.preprocess.visible_box(*image.size)
+    expected = spotlight(image, cells, answer["top"], box)
+    np.testing.assert_allclose(opened(answer), np.asarray(expected), atol=1)
+
+
+def test_a_lit_picture_is_bounded(serve: Serve, many_pack: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (2000, 900), "green").save(tmp_path / "wide.png")
+    server = serve("--pack", many_pack, "--gallery", tmp_path)
+    assert opened(server.ask("explain_image", TEXT, 0, "mv_vse")).shape == (288, SIDE, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ([TEXT, 0, "mv_vse", "dog"], 'no word "dog" in the query; choose one of a, red'),
+        ([TEXT, 0, "mv_vse", 7], "word must be a text or null, not 7"),
+        ([TEXT, IMAGES, "mv_vse"], f"there is no picture {IMAGES}"),
+        (["", 0, "mv_vse"], "the query is empty"),
+    ],
+)
+def test_nonsense_gets_a_sentence_and_no_picture(
+    many_server: Server, values: list[Any], sentence: str
+) -> None:
+    answer = many_server.ask("explain_image", *values)
+    assert answer.keys() == {"error"}
+    assert sentence in answer["error"]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from html import unescape
 import numpy as np
 import pytest
 
-from app.search.query import parse
+from app.search.query import Term, parse
 from app.search.questions import Question
 from app.search.retriever import Retriever
-from app.tabs.evidence import split
+from app.tabs.compare.evidence import buttons, places
+from app.tabs.evidence import MAX_VALUES, WHOLE, Column, Split, split
 from app.tabs.images import Listed
 from app.tabs.search.evidence import Hits, bar
 from app.tabs.search.view import Result
@@ -45,3 +46,38 @@ def test_words_and_rest_add_up_to_the_score(
 
 def test_a_sample_has_no_evidence() -> None:
     assert Hits.of([Result(1, Listed("a.png", (), None))]) is None
+
+
+def test_a_page_gets_no_more_values_than_it_can_hold() -> None:
+    rng = np.random.default_rng(0)
+    grid = (32, 32)
+    words = tuple(Column(f"word {i}", rng.normal(size=(5, *grid))) for i in range(300))
+    found = Split(np.ones(5), words)
+    lit = found.most_lit()
+    assert lit * len(words) * grid[0] * grid[1] <= MAX_VALUES < (lit + 1) * len(words) * 32 * 32
+    assert Split(np.ones(1), words * 20).most_lit() == 1  # the first one always is
+
+
+def test_the_cells_of_an_image_asked_with_add_up_to_its_one_column(
+    many_retriever: Retriever,
+) -> None:
+    terms = [Term(image=many_retriever.open(2)), Term("a red circle", weight=2.0)]
+    whole = split(many_retriever, terms, "mv_vse", (3, 0))
+    cells = split(many_retriever, terms, "mv_vse", (3, 0), by_cell=True)
+    own = [column for column in cells.columns if column.cell]
+    assert len(own) == np.prod(whole.grid)
+    np.testing.assert_allclose(sum(c.maps for c in own), whole.columns[0].maps, atol=1e-6)
+    np.testing.assert_allclose(cells.rest, whole.rest, atol=1e-6)
+
+
+def test_words_that_methods_read_alike_are_one_button(many_retriever: Retriever) -> None:
+    terms = parse("a red circle and a bar - a pink circle")
+    columns = [split(many_retriever, terms, spec, (3, 0)) for spec in ("vse_infty", "pvse")]
+    names = [name for name, _ in buttons(columns).values()]
+    expected = ["a", "red", "circle", "and", "a", "bar", "a", "pink", "circle"]
+    assert [name for name in names if name != WHOLE] == expected
+    assert names.count(WHOLE) == 2  # PVSE's, of either term
+    for found in columns:
+        at = places(found)
+        assert sorted(at.values()) == list(range(1, len(found.columns) + 1))
+        assert all(buttons(columns)[word][0] == found.names()[place] for word, place in at.items())
