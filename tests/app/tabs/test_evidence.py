@@ -71,10 +71,10 @@ def test_the_cells_of_an_image_asked_with_add_up_to_its_one_column(
 
 
 def test_words_that_methods_read_alike_are_one_button(many_retriever: Retriever) -> None:
-    terms = parse("a red circle and a bar - a pink circle")
+    terms = parse("a red circle beside a bar - a pink circle")
     columns = [split(many_retriever, terms, spec, (3, 0)) for spec in ("vse_infty", "pvse")]
     names = [name for name, _ in buttons(columns).values()]
-    expected = ["a", "red", "circle", "and", "a", "bar", "a", "pink", "circle"]
+    expected = ["a", "red", "circle", "beside", "a", "bar", "a", "pink", "circle"]
     assert [name for name in names if name != WHOLE] == expected
     assert names.count(WHOLE) == 2  # PVSE's, of either term
     for found in columns:

@@ -21,7 +21,7 @@ from tests.app.serving import Server
 from tests.app.visitor import SECONDS, WIDTH, Guests, Visitor
 
 pytestmark = pytest.mark.browser
-LINE, MAPS = "#pv-v-answer", ".pv-v-view"
+LINE, MAPS = "#pv-v-answer", "#pv-v-grid .pv-v-view"
 
 
 @pytest.fixture
@@ -75,6 +75,26 @@ def clearest_view(retriever: Retriever) -> tuple[int, int]:
     return clearest
 
 
+def test_evidence_is_that_of_the_api(visitor: Visitor, many_server: Server) -> None:
+    page, text = visitor.page, "a red circle"
+    choose_method(page, "mv_vse")
+    look_at(page, 6, text)
+    answer = many_server.ask("explain", text, 6, "mv_vse", True)
+    words = page.locator("#pv-v-evidence .pv-ev-word")
+    expect(words).to_have_count(len(answer["words"]), timeout=SECONDS)
+    scores = [f"{one['score']:.3f}" for one in (answer, *answer["per_view"])]
+    expect(page.locator("#pv-v-evidence .pv-v-points")).to_have_text(scores, timeout=SECONDS)
+    said = page.locator("#pv-v-evidence .pv-ev-said")
+    words.nth(1).click()
+    sums = [abs(np.array(one["cells"])[:, 1].sum()) for one in (answer, answer["per_view"][2])]
+    expect(said).to_contain_text(f"{sums[0]:.3f} of the score {scores[0]}")
+    page.locator("#pv-v-evidence .pv-v-stage").nth(3).focus()
+    expect(said).to_contain_text(
+        f"{sums[1]:.3f} of View 3\N{RIGHT SINGLE QUOTATION MARK}s score {scores[3]}"
+    )
+    words.nth(1).click()  # lets it go
+
+
 def test_the_displayed_peak_lies_in_the_peak_cell(
     visitor: Visitor, many_server: Server, many_retriever: Retriever
 ) -> None:
@@ -107,11 +127,7 @@ def test_the_displayed_peak_lies_in_the_peak_cell(
                 cells = peak.mean(axis=0) / drawn.shape * attention.shape
                 highest = np.unravel_index(attention.argmax(), attention.shape)
                 assert tuple(np.floor(cells)) == highest
-    winner = page.locator(f"{MAPS}.pv-v-won")
-    expect(winner).to_have_count(1)
-    expect(winner).to_contain_text(f"View {answer['winner'] + 1}")
-    expect(winner).to_contain_text("★ adds most")
-    shown = page.locator(".pv-v-points").all_inner_texts()
+    shown = page.locator("#pv-v-grid .pv-v-points").all_inner_texts()
     assert shown == [f"{view['score']:.3f}" for view in answer["views"]]
 
 
@@ -174,7 +190,7 @@ def test_captions_words_and_known_objects(visitor: Visitor, many_server: Server)
     first, second = draw(5)[1]
     page.get_by_role("button", name=f"a picture of a {second}").click()
     answer = many_server.ask("views", 5, "pvse", f"a picture of a {second}")
-    expect(page.locator(LINE)).to_contain_text(f"view {answer['winner'] + 1} of 2 wins")
+    expect(page.locator(LINE)).to_contain_text(f"score {answer['score']:.3f}", timeout=SECONDS)
     rows = page.locator(".pv-v-word-rows p")
     expect(rows).to_have_count(2)
     for row, shares in zip(rows.all(), answer["word_attention"], strict=True):
@@ -210,6 +226,8 @@ def test_knobs_turn_matching_and_the_meter(visitor: Visitor, many_server: Server
     verdict = page.locator(".pv-v-verdict")
     expect(verdict).to_contain_text("16 views, wins from", timeout=SECONDS)
     expect(page.locator(".pv-v-wins li")).to_have_count(16)
+    expect(verdict).to_contain_text("the views have collapsed")  # so that no winner is named
+    expect(page.locator("#pv-v-grid .pv-v-badge:visible")).to_have_count(0)
     choose_method(page, "vse_infty")
     expect(verdict).to_contain_text("One view", timeout=SECONDS)
 

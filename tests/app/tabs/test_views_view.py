@@ -88,6 +88,7 @@ def test_a_map_says_its_peak_its_score_and_whether_it_won() -> None:
         assert ("wins" in sentence) == (place == 1)
     assert drawn.count("★") == 1
     assert view.winner(look, METHOD) == "view 2 of 2 wins"
+    assert "★" not in view.maps(look, METHOD, OUTLINED, alike=True)
 
 
 def test_cosines_are_not_shown_as_shares() -> None:
