@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from app import migrate
-from app.gallery.collection import from_folder
-from app.search.retriever import Retriever
-from export.runtime import Runtime
-from tests.app.conftest import draw, finish
+from tests.app.conftest import draw
 from tests.app.gallery.test_archive import make
 from tests.app.qdrant_server import pretended_server
 from tests.app.server.test_hostile_gallery import Visitor
@@ -58,12 +55,13 @@ def test_a_file_whose_time_was_set_back_is_read_again(
     photos.mkdir()
     for i in range(2):
         draw(i)[0].save(photos / f"{i}.bmp")
-    finish(Retriever(Runtime.load(tiny_pack, "cpu"), from_folder(photos), cache).index)
+    given = ("--pack", tiny_pack, "--gallery", photos)
+    serve(*given, POLYVIEW_CACHE=str(cache))
     before = (photos / "0.bmp").stat()
     draw(7)[0].save(photos / "0.bmp")
     os.utime(photos / "0.bmp", ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (photos / "0.bmp").stat().st_size == before.st_size
-    server = serve("--pack", tiny_pack, "--gallery", photos, POLYVIEW_CACHE=str(cache))
+    server = serve(*given, POLYVIEW_CACHE=str(cache))
     draw(7)[0].save(tmp_path / "asked.png")
     best = server.ask_image(tmp_path / "asked.png", k=1)["images"][0]
     assert best["file"] == "0.bmp"
