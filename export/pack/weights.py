@@ -63,8 +63,8 @@ def _check_onnx(path: Path) -> None:
         known = called in own or (not domain and name in _OPERATORS)
         if not known or _makes_texts(node):
             raise PackError(
-                f"{path} computes in a way that no encoder needs ({node.domain:.60} "
-                f"{name:.60} {node.name:.60}); export it again without loops, lists and texts"
+                f"{path} computes in a way that no encoder needs ({node.domain!s:.60} "
+                f"{name!s:.60} {node.name!s:.60}); export it again without loops, lists and texts"
             )
         _check_numbers(path, node)
     _check_functions(path, model)
@@ -111,26 +111,26 @@ def _called(domain: str, name: str) -> tuple[str, str]:
 def _check_tensor(path: Path, tensor: onnx.TensorProto) -> None:
     if tensor.data_type == onnx.TensorProto.STRING:
         raise PackError(
-            f"{path}: tensor {tensor.name:.60} holds texts; an encoder computes with numbers"
+            f"{path}: tensor {tensor.name!s:.60} holds texts; an encoder computes with numbers"
         )
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
         raise PackError(
-            f"{path} keeps tensor {tensor.name:.60} in another file; "
+            f"{path} keeps tensor {tensor.name!s:.60} in another file; "
             "export it again with all weights inside"
         )
     # no value takes less than four bits
     if any(side < 0 for side in tensor.dims) or math.prod(tensor.dims) > 2 * tensor.ByteSize():
         raise PackError(
-            f"{path}: tensor {tensor.name:.60} has the shape {list(tensor.dims)!s:.120}, but "
+            f"{path}: tensor {tensor.name!s:.60} has the shape {list(tensor.dims)!s:.120}, but "
             f"{tensor.ByteSize()} bytes; the file is damaged, fetch or export it again"
         )
     try:
         finite = _is_finite(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError) as error:
-        raise PackError(f"{path}: tensor {tensor.name:.60} is damaged: {error}") from error
+        raise PackError(f"{path}: tensor {tensor.name!s:.60} is damaged: {error}") from error
     if not finite:
         raise PackError(
-            f"{path}: tensor {tensor.name:.60} holds NaN or infinity; the file is damaged"
+            f"{path}: tensor {tensor.name!s:.60} holds NaN or infinity; the file is damaged"
         )
 
 
@@ -146,8 +146,8 @@ def _check_numbers(path: Path, node: onnx.NodeProto) -> None:
     for attribute in node.attribute:
         if not all(map(math.isfinite, (attribute.f, *attribute.floats))):
             raise PackError(
-                f"{path}: {node.op_type} {node.name:.60} holds NaN or infinity as "
-                f"{attribute.name:.60}; the file is damaged"
+                f"{path}: {node.op_type} {node.name!s:.60} holds NaN or infinity as "
+                f"{attribute.name!s:.60}; the file is damaged"
             )
 
 

@@ -67,6 +67,7 @@ def test_numbers_are_reproduced(report: Report) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_bundled_numbers_are_reproduced(tmp_path: Path) -> None:
     asked = ("--all", "--split", "test", "--views", "--evidence")
     done = _run(BUNDLED, *asked, "--json", str(tmp_path / "rows"))
