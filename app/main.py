@@ -68,12 +68,12 @@ def main(argv: Sequence[str]) -> int:
     # app/gallery/images.py has its own limit and says so in a sentence.
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
-        shelf = OpenPacks(settings, cache)
+        packs = OpenPacks(settings, cache)
         zerogpu.declare()
-        blocks = interface.build(shelf)
+        blocks = interface.build(packs)
         interface.launch(blocks, settings, cache)
         # Only now, so that the first page does not wait for processors busy with pictures.
-        shelf.first.index.start(ProgressBar())
+        packs.first.index.start(ProgressBar())
         blocks.block_thread()
     except (ValueError, OSError) as error:
         print(f"polyview: {error}", file=sys.stderr)

@@ -320,7 +320,7 @@ class Catalogue:
         """
 
         def write(db: sqlite3.Connection) -> None:
-            kept = {os.fsencode(path) for path in keep}
+            there = {os.fsencode(path) for path in keep}
             orphans = (
                 "SELECT id FROM items WHERE typeof(key) = 'blob' "
                 "AND NOT EXISTS (SELECT 1 FROM files WHERE item = items.id)"
@@ -331,7 +331,7 @@ class Catalogue:
                 gone = [
                     p
                     for p in known
-                    if p not in kept and not os.path.exists(root / os.fsdecode(p))  # noqa: PTH110
+                    if p not in there and not os.path.exists(root / os.fsdecode(p))  # noqa: PTH110
                 ]
                 db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in gone])
                 db.execute(

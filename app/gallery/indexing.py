@@ -39,14 +39,14 @@ class Progress:
         stage: what is being done.
         done: items of the stage that are done.
         total: items of the stage.
-        said: where it was stopped, or why it failed.
+        detail: where it was stopped, or why it failed.
         rate: items a second; 0 where that is not known yet.
     """
 
     stage: Stage
     done: int = 0
     total: int = 0
-    said: str = ""
+    detail: str = ""
     rate: float = 0.0
 
     @property
@@ -58,7 +58,7 @@ class Progress:
         if self.stage == "ready":
             return f"{self.total:,} pictures ready"
         if self.stage in ("failed", "stopped"):
-            return self.said
+            return self.detail
         how_far = f"{self.done:,} of {self.total:,}"
         if self.rate:
             left = round((self.total - self.done) / self.rate)
@@ -258,12 +258,12 @@ class Index:
                 self.encoder.prune(images)
                 self._settle(lambda done, total: tell(Progress("clusters", done, total)))
             if self._stopped.is_set():
-                tell(Progress("stopped", said=_stopped_at(self.progress)))
+                tell(Progress("stopped", detail=_stopped_at(self.progress)))
             else:
                 tell(Progress("ready", len(self), len(self)))
         except Exception as error:  # whatever it was, the app goes on and says so
             _log.exception("the gallery could not be filled")
-            tell(Progress("failed", said=f"the gallery could not be read: {reason(error)}"))
+            tell(Progress("failed", detail=f"the gallery could not be read: {reason(error)}"))
         finally:
             self.encoder.close()
             self.first_done.set()

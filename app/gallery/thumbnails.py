@@ -43,12 +43,12 @@ def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None
         ImageError: the picture cannot be opened.
         DiskError: the folder cannot be written.
     """
-    kept = folder / f"{name}.webp"
-    if _is_thumbnail(kept, folder):
+    thumbnail = folder / f"{name}.webp"
+    if _is_thumbnail(thumbnail, folder):
         with suppress(OSError):
-            if time.time() - kept.stat().st_mtime > _USED:
-                os.utime(kept)
-        return kept
+            if time.time() - thumbnail.stat().st_mtime > _USED:
+                os.utime(thumbnail)
+        return thumbnail
     image = open_image(path, root=root)
     image.thumbnail((SIDE, SIDE))
     try:
@@ -58,7 +58,7 @@ def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None
             with os.fdopen(handle, "wb") as file:
                 image.save(file, "WEBP", quality=82, method=2)  # 4 takes twice as long
                 size = file.tell()
-            Path(partial).replace(kept)
+            Path(partial).replace(thumbnail)
         finally:
             Path(partial).unlink(missing_ok=True)
     except OSError as error:
@@ -67,7 +67,7 @@ def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None
             "folder, or set POLYVIEW_CACHE to another disk"
         ) from error
     _look_after(folder, size)
-    return kept
+    return thumbnail
 
 
 def _is_thumbnail(path: Path, folder: Path) -> bool:

@@ -162,8 +162,12 @@ class _Ledger:
         free = shutil.disk_usage(home).free
         with self._sums:
             coming = self._coming + size
-            files, kept = self._files + self._since_files, self._bytes + self._since_bytes
-            if files >= 2 * FOLDER_FILES or kept + coming > FOLDER_BYTES or free - coming <= SPARE:
+            files, stored = self._files + self._since_files, self._bytes + self._since_bytes
+            if (
+                files >= 2 * FOLDER_FILES
+                or stored + coming > FOLDER_BYTES
+                or free - coming <= SPARE
+            ):
                 return False
             self._coming = coming
             return True

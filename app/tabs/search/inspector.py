@@ -126,20 +126,21 @@ class Inspector:
             return {self._image: gr.update(visible=False), self._legend: gr.update(visible=False)}
         try:
             retriever = self._session.retriever(key)
-            image, maps = retriever.open(result.image_id), _maps(retriever, result)
+            image = retriever.open(result.image_id)
+            if str(value).startswith(_EVIDENCE):  # as words are pointed at, so nothing else first
+                lit = _split(retriever, result)
+                for place in range(len(lit.names()) if lit else 0):
+                    if lit and value == f"{_EVIDENCE}{place}":
+                        return self._light(retriever, image, lit, place)
+            elif value == PLAIN:
+                return self._draw(retriever, image)
+            for method, found in _maps(retriever, result).items():
+                for place, shown in enumerate(found):
+                    if value == f"{method}:{place}":
+                        return self._draw(retriever, image, method, shown)
         except ValueError as error:
             raise gr.Error(text(error)) from error
-        for method, found in maps.items():
-            for place, shown in enumerate(found):
-                if value == f"{method}:{place}":
-                    return self._draw(retriever, image, method, shown)
-        lit = _split(retriever, result)
-        for place in range(len(lit.names()) if lit else 0):
-            if lit and value == f"{_EVIDENCE}{place}":
-                return self._light(retriever, image, lit, place)
-        if value != PLAIN:
-            raise gr.Error(text(f'there is no map "{str(value)[:80]}"; choose one of those shown'))
-        return self._draw(retriever, image)
+        raise gr.Error(text(f'there is no map "{str(value)[:80]}"; choose one of those shown'))
 
     def _light(
         self, retriever: Retriever, image: Image.Image, found: Split, place: int
