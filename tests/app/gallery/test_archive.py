@@ -250,29 +250,31 @@ def test_a_visitor_chooses_pictures_of_this_machine(tiny_pack: Path, tmp_path: P
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.png").write_bytes(image())
     archive = make(tmp_path / "trip.zip", {"two.png": image(1), "three.png": image(2)})
-    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
-    folder = shelf.show("", str(tmp_path / "photos"))
-    trip = shelf.show(folder, str(archive))
-    assert shelf.show("", str(archive)) == trip
+    open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    folder = open_packs.show("", str(tmp_path / "photos"))
+    trip = open_packs.show(folder, str(archive))
+    assert open_packs.show("", str(archive)) == trip
     for key, files in ((folder, {"one.png"}), (trip, {"two.png", "three.png"})):
-        retriever = shelf.get(key)
-        assert retriever.runtime is shelf.first.runtime
+        retriever = open_packs.get(key)
+        assert retriever.runtime is open_packs.first.runtime
         assert retriever.index.wait(60)
         found = find(retriever, "a red circle", retriever.methods.best, 5)
         assert {hit.file for hit in found} == files
     (tmp_path / "empty").mkdir()
     for place in ("", str(tmp_path / "nowhere"), str(tmp_path / "empty")):
         with pytest.raises((ValueError, FileNotFoundError)):
-            shelf.show("", place)
+            open_packs.show("", place)
 
 
 def test_visitors_from_elsewhere_choose_nothing(tiny_pack: Path, tmp_path: Path) -> None:
-    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache")
+    open_packs = OpenPacks(
+        Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache"
+    )
     with pytest.raises(ValueError, match="where the app runs"):
-        shelf.show("", str(tmp_path))
+        open_packs.show("", str(tmp_path))
 
 
 def test_an_archive_is_a_gallery(tiny_pack: Path, tmp_path: Path) -> None:
     mine = make(tmp_path / "mine.zip", {"a.png": image()})
-    shelf = OpenPacks(Settings(str(tiny_pack), gallery=mine, device="cpu"), tmp_path / "cache")
-    assert [p.file for p in shelf.first.collection.images] == ["a.png"]
+    open_packs = OpenPacks(Settings(str(tiny_pack), gallery=mine, device="cpu"), tmp_path / "cache")
+    assert [p.file for p in open_packs.first.collection.images] == ["a.png"]

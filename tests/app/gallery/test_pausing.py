@@ -16,9 +16,9 @@ from tests.app.conftest import finish
 
 
 def make(tiny_pack: Path, cache: Path, host: str) -> ModelsTab:
-    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu", host=host), cache)
+    open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu", host=host), cache)
     with gr.Blocks() as blocks:
-        session = Session(shelf, blocks, gr.State(""), Mock(), gr.State(None))
+        session = Session(open_packs, blocks, gr.State(""), Mock(), gr.State(None))
         with gr.Tabs(), gr.Tab("Models") as own:
             return ModelsTab(session, own)
 

@@ -15,24 +15,24 @@ from tests.app.packs.test_open_packs import variant
 
 
 @pytest.fixture(scope="module")
-def shelf(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenPacks:
+def open_packs(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenPacks:
     """The tiny pack, a variant of it over the same pictures, and one over others."""
-    tmp_path = tmp_path_factory.mktemp("shelf")
-    shelf = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
-    shelf.first.index.start()
-    key = shelf.load(str(variant(tiny_pack, tmp_path / "other", 9, title="Variant")))
+    tmp_path = tmp_path_factory.mktemp("open_packs")
+    open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    open_packs.first.index.start()
+    key = open_packs.load(str(variant(tiny_pack, tmp_path / "other", 9, title="Variant")))
     photos = tmp_path / "photos"
     photos.mkdir()
     draw(3)[0].save(photos / "mine.png")
-    elsewhere = Retriever(shelf.first.runtime, from_folder(photos), tmp_path / "cache")
-    shelf._guests["elsewhere"] = elsewhere
-    assert shelf.first.index.wait(60)
-    assert shelf.get(key).index.wait(60)
-    return shelf
+    elsewhere = Retriever(open_packs.first.runtime, from_folder(photos), tmp_path / "cache")
+    open_packs._guests["elsewhere"] = elsewhere
+    assert open_packs.first.index.wait(60)
+    assert open_packs.get(key).index.wait(60)
+    return open_packs
 
 
-def test_methods_averages_and_other_packs_take_part(shelf: OpenPacks) -> None:
-    lineup = Columns(shelf, "")
+def test_methods_averages_and_other_packs_take_part(open_packs: OpenPacks) -> None:
+    lineup = Columns(open_packs, "")
     assert lineup.default() == ["vsepp", "vse_infty"]
     assert list(lineup.others) == ["shapes"]
     assert lineup.elsewhere == ["Shapes <b>"]
@@ -44,7 +44,7 @@ def test_methods_averages_and_other_packs_take_part(shelf: OpenPacks) -> None:
     assert found.pictures == IMAGES
     assert found.overlap[0][2] == 1  # the same weights in both packs
     assert found.tau[0][2] == pytest.approx(1)
-    mean = shelf.first.scores(parse("a red circle"), "vsepp+vse_infty").values
+    mean = open_packs.first.scores(parse("a red circle"), "vsepp+vse_infty").values
     assert found.columns[1].places[0].score == pytest.approx(mean.max(), abs=1e-6)
     assert all(1 <= column.runs <= 3 and column.ms > 0 for column in found.columns)
 
@@ -62,13 +62,13 @@ def test_methods_averages_and_other_packs_take_part(shelf: OpenPacks) -> None:
         (None, "must be a list of names, not NoneType"),
     ],
 )
-def test_bad_columns_get_a_sentence(shelf: OpenPacks, keys: object, sentence: str) -> None:
+def test_bad_columns_get_a_sentence(open_packs: OpenPacks, keys: object, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        Columns(shelf, "").titles(keys)
+        Columns(open_packs, "").titles(keys)
 
 
-def test_truth_is_known_for_captions_word_for_word(shelf: OpenPacks) -> None:
-    lineup = Columns(shelf, "")
+def test_truth_is_known_for_captions_word_for_word(open_packs: OpenPacks) -> None:
+    lineup = Columns(open_packs, "")
     caption = lineup.home.collection.images[5].captions[0]
     truth = lineup.truth(parse(caption))
     assert truth is not None

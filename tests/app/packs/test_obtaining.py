@@ -53,14 +53,14 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState]:
 
 
 @pytest.fixture
-def shelf(tiny_pack: Path, tmp_path: Path) -> OpenPacks:
+def open_packs(tiny_pack: Path, tmp_path: Path) -> OpenPacks:
     return OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
 
 
 @pytest.fixture
-def tab(shelf: OpenPacks) -> ModelsTab:
+def tab(open_packs: OpenPacks) -> ModelsTab:
     with gr.Blocks() as blocks:
-        session = Session(shelf, blocks, gr.State(""), Mock(), gr.State(None))
+        session = Session(open_packs, blocks, gr.State(""), Mock(), gr.State(None))
         with gr.Tabs(), gr.Tab("Models") as own:
             return ModelsTab(session, own)
 
@@ -171,7 +171,7 @@ def test_offline_is_a_sentence_and_a_folder_still_loads(
 
 
 def test_a_pack_is_offered_fetched_and_found_again(
-    hub: HubState, tab: ModelsTab, shelf: OpenPacks, tiny_pack: Path, tmp_path: Path
+    hub: HubState, tab: ModelsTab, open_packs: OpenPacks, tiny_pack: Path, tmp_path: Path
 ) -> None:
     stock_pack(hub, tiny_pack)
     said, offer, loaded = press(tab, PACK, ID)
@@ -184,24 +184,24 @@ def test_a_pack_is_offered_fetched_and_found_again(
     assert "vsepp/head.safetensors came damaged" in said
     assert "Shapes &lt;b&gt; goes on serving" in said
     assert (after, loaded) == (None, None)
-    assert shelf.packs().keys() == {""}
+    assert open_packs.packs().keys() == {""}
     assert leftovers(tmp_path) == []
 
     hub.damaged.clear()
     said, _, loaded = press(tab, PACK, ID, look(PACK, ID))
     assert "From the Hub is loaded" in said
-    assert shelf.get(loaded).info.title == "From the Hub"
+    assert open_packs.get(loaded).info.title == "From the Hub"
     commit = hub.repos[ID].branches["main"]
-    assert describe(shelf.get(loaded))["pack"]["from"] == {"repository": ID, "commit": commit}
+    assert describe(open_packs.get(loaded))["pack"]["from"] == {"repository": ID, "commit": commit}
     assert f"{ID}@{commit}" in tab.refresh(loaded)[tab._pack]
-    assert describe(shelf.first)["pack"]["from"] is None
+    assert describe(open_packs.first)["pack"]["from"] is None
     assert not any("huge.bin" in request for request in fetched(hub))
     hub.down = True
     assert press(tab, PACK, ID)[2] == loaded
 
 
 def test_clip_is_converted_once_and_then_needs_no_hub(
-    hub: HubState, tab: ModelsTab, shelf: OpenPacks, tmp_path: Path
+    hub: HubState, tab: ModelsTab, open_packs: OpenPacks, tmp_path: Path
 ) -> None:
     stock_clip(hub, tmp_path / "clip")
     _, offer, _ = press(tab, CLIP, NET)
@@ -211,7 +211,7 @@ def test_clip_is_converted_once_and_then_needs_no_hub(
     assert "CLIP, clip is loaded" in shown[-1]
     hub.down = True
     loaded = press(tab, CLIP, NET)[2]
-    info = shelf.get(loaded).info
+    info = open_packs.get(loaded).info
     assert (list(info.methods), info.licence) == (["clip"], "mit")
     assert leftovers(tmp_path) == []
 

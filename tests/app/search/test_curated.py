@@ -77,10 +77,10 @@ def test_a_packs_examples_are_true(tiny_pack: Path, retriever: Retriever, tmp_pa
     first = (tmp_path / "pack.examples.json").read_bytes()
     assert curated.main(["--pack", str(pack), "--count", "6"]) == 0
     assert (tmp_path / "pack.examples.json").read_bytes() == first
-    shelf = OpenPacks(Settings(str(pack), device="cpu"), tmp_path / "cache")
-    finish(shelf.first.index)
-    lineup = Columns(shelf, "")
-    examples = curated.load(shelf.first.info, shelf.first.collection)
+    open_packs = OpenPacks(Settings(str(pack), device="cpu"), tmp_path / "cache")
+    finish(open_packs.first.index)
+    lineup = Columns(open_packs, "")
+    examples = curated.load(open_packs.first.info, open_packs.first.collection)
     assert examples
     for example in examples:
         found = lineup.ask(parse(example.caption), lineup.default(), 3)
