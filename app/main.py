@@ -59,6 +59,7 @@ def main(argv: Sequence[str]) -> int:
     from PIL import Image
 
     from app import page as interface
+    from app.api.http import http_api
     from app.gallery.terminal import ProgressBar
     from app.packs.open_packs import OpenPacks
     from app.server import zerogpu
@@ -69,9 +70,12 @@ def main(argv: Sequence[str]) -> int:
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         packs = OpenPacks(settings, cache)
+        if settings.pack is None and settings.gallery is not None:
+            title = packs.first.info.title
+            print(f"polyview: the gallery is searched with {title}; --pack names another pack")
         zerogpu.declare()
         blocks = interface.build(packs)
-        interface.launch(blocks, settings, cache)
+        interface.launch(blocks, http_api(packs), settings, cache)
         # Only now, so that the first page does not wait for processors busy with pictures.
         packs.first.index.start(ProgressBar())
         blocks.block_thread()

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +14,15 @@ import uvicorn
 from gradio import http_server
 from gradio.themes import Base
 from gradio.themes.utils import colors, sizes
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from app.api import endpoints
-from app.packs.description import describe
 from app.packs.open_packs import OpenPacks
-from app.search.retriever import Retriever, thumbnail_folder
+from app.search.retriever import thumbnail_folder
 from app.server import listening, uploads
+from app.server.assistants import send_images
 from app.server.door import FrontDoor
 from app.server.hosts import Hosts
 from app.server.limits import Limits
@@ -28,22 +30,19 @@ from app.server.visitors import SESSIONS, Visitors
 from app.settings import Settings
 from app.tabs.benchmark.tab import BenchmarkTab
 from app.tabs.compare.tab import CompareTab
-from app.tabs.events import MODEL_QUEUE, connect, guard, on_refresh
-from app.tabs.html import render, text
+from app.tabs.events import MODEL_QUEUE, Event, connect, guard
+from app.tabs.html import text
 from app.tabs.images import THUMBNAILS
 from app.tabs.models.tab import ModelsTab
 from app.tabs.search.tab import SearchTab
-from app.tabs.session import Session
+from app.tabs.session import LAB_TAB, Session
 from app.tabs.sharing import note_tab
+from app.tabs.start.tab import Start
 from app.tabs.views.tab import ViewsTab
 
-TABS: tuple[tuple[str, Callable[[Session, gr.Tab], object]], ...] = (
-    ("Search", SearchTab),
-    ("Compare", CompareTab),
-    ("Views", ViewsTab),
-    ("Benchmark", BenchmarkTab),
-    ("Models", ModelsTab),
-)
+_Tabs = tuple[tuple[str, Callable[[Session, Event], object]], ...]
+TABS: _Tabs = (("Search", SearchTab), ("Compare", CompareTab))
+LAB: _Tabs = (("Views", ViewsTab), ("Benchmark", BenchmarkTab), ("Models", ModelsTab))
 _AT_ONCE = max(2, os.cpu_count() or 1)  # events that may run a model at the same time
 _SPACE_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
 _NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"  # its proxies
@@ -52,6 +51,10 @@ FAVICON = Path(__file__).parent / "favicon.png"
 # The first tab says that it is selected as soon as it is there, before the one that the page's
 # address names could be opened.
 _TAB_RESTORED = "() => { window.pvTabRestored = true; }"
+_BACK = """addEventListener("popstate", () => {
+    props.value = new URLSearchParams(location.search).get("tab") ?? "";
+    trigger("select");
+});"""
 
 
 def build(packs: OpenPacks) -> gr.Blocks:
@@ -63,14 +66,17 @@ def build(packs: OpenPacks) -> gr.Blocks:
         fill_width=True,
     ) as blocks:
         tabs = gr.Tabs(render=False)
-        session = Session(packs, blocks, gr.State(""), tabs, gr.State(None))
-        _add_header(session)
+        lab_tabs = gr.Tabs(render=False, elem_id="pv-lab")
+        session = Session(packs, blocks, gr.State(""), tabs, lab_tabs, gr.State(None))
+        Start(session)
         tabs.render()
         with tabs:
-            for title, build_tab in TABS:
-                with gr.Tab(title, id=title.lower(), render_children=True) as tab:
-                    build_tab(session, tab)
-                tab.select(None, js=note_tab(title.lower()), api_visibility="private")
+            _add_tabs(session, TABS)
+            with gr.Tab("Lab", id=LAB_TAB, render_children=True) as lab:
+                lab_tabs.render()
+                with lab_tabs:
+                    _add_tabs(session, LAB, lab.select)
+            lab.select(None, js=note_tab(LAB_TAB), api_visibility="private")
         _restore_tab(session)
         model, others = endpoints(packs)
         for function in (*model, *others):
@@ -78,6 +84,14 @@ def build(packs: OpenPacks) -> gr.Blocks:
             gr.api(function, api_name=function.__name__, concurrency_id=queue)
     guard(blocks)
     return blocks
+
+
+def _add_tabs(session: Session, tabs: _Tabs, *also: Event) -> None:
+    """Adds tabs; whatever selects them is an event of theirs, and so is each of `also`."""
+    for title, build_tab in tabs:
+        with gr.Tab(title, id=title.lower(), render_children=True) as tab:
+            build_tab(session, partial(gr.on, [tab.select, *also]))
+        tab.select(None, js=note_tab(title.lower()), api_visibility="private")
 
 
 def theme() -> Base:
@@ -101,16 +115,17 @@ def theme() -> Base:
     )
 
 
-def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
+def launch(blocks: gr.Blocks, api: ASGIApp, settings: Settings, cache: Path) -> None:
     """Begins to serve the page, in a thread of its own.
 
     Args:
         blocks: what `build` made.
+        api: answers programs beside the page.
         settings: where to listen.
         cache: the user's cache folder; of it, only the thumbnails can be fetched.
     """
     blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE, api_open=False)
-    with _front_door(blocks, settings):
+    with _front_door(blocks, settings, api):
         blocks.launch(
             server_name=settings.host,
             server_port=settings.port,
@@ -131,6 +146,8 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
             mcp_server=settings.mcp,
             prevent_thread_lock=True,
         )
+    if settings.mcp:
+        send_images(blocks.mcp_server_obj)
     # gradio keeps its answer, with the address by which the first one asked
     with suppress(httpx.HTTPError):
         httpx.get(f"{blocks.local_url}gradio_api/info", trust_env=False)
@@ -143,7 +160,7 @@ def launch(blocks: gr.Blocks, settings: Settings, cache: Path) -> None:
 
 
 @contextmanager
-def _front_door(blocks: gr.Blocks, settings: Settings) -> Iterator[None]:
+def _front_door(blocks: gr.Blocks, settings: Settings, api: ASGIApp) -> Iterator[None]:
     """Has every request pass the front door, and bounds connections, while gradio begins to serve.
 
     gradio gives no way to configure its server, which it makes by `uvicorn.Config`.
@@ -156,7 +173,8 @@ def _front_door(blocks: gr.Blocks, settings: Settings) -> Iterator[None]:
         hosts = Hosts(settings.private, settings.names)
         limits = None if settings.private else Limits(visitors.waiting, visitors.enter)
         frames = _SPACE_FRAMES if settings.on_space else "'self'"
-        door = FrontDoor(app, hosts, limits, frames, settings.mcp)
+        compressed = GZipMiddleware(app, compresslevel=6)  # but for streams of events
+        door = FrontDoor(compressed, hosts, limits, frames, settings.mcp, api)
         return listening.configure(door, _NEAR if settings.on_space else None, **options)
 
     found = http_server.uvicorn
@@ -170,36 +188,23 @@ def _front_door(blocks: gr.Blocks, settings: Settings) -> Iterator[None]:
 
 
 def _restore_tab(session: Session) -> None:
-    """Opens the tab that the page's address names."""
+    """Opens the tab that the page's address names, also as the visitor goes back to one."""
+    titles = {title.lower(): title for title, _ in (*TABS, *LAB)}
 
-    def restore(request: gr.Request) -> dict[str, Any]:
+    def restore(request: gr.Request) -> dict[Any, Any]:
         wanted = request.query_params.get("tab", "")
-        titles = {title.lower(): title for title, _ in TABS}
         if wanted in titles:
-            return gr.update(selected=wanted)
+            return session.opened(wanted)
         if wanted:
             known = ", ".join(titles)
             gr.Warning(text(f'There is no tab "{wanted[:40]}"; there are {known}.'))
-        return gr.update()
+        return {session.tabs: gr.skip()}
 
-    opened = connect(session.blocks.load, restore, [], [session.tabs], "open_tab")
+    def go_back(tab: Any) -> dict[Any, Any]:
+        return session.opened(tab if tab in [*titles] else next(iter(titles)))
+
+    both = [session.tabs, session.lab]
+    back = gr.HTML("", html_template="", js_on_load=_BACK, visible="hidden")
+    connect(back.select, go_back, [back], both, "go_back", queue=False)
+    opened = connect(session.blocks.load, restore, [], both, "open_tab")
     opened.then(None, js=_TAB_RESTORED, api_visibility="private")
-
-
-def _add_header(session: Session) -> None:
-    """The top line, which follows the gallery until it is complete."""
-    top = gr.HTML(_header(session.packs.first), elem_id="pv-top")
-    clock = gr.Timer(1.0)
-
-    def follow(key: str) -> tuple[str, dict[str, Any]]:
-        retriever = session.retriever(key)
-        finished = retriever.index.progress.finished
-        return _header(retriever), gr.update(active=not finished)
-
-    events = ((clock.tick, "tick"), (session.blocks.load, "open"), (session.pack.change, "swap"))
-    on_refresh(events, follow, [session.pack], [top, clock], "header", queue=False)
-
-
-def _header(retriever: Retriever) -> str:
-    """The product, the pack, and how far its gallery is."""
-    return render("header", info=describe(retriever))

@@ -16,6 +16,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 DEVICES = ("auto", "cpu", "cuda")
 BUNDLED = Path(__file__).parent / "bundled"
+SCENES, PHOTOGRAPHS = "scenes", "photos_mini"  # bundled: the rendered world, and for photographs
 # Names of a Space, and of a page shared by gradio's tunnel (GRADIO_SHARE).
 _SPACE_NAMES, _SHARE_NAMES = (".hf.space",), (".gradio.live",)
 
@@ -25,7 +26,8 @@ class Settings:
     """How the app was asked to run.
 
     Attributes:
-        pack: a bundled name, a folder, or a Hub id `owner/name[@revision]`.
+        pack: a bundled name, a folder, or a Hub id `owner/name[@revision]`; None takes the bundled
+            one that suits the gallery.
         gallery: a folder of pictures, or a ZIP archive of them, to search instead of the pack's
             own; where such pictures lie in Qdrant; or None.
         device: where the models run; "auto" takes a GPU if there is one.
@@ -38,7 +40,7 @@ class Settings:
         allow_hosts: names by which others reach the app, as `host` or `host:port`.
     """
 
-    pack: str = "scenes"
+    pack: str | None = None
     gallery: Path | Address | None = None
     device: Device = "auto"
     host: str = "127.0.0.1"
@@ -50,7 +52,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuses what cannot work, in a sentence."""
-        if not self.pack.strip():
+        if self.pack is not None and not self.pack.strip():
             raise ValueError(
                 "--pack is empty; give a folder, a Hub id such as owner/name, or scenes"
             )
@@ -98,6 +100,11 @@ class Settings:
             )
         except ValueError as error:
             parser.error(str(error))
+
+    @property
+    def first_pack(self) -> str:
+        """The pack to start with; images of somebody's own are taken for photographs."""
+        return self.pack or (PHOTOGRAPHS if isinstance(self.gallery, Path) else SCENES)
 
     @property
     def private(self) -> bool:
@@ -156,9 +163,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--pack",
-        default=os.environ.get("POLYVIEW_PACK") or Settings.pack,
-        help="a bundled name, a pack's folder, or a Hub id owner/name[@revision] "
-        "(default: POLYVIEW_PACK if it is set, else scenes)",
+        default=os.environ.get("POLYVIEW_PACK") or None,
+        help="a bundled name, a pack's folder, or a Hub id owner/name[@revision] (default: "
+        f"POLYVIEW_PACK if it is set, else {PHOTOGRAPHS} for --gallery, and {SCENES} without)",
     )
     parser.add_argument(
         "--gallery",

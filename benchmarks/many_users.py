@@ -7,9 +7,10 @@ Starts the app, without a cache, as a visitor would find it, and measures three 
 3. the same questions asked by many users at once, each over a connection of its own. Every answer
    is compared with the reference: none may be lost, refused or given to somebody else.
 
-Users speak plain HTTP, as any program would: `POST /gradio_api/call/v2/search_text`, then the
-event's stream. Times are what the user waits, the server's queue included. Ends with 1 where an
-answer was wrong or missing.
+Users ask by both ways that programs have, in the same run: the plain HTTP API (`GET
+/api/v1/search`), and gradio's (`POST /gradio_api/call/v2/search_text`, then the event's stream).
+Both must give the same answers. Times are what the user waits, the server's queue included. Ends
+with 1 where an answer was wrong or missing.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import gradio
 import numpy as np
@@ -87,12 +89,22 @@ class Load:
         )
 
 
-def connect(port: int) -> Ask:
-    """A user of the app on this machine: a function that asks and waits for the answer."""
+def connect(port: int, plain: bool = False) -> Ask:
+    """A user of the app on this machine: a function that asks and waits for the answer.
+
+    Args:
+        port: where the app listens.
+        plain: by the plain HTTP API, not by gradio's.
+    """
     line = http.client.HTTPConnection(HOST, port, timeout=_START)
 
     def ask(question: Question) -> Hits:
-        answer = _call(line, "search_text", query=question.text, method=question.method, k=HITS)
+        values = {"method": question.method, "k": HITS}
+        if plain:
+            line.request("GET", f"/api/v1/search?{urlencode({'q': question.text, **values})}")
+            answer = json.loads(_body(line))
+        else:
+            answer = _call(line, "search_text", query=question.text, **values)
         if "error" in answer:
             raise AskError(answer["error"])
         if (answer["query"], answer["method"]) != (question.text, question.method):
@@ -188,25 +200,30 @@ def main(argv: Sequence[str]) -> int:
     captions = [caption.text for caption in load_gallery(given.pack).captions]
     asked = plans(captions, list(load_info(given.pack).methods), given.users, given.queries)
     print(_conditions(given))
-    with _app(given) as port:
-        page = _seconds_until_page(port)
+    with running(given.pack, given.device) as app:
+        port = app.port
+        page = seconds_until_page(port)
         first, _ = measure([connect(port)], [asked[0][:1]], None, _START)
-        ready = _seconds_until_ready(port)
+        ready = seconds_until_ready(port)
         print(
             f"first page after {page:.1f} s, its first answer {first.seconds:.2f} s later, "
             f"everything read {ready:.1f} s after that"
         )
         flat = [question for questions in asked for question in questions]
-        alone, reference = measure([connect(port)], [flat], None, _START)
-        print(f"one user:  {alone}")
-        known = [[q for q in questions if q in reference] for questions in asked]
-        connections = [connect(port) for _ in known]
-        load, _ = measure(connections, known, reference, given.seconds)
-        print(f"{given.users} users: {load}")
-    errors = first.errors + alone.errors + load.errors
-    for error in sorted(set(errors))[:10]:
+        reference: dict[Question, Hits] | None = None
+        loads = [first]
+        for way, plain in (("gradio", False), ("HTTP API", True)):
+            alone, answers = measure([connect(port, plain)], [flat], reference, _START)
+            reference = reference or answers
+            known = [[q for q in questions if q in reference] for questions in asked]
+            connections = [connect(port, plain) for _ in known]
+            load, _ = measure(connections, known, reference, given.seconds)
+            print(f"{way}, one user:  {alone}\n{way}, {given.users} users: {load}")
+            loads += [alone, load]
+    errors = {error for load in loads for error in load.errors}
+    for error in sorted(errors)[:10]:
         print(f"  {error[:300]}")
-    return 1 if load.wrong or errors else 0
+    return 1 if errors or any(load.wrong for load in loads) else 0
 
 
 def _same(found: Hits, wanted: Hits) -> bool:
@@ -242,14 +259,29 @@ def _body(line: http.client.HTTPConnection) -> str:
     return body
 
 
+@dataclass(frozen=True)
+class App:
+    """The app in a process of its own, with a cache that is empty at first.
+
+    Attributes:
+        port: where it listens.
+        process: its number.
+        folder: of its cache and uploads.
+    """
+
+    port: int
+    process: int
+    folder: Path
+
+
 @contextlib.contextmanager
-def _app(given: argparse.Namespace) -> Iterator[int]:
-    """The app on a free port, with an empty cache; yields the port."""
+def running(pack: Path, device: str) -> Iterator[App]:
+    """Starts the app on a free port; ends it after."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])
     command = [sys.executable, ROOT / "app" / "main.py", "--port", port]
-    command += ["--pack", given.pack.resolve(), "--device", given.device]
+    command += ["--pack", pack.resolve(), "--device", device]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "POLYVIEW_CACHE": folder, "GRADIO_TEMP_DIR": f"{folder}/up"}
         log = Path(folder) / "log.txt"
@@ -258,7 +290,7 @@ def _app(given: argparse.Namespace) -> Iterator[int]:
                 [str(part) for part in command], env=environment, stdout=out, stderr=out
             )
             try:
-                yield port
+                yield App(port, app.pid, Path(folder))
             except OSError as error:
                 raise SystemExit(f"{error}; the app said:\n{log.read_text()[-2000:]}") from error
             finally:
@@ -266,7 +298,8 @@ def _app(given: argparse.Namespace) -> Iterator[int]:
                 app.wait(20)
 
 
-def _seconds_until_page(port: int) -> float:
+def seconds_until_page(port: int) -> float:
+    """Waits for the first page."""
     began = time.perf_counter()
     while time.perf_counter() - began < _START:
         line = http.client.HTTPConnection(HOST, port, timeout=_START)
@@ -281,7 +314,8 @@ def _seconds_until_page(port: int) -> float:
     raise TimeoutError(f"the app did not start within {_START:.0f} s")
 
 
-def _seconds_until_ready(port: int) -> float:
+def seconds_until_ready(port: int) -> float:
+    """Waits until the whole gallery was read."""
     began, line = time.perf_counter(), http.client.HTTPConnection(HOST, port, timeout=_START)
     while time.perf_counter() - began < _START:
         gallery = _call(line, "info")["gallery"]

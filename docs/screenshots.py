@@ -136,6 +136,8 @@ def _take(browser: Browser, address: str, shot: Shot, scheme: str) -> Image.Imag
     page.goto(f"{address}/?__theme={scheme}")
     page.locator("#pv-grid img").first.wait_for()  # the page opens with some images
     page.locator("#pv-top .pv-busy").wait_for(state="detached")  # everything is read
+    if shot.tab in ("Views", "Benchmark", "Models"):
+        page.get_by_role("tab", name="Lab", exact=True).click()
     page.get_by_role("tab", name=shot.tab, exact=True).click()
     shot.act(page)
     page.evaluate("window.scrollTo(0, 0)")

@@ -46,11 +46,13 @@ class Tokens:
         ids: token ids, at least one, at most the pack's `max_length`.
         words: the same tokens as text; words the vocabulary lacks appear as its unknown token.
         truncated: whether tokens beyond `max_length` were cut off.
+        unknown: the words that the vocabulary lacks, as they were typed.
     """
 
     ids: list[int]
     words: list[str]
     truncated: bool
+    unknown: tuple[str, ...] = ()
 
 
 class Runtime:
@@ -168,6 +170,19 @@ class Runtime:
                 threads that do so encode more images a second than one that uses them all.
         """
         return self.pixel_features(self.preprocess.pixels(squares), method, alone)
+
+    def unfamiliar(self, images: Sequence[Image.Image]) -> np.ndarray | None:
+        """Which images (B,) are unlike those that the pack was trained on.
+
+        A few dozen tell of a gallery: it is unlike them where most of its images are.
+
+        Returns:
+            (B,) bool, see `Domain`; None where the pack does not say what its own images are like.
+        """
+        domain = self.info.domain
+        if domain is None:
+            return None
+        return domain.distances(self.image_features(images).cpu().numpy()) > domain.limit
 
     def require_images(self, method: str | None = None, alone: bool = False) -> Encoder:
         """The image encoder of a method, or of the pack; see `Sessions.get`.
@@ -290,7 +305,8 @@ class Runtime:
             ValueError: the text holds no word, or is not valid Unicode.
         """
         try:
-            encoding = self._tokenizer.encode(text.strip())
+            text = text.strip()
+            encoding = self._tokenizer.encode(text)
             bare = all(encoding.special_tokens_mask)  # only marks such as [CLS], or nothing at all
         except (TypeError, UnicodeError) as error:
             raise ValueError("the text is not valid Unicode; type it again") from error
@@ -301,7 +317,10 @@ class Runtime:
         truncated = len(encoding.ids) > longest
         if truncated and encoding.special_tokens_mask[-1]:  # a text still ends with its end mark
             ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
-        return Tokens(ids, words, truncated)
+        missing = getattr(self._tokenizer.model, "unk_token", None)
+        spans = zip(words, encoding.offsets, strict=False)
+        lacking = tuple(text[start:end] for word, (start, end) in spans if word == missing)
+        return Tokens(ids, words, truncated, lacking)
 
     def tokens(self, text: str) -> list[str]:
         """The words of a text as its encoders see them, see `tokenize`."""

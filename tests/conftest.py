@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ from xdist.scheduler import LoadFileScheduling
 # The tests' tensors are tiny: threads that wait for one another cost more than they bring. This
 # also reaches the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Half of what a start computes is the compiling of what the one before it has compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 WORKERS = 3
 SHARED = Path(__file__).parents[2] / "shared"
@@ -18,13 +22,19 @@ TOGETHER = {
     "tests/app/api/test_api.py": "server",
     "tests/app/packs/test_benchmark.py": "server",
     "tests/app/server/test_door.py": "server",
+    "tests/app/server/test_galleries.py": "server",
     "tests/app/tabs/test_browser.py": "server",
     "tests/app/api/test_compare_api.py": "server",
     "tests/app/tabs/test_compare_browser.py": "server",
     "tests/app/api/test_events.py": "server",
+    "tests/app/test_bundled.py": "bundled",
+    "tests/app/tabs/test_start_browser.py": "bundled",
     "tests/app/tabs/test_browser_search.py": "views_server",
+    "tests/app/tabs/test_history_browser.py": "views_server",
+    "tests/app/api/test_http.py": "views_server",
     "tests/app/api/test_mcp.py": "views_server",
     "tests/app/api/test_evidence_api.py": "many_server",
+    "tests/benchmarks/test_soak.py": "many_server",
     "tests/app/api/test_views_api.py": "many_server",
     "tests/app/tabs/test_views_browser.py": "many_server",
 }
@@ -33,12 +43,16 @@ LONG = (
     "server",
     "many_server",
     "views_server",
+    "bundled",
+    "tests/app/packs/test_strangers.py",
     "tests/app/packs/test_obtaining.py",
+    "tests/app/server/test_public.py",
     "tests/test_four_touches.py",
     "tests/app/tabs/test_benchmark_browser.py",
-    "tests/app/test_bundled.py",
+    "tests/app/tabs/test_grid_browser.py",
     "tests/training/loop/test_trainer.py",
     "tests/training/evaluation/test_report.py",
+    "tests/training/experiments/test_ablate.py",
     "tests/export/space/test_space.py",
     "tests/app/test_photos_mini.py",
     "tests/app/packs/test_hub_trouble.py",

@@ -7,7 +7,8 @@ With `--data` the images of DIR are encoded: photographs with captions
 (`training/data/karpathy.py`) or rendered scenes. What needs to know every image that a caption is
 true of is measured on scenes. `--ensemble a+b` adds the average of two methods' scores, `--compare
 a,b` says how sure a difference in rsum is, and `--views` what each view does and whether it looks
-at what a caption mentions.
+at what a caption mentions. `--calibrate` fits how sure each method may be of its hits and keeps it
+in the pack, `--calibration` measures whether that is true (docs/calibration.md).
 """
 
 import argparse
@@ -15,6 +16,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,14 +25,20 @@ import numpy as np
 from PIL import Image
 
 from export.hub.resolve import resolve
+from export.pack.calibration import Calibration
+from export.pack.domain import Domain
 from export.pack.gallery import GalleryInfo, load_gallery
-from export.pack.writing import update_metrics
+from export.pack.reading import load_info
+from export.pack.schema import Metrics
+from export.pack.validation import check
+from export.pack.writing import update_metrics, write_info
 from export.runtime import Runtime
 from export.sessions import hardware
 from models.files import write_whole
 from training.data.image_files import ImageFiles
 from training.data.open_split import open_split
 from training.data.split import SeenObjects, Split
+from training.evaluation.calibration import ask, fit, measure
 from training.evaluation.evaluator import (
     CAPTIONS_AT_ONCE,
     IMAGES_AT_ONCE,
@@ -43,11 +51,20 @@ from training.evaluation.evaluator import (
 )
 from training.evaluation.evidence import evidence_metrics
 from training.evaluation.metrics import check_folds
-from training.evaluation.report import print_difference, print_evidence, print_table, print_views
+from training.evaluation.questions import half, make_questions, read_texts
+from training.evaluation.report import (
+    print_certainty,
+    print_difference,
+    print_evidence,
+    print_table,
+    print_views,
+)
 from training.evaluation.scoring import ensemble_scores, score_matrix
 from training.evaluation.statistics import bootstrap_difference
 from training.loop.command import refusals_end
 from training.scenes.classes import names_of
+
+_SEED = 0  # of the questions by which calibrations are fitted and measured
 
 
 class _Masks(Sequence[np.ndarray]):
@@ -112,7 +129,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line, measures, prints."""
     options = _parser().parse_args(argv)
     with refusals_end():
-        rows = _measure(options)
+        certain = options.calibrate or options.calibration
+        rows = _certainty(options) if certain else _measure(options)
     if options.json:
         write_whole(options.json, json.dumps(rows, indent=2) + "\n")
 
@@ -132,6 +150,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--views", action="store_true", help=what)
     what = "also whether what a score is made of lies where words say, and matters to the score"
     parser.add_argument("--evidence", action="store_true", help=what)
+    what = "fit how sure each method may be, and keep it in the pack"
+    parser.add_argument("--calibrate", action="store_true", help=what)
+    what = "measure how true that is, instead of recalls"
+    parser.add_argument("--calibration", action="store_true", help=what)
+    what = "photographs of one split: fit on one half of them and measure on the other"
+    parser.add_argument("--halves", action="store_true", help=what)
     parser.add_argument("--split", default="test")
     what = "photographs with captions, or scenes; without it the pack's own gallery"
     parser.add_argument("--data", type=Path, help=what)
@@ -192,6 +216,49 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     return rows
 
 
+def _certainty(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Fits the calibrations of a pack, or measures them."""
+    pack, split = resolve(options.pack), options.split
+    data = open_split(options.data, split) if options.data else from_pack(pack, split)
+    if options.halves:
+        data, split = half(data, 0 if options.calibrate else 1), f"half of {split}"
+    runtime = Runtime.load(pack, options.device)
+    known = list(runtime.info.methods)
+    parts = _parts([options.method] if options.method else known, pack, known)
+    questions = make_questions(data, runtime, _SEED)
+    facts = read_texts(runtime, questions.texts)
+    asked = replace(data, captions=questions.texts, image_of=np.zeros(len(questions.texts), int))
+    readers = {runtime.image_encoder_of(part): part for part in parts}
+    features = {file: image_features(runtime, data, None, part) for file, part in readers.items()}
+    changes: dict[str, dict[str, Any]] = {}
+    rows = {}
+    for part in parts:
+        views = split_views(runtime, part, asked, features[runtime.image_encoder_of(part)])
+        scores = score_matrix(runtime.methods[part], *views)
+        command = f"{_command(options, part)}{' --halves' if options.halves else ''}"
+        about = {"split": split, "command": command, "hardware": hardware(), "seed": _SEED}
+        if options.calibrate:
+            fitted = fit(questions, scores, facts, _SEED)._asdict()
+            found = check(Calibration, {**fitted, **about})
+            changes[part] = {"calibration": found, "calibration_metrics": None}
+        elif (made := runtime.info.methods[part].calibration) is None:
+            raise ValueError(f"{pack} has no calibration of {part}; make one with --calibrate")
+        else:
+            rows[part] = measure(made, ask(questions, scores, *facts))
+            measured = check(Metrics, {**about, "values": rows[part]})
+            changes[part] = {"calibration_metrics": measured}
+    if options.calibrate or options.write:
+        info = load_info(pack, verify=False)
+        entries = {
+            name: replace(entry, **changes.get(name, {})) for name, entry in info.methods.items()
+        }
+        own = features.get(info.image_encoder.file) if options.calibrate else None
+        domain = info.domain if own is None else Domain.fit(own.cpu().numpy())
+        write_info(replace(info, methods=entries, domain=domain))
+    print_certainty(rows)
+    return rows
+
+
 def _parts(names: list[str], pack: Path, known: list[str]) -> list[str]:
     """The methods that methods and ensembles (`a+b`) are made of, each once."""
     parts = list(dict.fromkeys(part for name in names for part in name.split("+")))
@@ -209,15 +276,20 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _write(pack: Path, options: argparse.Namespace, rows: dict[str, dict[str, float]]) -> None:
-    data = f" --data {_named(str(options.data))}" if options.data else ""
     for name, values in rows.items():
-        command = (
-            f"python -m training.evaluate --pack {_named(options.pack)} --method {name}"
-            f"{data} --split {options.split}{' --views' if options.views else ''}"
-            f"{' --evidence' if options.evidence else ''}"
-        )
-        about = {"split": options.split, "command": command, "hardware": hardware()}
-        update_metrics(pack, name, {**about, "values": values})
+        about = {"split": options.split, "command": _command(options, name)}
+        update_metrics(pack, name, {**about, "hardware": hardware(), "values": values})
+
+
+def _command(options: argparse.Namespace, name: str) -> str:
+    """The command line that measures a method, or fits its calibration, again."""
+    data = f" --data {_named(str(options.data))}" if options.data else ""
+    flags = ("views", "evidence", "calibrate", "calibration")
+    asked = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
+    return (
+        f"python -m training.evaluate --pack {_named(options.pack)} --method {name}{data} "
+        f"--split {options.split}{asked}"
+    )
 
 
 def _named(path: str) -> str:

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from app.api.search import sentences
 from app.explain.evidence import Explained, explain
@@ -111,11 +112,7 @@ def _explain_image(
         raise ValueError(f"word must be a text or null, not {word!r:.80}")
     asked, found = parse(checked(query)), _find(retriever, image)
     seen = explain(retriever, asked, method, [found.image_id])
-    cells = _cells(seen, word)
-    opened = retriever.open(found.image_id)
-    opened.thumbnail((SIDE, SIDE))
-    top = max(float(np.abs(cells).max()), 1e-9)
-    box = retriever.info.preprocess.visible_box(*opened.size)
+    lit = light(retriever, seen, found.image_id, word)
     return {
         "query": query,
         "image_id": found.image_id,
@@ -123,13 +120,35 @@ def _explain_image(
         "method": method,
         "word": word,
         "score": float(seen.scores[0]),
-        "adds": round(float(cells.sum()), _DIGITS),
-        "where": where(cells),
-        "top": round(top, _DIGITS),
-        "png": data_uri(spotlight(opened, cells, top, box)),
+        "adds": round(float(lit.cells.sum()), _DIGITS),
+        "where": where(lit.cells),
+        "top": round(lit.top, _DIGITS),
+        "png": data_uri(lit.image),
         "remark": remark(retriever, *(term.words for term in asked)),
         "ms": round((time.perf_counter() - start) * 1000, 1),
     }
+
+
+class Lit(NamedTuple):
+    """An image lit by what its cells (rows, columns) bring; one of `top` is lit fully."""
+
+    image: Image.Image
+    cells: np.ndarray
+    top: float
+
+
+def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None) -> Lit:
+    """Lights an image by what it finds in one word, wherever it stands, or in all.
+
+    Raises:
+        ValueError: there is no such word, or the image cannot be opened.
+    """
+    cells = _cells(seen, word)
+    opened = retriever.open(image_id)
+    opened.thumbnail((SIDE, SIDE))
+    top = max(float(np.abs(cells).max()), 1e-9)
+    box = retriever.info.preprocess.visible_box(*opened.size)
+    return Lit(spotlight(opened, cells, top, box), cells, top)
 
 
 def _cells(seen: Explained, word: str | None) -> np.ndarray:

@@ -41,17 +41,23 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
                 pictures that satisfy all facts are ranked. /info lists facts and values.
 
         Returns:
-            hits, best first, each with the view that won, from 0, or null where no single one did;
+            hits, best first, each with the view that won, from 0 (the page shows them from 1), or
+            null where no single one did;
             `satisfies` says whether it is known to satisfy the query, where that is a caption of
-            the gallery. `terms` and `read_as` say how the query was read, `searched` how many
+            the gallery. `probability` says how probable a hit is to satisfy the query, and
+            `matches` whether anything does; null for several terms and methods, and where the
+            pack cannot tell. `unknown` names words that the pack does not know, with the nearest
+            known ones. `terms` and `read_as` say how the query was read, `searched` how many
             pictures were ranked, `exact` whether none that scores more can be missing.
         """
         wanted = Filters.of(retriever.collection, filters)
         found = answer(retriever, Question("words", words=query), method, k, wanted)
         right = found.satisfying
         hits = [
-            hit_json(retriever, hit) | ({"satisfies": hit.image_id in right} if right else {})
-            for hit in found.hits
+            hit_json(retriever, hit)
+            | {"probability": probability}
+            | ({"satisfies": hit.image_id in right} if right else {})
+            for hit, probability in zip(found.hits, found.probabilities, strict=True)
         ]
         caveat = found.found.caveat
         remarks = (caveat if found.found.terms else NOTHING_ASKED, found.remark)
@@ -60,6 +66,8 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
             **_asked(found, method),
             "terms": [{"words": term.words, "weight": term.weight} for term in found.asked],
             "exact": not caveat,
+            "matches": found.matches,
+            "unknown": [asdict(word) for word in found.unknown],
             "hits": hits,
             "remark": " ".join(filter(None, remarks)),
         }
@@ -85,7 +93,8 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
             filters: as for /search_text; captions are not filtered.
 
         Returns:
-            images, and captions where a picture alone was asked about.
+            images, and captions where a picture alone was asked about; `unfamiliar` says whether
+            the picture is unlike those that the pack was trained on, null where it cannot tell.
         """
         path, name = named(image)
         wanted = Filters.of(retriever.collection, filters)
@@ -93,6 +102,7 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
         found = answer(retriever, question, method, k, wanted)
         return {
             **_asked(found, method),
+            "unfamiliar": found.unfamiliar,
             "captions": [asdict(caption) for caption in found.found.captions[: found.k]],
             "images": [hit_json(retriever, hit) for hit in found.hits],
         }
@@ -139,10 +149,15 @@ def sentences(function: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, 
             return function(*args, **kwargs)
         except ValueError as error:
             return {"error": str(error)[:_LONGEST]}
-        except FileNotFoundError as error:  # whose own words say where it was
-            return {"error": f"{Path(error.filename or 'a file').name} is not there any more"}
+        except FileNotFoundError as error:
+            return {"error": gone(error)}
 
     return answer
+
+
+def gone(error: FileNotFoundError) -> str:
+    """What is said of a file that is missing; the error's own words say where it was."""
+    return f"{Path(error.filename or 'a file').name} is not there any more"
 
 
 def _asked(found: Answer, method: str) -> dict[str, Any]:

@@ -269,6 +269,9 @@ class Meters:
         self._readings: WeakKeyDictionary[Retriever, dict[tuple[str, int], Reading]] = (
             WeakKeyDictionary()
         )
+        self._sampled: WeakKeyDictionary[Retriever, dict[str, tuple[int, float]]] = (
+            WeakKeyDictionary()  # for each method, the similarity of a sample of so many images
+        )
 
     def read(self, retriever: Retriever, name: str) -> Reading:
         """What is known of a method; the first call begins to measure, none waits."""
@@ -288,10 +291,20 @@ class Meters:
         return Reading(progress="begins")
 
     def collapsed(self, retriever: Retriever, name: str) -> bool:
-        """Whether a method's views are known to have collapsed; nothing is measured for it."""
+        """Whether a method's views say nearly the same: as read, or else by a sample of images."""
+        gallery = retriever.gallery(name)
+        count = len(gallery)
+        if gallery.shape is None or gallery.shape[0] == 1:
+            return False
         with self._lock:
-            reading = self._readings.get(retriever, {}).get((name, len(retriever.gallery(name))))
-        return bool(reading and reading.result and reading.result.collapsed)
+            reading = self._readings.get(retriever, {}).get((name, count))
+            sampled = self._sampled.setdefault(retriever, {})
+        if reading and reading.result:
+            return reading.result.collapsed
+        if sampled.get(name, (0, 0.0))[0] != count:
+            some = gallery.ids()[:: math.ceil(count / SAMPLE)]
+            sampled[name] = count, mean_similarity([gallery.views(some).embeddings])
+        return sampled[name][1] >= COLLAPSED
 
     def _measure(self, retriever: Retriever, key: tuple[str, int]) -> None:
         def note(reading: Reading) -> None:

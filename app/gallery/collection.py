@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
@@ -106,6 +108,14 @@ class Collection:
         return tuple((text, p.image_id) for p in self.images for text in p.captions)
 
     @cached_property
+    def _first_captions(self) -> tuple[int, ...]:
+        return tuple(accumulate((len(p.captions) for p in self.images), initial=0))
+
+    def caption_rows(self, image_id: int) -> range:
+        """The places in `captions` of an image's own."""
+        return range(self._first_captions[image_id], self._first_captions[image_id + 1])
+
+    @cached_property
     def facts(self) -> dict[str, dict[str, frozenset[int]]]:
         """Each fact with its values, in the alphabet's order, and the pictures that have each."""
         found: dict[str, dict[str, set[int]]] = {}
@@ -180,6 +190,31 @@ def from_folder(folder: Path, follow_links: bool = False) -> Collection:
         CollectionImage(i, path, name, root=within) for i, (name, path) in enumerate(files)
     )
     return Collection(root.name, root, images, left_out=tuple(left_out))
+
+
+def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
+    """Images that a visitor sent.
+
+    Args:
+        folder: where all of them lie, somewhere.
+        files: each with the name that it had; a name that comes again gets a number.
+
+    Raises:
+        ValueError: none of them is called like an image.
+    """
+    images: list[CollectionImage] = []
+    left_out, taken = [], Counter[str]()
+    for path, name in files:
+        if PurePath(name).suffix.lower() not in SUFFIXES:
+            left_out.append(Refusal(name, f"{name} is not a picture that can be read"))
+            continue
+        taken[name] += 1
+        stem, suffix = PurePath(name).stem, PurePath(name).suffix
+        shown = name if taken[name] == 1 else f"{stem} ({taken[name]}){suffix}"
+        images.append(CollectionImage(len(images), path, shown, root=folder))
+    if not images:
+        raise ValueError(f"none of these files is a picture; {', '.join(sorted(SUFFIXES))} are")
+    return Collection("your files", folder, tuple(images), tuple(left_out))
 
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:

@@ -1,14 +1,21 @@
 """What the terminal shows while a gallery is read."""
 
+from typing import TextIO
+
 from tqdm import tqdm
 
 from app.gallery.indexing import Progress
 
 
 class ProgressBar:
-    """Follows an index; call it with each step. One bar for pictures, one for captions."""
+    """Follows an index; call it with each step. One bar for pictures, one for captions.
 
-    def __init__(self) -> None:
+    Args:
+        out: where the last line goes, by default to stdout; the bars go to stderr.
+    """
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out
         self._bar: tqdm | None = None
 
     def __call__(self, progress: Progress) -> None:
@@ -18,7 +25,7 @@ class ProgressBar:
             self._bar.close()
             self._bar = None
         if resting:
-            print(f"polyview: {progress}", flush=True)
+            print(f"polyview: {progress}", file=self._out, flush=True)
             return
         if self._bar is None:
             self._bar = tqdm(

@@ -1,5 +1,6 @@
 """What the app says about itself: the pack, the methods, the device really in use, the gallery."""
 
+import re
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
@@ -10,6 +11,7 @@ from app.search.retriever import Retriever
 from export.hub.client import origin
 
 _MOST = 1000  # files of a list
+_DATA = re.compile(r"(?<=--data[ =])\S+")
 
 
 def describe(retriever: Retriever) -> dict[str, Any]:
@@ -76,6 +78,15 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
         "copies_count": len(index.copies),
         "copies": [asdict(copy) for copy in index.copies[:_MOST]],
     }
+
+
+def shown_command(command: str) -> str:
+    """A command without the place of data on the machine where it was run.
+
+    >>> shown_command("python -m training.evaluate --data ../mine --split val")
+    'python -m training.evaluate --data DIR --split val'
+    """
+    return _DATA.sub("DIR", command)
 
 
 def left_out(index: Index) -> bytes:

@@ -2,33 +2,43 @@
 
 import contextlib
 import hashlib
+import shutil
+import tempfile
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from app.gallery.archive import StoppedError, open_images
-from app.gallery.collection import Collection, from_pack
+from app.gallery.collection import Collection, from_pack, from_uploads
 from app.gallery.qdrant.address import Address
+from app.packs import fit
 from app.packs.jobs import CancelledError, Step
 from app.packs.obtaining import Obtainer
 from app.packs.paths import without_paths
 from app.search.retriever import Retriever
-from app.settings import Settings, bundled_pack, bundled_packs
+from app.server import uploads
+from app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_pack, bundled_packs
 from export.hub import transfer as hub
 from export.hub.address import HUB_ID, parse_hub_id
 from export.hub.client import NotHereError, UnreachableError, connect
 from export.hub.download import VISITORS, Limits
 from export.hub.offer import PACK, Offer, look
 from export.hub.resolve import resolve
+from export.pack.reading import load_info
 from export.pack.schema import MANIFEST, PackInfo
 from export.runtime import Runtime
 
 if TYPE_CHECKING:
     from app.gallery.qdrant.store import QdrantStore
 
+MOST_FILES = 1000  # that one visitor may send to search them
 _GUESTS = 3  # packs kept open beside the first
+_UPLOADED = 16  # galleries of files that visitors sent, kept open
+_OWN = "uploaded "  # begins the keys of these, which nobody can guess
 
 
 class OpenPacks:
@@ -60,9 +70,19 @@ class OpenPacks:
         self._guests: OrderedDict[str, Retriever] = OrderedDict()
         self._opening: dict[str, threading.Event] = {}  # by who may cancel it
         self._distant: QdrantStore | None = None  # the gallery, where it is in Qdrant
+        self._runtimes: weakref.WeakValueDictionary[str, Runtime] = weakref.WeakValueDictionary()
         self.obtainer = Obtainer(cache / "packs")
-        folder = bundled_pack(settings.pack) or resolve(settings.pack)
-        self.first = self._open(folder, None)
+        runtime = self._load(bundled_pack(settings.first_pack) or resolve(settings.first_pack))
+        given = settings.gallery
+        if isinstance(given, Address):
+            from app.gallery.qdrant.store import open_store  # needs a package that few have
+
+            self._distant = open_store(given, cache)
+            images: Collection | None = self._distant.collection
+        else:
+            images = None if given is None else self._images_at(given)
+        self.first = self._over(runtime, images)
+        self._first_key = _key(runtime.info, images)
 
     @property
     def converts(self) -> bool:
@@ -96,9 +116,42 @@ class OpenPacks:
             return self._guests[key]
 
     def packs(self) -> dict[str, Retriever]:
-        """Every open pack by its key for `get`, the first one first."""
+        """Every open pack by its key for `get`, the first one first; not over what was uploaded."""
         with self._lock:
-            return {"": self.first, **self._guests}
+            shared = {k: pack for k, pack in self._guests.items() if not k.startswith(_OWN)}
+            return {"": self.first, **shared}
+
+    @property
+    def offers_choice(self) -> bool:
+        """Whether visitors begin with a choice: who started the app named no pack and no images."""
+        return self._settings.pack is None and self._settings.gallery is None
+
+    def here(self) -> dict[str, PackInfo]:
+        """The packs on this machine that a visitor may use, by what `use` takes."""
+        folders = [BUNDLED / name for name in bundled_packs()]
+        if self.private:
+            folders += sorted(self._cache.glob("packs/*"))
+        infos = [pack.info for pack in self.packs().values()]
+        for folder in folders:
+            with contextlib.suppress(ValueError, OSError):
+                infos.append(load_info(folder, verify=False))
+        return {_key(info): info for info in infos}
+
+    def use(self, name: str, key: str) -> str:
+        """Opens a pack that is `here`, or a bundled one by its name; see `open`."""
+        info, folder = self.here().get(name), bundled_pack(name)
+        folder = info.folder if info else folder
+        if folder is None:
+            raise ValueError("this pack is not here any more; choose another one in Models")
+        return self.open(folder, key=key)
+
+    def name(self, key: str) -> str:
+        """What `use` calls the pack behind a key."""
+        return _key(self.get(key).info)
+
+    def keeps_images(self, key: str) -> bool:
+        """Whether a visitor's images are no pack's, so that another pack would search them, too."""
+        return self._images_of(key) is not None
 
     def load(self, address: str) -> str:
         """Opens another pack; those already open stay as they are.
@@ -185,24 +238,31 @@ class OpenPacks:
         """Fetches what was offered, for visitors within bounds; see `Obtainer.run`."""
         return self.obtainer.run(offer, owner, visitor=not self.private)
 
-    def open(self, folder: Path, obtained: bool = False) -> str:
+    def open(self, folder: Path, obtained: bool = False, key: str = "") -> str:
         """Opens the pack in a folder; see `load`.
 
         Args:
             folder: of the pack.
             obtained: it was fetched for this; where it cannot be used by a visitor, it goes again.
+            key: of the pack that the visitor used; images that are no pack's stay. Others make
+                room for the pack's own, and stay where it has none.
         """
         with self._loading:
             try:
-                retriever = self._open(folder, self.first.collection)
+                runtime = self._load(folder)
             except ValueError:
                 if obtained and not self.private:
                     hub.remove(folder)
                 raise
-            key = _identity(retriever.info)
-            if key == _identity(self.first.info):
-                return ""
-            return self._keep(key, retriever)
+            images = self._images_of(key)
+            if images is None and runtime.info.gallery is None:
+                images = self.first.collection
+            return self._keep(runtime, images, key.startswith(_OWN))
+
+    def scenes(self) -> str:
+        """Opens the rendered scenes with the pack that knows them; see `load`."""
+        with self._loading:
+            return self._keep(self._load(BUNDLED / SCENES), None)
 
     def sentence(self, error: Exception) -> str:
         """What visitors are told: where things lie on this machine is nobody else's business."""
@@ -230,16 +290,32 @@ class OpenPacks:
             raise ValueError("name a folder of pictures on this machine, or a ZIP archive of them")
         stopped = self._opening.setdefault(owner, threading.Event())
         with self._loading:
-            runtime = self.get(key).runtime
             try:
                 collection = self._images_at(Path(place).expanduser(), stopped)
             except StoppedError as error:
                 raise CancelledError("Cancelled") from error
             finally:
                 self._opening.pop(owner, None)
-            where = hashlib.sha256(str(collection.folder).encode()).hexdigest()[:16]
-            retriever = Retriever(runtime, collection, self._cache)
-            return self._keep(f"{_identity(runtime.info)}@{where}", retriever)
+            return self._keep(self._for_photographs(key), collection)
+
+    def upload(self, key: str, files: Sequence[tuple[Path, str]]) -> str:
+        """Opens images that a visitor sent; nobody else finds them.
+
+        Args:
+            key: as `show`.
+            files: as `app.server.uploads.named` gives them.
+
+        Returns:
+            As `show`.
+
+        Raises:
+            ValueError: there are too many, or none is a picture.
+        """
+        if len(files) > MOST_FILES:
+            raise ValueError(f"these are {len(files):,} files; send at most {MOST_FILES:,}")
+        collection = from_uploads(uploads.folder(), list(dict(files).items()))
+        with self._loading:
+            return self._keep(self._for_photographs(key), collection, uploaded=True)
 
     def cancel(self, owner: str) -> None:
         """Ends what `owner` has fetched or opened."""
@@ -256,48 +332,72 @@ class OpenPacks:
     def _limits(self) -> Limits | None:
         return None if self.private else VISITORS
 
-    def _keep(self, key: str, retriever: Retriever) -> str:
-        """Takes a guest in, unless it is there; the oldest makes room."""
+    def _keep(self, runtime: Runtime, images: Collection | None, uploaded: bool = False) -> str:
+        """Takes a guest in, unless it is there; the oldest of its kind makes room."""
+        key = f"{_OWN}{token_hex(16)}" if uploaded else _key(runtime.info, images)
+        if key == self._first_key:
+            return ""
         with self._lock:
             if key not in self._guests:
-                self._guests[key] = retriever
-                retriever.index.start()
-            while len(self._guests) > _GUESTS:
-                _, oldest = self._guests.popitem(last=False)
-                oldest.index.stop()
+                self._guests[key] = self._over(runtime, images, uploaded)
+                self._guests[key].index.start()
+            alike = [other for other in self._guests if other.startswith(_OWN) == uploaded]
+            for oldest in alike[: -(_UPLOADED if uploaded else _GUESTS)]:
+                self._guests.pop(oldest).index.stop()
         return key
+
+    def _over(
+        self, runtime: Runtime, images: Collection | None, uploaded: bool = False
+    ) -> Retriever:
+        """A pack over images; None takes its own."""
+        if images is None:
+            if runtime.info.gallery is None:
+                raise ValueError(
+                    f"the pack {runtime.info.name} comes without pictures; "
+                    "give your own with --gallery DIR"
+                )
+            images = from_pack(runtime.info.folder)
+        if self._distant is not None and images is self._distant.collection:
+            return Retriever(runtime, images, self._cache, self._distant.galleries(runtime))
+        if not uploaded:
+            return Retriever(runtime, images, self._cache)
+        scratch = Path(tempfile.mkdtemp(prefix="polyview-"))  # what was sent goes, and this with it
+        retriever = Retriever(runtime, images, self._cache, encoded=scratch)
+        weakref.finalize(retriever.index, shutil.rmtree, scratch, ignore_errors=True)
+        return retriever
 
     def _images_at(self, place: Path, stopped: threading.Event | None = None) -> Collection:
         return open_images(place, self._cache, self._settings.follow_links, stopped)
 
-    def _open(self, folder: Path, fallback: Collection | None) -> Retriever:
-        runtime = Runtime.load(folder, self._settings.device)
-        runtime.require_images()
-        given = self._settings.gallery
-        if isinstance(given, Address):
-            if self._distant is None:
-                from app.gallery.qdrant.store import open_store  # needs a package that few have
+    def _images_of(self, key: str) -> Collection | None:
+        """The images behind a key, where they are no pack's."""
+        images = self.get(key).collection
+        own = key.startswith(_OWN) or "@" in (key or self._first_key)
+        borrowed = "@" not in self._first_key and images is self.first.collection
+        return images if own and not borrowed else None
 
-                self._distant = open_store(given, self._cache)
-            galleries = self._distant.galleries(runtime)
-            return Retriever(runtime, self._distant.collection, self._cache, galleries)
-        if given is not None:
-            collection: Collection = self._images_at(given)
-        elif runtime.info.gallery is not None:
-            collection = from_pack(folder)
-        elif fallback is not None:
-            collection = fallback
-        else:
-            raise ValueError(
-                f"the pack {runtime.info.name} comes without pictures; "
-                "give your own with --gallery DIR"
-            )
-        return Retriever(runtime, collection, self._cache)
+    def _load(self, folder: Path) -> Runtime:
+        """The pack in a folder, which is in memory once."""
+        key = _key(load_info(folder, verify=False))
+        runtime = self._runtimes.get(key)
+        if runtime is None:
+            runtime = Runtime.load(folder, self._settings.device)
+            runtime.require_images()
+            self._runtimes[key] = runtime
+        return runtime
+
+    def _for_photographs(self, key: str) -> Runtime:
+        """The pack behind a key, unless it knows rendered scenes alone."""
+        runtime = self.get(key).runtime
+        return self._load(BUNDLED / PHOTOGRAPHS) if fit.knows_scenes(runtime.info) else runtime
 
 
-def _identity(info: PackInfo) -> str:
-    """What tells an open pack from others: where it lies, and every word and byte of it.
+def _key(info: PackInfo, images: Collection | None = None) -> str:
+    """What tells an open pack from others: where it lies, every word and byte of it, its images.
 
     The same weights may come with other texts and numbers; nobody is shown those of another.
     """
-    return hashlib.sha256(f"{info.identity} {info.folder.resolve()}".encode()).hexdigest()
+    key = hashlib.sha256(f"{info.identity} {info.folder.resolve()}".encode()).hexdigest()
+    if images is None:
+        return key
+    return f"{key}@{hashlib.sha256(str(images.folder).encode()).hexdigest()[:16]}"

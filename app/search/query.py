@@ -33,11 +33,13 @@ class Term:
         words: a sentence; empty where the term is an image.
         image: an image, or None.
         weight: what its scores are multiplied by; negative to take away.
+        name: of an image, where the query has several.
     """
 
     words: str = ""
     image: Image.Image | None = None
     weight: float = 1.0
+    name: str = ""
 
 
 def checked(text: Any) -> str:
@@ -135,7 +137,7 @@ def describe(terms: Sequence[Term], image: str = "picture") -> list[str]:
     for i, term in enumerate(terms):
         sign = f"{MINUS} " if term.weight < 0 else "+ " if i else ""
         size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g} {TIMES} "
-        parts.append(f"{sign}{size}{' '.join(term.words.split()) or image}")
+        parts.append(f"{sign}{size}{' '.join(term.words.split()) or term.name or image}")
     return parts
 
 
@@ -161,6 +163,7 @@ def _term(sign: str, part: str) -> Term:
     if match := _WEIGHT.fullmatch(part):
         weight, words = float(match[1]), match[2].strip()
     if not words:
-        raise ValueError(f'there are no words after "{sign}"; write a word there or leave it out')
+        before = f"{match[1]}:" if match else sign
+        raise ValueError(f'there are no words after "{before}"; write a word there or leave it out')
     weight = checked_weight(weight)
     return Term(words, weight=-weight if sign == "-" else weight)

@@ -1,10 +1,12 @@
 """Questions a visitor or a program can ask, wherever they are asked, and their answers."""
 
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -14,15 +16,22 @@ from PIL import Image
 from app.gallery.collection import Collection
 from app.gallery.images import open_image
 from app.search.filters import Filters
-from app.search.query import Term, checked, checked_k, checked_weight, describe, parse
+from app.search.query import MINUS, Term, checked, checked_k, checked_weight, describe, parse
 from app.search.retriever import MAX_HITS, CaptionHit, Found, Hit, Retriever
 
 MAX_CAPTIONS = 8
+MAX_EXAMPLES = 10  # images of the collection to be like, or unlike
 REMEMBERED = 20  # questions of one visit
+UNFAMILIAR = (
+    "This picture is unlike those that this pack was trained on, so what it finds may mean little."
+)
 NOTHING_ASKED = (
     "The terms cancel out, so nothing was asked: these are pictures in the order of the gallery."
 )
-_UNKNOWN = "[UNK]"  # a word that the pack does not know
+_NAMED = 5  # unknown words that are named
+_NEAREST = 2  # known words that are named for each
+_ALIKE = 0.65  # share of letters in order that such words have in common
+_LONGEST_WORD = 40  # characters of one for which known words are looked up
 _LONGEST_EXAMPLE = 40  # characters
 _LONGEST_SHOWN = 80  # characters of a sentence or term as repeated in an answer
 _AMONG_CAPTIONS = 100  # looked at for distinct ones: several images may share a caption
@@ -45,6 +54,8 @@ class Question:
         image_id: the collection's image.
         weight: what the image's scores are multiplied by where there are words beside it.
         name: what the uploaded file was called, where `path` does not say.
+        more: the collection's images that others are to be like.
+        less: those that they are to be unlike.
     """
 
     kind: Literal["sample", "words", "upload", "image"] = "sample"
@@ -53,6 +64,30 @@ class Question:
     image_id: int = 0
     weight: float = 1.0
     name: str = ""
+    more: tuple[int, ...] = ()
+    less: tuple[int, ...] = ()
+
+    @property
+    def own(self) -> frozenset[int]:
+        """The collection's images that it asks with; they are no answer to it."""
+        asked_with = (self.image_id,) if self.kind == "image" else ()
+        return frozenset((*asked_with, *self.more, *self.less))
+
+    def with_examples(self, more: bool, *image_ids: int) -> "Question":
+        """The same, for images more like some of the collection's, or less like them.
+
+        Raises:
+            ValueError: these are too many.
+        """
+        rest = [one for one in (*self.more, *self.less) if one not in image_ids]
+        if len(rest) + len(image_ids) > MAX_EXAMPLES:
+            raise ValueError(f"use at most {MAX_EXAMPLES} pictures as examples; search anew first")
+        kind = "words" if self.kind == "sample" else self.kind
+        likes, unlikes = (
+            tuple(one for one in of if one not in image_ids) + (image_ids if chosen else ())
+            for of, chosen in ((self.more, more), (self.less, not more))
+        )
+        return replace(self, kind=kind, more=likes, less=unlikes)
 
     @property
     def has_image(self) -> bool:
@@ -62,7 +97,8 @@ class Question:
     @property
     def key(self) -> str:
         """A short name, the same for questions of the same words, however spaced, and image."""
-        same = (self.kind, " ".join(self.words.split()), self.path, self.image_id)
+        words = " ".join(self.words.split())
+        same = (self.kind, words, self.path, self.image_id, self.more, self.less)
         return hashlib.sha256(repr(same).encode()).hexdigest()[:16]
 
     @property
@@ -73,6 +109,10 @@ class Question:
         'dog.png with “on a beach”'
         """
         words = " ".join(self.words.split())
+        for sign, images in (("+", self.more), (MINUS, self.less)):
+            if images:
+                words += f" {sign} like {', '.join(f'picture {one}' for one in images)}"
+        words = words.strip()
         if not self.has_image:
             return words
         image = Path(self.path).name if self.kind == "upload" else f"picture {self.image_id}"
@@ -85,11 +125,28 @@ class Question:
         return self.name or Path(self.path).name
 
     def terms(self, retriever: Retriever) -> list[Term]:
-        """What it asks for, term by term; an image comes first.
+        """What it asks for, term by term; an image comes first, examples last.
+
+        Examples count together as much as a sentence, those to be unlike half as much.
 
         Raises:
             ValueError: there is no such image, or it or the words cannot be read.
         """
+        examples = [
+            Term(
+                image=retriever.open(one),
+                weight=weight / len(images),
+                name=f"like {Path(retriever.image(one).file).name}",
+            )
+            for weight, images in ((1.0, self.more), (-0.5, self.less))
+            for one in images
+        ]
+        if examples and not self.has_image and not self.words.strip():
+            return examples
+        return [*self._asked(retriever), *examples]
+
+    def _asked(self, retriever: Retriever) -> list[Term]:
+        """The same without examples."""
         if not self.has_image:
             return parse(checked(self.words))
         image = self._open(retriever)
@@ -106,10 +163,19 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """A word that the pack lacks, as it was typed, and known ones that are spelled alike."""
+
+    word: str
+    nearest: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Answer:
     """What was found.
 
     Attributes:
+        question: what was asked.
         summary: how much, for what.
         details: smaller remarks.
         found: hits and more; those of a sample have rank 0.
@@ -119,9 +185,13 @@ class Answer:
         image: what the image that is part of the question is called; may be empty.
         remark: how words were read; see `remark`.
         satisfying: ids of the images known to satisfy the question, a caption of the collection.
+        unknown: the first words that the pack does not know.
+        unfamiliar: whether an uploaded image is unlike those that the pack was trained on; None
+            where there is none, or the pack cannot tell.
         ms: milliseconds that it took.
     """
 
+    question: Question
     summary: str
     details: tuple[str, ...]
     found: Found
@@ -131,7 +201,20 @@ class Answer:
     image: str = ""
     remark: str = ""
     satisfying: frozenset[int] = frozenset()
+    unknown: tuple[Unknown, ...] = ()
+    unfamiliar: bool | None = None
     ms: float = 0.0
+
+    @property
+    def matches(self) -> bool | None:
+        """Whether anything satisfies the question; None where the pack cannot tell."""
+        return None if self.found.judgement is None else self.found.judgement.matches
+
+    @property
+    def probabilities(self) -> tuple[float, ...] | tuple[None, ...]:
+        """How probable each hit is to satisfy the question; None where the pack cannot tell."""
+        judgement = self.found.judgement
+        return (None,) * len(self.hits) if judgement is None else judgement.hits[: len(self.hits)]
 
     @property
     def hits(self) -> list[Hit]:
@@ -186,10 +269,13 @@ def answer(
     asked = tuple(question.terms(retriever))
     alone = question.has_image and len(asked) == 1
     captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
-    found = retriever.search(asked, spec, k, filters.ids, captions)
+    own = question.own
+    found = _without(own, retriever.search(asked, spec, k + len(own), filters.ids, captions), k)
     ms = (time.perf_counter() - start) * 1000
     image = question.file(retriever)
-    read = remark(retriever, *(term.words for term in asked if term.image is None))
+    strange = _unfamiliar(retriever, asked) if question.kind == "upload" else None
+    texts = [term.words for term in asked if term.image is None]
+    read = remark(retriever, *texts)
     several = len(asked) > 1 or asked[0].weight != 1
     subject = "for" if several else f"like {image}" if alone else f"for “{_short(question.words)}”"
     satisfying: frozenset[int] = frozenset()
@@ -201,6 +287,7 @@ def answer(
         str(filters),
         _truth(satisfying if filters.ids is None else satisfying & filters.ids, found.hits),
         "" if found.terms else NOTHING_ASKED,
+        UNFAMILIAR if strange else "",
         found.caveat,
         _out_of_reach(retriever, found.hits),
         "This gallery has no captions." if alone and not found.captions else "",
@@ -208,7 +295,32 @@ def answer(
     )
     images = "picture" if found.searched == 1 else "pictures"
     summary = f"{len(found.hits)} of {found.searched:,} {images} {subject}"
-    return Answer(summary, details, found, filters, k, asked, image, read, satisfying, ms)
+    if found.judgement is not None and not found.judgement.matches and found.hits:
+        summary = "Nothing here matches; the nearest are:"
+    return Answer(
+        question,
+        summary,
+        details,
+        found,
+        filters,
+        k,
+        asked,
+        image,
+        read,
+        satisfying,
+        unknown_words(retriever, *texts),
+        strange,
+        ms,
+    )
+
+
+def _without(own: frozenset[int], found: Found, k: int) -> Found:
+    """The same without the images that were asked with, and of the others the k best."""
+    places = [i for i, hit in enumerate(found.hits) if hit.image_id not in own][:k]
+    hits = [replace(found.hits[place], rank=rank) for rank, place in enumerate(places, start=1)]
+    winners = {name: won[:, places] for name, won in found.winners.items()}
+    left_out = sum(hit.image_id in own for hit in found.hits)
+    return found._replace(hits=hits, winners=winners, searched=found.searched - left_out)
 
 
 def remark(retriever: Retriever, *texts: str) -> str:
@@ -217,12 +329,36 @@ def remark(retriever: Retriever, *texts: str) -> str:
     remarks = []
     if longest := max((len(tokens.ids) for tokens in read if tokens.truncated), default=0):
         remarks.append(f"Only the first {longest} words were read.")
-    if unknown := sum(tokens.words.count(_UNKNOWN) for tokens in read):
-        count = "One word is" if unknown == 1 else f"{unknown} words are"
-        remarks.append(f"{count} unknown to this pack.")
+    if unknown := unknown_words(retriever, *texts):
+        named = ", ".join(f"“{one.word}”" for one in unknown)
+        remarks.append(f"Unknown to this pack: {named}.")
     if not retriever.index.complete:
         remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
     return " ".join(remarks)
+
+
+def unknown_words(retriever: Retriever, *texts: str) -> tuple[Unknown, ...]:
+    """The first few words of texts that the pack does not know, each once."""
+    found = dict.fromkeys(word for text in texts for word in retriever.read(text).unknown)
+    named = [word for word in found if any(map(str.isalnum, word))][:_NAMED]
+    known = retriever.words() if named else []
+    return tuple(
+        Unknown(
+            word[:_LONGEST_WORD],
+            tuple(get_close_matches(word.lower()[:_LONGEST_WORD], known, _NEAREST, _ALIKE)),
+        )
+        for word in named
+    )
+
+
+def instead(question: Question, word: str, known: str) -> Question:
+    """The same question with a known word in place of an unknown one.
+
+    >>> instead(Question("words", "a dgo and a cat"), "dgo", "dog").words
+    'a dog and a cat'
+    """
+    pattern = rf"(?<!\w){re.escape(word)}(?!\w)"
+    return replace(question, words=re.sub(pattern, known, question.words))
 
 
 def known_to_satisfy(collection: Collection, words: str) -> frozenset[int]:
@@ -245,7 +381,8 @@ def examples(retriever: Retriever, count: int) -> list[str]:
     """Sentences to try: short captions from all over the collection, padded with empty ones."""
     captions = [text for text, _ in retriever.collection.captions if len(text) <= _LONGEST_EXAMPLE]
     if not captions:
-        return list(_EXAMPLES[:count])
+        known = [text for text in _EXAMPLES if not unknown_words(retriever, text)]
+        return (known + [""] * count)[:count]
     chosen = list(dict.fromkeys(captions[:: max(1, len(captions) // count)]))[:count]
     return chosen + [""] * (count - len(chosen))
 
@@ -254,19 +391,27 @@ def algebra_example(retriever: Retriever) -> str:
     """A query of several terms to try, from what the collection shows most often."""
     things = Counter(name for p in retriever.collection.images for name in set(p.objects))
     common = [name for name, _ in things.most_common(3)]
-    return "2: {} + {} - {}".format(*common) if len(common) == 3 else _ALGEBRA_EXAMPLE
+    example = "2: {} + {} - {}".format(*common) if len(common) == 3 else _ALGEBRA_EXAMPLE
+    return example if not unknown_words(retriever, *(t.words for t in parse(example))) else ""
 
 
 def _sample(retriever: Retriever, filters: Filters, k: int) -> Answer:
     """Images from all over the collection, or of what the filters leave of it."""
     left = filters.ids
-    images = [p for p in retriever.collection.images if left is None or p.image_id in left]
+    images = [p for p in retriever.shown_images() if left is None or p.image_id in left]
     step, count = max(1, len(images) // _SAMPLE), len(images)
     hits = [Hit(p.image_id, p.file, 0.0, 0, 0) for p in images[::step][:_SAMPLE]]
     summary = "One picture to search" if count == 1 else f"{count:,} pictures to search"
     invitation = "Type what you look for, or choose one to look inside."
     found = Found(hits, [], {}, (), count)
-    return Answer(summary, (str(filters), invitation), found, filters, k)
+    return Answer(Question(), summary, (str(filters), invitation), found, filters, k)
+
+
+def _unfamiliar(retriever: Retriever, asked: Sequence[Term]) -> bool | None:
+    """Whether an image that is asked about is unlike the pack's own."""
+    images = [term.image for term in asked if term.image is not None]
+    told = retriever.runtime.unfamiliar(images)
+    return None if told is None else bool(told.any())
 
 
 def _out_of_reach(retriever: Retriever, hits: Sequence[Hit]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from app.gallery.searchable import Searchable
 from app.gallery.thumbnails import DiskError, make_thumbnail
 from app.gallery.vector_index import Match
 from app.search.query import Term, checked, checked_k, combined
+from export.pack.calibration import FEWEST, TENTH, Background, Judgement, unknown_share
 from export.pack.schema import PackInfo
 from export.runtime import Runtime, Tokens
 from models import Method, Views
@@ -32,7 +34,9 @@ from models.evidence import Parts
 
 MAX_HITS = 1000
 _DRAWING = 4  # thumbnails made at a time for one answer
-_PATIENCE = 20.0  # seconds a query waits for the gallery before it answers with what there is
+_PATIENCE = 20.0  # seconds a query waits until there is something to search, or all captions
+_BRIEF = 2.0  # seconds it waits for the rest of the images before it answers with what there is
+_SAMPLED = 1024  # images whose scores stand for those of the whole gallery
 
 
 class NotReadyError(ValueError):
@@ -79,6 +83,7 @@ class Found(NamedTuple):
         terms: the T terms that count: none alike and none of weight 0; none where they cancel out.
         searched: how many images were ranked.
         caveat: in what way the best images are not exact; empty where they are.
+        judgement: how sure the method is of the hits; None where nothing is known of that.
     """
 
     hits: list[Hit]
@@ -87,6 +92,7 @@ class Found(NamedTuple):
     terms: tuple[Term, ...]
     searched: int
     caveat: str = ""
+    judgement: Judgement | None = None
 
 
 class Scores(NamedTuple):
@@ -161,6 +167,8 @@ class Retriever:
         collection: the images, and their captions where there are any.
         cache: the user's cache folder.
         ready: each method's gallery, where the images' views lie ready elsewhere.
+        encoded: where what is encoded is kept; None for the cache folder.
+        first: the method that can be asked first; None takes the best.
 
     Attributes:
         runtime: as given; what is asked of it goes through the calls below.
@@ -178,13 +186,17 @@ class Retriever:
         collection: Collection,
         cache: Path,
         ready: Mapping[str, Searchable] | None = None,
+        encoded: Path | None = None,
+        first: str | None = None,
     ) -> None:
         self.runtime = runtime
         self.info, self.device, self.providers = runtime.info, runtime.device, runtime.providers
         self.methods = Methods(runtime.methods, runtime.info)
         self.collection = collection
-        self.index = Index(runtime, collection, cache, self.methods.best, ready)
+        first = self.methods.names(first)[0] if first else self.methods.best
+        self.index = Index(runtime, collection, encoded or cache, first, ready)
         self._thumbnails = thumbnail_folder(cache)
+        self._samples: dict[str, tuple[int, Views]] = {}
 
     def search(
         self,
@@ -211,7 +223,10 @@ class Retriever:
             ValueError: a term, a method or a k that makes no sense, or nothing is searchable yet.
         """
         query, k = self._read(terms, spec), min(checked_k(k), MAX_HITS)
-        found = self._best(query, self.index.images, self._images_done(query), k, only)
+        most = max(k, TENTH)  # which the best are compared with
+        found = self._best(query, self.index.images, self._images_done(query), most, only)
+        judgement = self._judge(query, found, only)
+        found = found[:k]
         won = self._winners(query, found)
         views: list[int | None] = [None] * len(found)
         if len(won) == 1 and query.terms:
@@ -226,7 +241,7 @@ class Retriever:
         searched = len(fewest) if only is None else int(np.isin(fewest.ids(), list(only)).sum())
         caveat = fewest.caveat(only) if query.plain else ""  # otherwise everything is scored
         texts = self._captions(query, captions)
-        return Found(hits, texts, won, query.terms, searched, caveat)
+        return Found(hits, texts, won, query.terms, searched, caveat, judgement)
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
         """Scores of every searchable image for a query of several terms; see `search`.
@@ -301,6 +316,28 @@ class Retriever:
             return None
         return self.runtime.on_grid(image.attention[0]).float().cpu().numpy()
 
+    @torch.inference_mode()
+    def best_captions(self, words: str, image_ids: Sequence[int], spec: str) -> dict[int, str]:
+        """For each of some images, its caption that is closest to some words.
+
+        Closest is the highest cosine of any two views of the texts, by the first method of `spec`.
+        Images without captions are left out, and all are while captions are still being read.
+        """
+        name = self.methods.names(spec)[0]
+        gallery, captions = self.index.captions[name], self.collection.captions
+        rows = [row for one in image_ids for row in self.collection.caption_rows(one)]
+        if not words.strip() or not rows or len(gallery) < len(captions):
+            return {}
+        asked = self.runtime.text_views([words], name).embeddings[0]  # (W, D)
+        views = gallery.views(rows).embeddings.to(asked)  # (n, W, D)
+        close = (views @ asked.T).amax(dim=(1, 2)).tolist()
+        best: dict[int, tuple[float, str]] = {}
+        for row, value in zip(rows, close, strict=True):
+            text, image_id = captions[row]
+            if image_id not in best or value > best[image_id][0]:
+                best[image_id] = value, text
+        return {image_id: text for image_id, (_, text) in best.items()}
+
     def gallery(self, name: str) -> Searchable:
         """What a method made of the images that are searchable so far."""
         return self.index.images[name]
@@ -308,6 +345,17 @@ class Retriever:
     def read(self, text: str) -> Tokens:
         """A text as its encoders read it."""
         return self.runtime.tokenize(text)
+
+    def shown_images(self) -> Sequence[CollectionImage]:
+        """The collection without copies, and without what could not be read so far."""
+        index = self.index
+        out = {refusal.file for refusal in index.refused} | {copy.file for copy in index.copies}
+        images = self.collection.images
+        return [image for image in images if image.file not in out] if out else images
+
+    def words(self) -> list[str]:
+        """The words that the pack knows."""
+        return self.runtime.words()
 
     def image(self, image_id: int) -> CollectionImage:
         """An image of the collection.
@@ -430,6 +478,42 @@ class Retriever:
                 row[:] = scores[..., 0].argmax(dim=0).cpu().numpy()  # (V, n) -> (n,)
         return won
 
+    @torch.inference_mode()
+    def _judge(
+        self, query: _Query, found: Sequence[Match], only: AbstractSet[int] | None
+    ) -> Judgement | None:
+        """How sure a method is of what it found for one sentence; None for other queries."""
+        name = next(iter(query.views))
+        calibration = self.info.methods[name].calibration
+        if not query.plain or not query.terms[0].words or calibration is None:
+            return None
+        sample, count = self._sample(name, only)
+        if count < FEWEST:
+            return None
+        method, [text] = self.methods[name], query.views[name]
+        scores = method.score(sample, text.to(sample.embeddings.device))[:, 0].float().cpu().numpy()
+        best = np.array([match.score for match in found])
+        tokens = self.read(query.terms[0].words)
+        unknown = unknown_share(tokens.words, len(tokens.unknown))
+        facts = (best[0], best[min(len(best), TENTH) - 1], scores.mean(), scores.std())
+        given = (*facts, count, len(tokens.words), unknown)
+        return calibration.judge(Background(*(np.array([value]) for value in given)), best)
+
+    def _sample(self, name: str, only: AbstractSet[int] | None) -> tuple[Views, int]:
+        """Views of at most 1,024 of the images that are searched, and how many those are."""
+        gallery = self.index.images[name]
+        ids = gallery.ids()
+        if only is not None:
+            ids = ids[np.isin(ids, list(only))]
+        else:
+            count, views = self._samples.get(name, (0, None))
+            if views is not None and count == len(ids):
+                return views, count
+        views = gallery.views(ids[:: -(-len(ids) // _SAMPLED)] if len(ids) else ids)
+        if only is None:
+            self._samples[name] = len(ids), views
+        return views, len(ids)
+
     def _sum(
         self, query: _Query, galleries: Mapping[str, Searchable], done: threading.Event
     ) -> Scores:
@@ -452,7 +536,10 @@ class Retriever:
         Raises:
             NotReadyError: nothing is in it yet.
         """
-        done.wait(_PATIENCE)
+        end = time.monotonic() + _PATIENCE
+        done.wait(_PATIENCE if done is self.index.captions_done else _BRIEF)
+        while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
+            pass
         if not len(gallery) and done.is_set():
             raise NotReadyError(f"there is nothing to search ({self.index.progress})")
         if not len(gallery):

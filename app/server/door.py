@@ -31,6 +31,8 @@ _READ = re.compile(
 _WRITE = re.compile(r"/gradio_api/(queue/join|upload|cancel|reset|(run|api|call|call/v2)/[^/]+)/?")
 _MCP = re.compile(r"/gradio_api/mcp(/|/http/?)?")
 _MCP_SCHEMA = "/gradio_api/mcp/schema"
+HTTP_API = "/api/v1"  # see app/api/http.py
+_HTTP_API = re.compile(rf"{HTTP_API}(/[a-z.]*(/[0-9]+)?)?")
 _UPLOAD = "/gradio_api/upload"
 _PROGRESS = "/gradio_api/upload_progress"
 _DONE = b'data: {"msg": "done"}\n\n'
@@ -39,6 +41,7 @@ _ASKS = re.compile(r"/gradio_api/(queue/join|(call|call/v2)/[^/]+)/?")
 # what a page's address makes the app compute, unlike its files
 _COSTLY = re.compile(
     r"/|/config/?|/pwa_icon/.+|/gradio_api/(info|openapi\.json)/?|/gradio_api/mcp.*"
+    rf"|{HTTP_API}/.+"
 )
 # gradio makes addresses of the first, and reads what it does not have here by the others
 _DROPPED = b"x-gradio-server"
@@ -67,6 +70,7 @@ class FrontDoor:
         limits: of each client; None where only this machine asks.
         frames: who may show the page in a frame, as in a content security policy.
         mcp: assistants may ask, too.
+        api: answers what lies below `HTTP_API`.
     """
 
     def __init__(
@@ -76,8 +80,10 @@ class FrontDoor:
         limits: Limits | None = None,
         frames: str = "'self'",
         mcp: bool = False,
+        api: ASGIApp | None = None,
     ) -> None:
         self._app = app
+        self._api = api
         self._hosts = hosts
         self._limits = limits
         self._mcp = mcp
@@ -101,19 +107,20 @@ class FrontDoor:
         answer, body = _Answer(send, self._own_headers), _Body(receive)
         client = client_of(scope)
         assistant = scope["method"] == "POST" and _MCP.fullmatch(scope["path"]) is not None
-        refusal = self._refuse(scope, client, assistant)
-        with self._limits.entered(client, assistant) if self._limits else nullcontext():
+        waits = assistant or self._is_own(scope["path"])  # for its answer, as a question does
+        refusal = self._refuse(scope, client, waits)
+        with self._limits.entered(client, waits) if self._limits else nullcontext():
             if refusal is None:
                 refusal = await self._pass(scope, body, answer, client)
             if refusal is not None:
                 await self._close(scope, refusal, body, answer)
 
-    def _refuse(self, scope: Scope, client: str, assistant: bool) -> Refusal | None:
+    def _refuse(self, scope: Scope, client: str, waits: bool) -> Refusal | None:
         """Why a request is refused before anything of its body is read."""
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
         if self._limits is not None and not _asks_itself(scope, headers):
             costs = method == "POST" or _COSTLY.fullmatch(path) is not None
-            asks = assistant or (method == "POST" and _ASKS.fullmatch(path) is not None)
+            asks = waits or (method == "POST" and _ASKS.fullmatch(path) is not None)
             refusal = self._limits.check(client, costs, asks)
             if refusal is not None:
                 return refusal
@@ -126,7 +133,7 @@ class FrontDoor:
             return NO_FILE
         if method == "POST":
             size = headers.get("content-length", "0")
-            upload = path.rstrip("/") == _UPLOAD
+            upload = _uploads(path, headers)
             if not size.isdecimal() or bodies.is_large(int(size[:20]), upload):
                 return bodies.upload_too_large() if upload else bodies.TOO_LARGE
         return None
@@ -134,11 +141,16 @@ class FrontDoor:
     def _is_known(self, path: str, method: str) -> bool:
         if self._mcp and _MCP.fullmatch(path):
             return method in ("GET", "POST", "DELETE")
+        if self._is_own(path):
+            return method in ("GET", "HEAD", "POST")
         if method == "POST":
             return _WRITE.fullmatch(path) is not None
         if method not in ("GET", "HEAD"):
             return False
         return _READ.fullmatch(path) is not None or (self._mcp and path == _MCP_SCHEMA)
+
+    def _is_own(self, path: str) -> bool:
+        return self._api is not None and _HTTP_API.fullmatch(path) is not None
 
     async def _pass(
         self, scope: Scope, receive: _Body, answer: _Answer, client: str
@@ -147,10 +159,11 @@ class FrontDoor:
         if scope["path"].rstrip("/") == _PROGRESS:
             await _end_progress(answer.send)
             return None
+        app = self._api if self._api and self._is_own(scope["path"]) else self._app
         if scope["method"] != "POST":
-            return await answer.of(self._app, scope, receive)
-        if scope["path"].rstrip("/") == _UPLOAD:
-            return await self._upload(scope, receive, answer, client)
+            return await answer.of(app, scope, receive)
+        if _uploads(scope["path"], Headers(scope=scope)):
+            return await self._upload(app, scope, receive, answer, client)
         try:
             body, value = await self._bodies.read(receive)
         except RefusedError as error:
@@ -163,10 +176,10 @@ class FrontDoor:
         assistant = _MCP.fullmatch(scope["path"]) is not None
         # only now, that the body is there, for which others need not wait
         async with self._assistants if assistant else nullcontext():
-            return await answer.of(self._app, scope, _replay(body, receive))
+            return await answer.of(app, scope, _replay(body, receive))
 
     async def _upload(
-        self, scope: Scope, receive: _Body, answer: _Answer, client: str
+        self, app: ASGIApp, scope: Scope, receive: _Body, answer: _Answer, client: str
     ) -> Refusal | None:
         size = int(Headers(scope=scope).get("content-length", 0))
         refusal = None if self._limits is None else self._limits.check_upload(client, size)
@@ -175,9 +188,10 @@ class FrontDoor:
         if not await run_sync(uploads.reserve, size):
             return FULL
         try:
-            # gradio would remember for ever how far each upload is that it has a name for
-            nameless = {**scope, "query_string": b""}
-            return await answer.of(self._app, nameless, Upload(receive))
+            if app is self._app:
+                # gradio would remember for ever how far each upload is that it has a name for
+                scope = {**scope, "query_string": b""}
+            return await answer.of(app, scope, Upload(receive))
         finally:
             uploads.release(size)
 
@@ -278,6 +292,13 @@ async def _end_progress(send: Send) -> None:
     headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": _DONE})
+
+
+def _uploads(path: str, headers: Headers) -> bool:
+    """Whether a body is no JSON but files, or an image by itself."""
+    if path == f"{HTTP_API}/search":
+        return headers.get("content-type", "").startswith("image/")
+    return path.rstrip("/") == _UPLOAD
 
 
 def _is_sent(path: str) -> bool:

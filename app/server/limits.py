@@ -66,14 +66,14 @@ class Limits:
         self.enter = enter
         self._clock = clock
         self._open: Counter[str] = Counter()
-        self._assistants: Counter[str] = Counter()
+        self._answering: Counter[str] = Counter()
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, at what time
         self._sent: OrderedDict[str, deque[tuple[float, int]]] = OrderedDict()
 
     @contextmanager
-    def entered(self, client: str, assistant: bool = False) -> Iterator[None]:
-        """Counts a request for as long as it lasts; an assistant's is a question, too."""
-        counts = (self._open, self._assistants) if assistant else (self._open,)
+    def entered(self, client: str, waits: bool = False) -> Iterator[None]:
+        """Counts a request for as long as it lasts; one that waits for an answer as a question."""
+        counts = (self._open, self._answering) if waits else (self._open,)
         for count in counts:
             count[client] += 1
         try:
@@ -123,7 +123,7 @@ class Limits:
 
     def _questions(self, client: str) -> int:
         waiting = sum(other == client for other in self._waiting())
-        return waiting + self._assistants[client]
+        return waiting + self._answering[client]
 
     def _take(self, client: str, cost: float) -> bool:
         now = self._clock()

@@ -16,7 +16,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,16 @@ def uploaded(image: Any) -> Path:
     if not regular:
         raise UploadError("the picture is not there any more; upload it again")
     return Path(path).resolve()
+
+
+async def receive(parts: AsyncIterator[bytes]) -> Path:
+    """Keeps an image that is a request's whole body; the front door holds room for it."""
+    digest = hashlib.sha256()
+    with _partial() as partial:
+        async for part in parts:
+            digest.update(part)
+            partial.write(part)
+        return _placed(partial, digest.hexdigest())
 
 
 def named(image: Any) -> tuple[Path, str]:
@@ -277,9 +287,24 @@ def _keep(uri: str) -> Path:
         content = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise UploadError(f"the picture is no data URI; send {DATA}png;base64,...") from error
-    with room(len(content)):
-        place = folder() / hashlib.sha256(content).hexdigest()
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=place, delete=False) as partial:
-            partial.write(content)
-        return Path(partial.name).replace(place / "picture")
+    with room(len(content)), _partial() as partial:
+        partial.write(content)
+        return _placed(partial, hashlib.sha256(content).hexdigest())
+
+
+@contextmanager
+def _partial() -> Iterator[Any]:
+    """A file that is being written where uploads lie; it is gone unless it was `_placed`."""
+    folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder(), delete=False) as partial:
+        try:
+            yield partial
+        finally:
+            Path(partial.name).unlink(missing_ok=True)
+
+
+def _placed(partial: Any, digest: str) -> Path:
+    partial.flush()
+    place = folder() / digest
+    place.mkdir(exist_ok=True)
+    return Path(partial.name).replace(place / "picture")

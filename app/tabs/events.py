@@ -1,8 +1,8 @@
 """How events are connected to their handlers, and what a visitor is told when one fails."""
 
+import asyncio
 import inspect
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 
 import gradio as gr
 from gradio.blocks import Block
-from gradio.context import LocalContext
 from gradio.events import Dependency
 
 MODEL_QUEUE = "model"  # the concurrency group of every event that runs a model
@@ -53,7 +52,7 @@ def connect(
         preprocess: gradio reads the inputs itself.
     """
     return event(
-        _in_turn(handler) if question else handler,
+        _question(handler) if question else handler,
         list(inputs),
         list(outputs),
         api_name=name,
@@ -68,27 +67,14 @@ def connect(
     )
 
 
-class _Turn:
-    """Held while a visitor's question is answered."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-_turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()  # by session
-
-
-def _in_turn(handler: Handler) -> Handler:
-    """A handler that waits until the same visitor's earlier questions are answered."""
+def _question(handler: Handler) -> Handler:
+    """The same handler, known by `guard` as one whose answers come in turn."""
 
     @wraps(handler)
     def answer(*args: Any, **kwargs: Any) -> Any:
-        request = LocalContext.request.get(None)
-        session = request.session_hash if request else None
-        turn = _turns.setdefault(session, _Turn()) if session else _Turn()
-        with turn.lock:
-            return handler(*args, **kwargs)
+        return handler(*args, **kwargs)
 
+    answer.in_turn = True  # type: ignore[attr-defined]
     return answer
 
 
@@ -118,6 +104,27 @@ def guard(blocks: gr.Blocks) -> None:
     for event in blocks.fns.values():
         if event.fn is not None:
             event.fn = _guarded(event.fn)
+    _keep_order(blocks)
+
+
+def _keep_order(blocks: gr.Blocks) -> None:
+    """A visitor's question begins when the answer to the one before is complete, and on its way.
+
+    A handler alone could wait for another, but what gradio makes of its answer takes time, too.
+    """
+    process = blocks.process_api
+    turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session
+
+    @wraps(process)
+    async def process_in_turn(block_fn: Any, *args: Any, **given: Any) -> Any:
+        session = given.get("session_hash")
+        if not session or not getattr(block_fn.fn, "in_turn", False):
+            return await process(block_fn, *args, **given)
+        turn = turns.setdefault(session, asyncio.Lock())
+        async with turn:
+            return await process(block_fn, *args, **given)
+
+    blocks.process_api = process_in_turn  # type: ignore[method-assign]
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:

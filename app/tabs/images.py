@@ -20,11 +20,13 @@ class Listed:
         file: its name.
         captions: sentences that describe it.
         thumbnail: a file that may be fetched; None where there is none.
+        best: the caption that fits what was asked best; empty where nothing says which.
     """
 
     file: str
     captions: tuple[str, ...]
     thumbnail: Path | None
+    best: str = ""
 
     @property
     def name(self) -> str:
@@ -42,7 +44,7 @@ class Listed:
     @property
     def words(self) -> str:
         """What is read aloud for it."""
-        return self.captions[0] if self.captions else self.name
+        return self.best or next(iter(self.captions), self.name)
 
     @property
     def address(self) -> str:

@@ -48,6 +48,7 @@ def on_save(
     inputs: Sequence[Block],
     file: gr.DownloadButton,
     name: str,
+    then: str = _DOWNLOAD,
 ) -> None:
     """Connects a button to a file that is made, and downloaded in the same click.
 
@@ -57,6 +58,7 @@ def on_save(
         inputs: what the handler gets.
         file: an invisible widget that takes the file.
         name: of the event.
+        then: what the browser does with the file instead, as JavaScript.
     """
     made = button.click(
         handler,
@@ -67,4 +69,4 @@ def on_save(
         show_progress="minimal",
         show_progress_on=[button],
     )
-    made.success(None, file, js=_DOWNLOAD, api_visibility="private")
+    made.success(None, file, js=then, api_visibility="private")

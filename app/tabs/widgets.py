@@ -93,7 +93,7 @@ def script(name: str) -> str:
 
 
 def choosable(
-    name: str, elem_id: str, content: str = "", *, visible: bool = True
+    name: str, elem_id: str, content: str = "", classes: str = "", *, visible: bool = True
 ) -> tuple[gr.HTML, gr.HTML]:
     """HTML in which something is chosen, and a hidden widget whose value is the choice.
 
@@ -105,8 +105,15 @@ def choosable(
         name: of the script that makes the HTML work with mouse and keyboard, see `script`.
         elem_id: of the HTML.
         content: HTML to begin with.
+        classes: of the HTML.
         visible: it is shown from the start.
     """
-    shown = gr.HTML(content, js_on_load=_CHOOSE + script(name), elem_id=elem_id, visible=visible)
+    shown = gr.HTML(
+        content,
+        js_on_load=_CHOOSE + script(name),
+        elem_id=elem_id,
+        elem_classes=classes,
+        visible=visible,
+    )
     chosen = gr.HTML("", html_template="", js_on_load=_CHOSEN % elem_id, visible="hidden")
     return shown, chosen

@@ -65,6 +65,8 @@ LABELS = {
     "deletion": "deletion by evidence",
     "deletion_random": "at random",
     "deletion_map": "by the paper's map",
+    "deletion_renewed": "deletion by evidence, renewed at each step",
+    "deletion_renewed_map": "by the paper's map, renewed",
     "insertion": "insertion by evidence",
     "insertion_random": "at random",
     "insertion_map": "by the paper's map",

@@ -1,8 +1,8 @@
 """`pack.json`: what a pack says about itself.
 
 The classes below are format 1: `Manifest` is the whole, its attributes are the keys. `format` comes
-first; a method's `image_encoder` and what of `preprocess` is as usual are left out. All paths
-are relative to the pack. `files` covers every file that is read, but for pack.json itself,
+first; `domain`, the last keys of a method and what of `preprocess` is as usual may be left out. All
+paths are relative to the pack. `files` covers every file that is read, but for pack.json itself,
 README.md and the gallery's images, which share one checksum.
 """
 
@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from export.pack.calibration import Calibration
+from export.pack.domain import Domain
 from export.pack.validation import (
     MAX_WHOLE,
     OPEN,
@@ -135,6 +137,8 @@ class MethodInfo:
         metrics: what it reached, once measured.
         image_encoder: path of its own ONNX file, the pack's encoder trained further with it: same
             preprocessing, width and grid, other weights; None where it reads the pack's.
+        calibration: how sure its scores are; None where that was not fitted.
+        calibration_metrics: how true that is.
     """
 
     arguments: Arguments
@@ -146,6 +150,8 @@ class MethodInfo:
     parity: Annotated[dict[str, Any], AfterValidator(_parity)]
     metrics: Metrics | None = None
     image_encoder: PlainPath | None = None
+    calibration: Calibration | None = None
+    calibration_metrics: Metrics | None = None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -175,6 +181,7 @@ class Manifest:
     methods: dict[Name, MethodInfo]
     files: dict[PlainPath, FileInfo]
     gallery: GallerySummary | None = None
+    domain: Domain | None = None
 
     def __post_init__(self) -> None:
         """Refuses entries that contradict each other."""
@@ -191,6 +198,11 @@ class Manifest:
                     f"methods.{name} has an image encoder of its own, but the pack reads no "
                     "images; name a file in image_encoder, or export the pack again"
                 )
+        if self.domain is not None and len(self.domain.mean) != 2 * self.image_encoder.dim:
+            raise ValueError(
+                f"domain.mean has {len(self.domain.mean)} numbers, but features of "
+                f"{self.image_encoder.dim} dimensions need {2 * self.image_encoder.dim}"
+            )
         for file in self.named_files():
             if file not in self.files:
                 raise ValueError(f"it names {file}, but its files table has no checksum of it")
@@ -244,12 +256,19 @@ class Manifest:
         values = asdict(self)
         values.pop("folder", None)
         for method in values["methods"].values():
-            if method["image_encoder"] is None:
-                del method["image_encoder"]
+            _leave_out(method, "image_encoder", "calibration", "calibration_metrics")
+        _leave_out(values, "domain")
         values["preprocess"] = self.preprocess.to_json()
         values["image_encoder"]["grid"] = list(self.image_encoder.grid)
         values["files"] = dict(sorted(values["files"].items()))
         return {"format": FORMAT, **values}
+
+
+def _leave_out(values: dict[str, Any], *keys: str) -> None:
+    """Drops keys that hold None."""
+    for key in keys:
+        if values[key] is None:
+            del values[key]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

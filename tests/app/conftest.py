@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from tests.app.serving import Serve, Server, servers
 from tests.app.visitor import Guests
 from tests.export.conftest import write_backbone, write_run
 from tests.export.editing import edited
+from tests.once import made_once
 
+collect_ignore = ["preloaded.py"]  # which is imported where apps are copied from, and only there
 COLOURS = {
     "red": (214, 48, 49),
     "green": (39, 174, 96),
@@ -73,12 +75,14 @@ def write_gallery(folder: Path) -> Path:
     return folder
 
 
-def write_pack(work: Path, methods: Sequence[str], gallery: Path) -> Path:
-    """A pack of methods with random weights, the same in every run."""
+def write_pack(
+    work: Path, methods: Sequence[str], gallery: Path, factors: Mapping[str, float] | None = None
+) -> Path:
+    """A pack of methods with random weights, the same in every run; see `write_run`."""
     torch.manual_seed(0)
     backbone = write_backbone(work / "backbone")
     captions = [f"a {name} beside a picture of" for i in range(IMAGES) for name in draw(i)[1]]
-    runs = [write_run(work / name, name, backbone, captions) for name in methods]
+    runs = [write_run(work / name, name, backbone, captions, factors) for name in methods]
     export_runs(work / "pack", backbone, runs, LABELS, gallery)
     return work / "pack"
 
@@ -94,8 +98,11 @@ def filled(runtime: Runtime, pack: Path, cache: Path) -> Retriever:
 @pytest.fixture(scope="session")
 def tiny_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of two methods; nobody may change it."""
-    work = tmp_path_factory.mktemp("tiny")
-    return write_pack(work, ("vsepp", "vse_infty"), write_gallery(work / "gallery"))
+
+    def make(work: Path) -> None:
+        write_pack(work, ("vsepp", "vse_infty"), write_gallery(work / "gallery"))
+
+    return made_once(tmp_path_factory, "tiny", make) / "pack"
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +116,9 @@ def views_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
             image |= {"setting": SETTINGS[i % 3], "time": "night" if i % 4 == 0 else None}
             for caption in image["captions"]:
                 caption["relevant"] = [j for j, own in enumerate(written) if caption["text"] in own]
-    return write_pack(work, ("vse_infty", "mv_vse"), gallery)
+    # otherwise the views are the same, and none of them wins
+    apart = {"linear.weight": 10, "gru": 3, "score.0": 3, "score.2.weight": 100}
+    return write_pack(work, ("vse_infty", "mv_vse"), gallery, apart)
 
 
 @pytest.fixture(scope="session")
@@ -155,6 +164,12 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
 def server(serve: Serve, tiny_pack: Path) -> Server:
     """The app over the tiny pack, ready to search."""
     return serve("--pack", tiny_pack)
+
+
+@pytest.fixture(scope="session")
+def bundled(serve: Serve) -> Server:
+    """`python app/main.py` without arguments and without a cache."""
+    return serve()
 
 
 @pytest.fixture(scope="session")

@@ -61,13 +61,13 @@ def test_exactly_the_documented_endpoints_are_public(blocks: gr.Blocks) -> None:
 def test_mcp_is_served_only_where_it_was_asked_for(mcp: bool, tmp_path: Path) -> None:
     blocks = Mock()
     blocks.launch.side_effect = lambda **_: http_server.uvicorn.Config(Mock(), port=1)
-    interface.launch(blocks, Settings(mcp=mcp), tmp_path)
+    interface.launch(blocks, Mock(), Settings(mcp=mcp), tmp_path)
     assert blocks.launch.call_args.kwargs["mcp_server"] is mcp
 
 
 def test_a_gradio_that_passes_by_the_front_door_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="without the front door"):
-        interface.launch(Mock(), Settings(), tmp_path)
+        interface.launch(Mock(), Mock(), Settings(), tmp_path)
 
 
 def test_gradio_opens_no_picture_itself(blocks: gr.Blocks) -> None:

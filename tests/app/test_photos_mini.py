@@ -46,7 +46,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def photos(serve: Serve, images: Path) -> Server:
     """The app over one's own folder, as the README says."""
-    return serve("--pack", "photos_mini", "--gallery", images)
+    return serve("--gallery", images)
 
 
 def test_all_that_is_bundled_stays_light() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
+from app.gallery.qdrant.address import Address
 from app.main import main
 from app.server.hosts import Hosts
 from app.settings import Settings, bundled_pack
@@ -17,7 +18,8 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GRADIO_SERVER_NAME", "POLYVIEW_ALLOW_HOST"):
         monkeypatch.delenv(name, raising=False)
     settings = Settings.from_argv([])
-    assert settings == Settings("scenes", None, "auto", "127.0.0.1", None, mcp=False)
+    assert settings == Settings(None, None, "auto", "127.0.0.1", None, mcp=False)
+    assert settings.first_pack == "scenes"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,12 @@ def test_nonsense(arguments: list[str], sentence: str, capsys: pytest.CaptureFix
         Settings.from_argv(arguments)
     assert end.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_images_of_ones_own_are_searched_with_the_pack_for_photographs(tmp_path: Path) -> None:
+    assert Settings(gallery=tmp_path).first_pack == "photos_mini"
+    assert Settings("scenes", tmp_path).first_pack == "scenes"
+    assert Settings(gallery=Address.parse("qdrant://host:6333/mine")).first_pack == "scenes"
 
 
 def test_mcp_is_off_unless_it_is_asked_for() -> None:
@@ -92,12 +100,12 @@ def test_names_of_others_are_given_by_flags_or_a_variable(monkeypatch: pytest.Mo
 
 def test_a_variable_names_the_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POLYVIEW_PACK", raising=False)
-    assert Settings.from_argv([]).pack == "scenes"
+    assert Settings.from_argv([]).first_pack == "scenes"
     monkeypatch.setenv("POLYVIEW_PACK", "owner/name@v1")
     assert Settings.from_argv([]).pack == "owner/name@v1"
     assert Settings.from_argv(["--pack", "scenes"]).pack == "scenes"
     monkeypatch.setenv("POLYVIEW_PACK", "")
-    assert Settings.from_argv([]).pack == "scenes"
+    assert Settings.from_argv([]).first_pack == "scenes"
 
 
 @pytest.mark.parametrize("name", ["..", "../bundled", "/etc", "no_such_pack", "", "a/b"])

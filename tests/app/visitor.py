@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests.app.serving import Server
 
@@ -43,10 +42,19 @@ class Visitor:
         expect(self.page.locator("#pv-grid img").first).to_be_visible(timeout=SECONDS)
 
     def leave(self) -> None:
-        """Leaves the page. What it says of answers it was still waiting for is no complaint."""
+        """Leaves the page."""
+        self._leaving(lambda: self.page.goto("about:blank"))
+
+    def reload(self) -> None:
+        """Loads the page anew."""
+        self._leaving(self.page.reload)
+
+    def _leaving(self, leave: Callable[[], object]) -> None:
+        """What a page says of answers it was still waiting for is no complaint."""
         self.page.evaluate("0")  # answers after all that the page has said so far has come
         count = len(self.complaints)
-        self.page.goto("about:blank")
+        leave()
+        self.page.evaluate("0")
         del self.complaints[count:]
 
     def resize(self, width: int, dark: bool = False) -> None:
@@ -62,19 +70,10 @@ class Visitor:
         expect(self.page.locator("#pv-answer")).to_contain_text(f"for “{words}”", timeout=SECONDS)
 
     def open_tab(self, name: str) -> None:
-        """Opens a tab, from the menu of those there is no room for if it is one of them.
-
-        Which of them it is may change until a busy page is laid out.
-        """
-        tab = self.page.get_by_role("tab", name=name, exact=True)
-        menu = self.page.get_by_label("More tabs")
-        hidden = self.page.locator(".overflow-dropdown button", has_text=name)
-        for _ in range(10):
-            with suppress(PlaywrightTimeout):
-                for button in [tab] if tab.is_visible() else [menu, hidden]:
-                    button.click(timeout=SECONDS / 10)
-                return
-        pytest.fail(f"the tab {name} could not be opened")
+        """Opens a tab, in the lab or beside it."""
+        if name in ("Views", "Benchmark", "Models"):
+            self.page.get_by_role("tab", name="Lab", exact=True).click()
+        self.page.get_by_role("tab", name=name, exact=True).click()
 
     def choose_method(self, title: str) -> None:
         """Chooses who answers a search, unless that is so already."""

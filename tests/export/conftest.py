@@ -2,8 +2,9 @@
 
 import inspect
 import json
+import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from tests.export.editing import edited
 from tests.export.hub_server import HubState, running_hub
+from tests.once import made_once
 from training.data.tokenizer import build_tokenizer
 
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
@@ -61,8 +63,14 @@ def write_backbone(folder: Path) -> Path:
     return folder
 
 
-def write_run(folder: Path, name: str, backbone: Path, captions: list[str] = CAPTIONS) -> Path:
-    """A method's run folder with random weights."""
+def write_run(
+    folder: Path,
+    name: str,
+    backbone: Path,
+    captions: list[str] = CAPTIONS,
+    factors: Mapping[str, float] | None = None,
+) -> Path:
+    """A method's run folder with random weights; those whose name holds a text times a factor."""
     folder.mkdir(parents=True)
     tokenizer = build_tokenizer(captions)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -77,6 +85,9 @@ def write_run(folder: Path, name: str, backbone: Path, captions: list[str] = CAP
             "text_encoder": BiGRUTextEncoder(**text_arguments),
         }
     )
+    with torch.no_grad():
+        for weight_name, weight in modules["method"].named_parameters():
+            weight.mul_(math.prod(f for part, f in (factors or {}).items() if part in weight_name))
     about = {
         "kind": "run",
         "method": name,
@@ -138,22 +149,26 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`backbone/`, one folder for each method, and `gallery/`; nobody may change them."""
-    torch.manual_seed(0)
-    root = tmp_path_factory.mktemp("runs")
-    backbone = write_backbone(root / "backbone")
-    for name in METHODS:
-        write_run(root / name, name, backbone)
-    write_gallery(root / "gallery")
-    return root
+
+    def make(root: Path) -> None:
+        torch.manual_seed(0)
+        backbone = write_backbone(root / "backbone")
+        for name in METHODS:
+            write_run(root / name, name, backbone)
+        write_gallery(root / "gallery")
+
+    return made_once(tmp_path_factory, "runs", make)
 
 
 @pytest.fixture(scope="session")
 def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of every method, with a gallery; nobody may change it."""
-    out = tmp_path_factory.mktemp("packs") / "tiny"
-    methods = [runs / name for name in METHODS]
-    export_runs(out, runs / "backbone", methods, LABELS, runs / "gallery")
-    return out
+
+    def make(place: Path) -> None:
+        methods = [runs / name for name in METHODS]
+        export_runs(place / "tiny", runs / "backbone", methods, LABELS, runs / "gallery")
+
+    return made_once(tmp_path_factory, "packs", make) / "tiny"
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,13 @@
 """A small world of vectors in which methods can learn something within seconds."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from training.data.split import Split
+from training.scenes.generate import generate
 
-ROOT = Path(__file__).parents[2]
 WORDS = [f"thing{i}" for i in range(12)]
 
 
@@ -43,9 +41,8 @@ def val_set() -> Split:
 def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A rendered handful: 24 training and 8 validation scenes."""
     out = tmp_path_factory.mktemp("scenes")
-    for split, count in (("train", 24), ("val", 8)):
-        command = [sys.executable, "-m", "training.scenes", "--out", str(out), "--split", split]
-        subprocess.run([*command, "--count", str(count)], check=True, cwd=ROOT, capture_output=True)
+    generate(out, "train", 24, progress=False)
+    generate(out, "val", 8, progress=False)
     return out
 
 

@@ -17,8 +17,13 @@ VALUES = {
     "size_augmentation": 0.0,
 }
 
-if __name__ == "__main__":
+
+def run(out: Path) -> None:
+    """Trains each method into a folder of its name."""
     for method, arguments in ARGUMENTS.items():
         config = from_values(TrainConfig, {**VALUES, "method": method, "arguments": arguments})
-        out = Path(sys.argv[1]) / method
-        Trainer(config, make_features(60, 0), make_features(20, 1), out).fit()
+        Trainer(config, make_features(60, 0), make_features(20, 1), out / method).fit()
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

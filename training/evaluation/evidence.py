@@ -11,13 +11,15 @@ in each word (`models/evidence.py`). It is asked:
   evidence first; the area is the mean score over that. A good order is low in deletion and high in
   insertion. Beside it the areas of random orders and of the order of the paper's own map (that of
   the winning view), with the 95 % interval of the gain over them (bootstrap over captions).
+- *Renewed deletion*: the same where each step asks anew, because evidence holds attentions and
+  ranks as they are, and when cells leave, what they held moves on to others.
 - *Random heads* (Adebayo et al., NeurIPS 2018): with heads of random weights over the same
   features, pointing must fall towards chance.
 - *Error*: the largest difference between a score and its evidence added up, as a share of it.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +28,7 @@ from torch import Tensor
 
 from export.runtime import Runtime
 from models import Method, Views
+from models.evidence import Parts
 from training.data.split import SeenObjects, Split
 from training.evaluation.faithfulness import value_shares
 
@@ -112,7 +115,8 @@ def evidence_metrics(
         `evidence_error`; where objects are known, in percent, `evidence_pointing`, `_chance` and
         `_random_head`, `evidence_word_pointing` and `_chance`; and for deletion and insertion
         `deletion`, `deletion_random`, `deletion_map`, in units of the score, and
-        `deletion_gain_random_low`, `_high` (and so on) of what evidence is better by.
+        `deletion_gain_random_low`, `_high` (and so on) of what evidence is better by; and
+        `deletion_renewed` and `deletion_renewed_map`, with their gain.
     """
     head = runtime.methods[name]
     drawn = _spread(len(data.captions), PAIRS)
@@ -137,7 +141,8 @@ def evidence_metrics(
     if found:
         right, chance = 100 * np.mean(found, axis=0)
         values |= {"evidence_word_pointing": float(right), "evidence_word_chance": float(chance)}
-    return values | _areas(runtime, name, data, features, {text: maps[text] for text in drawn})
+    values |= _areas(runtime, name, data, features, {text: maps[text] for text in drawn})
+    return values | _renewed(runtime, name, data, features, drawn)
 
 
 def _spread(count: int, most: int) -> np.ndarray:
@@ -192,17 +197,16 @@ def _areas(
         words = runtime.text_views([data.captions[text]], name)
         seen = runtime.image_views(features[row : row + 1], name, attention=True)
         orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDERS))]
-        if seen.attention is not None:
-            won = int(head.view_scores(seen, words)[:, 0, 0].argmax())
-            orders.append(runtime.on_grid(seen.attention)[0, won].flatten().cpu().numpy())
+        assert seen.attention is not None  # every method has maps where they are asked for
+        won = int(head.view_scores(seen, words)[:, 0, 0].argmax())
+        orders.append(runtime.on_grid(seen.attention)[0, won].flatten().cpu().numpy())
         curves = _curves(runtime, name, features[row], words, np.stack(orders))  # (2, O)
         areas.append(curves)
     table = np.stack(areas)  # (P, 2, O)
     values = {}
     for i, (curve, sign) in enumerate((("deletion", -1), ("insertion", 1))):
-        ours, others = table[:, i, 0], {"random": table[:, i, 1 : 1 + _RANDOM_ORDERS].mean(axis=1)}
-        if table.shape[2] > 1 + _RANDOM_ORDERS:
-            others["map"] = table[:, i, -1]
+        ours, at_random = table[:, i, 0], table[:, i, 1:-1].mean(axis=1)
+        others = {"random": at_random, "map": table[:, i, -1]}
         values[curve] = float(ours.mean())
         for other, area in others.items():
             low, high = _interval(sign * (ours - area))
@@ -212,6 +216,60 @@ def _areas(
                 f"{curve}_gain_{other}_high": high,
             }
     return values
+
+
+@torch.no_grad()
+def _renewed(
+    runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
+) -> dict[str, float]:
+    """Areas of deletion where each step orders the cells that are left anew."""
+    head, areas = runtime.methods[name], []
+    for start in range(0, len(texts), _AT_ONCE):
+        rows = texts[start : start + _AT_ONCE]
+        read = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
+        given = runtime.text_features([data.captions[row] for row in rows], name)
+        parts, words = head.text_parts(*given), head.encode_text(*given)
+
+        def by_evidence(
+            left: Tensor, _: Views, read: Tensor = read, parts: Parts = parts
+        ) -> Tensor:
+            found = head.evidence(head.image_parts(read, left), parts)
+            return found.cells.sum(dim=2) + found.whole_sentence  # (B, N)
+
+        def by_map(_: Tensor, seen: Views, words: Views = words) -> Tensor:
+            won = head.view_scores(seen, words).diagonal(dim1=1, dim2=2).argmax(dim=0)  # (B,)
+            assert seen.attention is not None  # every method has maps where they are asked for
+            return seen.attention[torch.arange(len(won)), won]  # (B, N)
+
+        cells = runtime.grid[0] * runtime.grid[1]
+        curves = [_deleted(head, read, words, cells, order) for order in (by_evidence, by_map)]
+        areas.append(torch.stack(curves).cpu().numpy())
+    ours, theirs = np.concatenate(areas, axis=1)
+    low, high = _interval(theirs - ours)
+    return {
+        "deletion_renewed": float(ours.mean()),
+        "deletion_renewed_map": float(theirs.mean()),
+        "deletion_renewed_gain_map_low": low,
+        "deletion_renewed_gain_map_high": high,
+    }
+
+
+def _deleted(
+    head: Method,
+    features: Tensor,
+    words: Views,
+    cells: int,
+    order: Callable[[Tensor, Views], Tensor],
+) -> Tensor:
+    """Mean scores (B,) of sets that lose what is highest in an order of what is left of them."""
+    left = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
+    scores = []
+    for size in np.linspace(0, cells, _STEPS + 1).round().astype(int)[1:].tolist():
+        seen = head.encode_image(features, left, attention=True)
+        scores.append(head.score(seen, words).diagonal())
+        values = order(left, seen)[:, -cells:].masked_fill(~left[:, -cells:], torch.inf)
+        left[:, -cells:] = values.argsort(dim=1, descending=True).argsort(dim=1) >= size
+    return torch.stack(scores).mean(dim=0)
 
 
 def _curves(

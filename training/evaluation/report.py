@@ -31,10 +31,27 @@ EVIDENCE = {
     "deletion": "deletion",
     "deletion_random": "at random",
     "deletion_map": "by the paper's map",
+    "deletion_renewed": "deletion, renewed",
+    "deletion_renewed_map": "by the map, renewed",
     "insertion": "insertion",
     "insertion_random": "at random",
     "insertion_map": "by the paper's map",
     "evidence_error": "error",
+}
+AREAS = {"deletion": "lower", "deletion_renewed": "lower", "insertion": "higher"}
+
+CERTAINTY = {
+    "area": "area",
+    "precision": "precision",
+    "coverage": "coverage",
+    "ece": "ECE",
+    "refused_caption": "refused: captions",
+    "refused_thing": "things",
+    "refused_absent_caption": "absent captions",
+    "refused_absent_thing": "absent things",
+    "refused_gibberish": "gibberish",
+    "refused_unknown": "unknown things",
+    "refused_random": "random words",
 }
 
 UNMEASURED = (
@@ -87,7 +104,7 @@ def print_evidence(rows: dict[str, dict[str, float]]) -> None:
         print(f"| {name} | " + " | ".join(cells) + " |")
     print()
     for name, row in rows.items():
-        for curve, way in (("deletion", "lower"), ("insertion", "higher")):
+        for curve, way in AREAS.items():
             gains = [
                 f"{row[f'{gain}_low']:.3f} to {row[f'{gain}_high']:.3f} {way} than {words}"
                 for other, words in (("random", "at random"), ("map", "by the paper's map"))
@@ -121,3 +138,18 @@ def print_difference(a: str, b: str, found: dict[str, float]) -> None:
         f"[{found['low']:+.1f}, {found['high']:+.1f}], above 0 in "
         f"{100 * found['share_above']:.1f} % of the samples"
     )
+
+
+def print_certainty(rows: dict[str, dict[str, float]]) -> None:
+    """Prints how true each method's calibration is, one line a method; shares are in percent."""
+    if not rows:
+        return
+    columns = [key for key in CERTAINTY if all(key in row for row in rows.values())]
+    print("| method | " + " | ".join(CERTAINTY[key] for key in columns) + " |")
+    print("|---|" + "---:|" * len(columns))
+    for name, row in rows.items():
+        shown = [
+            f"{row[key]:.3f}" if key in ("area", "ece") else f"{100 * row[key]:.1f}"
+            for key in columns
+        ]
+        print(f"| {name} | " + " | ".join(shown) + " |")

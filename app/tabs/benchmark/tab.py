@@ -14,7 +14,7 @@ from app.packs.rerun import Outcome, Runner, compare, measured_methods, obstacle
 from app.packs.speed import Speed
 from app.search.retriever import Retriever
 from app.tabs.benchmark import view
-from app.tabs.events import MODEL_QUEUE, connect, on_refresh
+from app.tabs.events import MODEL_QUEUE, Event, connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.session import Session
 from export.sessions import hardware
@@ -28,9 +28,9 @@ _PRIVATE = "a pack is measured again only where no other machine reaches the app
 class BenchmarkTab:
     """Widgets as attributes, handlers as methods; every handler answers with {widget: update}."""
 
-    def __init__(self, session: Session, tab: gr.Tab) -> None:
+    def __init__(self, session: Session, selected: Event) -> None:
         self._session = session
-        self._tab = tab
+        self._selected = selected
         self._runner = Runner()
         self._measured = gr.State(None)  # (key of a pack, its Speed here), or None
         with gr.Accordion("What am I looking at?", open=False, elem_id="pv-bench-about"):
@@ -52,9 +52,10 @@ class BenchmarkTab:
                 self._message = gr.HTML(elem_id="pv-bench-message")
             with gr.Column(scale=3, min_width=300, elem_id="pv-bench-run"):
                 self._lay_out_run(obstacle(info))
-        self._ablations = gr.HTML(
-            view.ablation_tables(*ablations.load(info)), elem_id="pv-bench-ablations"
+        self._ablation = gr.Dropdown(
+            [], label="What happens when a method is varied", elem_id="pv-bench-ablation"
         )
+        self._ablations = gr.HTML(elem_id="pv-bench-ablations")
         self._connect()
 
     def _lay_out_run(self, reason: str) -> None:
@@ -69,15 +70,15 @@ class BenchmarkTab:
 
     def _connect(self) -> None:
         pack = self._session.pack
-        shown = [self._results, self._plot, self._ablations, self._message]
+        shown = [self._results, self._plot, self._message]
         opened, swapped = (self._session.blocks.load, "open"), (pack.change, "swap")
-        on_refresh(
-            [opened, (self._tab.select, "select"), swapped],
-            self.refresh,
-            [pack, self._measured],
-            [*shown, self._time],
-            "benchmark",
-        )
+        selected = (self._selected, "select")
+        numbers = [pack, self._measured]
+        on_refresh([selected, swapped], self.refresh, numbers, [*shown, self._time], "benchmark")
+        varied = [self._ablation, self._ablations]
+        on_refresh([selected, swapped], self.vary, [pack, self._ablation], varied, "benchmark_vary")
+        chosen = [pack, self._ablation]
+        connect(self._ablation.input, self.vary, chosen, varied, "benchmark_ablation")
         offered = [self._method, self._go, self._status]
         on_refresh([opened, swapped], self.invite, [pack], offered, "benchmark_run")
         self._time.click(
@@ -107,9 +108,19 @@ class BenchmarkTab:
         return {
             self._results: view.results(numbers),
             self._plot: view.accuracy_and_speed(numbers, found, captions=captions),
-            self._ablations: view.ablation_tables(*ablations.load(retriever.info)),
             self._message: "",
             self._time: gr.Button(interactive=captions),
+        }
+
+    def vary(self, key: str, name: str | None) -> dict[Any, Any]:
+        """Shows the ablation that was chosen of the visitor's pack, and offers the others."""
+        tables, problems = ablations.load(self._session.retriever(key).info)
+        chosen = [table for table in tables if table.name == name]
+        choices = [(table.title, table.name) for table in tables]
+        value = name if chosen else None
+        return {
+            self._ablation: gr.Dropdown(choices, value=value, visible=bool(tables)),
+            self._ablations: view.ablation_tables(chosen, problems),
         }
 
     def invite(self, key: str) -> dict[Any, Any]:

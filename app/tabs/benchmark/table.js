@@ -2,6 +2,16 @@
 // What was not measured stays last. The order is kept when the table is shown anew.
 let chosen = null; // {column, direction}
 
+let group = "0"; // of columns, where there is no room for all
+
+function show() {
+  const table = element.querySelector(".pv-bench-scroll");
+  if (!table) return;
+  table.dataset.shown = group;
+  for (const button of element.querySelectorAll("[data-group]"))
+    button.setAttribute("aria-pressed", String(button.dataset.group === group));
+}
+
 function sort() {
   const table = element.querySelector("table.pv-bench");
   if (!table || !chosen) return;
@@ -21,6 +31,8 @@ function sort() {
 }
 
 element.addEventListener("click", (event) => {
+  group = event.target.closest("[data-group]")?.dataset.group ?? group;
+  show();
   const button = event.target.closest("button[data-column]");
   if (!button) return;
   const column = Number(button.dataset.column);
@@ -29,4 +41,7 @@ element.addEventListener("click", (event) => {
   chosen = { column, direction: again ? other[chosen.direction] : button.dataset.first };
   sort();
 });
-watch("value", sort);
+watch("value", () => {
+  show();
+  sort();
+});

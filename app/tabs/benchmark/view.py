@@ -7,6 +7,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from app.packs.ablations import Ablation, Cell
+from app.packs.description import shown_command
 from app.packs.jobs import Step
 from app.packs.measured import COLUMNS, MEGABYTES, QUERY_MS, RSUM, Row, Table
 from app.packs.rerun import Pair
@@ -35,6 +36,7 @@ def results(table: Table) -> Markup:
         table=table,
         groups=groups,
         opens={columns[0].key for columns in groups},
+        group={column.key: i for i, columns in enumerate(groups) for column in columns},
         sources=_sources(table.rows),
     )
 
@@ -129,7 +131,8 @@ def _sources(rows: Iterable[Row]) -> list[tuple[str, dict[str, str]]]:
     sources: dict[str, tuple[list[str], dict[str, str]]] = {}
     for row in rows:
         if row.source is not None:
-            command = _METHOD_OPTION.sub("METHOD", row.source["command"], count=1)
+            command = shown_command(row.source["command"])
+            command = _METHOD_OPTION.sub("METHOD", command, count=1)
             facts = {**row.source, "command": command}
             sources.setdefault(repr(facts), ([], facts))[0].append(row.title)
     return [(", ".join(titles), facts) for titles, facts in sources.values()]

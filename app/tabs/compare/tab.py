@@ -10,7 +10,7 @@ import gradio as gr
 from PIL import Image
 
 from app.packs.columns import Columns
-from app.search import curated
+from app.search import curated, links
 from app.search.comparison import MAX_COLUMNS
 from app.search.questions import Question, examples
 from app.server.uploads import path_of
@@ -21,8 +21,11 @@ from app.tabs.html import line, problem
 from app.tabs.images import listed
 from app.tabs.saving import on_save
 from app.tabs.session import Session
+from app.tabs.sharing import ASK_FIRST, COPIES, link, share
 from app.tabs.widgets import choosable, preview, question_row
 
+_TAB = "compare"
+_NO_LINK = "A link cannot hold an uploaded picture, nor a very long question"
 _TRIES = 8
 _RANKS, _MOST_RANKS = 10, 50
 _ON_THE_SHEET = 160  # pixels of the image asked with, as kept for a download
@@ -31,15 +34,16 @@ _ON_THE_SHEET = 160  # pixels of the image asked with, as kept for a download
 class CompareTab:
     """Widgets as attributes, handlers as methods; every handler answers with {widget: update}."""
 
-    def __init__(self, session: Session, tab: gr.Tab) -> None:
+    def __init__(self, session: Session, selected: Event) -> None:
         self._session = session
-        self._tab = tab
+        self._selected = selected
         self._current = gr.State(Question())
         self._sheet = gr.State(None)  # the Sheet that is shown, or None
         self._lists = gr.State(None)  # what evidence.Lists has of it
         self._lay_out_question()
         with gr.Row(elem_id="pv-cmp-answer"):
             self._line = gr.HTML(line(""), scale=6, min_width=300, elem_id="pv-cmp-line")
+            self._link, self._visited = share(_TAB)
             self._downloads = {
                 kind: gr.Button(label, size="sm", min_width=80, scale=0, interactive=False)
                 for kind, label in files.KINDS.items()
@@ -51,7 +55,7 @@ class CompareTab:
             gr.HTML(view.explanation())
         self._outputs = [
             self._current, self._sheet, self._lists, self._line, self._evidence, self._results,
-            self._words, self._number, self._own, *self._downloads.values(),
+            self._link, self._words, self._number, self._own, *self._downloads.values(),
         ]  # fmt: skip
         self._connect_questions()
         self._connect_rest()
@@ -140,18 +144,18 @@ class CompareTab:
             question=True,
         )
         settings = [self._columns, self._note]
-        on_refresh(
-            [(self._session.blocks.load, "open"), (pack.change, "swap")],
-            self.refresh,
-            [pack, self._ranks],
-            [*self._outputs, *settings, self._tries],
-            "compare",
-        )
-        selected = [(self._tab.select, "select")]
+        page = [*self._outputs, *settings, self._ranks, self._tries]
+        for event, handler, given, name in (
+            (self._session.blocks.load, self.open, [], "compare_open"),
+            (pack.change, self.visit, [], "compare_swap"),
+            (self._visited.select, self.visit, [self._visited], "compare_visit"),
+        ):
+            connect(event, handler, [pack, *given], page, name, question=True)
+        selected = [(self._selected, "select")]
         on_refresh(selected, self.offer, [pack, self._columns], settings, "compare")
         for kind, button in self._downloads.items():
-            handler = partial(self.download, kind)
-            on_save(button, handler, [self._sheet], self._file, f"compare_{kind}")
+            saved = partial(self.download, kind)
+            on_save(button, saved, [self._sheet], self._file, f"compare_{kind}")
 
     def _on(
         self,
@@ -185,8 +189,9 @@ class CompareTab:
 
     def by_any(self, key: str, columns: list[str], ranks: int) -> dict[Any, Any]:
         """Compares by any image of the gallery."""
-        count = len(self._session.retriever(key).collection.images)
-        return self.by_number(key, random.randrange(count), columns, ranks)
+        shown = self._session.retriever(key).shown_images()
+        image_id = random.choice(shown).image_id if shown else 0
+        return self.by_number(key, image_id, columns, ranks)
 
     def by_number(
         self, key: str, number: int | None, columns: list[str], ranks: int
@@ -235,6 +240,7 @@ class CompareTab:
             self._evidence: "",  # until it is there
             self._line: line(count, view.verdict(comparison), ranked, comparison.remark, trouble),
             self._results: view.columns(comparison, sheet.images),
+            self._link: self._linked(question, columns, ranks),
             **dict.fromkeys(self._downloads.values(), gr.Button(interactive=True)),
         }
 
@@ -261,17 +267,43 @@ class CompareTab:
             self._note: gr.HTML(note, visible=bool(note)),
         }
 
-    def refresh(self, key: str, ranks: int) -> dict[Any, Any]:
-        """Fits the tab to the visitor's pack, with nothing asked yet."""
+    def open(self, key: str, request: gr.Request) -> dict[Any, Any]:
+        """Fits the tab to the visitor's pack, and asks what the page's address holds for it."""
+        here = request.query_params.get("tab") == _TAB
+        return self.visit(key, str(request.query_params) if here else "")
+
+    def visit(self, key: str, address: str = "") -> dict[Any, Any]:
+        """Fits the tab to the visitor's pack, and asks what an address holds."""
+        named, _ = links.parts(address)
         offered = Columns(self._session.packs, key)
+        asked = links.read_compare(named, offered.home, _MOST_RANKS)
+        columns = list(asked.columns) or offered.default()
+        question, ranks = asked.question, asked.ranks or _RANKS
+        by_image = question.kind == "image"
+        answer = (
+            self.by_number(key, question.image_id, columns, ranks)
+            if by_image
+            else {**self.again(key, question, columns, ranks), self._own: ""}
+        )
+        if asked.problems:
+            answer[self._line] = problem(*asked.problems) + answer[self._line]
         found = curated.load(offered.home.info, offered.home.collection)[:_TRIES]
         return {
-            **self.offer(key, offered.default()),
-            **self.again(key, Question(), offered.default(), ranks),
-            self._words: "",
-            self._own: "",
+            **self.offer(key, columns),
+            **answer,
+            self._link: self._linked(question, columns, ranks, visited=address),
+            self._words: question.words,
+            self._ranks: ranks,
             self._tries: view.examples(found, examples(offered.home, _TRIES)),
         }
+
+    def _linked(
+        self, question: Question, columns: list[str], ranks: int, visited: str | None = None
+    ) -> str:
+        """The button that copies the link of a question, or says why there is none."""
+        query = links.write_compare(question, columns, ranks)
+        hint = COPIES if query else ASK_FIRST if question.kind == "sample" else _NO_LINK
+        return link(_TAB, query, hint, visited=visited)
 
     def download(self, kind: str, sheet: Sheet | None) -> str:
         """Makes a file of the comparison that is shown."""

@@ -11,12 +11,11 @@ from uuid import uuid4
 
 import gradio as gr
 
-from app.packs.description import describe, left_out
+from app.packs.description import describe
 from app.packs.jobs import CancelledError
-from app.tabs.events import connect, on_refresh
+from app.tabs.events import Event, connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.models import view
-from app.tabs.saving import keep, on_save
 from app.tabs.session import Session
 from export.hub.offer import CLIP, PACK, VSE_INFTY, Offer
 
@@ -25,21 +24,13 @@ Updates = dict[Any, Any]
 _LOAD = "Load"
 _STOP, _GO_ON = "Stop reading", "Go on reading"
 _STEP = 5.0  # seconds that a step of reading takes at most, but for very large images
-_IMAGES = "pictures"
-_CHOICES = [
-    ("A pack", PACK),
-    ("Pictures of yours", _IMAGES),
-    ("CLIP, zero-shot", CLIP),
-    ("VSE∞, the authors' weights", VSE_INFTY),
-]
+_CHOICES = [("A pack", PACK), ("CLIP, zero-shot", CLIP), ("VSE∞, the authors' weights", VSE_INFTY)]
 _ADDRESSES = {
     PACK: "",
-    _IMAGES: "",
     CLIP: "openai/clip-vit-base-patch32",
     VSE_INFTY: "cccjc/vse-infty/f30k_wsl_grid_bert",
 }
 _ACCEPTED = {
-    _IMAGES: "a folder on this machine, or a ZIP archive of pictures",
     CLIP: "a Hub id of a CLIP, such as openai/clip-vit-base-patch32 or owner/name@revision",
     VSE_INFTY: "a checkpoint on the Hub, as owner/name/folder or owner/name/folder@revision",
 }
@@ -48,11 +39,12 @@ _ACCEPTED = {
 class ModelsTab:
     """Widgets as attributes, handlers as methods; every handler answers with {widget: update}."""
 
-    def __init__(self, session: Session, tab: gr.Tab) -> None:
+    def __init__(self, session: Session, selected: Event) -> None:
         self._session = session
-        self._tab = tab
+        self._selected = selected
         self._offer = gr.State(None)
         self._pack = gr.HTML()
+        self._here = gr.HTML(elem_id="pv-here")
         self._pause = gr.Button(_STOP, size="sm", visible=False, elem_id="pv-pause")
         self._clock = gr.Timer(2.0, active=False)
         self._kind = gr.Radio(
@@ -73,11 +65,6 @@ class ModelsTab:
             )
         self._message = gr.HTML(elem_id="pv-load-message")
         self._methods = gr.HTML()
-        self._left_out = gr.HTML()
-        self._save = gr.Button(
-            "Save the list of files left out", size="sm", visible=False, elem_id="pv-left-out"
-        )
-        self._file = gr.DownloadButton(visible="hidden")
         self._connect()
 
     def _connect(self) -> None:
@@ -95,17 +82,12 @@ class ModelsTab:
         edited = [self._address, self._offer]
         connect(self._address.change, self.edit, edited, answered, "edit_pack", queue=False)
         connect(self._cancel.click, self.cancel, [], [self._cancel], "cancel_pack", at_once=True)
-        events = (
-            (self._session.blocks.load, "open"),
-            (self._tab.select, "select"),
-            (pack.change, "swap"),
-        )
-        shown = [self._pack, self._pause, self._clock, self._methods, self._left_out, self._save]
+        events = ((self._selected, "select"), (pack.change, "swap"))
+        shown = [self._pack, self._pause, self._clock, self._methods, self._here]
         on_refresh(events, self.refresh, [pack], shown, "models")
         ticks = [(self._clock.tick, "tick")]
         on_refresh(ticks, self.refresh, [pack], shown, "models", queue=False)
         connect(self._pause.click, self.pause, [pack], shown, "pause_reading")
-        on_save(self._save, self.save, [pack], self._file, "save_left_out")
 
     def choose(self, kind: str) -> Updates:
         """Names the usual address of a choice, and what it would fetch."""
@@ -114,7 +96,7 @@ class ModelsTab:
         address = _ADDRESSES[kind]
         shown = gr.Textbox(
             value=address,
-            placeholder="~/Pictures" if kind == _IMAGES else address or "owner/name",
+            placeholder=address or "owner/name",
             info=_ACCEPTED.get(kind, self._session.packs.accepts),
         )
         updates = {self._address: shown, **self.forget()}
@@ -148,13 +130,6 @@ class ModelsTab:
         """
         packs, address, obtained = self._session.packs, (address or "").strip(), False
         try:
-            if kind == _IMAGES:
-                yield self._waiting(line("Opening the pictures …"))
-                shown = packs.show(key, address, request.session_hash or uuid4().hex)
-                collection = self._session.retriever(shown).collection
-                reading = f"Reading {len(collection.images):,} pictures of {collection.title}."
-                yield {**self.forget(), self._message: line(reading), self._session.pack: shown}
-                return
             folder = packs.find(kind, address)
             if folder is None and (offer is None or (offer.kind, offer.address) != (kind, address)):
                 found = packs.look(kind, address)
@@ -172,7 +147,7 @@ class ModelsTab:
                             yield self._waiting(view.fetching(sign))
             assert folder is not None
             yield self._waiting(line("Opening the pack …"), cancel=False)
-            loaded = packs.open(folder, obtained)
+            loaded = packs.open(folder, obtained, key)
         except CancelledError as error:
             yield {**self.forget(), self._message: line(f"{error}; nothing was kept.")}
             return
@@ -206,7 +181,7 @@ class ModelsTab:
         """Shows the visitor's pack, how far its gallery is, and what is left out of it."""
         retriever = self._session.retriever(key)
         info, progress = describe(retriever), retriever.index.progress
-        gallery = info["gallery"]
+        packs = self._session.packs
         return {
             self._pack: view.pack_card(info),
             self._pause: gr.Button(
@@ -215,16 +190,8 @@ class ModelsTab:
             ),
             self._clock: gr.Timer(active=not progress.finished),
             self._methods: view.method_cards(info),
-            self._left_out: view.left_out(gallery),
-            self._save: gr.Button(
-                visible=bool(gallery["refused_count"] or gallery["copies_count"])
-            ),
+            self._here: view.packs_here(packs.here(), packs.name(key), packs.keeps_images(key)),
         }
-
-    def save(self, key: str) -> str:
-        """Makes a file of what is left out of the visitor's gallery."""
-        content = left_out(self._session.retriever(key).index)
-        return str(keep(content, "polyview-left-out.csv", Path(self._file.GRADIO_CACHE)))
 
     def _look(self, kind: str, address: str) -> Updates:
         """What an address would fetch, or that it is here."""

@@ -1,13 +1,15 @@
 """What the Models tab's templates get: the pack, its methods, and what the Hub would send."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
+from app.packs.description import shown_command
 from app.packs.jobs import Step
 from app.tabs.html import line, percent, render
 from export.hub.offer import VSE_INFTY, Offer, Part
+from export.pack.schema import PackInfo
 
 _DIRECTIONS = {"i2t_": "picture to text", "t2i_": "text to picture"}
 _METRICS = {
@@ -64,19 +66,18 @@ def method_cards(info: dict[str, Any]) -> Markup:
         {**method, "facts": _facts(name, method), "numbers": _numbers(method["metrics"])}
         for name, method in info["methods"].items()
     ]
-    return render("models/methods", methods=methods, directions=_DIRECTIONS)
+    return render("models/methods", methods=methods, directions=_DIRECTIONS, command=shown_command)
 
 
-def left_out(gallery: dict[str, Any]) -> Markup:
-    """The files that were skipped, and why, and copies; nothing where there are none."""
-    reasons = [refusal["reason"] for refusal in gallery["refused"]]
-    copies = [f"{copy['file']} is the same as {copy['same_as']}" for copy in gallery["copies"]]
-    skipped, same = gallery["refused_count"], gallery["copies_count"]
-    lists = [
-        ("One file was skipped" if skipped == 1 else f"{skipped:,} files were skipped", reasons),
-        ("One copy is left out" if same == 1 else f"{same:,} copies are left out", copies),
-    ]
-    return render("models/left_out", lists=[found for found in lists if found[1]])
+def packs_here(packs: Mapping[str, PackInfo], used: str, own: bool) -> Markup:
+    """The packs on this machine, each with what it is for and a button that takes it.
+
+    Args:
+        packs: see `OpenPacks.here`.
+        used: the one that the visitor uses.
+        own: the images are the visitor's own, and stay.
+    """
+    return render("models/here", packs=packs, used=used, own=own, megabytes=megabytes)
 
 
 def offer_card(offer: Offer) -> Markup:

@@ -2,7 +2,7 @@
 const KEY = "pv-evidence"; // "on" or "off", as last chosen; unset, the first row is lit
 let facts = null, pointed = null;
 
-const tiles = () => [...document.querySelectorAll("#pv-grid .pv-tile")];
+const tiles = () => [...document.querySelectorAll("#pv-grid .pv-item:not([hidden]) > .pv-tile")];
 const box = () => element.querySelector(".pv-ev-show input");
 const idOf = (tile) => tile?.dataset.picture;
 
@@ -14,7 +14,7 @@ const inFocus = () => {
 
 const say = (id, column) => {
   const { score, sums, where } = facts.hits[id];
-  const rank = tiles().findIndex((tile) => idOf(tile) === id) + 1;
+  const rank = [...document.querySelectorAll("#pv-grid .pv-tile")].findIndex((tile) => idOf(tile) === id) + 1;
   const adds = facts.names[column] === "the words together" ? signed(sums[ALL]).replace("s ", " ") : signed(sums[column]);
   element.querySelector(".pv-ev-said").textContent =
     `${capital(facts.names[column])} ${adds} of picture ${rank}’s score ${score.toFixed(3)}${mostly(where[column])}.`;
@@ -23,7 +23,7 @@ const say = (id, column) => {
 function draw() {
   if (!facts) return;
   const id = inFocus(), column = chosen(), all = tiles(), wish = localStorage.getItem(KEY);
-  const row = all.filter((tile) => tile.offsetTop === all[0].offsetTop);
+  const row = all.filter((tile) => tile.parentElement.offsetTop === all[0].parentElement.offsetTop);
   for (const tile of all) {
     const wanted = column !== ALL || idOf(tile) === pointed
       || (wish === "on" || (!wish && row.includes(tile)));
@@ -91,6 +91,11 @@ const read = () => {
 };
 
 watch("value", read);
+document.addEventListener("pv-more", ({ detail }) => {
+  if (!facts) return;
+  Object.assign(facts.hits, detail);
+  draw();
+});
 new MutationObserver((records) => changed(records) && draw())
   .observe(document.querySelector("#pv-grid"), { childList: true, subtree: true });
 new ResizeObserver(() => draw()).observe(element);

@@ -3,14 +3,16 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 from PIL import Image
 
 from app.explain.heatmaps import data_uri
+from app.search.query import Term
 from app.search.questions import Question
 from app.search.retriever import Retriever
-from app.tabs.evidence import Split, visible
+from app.tabs.evidence import Split, split, visible
 from app.tabs.html import render
 from app.tabs.search.view import Result
 from app.tabs.widgets import script
@@ -52,23 +54,24 @@ class Hits:
         )
 
 
-def bar(found: Split, hits: Hits, retriever: Retriever, image: Image.Image | None = None) -> Markup:
+def bar(hits: Hits, retriever: Retriever) -> Markup:
     """The words of a question, and what the browser needs to light the images.
 
     Args:
-        found: of the hits; no more of them are lit than a page can hold.
-        hits: the same.
+        hits: no more of them are lit than a page can hold.
         retriever: of the pack and its images.
-        image: what the question asks with, if anything; its cells are columns.
+
+    Raises:
+        ValueError: the score of this question cannot be split.
     """
-    lit = range(min(len(hits.image_ids), found.most_lit()))
-    packed = found.packed(lit, [visible(retriever, hits.sizes[place]) for place in lit])
+    terms, found = _split(hits, retriever)
     facts = {
         "grid": found.grid, "tops": found.tops(), "names": found.spoken(),
-        "hits": dict(zip(hits.image_ids, packed, strict=False)),
+        "hits": _packed(found, hits, retriever),
     }  # fmt: skip
     words = [(at, one.name) for at, one in enumerate(found.columns, start=1) if not one.cell]
     cells = [(at, one.name) for at, one in enumerate(found.columns, start=1) if one.cell]
+    image = terms[0].image
     return render(
         "search/evidence",
         facts=json.dumps(facts),
@@ -77,6 +80,30 @@ def bar(found: Split, hits: Hits, retriever: Retriever, image: Image.Image | Non
         row=found.grid[1],
         own=data_uri(_seen(image, retriever), "WEBP") if image is not None and cells else "",
     )
+
+
+def more(hits: Hits | None, retriever: Retriever) -> str:
+    """The same of further hits of a question, as JSON; empty where there is none."""
+    if hits is None:
+        return ""
+    try:
+        _, found = _split(hits, retriever)
+    except ValueError:
+        return ""
+    return json.dumps(_packed(found, hits, retriever))
+
+
+def _split(hits: Hits, retriever: Retriever) -> tuple[list[Term], Split]:
+    """A question's terms and what they bring; of examples, each is one column."""
+    terms = hits.question.terms(retriever)
+    by_cell = not (hits.question.more or hits.question.less)
+    return terms, split(retriever, terms, hits.spec, hits.image_ids, by_cell=by_cell)
+
+
+def _packed(found: Split, hits: Hits, retriever: Retriever) -> dict[int, Any]:
+    lit = range(min(len(hits.image_ids), found.most_lit()))
+    packed = found.packed(lit, [visible(retriever, hits.sizes[place]) for place in lit])
+    return dict(zip(hits.image_ids, packed, strict=False))
 
 
 def _seen(image: Image.Image, retriever: Retriever) -> Image.Image:

@@ -1,6 +1,8 @@
 """The part of the tab that looks inside one image: what each view of it is made of."""
 
+import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +17,7 @@ from app.search.retriever import Retriever
 from app.tabs.events import connect, on_refresh
 from app.tabs.evidence import Split, split, visible
 from app.tabs.html import problem, text
+from app.tabs.saving import keep, on_save
 from app.tabs.search import view
 from app.tabs.search.view import Layer, Result
 from app.tabs.session import Session
@@ -23,6 +26,10 @@ from app.tabs.widgets import choosable, script
 
 PLAIN = "picture"
 _EVIDENCE = "evidence:"  # and the place of a map of `Split.maps`
+_LARGEST = 4096  # pixels of the longer side of the original as shown
+_SHOW = (
+    """(file) => document.dispatchEvent(new CustomEvent("pv-original", { detail: file?.url }))"""
+)
 _SIDE = 640  # pixels of the longer side as shown
 _SMALL_SIDE = 112  # and of a small map
 
@@ -35,7 +42,9 @@ class Inspector:
     Attributes:
         result: holds the `Result` being looked at, or None.
         head: tells which it is.
-        more: the button that searches with the image.
+        alone: the button that searches with the image.
+        like: the one that asks for more like it.
+        unlike: the one that asks for less like it.
         outputs: the components that `show` and `clear` update.
     """
 
@@ -56,7 +65,11 @@ class Inspector:
         self._captions = gr.HTML(visible=False)
         with gr.Row(visible=False, elem_id="pv-further") as self._further:
             self._inside = gr.Button("Look inside", size="sm", min_width=120)
-            self.more = gr.Button("Search with this picture", size="sm", min_width=120)
+            self.alone = gr.Button("Search with this picture", size="sm", min_width=120)
+            self.like = gr.Button("More like this", size="sm", min_width=90)
+            self.unlike = gr.Button("Less like this", size="sm", min_width=90)
+            self._original = gr.Button("Show original", size="sm", min_width=90)
+        self._file = gr.DownloadButton(visible="hidden")
         parts = [self.head, self._image, self._layers, self._legend, self._captions, self._further]
         self.outputs = [self.result, *parts]
         self._connect()
@@ -67,18 +80,18 @@ class Inspector:
         connect(self._layer.select, self._switch, chosen, shown, "inspect_layer", question=True)
         shut = [(self.head.shut, "close")]
         on_refresh(shut, self.clear, [], self.outputs, "inspect", queue=False)
-        there, click = [session.look, session.tabs], self._inside.click
+        on_save(self._original, self._redrawn, looked, self._file, "inspect_original", _SHOW)
+        there, click = [session.look, session.tabs, session.lab], self._inside.click
         opened = connect(click, self._look_inside, looked, there, "inspect_inside", queue=False)
         # Tabs that are opened by an update do not say that they were selected.
-        opened.then(None, js=note_tab("views"), api_visibility="private")
+        opened.then(None, js=note_tab("views", waits=True), api_visibility="private")
 
-    def show(self, key: str, result: Result) -> dict[Any, Any]:
+    def show(self, retriever: Retriever, result: Result) -> dict[Any, Any]:
         """Updates that show an image with the evidence of all words.
 
         Where there is none, as nothing was asked, with the map of its winning view. Of several
         terms, each with a view that won, the first one counts.
         """
-        retriever = self._session.retriever(key)
         maps, about = _maps(retriever, result), retriever.image(result.image_id)
         image = retriever.open(result.image_id)
         method = next(iter(maps))
@@ -91,7 +104,11 @@ class Inspector:
         small = view.layers(_layers(retriever, result, lit, maps, image), chosen, hidden)
         return {
             self.result: result,
-            self.head: view.head(about.file, _facts(retriever, result, maps)),
+            self.head: view.head(
+                about.file,
+                _facts(retriever, result, maps),
+                str(about.path) if self._session.packs.private else "",
+            ),
             self._layers: gr.HTML(small, visible=True),
             self._captions: gr.HTML(captions, visible=bool(captions)),
             self._further: gr.Row(visible=True),
@@ -112,13 +129,24 @@ class Inspector:
         """Updates that say why an image cannot be shown."""
         return {**self.clear(), self.head: problem(sentence)}
 
+    def _redrawn(self, key: str, result: Result | None) -> str:
+        """Makes a file of the image, large and without metadata, that any browser shows."""
+        if result is None:
+            raise ValueError("no picture is open; choose one first")
+        image = self._session.retriever(key).open(result.image_id)
+        image.thumbnail((_LARGEST, _LARGEST))
+        content = io.BytesIO()
+        image.save(content, "WEBP", quality=90)
+        name = f"{Path(result.image.file).stem}.webp"
+        return str(keep(content.getvalue(), name, Path(self._file.GRADIO_CACHE)))
+
     def _look_inside(self, key: str, result: Result | None) -> dict[Any, Any]:
         """Goes to the Views tab with the image, its method and what to look for in it."""
         if result is None:
             return {self._session.look: gr.skip()}
         methods = self._session.retriever(key).methods.names(result.spec)
         look = LookLink(result.image_id, methods[0], result.words, token=uuid4().hex)
-        return {self._session.look: look, self._session.tabs: gr.Tabs(selected="views")}
+        return {self._session.look: look, **self._session.opened("views")}
 
     def _switch(self, key: str, result: Result | None, value: Any) -> dict[Any, Any]:
         """Shows the map that was chosen among the small ones."""
@@ -207,8 +235,10 @@ def _split(retriever: Retriever, result: Result) -> Split | None:
     if not result.rank:
         return None
     try:
-        terms = result.question.terms(retriever)
-        return split(retriever, terms, result.spec, [result.image_id], by_cell=True)
+        question = result.question
+        by_cell = not (question.more or question.less)
+        terms = question.terms(retriever)
+        return split(retriever, terms, result.spec, [result.image_id], by_cell=by_cell)
     except ValueError:
         return None
 

@@ -22,7 +22,6 @@ class Inputs:
 
     Attributes:
         method: a method or an ensemble.
-        count: how many images.
         questions: the questions so far.
         path: of the uploaded image that is part of the next question; empty for none.
         weight: of that image.
@@ -30,7 +29,6 @@ class Inputs:
     """
 
     method: str
-    count: int
     questions: tuple[Question, ...]
     path: str
     weight: float
@@ -39,8 +37,8 @@ class Inputs:
     @classmethod
     def of(cls, given: Sequence[Any]) -> Inputs:
         """From the values of the widgets."""
-        method, count, questions, path, weight, *values = given
-        return cls(method, count, tuple(questions), path, weight, tuple(v or [] for v in values))
+        method, questions, path, weight, *values = given
+        return cls(method, tuple(questions), path, weight, tuple(v or [] for v in values))
 
 
 def has_several_views(retriever: Retriever, spec: str) -> bool:

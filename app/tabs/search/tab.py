@@ -2,20 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from app.search import filters, links
+from app.search.filters import Filters
 from app.search.links import Link
-from app.search.questions import Answer, Question, algebra_example, answer, examples, remember
-from app.search.retriever import Retriever
+from app.search.questions import (
+    Answer,
+    Question,
+    algebra_example,
+    answer,
+    examples,
+    instead,
+    remember,
+)
+from app.search.retriever import MAX_HITS, Retriever
 from app.server.uploads import path_of
-from app.tabs.events import connect, on_refresh
-from app.tabs.evidence import split
+from app.tabs.events import Event, connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.images import listed
-from app.tabs.search import evidence, view
+from app.tabs.saving import on_save
+from app.tabs.search import evidence, export, view
 from app.tabs.search.evidence import Hits
 from app.tabs.search.inspector import Inspector
 from app.tabs.search.question import (
@@ -29,11 +41,11 @@ from app.tabs.search.question import (
 from app.tabs.search.view import Result
 from app.tabs.session import Session
 from app.tabs.sharing import ASK_FIRST, COPIES, link, share
-from app.tabs.widgets import chips, choosable, fill, preview, question_row, upload_box
+from app.tabs.widgets import chips, choosable, fill, preview, question_row, script, upload_box
 
 _CHIPS = 5
-_COUNT = 12
-_MOST = 60
+_PAGE = 40  # images of an answer that come at once; more come as the visitor scrolls
+_NARROWEST, _WIDEST = 0.56, 3.0  # width / height of an image's place in the grid
 _FACTS = 4  # facts of a collection that can be filtered by
 _HEAVIEST = 3.0
 _TAB = "search"
@@ -42,18 +54,12 @@ _NO_LINK = {
     "words": "This question is too long for a link.",
     "image": "This question is too long for a link.",
 }
-# On a narrow screen the panel lies below the results.
-_SCROLL_TO_INSPECTOR = """() => {
-    const panel = document.getElementById("pv-inspector");
-    if (view.getBoundingClientRect().top > window.innerHeight * 0.7)
-        view.scrollIntoView({behavior: "smooth", block: "start"});
-}"""
 
 
 class SearchTab:
     """Widgets as attributes, handlers as methods; every handler answers with {widget: update}."""
 
-    def __init__(self, session: Session, _: gr.Tab) -> None:
+    def __init__(self, session: Session, _: Event) -> None:
         self._session = session
         self._current = gr.State(Question())
         self._path = gr.State("")  # of the uploaded image that is part of the next question
@@ -68,7 +74,7 @@ class SearchTab:
             with gr.Column(scale=2, min_width=320, elem_id="pv-inspector"):
                 self._inspector = Inspector(session)
         self._inputs = [
-            self._method, self._count, self._questions, self._path, self._weight, *self._facts,
+            self._method, self._questions, self._path, self._weight, *self._facts,
         ]  # fmt: skip
         self._outputs = [
             self._current, self._path, self._questions, self._shown, self._hits, self._line,
@@ -84,15 +90,12 @@ class SearchTab:
             "pv",
             "Search",
             "What should the picture show?",
-            "Describe a picture, or combine: 2: dog + beach - people",
+            "Describe a picture; combine terms with + and -, as in the last example",
             autofocus=True,
         )
         self._chips = chips("pv-chips", _CHIPS)
         with gr.Row(elem_id="pv-choices"):
             self._method = gr.Dropdown([], label="Method", min_width=240, elem_id="pv-method")
-            self._count = gr.Slider(
-                1, _MOST, _COUNT, step=1, label="Results", min_width=240, elem_id="pv-count"
-            )
 
     def _lay_out_drawers(self) -> None:
         with gr.Row(elem_id="pv-drawers"):
@@ -124,10 +127,24 @@ class SearchTab:
     def _lay_out_answer(self) -> None:
         with gr.Row(elem_classes="pv-answer-row"):
             self._line = gr.HTML(line("One moment …"), elem_id="pv-answer")
-            self._link = share(_TAB)
+            self._link, self._visited = share(_TAB)
         self._captions = gr.HTML(visible=False)
         self._evidence = gr.HTML("", elem_id="pv-evidence", js_on_load=evidence.SCRIPT)
+        with gr.Row(elem_id="pv-picked"):
+            self._saves = {
+                kind: gr.Button(label, size="sm", min_width=80, scale=0)
+                for kind, label in export.KINDS.items()
+            }
+            self._likes = {
+                more: gr.Button(label, size="sm", min_width=120, scale=0)
+                for more, label in ((True, "More like these"), (False, "Less like these"))
+            }
         self._grid, self._tile = choosable("search/tiles", "pv-grid")
+        picked = script("search/picked")
+        self._picked = gr.HTML([], html_template="", js_on_load=picked, visible="hidden")
+        self._file = gr.DownloadButton(visible="hidden")
+        pages = script("search/pages")
+        self._page = gr.HTML("", html_template="", js_on_load=pages, visible="hidden")
 
     def _connect_questions(self) -> None:
         pack = self._session.pack
@@ -139,24 +156,42 @@ class SearchTab:
         given = [self._upload, self._words]
         self._on(self._upload.upload, self.by_upload, given, "show_upload", preprocess=False)
         self._on(self._upload.clear, self.without_upload, [self._words], "show_without_upload")
-        more = self._inspector.more
-        self._on(more.click, self.by_image, [self._inspector.result], "show_similar")
+        looked = self._inspector
+        self._on(looked.alone.click, self.by_image, [looked.result], "show_similar")
+        for button, more, name in ((looked.like, True, "more"), (looked.unlike, False, "less")):
+            given = [self._current, looked.result]
+            self._on(button.click, partial(self.by_example, more), given, f"show_{name}_like")
+        for more, button in self._likes.items():
+            given = [self._current, self._shown, self._picked]
+            name = f"show_{'more' if more else 'less'}_like_these"
+            self._on(button.click, partial(self.by_examples, more), given, name)
         self._on(self._earlier.select, self.by_history, [self._earlier], "show_earlier")
         for event, name in (
             (self._method.input, "show_again"),
-            (self._count.input, "show_again_count"),
             *((fact.input, f"show_again_fact{i}") for i, fact in enumerate(self._facts)),
         ):
-            self._on(event, self.again, [self._current], name)
+            self._on(event, self.again, [self._current, self._inspector.result], name)
+        read = [self._current, self._inspector.result, self._session.read, self._words]
+        self._on(self._session.read.change, self.when_read, read, "show_read")
         self._on(self._weight.input, self.reweigh, [self._current], "show_again_weight")
         kept = [self._questions, self._history, self._history_drawer]
         on_refresh([(self._history.forget, "questions")], self.forget, [], kept, "forget")
         load = self._session.blocks.load
-        connect(load, self.open, [pack], self._page, "search_open", question=True)
+        connect(load, self.open, [pack], self._everything, "search_open", question=True)
+        visited = [pack, self._visited, self._questions]
+        connect(
+            self._visited.select,
+            self.visit,
+            visited,
+            self._everything,
+            "search_visit",
+            line=self._line,
+            question=True,
+        )
 
     def _connect_rest(self) -> None:
         looked = [self._session.pack, self._shown, self._tile]
-        opened = connect(
+        connect(
             self._tile.select,
             self.look,
             looked,
@@ -165,18 +200,24 @@ class SearchTab:
             line=self._inspector.head,
             question=True,
         )
-        opened.then(None, js=_SCROLL_TO_INSPECTOR, api_visibility="private")
         split = [self._session.pack, self._hits]
         found = self._hits.change
         connect(found, self.split, split, [self._evidence], "show_evidence", question=True)
-        swapped = [self._session.pack, self._questions]
-        on_refresh([(self._session.pack.change, "swap")], self.swap, swapped, self._page, "search")
+        for kind, save in self._saves.items():
+            given = [self._session.pack, self._shown, self._picked]
+            on_save(save, partial(self.save, kind), given, self._file, f"search_{kind}")
+        further = [self._session.pack, self._current, self._shown, *self._inputs]
+        shown = [self._page, self._shown]
+        connect(self._page.more, self.more, further, shown, "show_more", question=True)
+        swapped = [self._session.pack, self._questions, self._current]
+        change = self._session.pack.change
+        connect(change, self.swap, swapped, self._everything, "search_swap", question=True)
 
     @property
-    def _page(self) -> list[Any]:
+    def _everything(self) -> list[Any]:
         """Everything that depends on the visitor's pack."""
         return [
-            *self._outputs, self._method, self._count, self._about, *self._chips, *self._facts,
+            *self._outputs, self._method, self._about, *self._chips, *self._facts,
         ]  # fmt: skip
 
     def _on(
@@ -226,15 +267,61 @@ class SearchTab:
         question = Question() if result is None else Question("image", image_id=result.image_id)
         return {**self._question(question), **self.answer(key, question, Inputs.of(given))}
 
+    def by_example(
+        self, more: bool, key: str, question: Question, result: Result | None, *given: Any
+    ) -> dict[Any, Any]:
+        """Asks the same for images more, or less, like the one being looked at."""
+        shown = [] if result is None else [result]
+        ids = [one.image_id for one in shown]
+        return self.by_examples(more, key, question, shown, ids, *given)
+
+    def by_examples(
+        self,
+        more: bool,
+        key: str,
+        question: Question,
+        shown: list[Result],
+        picked: Any,
+        *given: Any,
+    ) -> dict[Any, Any]:
+        """The same of several images that were picked."""
+        if not (chosen := _chosen(shown, picked)):
+            return {self._current: question}
+        try:
+            question = question.with_examples(more, *(one.image_id for one in chosen))
+        except ValueError as error:
+            return {self._line: problem(str(error))}
+        return self.answer(key, question, Inputs.of(given))
+
     def by_history(self, key: str, name: str, *given: Any) -> dict[Any, Any]:
         """Answers an earlier question again, as things are chosen now."""
         inputs = Inputs.of(given)
         question = next((one for one in inputs.questions if one.key == name), Question())
         return {**self._question(question), **self.answer(key, question, inputs)}
 
-    def again(self, key: str, question: Question, *given: Any) -> dict[Any, Any]:
-        """Answers the present question after something beside it was changed."""
-        return self.answer(key, question, Inputs.of(given))
+    def again(
+        self, key: str, question: Question, looked: Result | None, *given: Any
+    ) -> dict[Any, Any]:
+        """Answers the present question after something beside it was changed.
+
+        The image that is open stays open.
+        """
+        opened = None if looked is None else looked.image_id
+        return self.answer(key, question, Inputs.of(given), opened)
+
+    def when_read(
+        self,
+        key: str,
+        question: Question,
+        looked: Result | None,
+        read: str,
+        words: str,
+        *given: Any,
+    ) -> dict[Any, Any]:
+        """Answers the present question again once all images are read, unless another is typed."""
+        if read != f"read {key}" or words.split() != question.words.split():
+            return {self._line: gr.skip()}
+        return self.again(key, question, looked, *given)
 
     def reweigh(self, key: str, question: Question, *given: Any) -> dict[Any, Any]:
         """Answers the present question with another weight, if that changes anything."""
@@ -243,25 +330,42 @@ class SearchTab:
             return {self._current: question}
         return self.answer(key, replace(question, weight=inputs.weight), inputs)
 
-    def answer(self, key: str, question: Question, inputs: Inputs) -> dict[Any, Any]:
-        """Answers any question; what goes wrong becomes a sentence above the results."""
+    def answer(
+        self,
+        key: str,
+        question: Question,
+        inputs: Inputs,
+        image_id: int | None = None,
+        visited: str | None = None,
+    ) -> dict[Any, Any]:
+        """Answers any question; what goes wrong becomes a sentence above the results.
+
+        Args:
+            key: of the visitor's pack.
+            question: what is asked.
+            inputs: what stands beside it.
+            image_id: of the image that is to be open, if it is found.
+            visited: the address that the visitor went back to, after "?"; None for a new question.
+        """
         try:
             retriever = self._session.retriever(key)
             wanted = filters_of(retriever, inputs.values)
-            answered = answer(retriever, question, inputs.method, inputs.count, wanted)
+            answered = answer(retriever, question, inputs.method, _PAGE, wanted)
+            opened = self._opened(retriever, answered, inputs.method, image_id)
         except ValueError as error:
             return {self._current: question, self._line: problem(str(error))}
         captions = view.captions("Captions that fit", answered.captions)
-        shown, trouble = self._show(retriever, answered, inputs.method, question)
+        shown, trouble = self._show(retriever, answered, inputs.method, opened)
         answered = replace(answered, details=(*answered.details, trouble))
-        query = links.write(question, inputs.method, inputs.count, wanted)
+        image_id = opened.image_id if opened else None
+        query = links.write(question, inputs.method, wanted, image_id)
         hint = COPIES if query else _NO_LINK.get(question.kind, ASK_FIRST)
         if not query and question.kind in _NO_LINK:
             answered = replace(answered, details=(*answered.details, _NO_LINK[question.kind]))
         return {
             self._current: question,
-            self._line: view.answer_line(answered),
-            self._link: link(_TAB, query, hint),
+            self._line: view.answer_line(answered, _meant(question, inputs, wanted, answered)),
+            self._link: link(_TAB, query, hint, key="" if query else question.key, visited=visited),
             self._captions: gr.HTML(captions, visible=bool(captions)),
             self._filter_drawer: filter_drawer(wanted),
             **self._list(remember(inputs.questions, question)),
@@ -271,12 +375,43 @@ class SearchTab:
     def look(self, key: str, shown: list[Result], image_id: Any) -> dict[Any, Any]:
         """Opens the image that was clicked, unless the results were replaced since."""
         result = next((one for one in shown if one.image_id == image_id), None)
+        return self._look(self._session.retriever(key), result)
+
+    def _look(self, retriever: Retriever, result: Result | None) -> dict[Any, Any]:
+        """Opens an image, or closes what was open."""
         if result is None:
             return self._inspector.clear()
         try:
-            return self._inspector.show(key, result)
+            return self._inspector.show(retriever, result)
         except ValueError as error:
             return self._inspector.complain(str(error))
+
+    def more(
+        self, key: str, question: Question, shown: list[Result], *given: Any
+    ) -> dict[Any, Any]:
+        """Shows the next images of the present answer, with their evidence."""
+        if not shown or not shown[0].rank:  # a sample has no more
+            return {self._page: ""}
+        retriever, spec, last = self._session.retriever(key), shown[0].spec, shown[-1].rank
+        wanted = filters_of(retriever, Inputs.of(given).values)
+        answered = answer(retriever, question, spec, min(last + _PAGE, MAX_HITS), wanted)
+        there = {result.image_id for result in shown}  # others may have moved: images still come
+        places = [
+            p for p, hit in enumerate(answered.hits[last:], last) if hit.image_id not in there
+        ]
+        found, _ = self._results(retriever, answered, places, spec, shown)
+        facts = evidence.more(Hits.of(found), retriever)
+        page = view.tiles(found, more=_has_more(answered), facts=facts)
+        return {
+            self._page: page if found else Markup("<i>{}</i>").format(last),
+            self._shown: [*shown, *found],
+        }
+
+    def save(self, kind: str, key: str, shown: list[Result], picked: Any) -> str:
+        """Makes a file of the images that were picked."""
+        retriever, folder = self._session.retriever(key), Path(self._file.GRADIO_CACHE)
+        private, chosen = self._session.packs.private, _chosen(shown, picked)
+        return str(export.write(kind, chosen, retriever, folder, private=private))
 
     def split(self, key: str, hits: Hits | None) -> dict[Any, Any]:
         """Shows what the words of the question bring to each hit."""
@@ -284,11 +419,9 @@ class SearchTab:
             return {self._evidence: ""}
         retriever = self._session.retriever(key)
         try:
-            terms = hits.question.terms(retriever)
-            found = split(retriever, terms, hits.spec, hits.image_ids, by_cell=True)
+            return {self._evidence: evidence.bar(hits, retriever)}
         except ValueError as error:
             return {self._evidence: line(str(error))}
-        return {self._evidence: evidence.bar(found, hits, retriever, terms[0].image)}
 
     def forget(self) -> dict[Any, Any]:
         """Empties the history."""
@@ -296,31 +429,47 @@ class SearchTab:
 
     def open(self, key: str, request: gr.Request) -> dict[Any, Any]:
         """Fits the tab to the visitor's pack, and asks what the page's address holds."""
-        retriever = self._session.retriever(key)
-        link = links.read(request.query_params.multi_items(), retriever, _MOST)
-        if link.question.kind == "sample":  # what is typed or uploaded meanwhile stays
-            return self._start(key, link)
-        return {**self._question(link.question), **self._start(key, link)}
+        opened = self.visit(key, str(request.query_params), ())
+        if not {"q", "like", "more", "less"} & request.query_params.keys():
+            for box in self._question(Question()):  # what is typed or uploaded meanwhile stays
+                del opened[box]
+        return opened
 
-    def swap(self, key: str, questions: tuple[Question, ...]) -> dict[Any, Any]:
-        """Fits the tab to another pack; its images are others, what was asked in words stays."""
-        kept = tuple(one for one in questions if one.kind != "image")
-        return {**self._question(Question()), **self._start(key, Link(), kept)}
+    def visit(self, key: str, address: str, questions: tuple[Question, ...]) -> dict[Any, Any]:
+        """Asks what an address holds, or the earlier question whose key stands after its "#"."""
+        named, name = links.parts(address)
+        link = links.read(named, self._session.retriever(key))
+        if dict(named).get("tab", _TAB) != _TAB:  # whose image it is
+            link = replace(link, image_id=None)
+        earlier = (one for one in questions if name and one.key == name)
+        link = replace(link, question=next(earlier, link.question))
+        started = self._start(key, link, questions, address)
+        return {**self._question(link.question), **started}
 
-    def _start(self, key: str, link: Link, questions: tuple[Question, ...] = ()) -> dict[Any, Any]:
+    def swap(self, key: str, questions: tuple[Question, ...], asked: Question) -> dict[Any, Any]:
+        """Fits the tab to another pack or to other images; what was asked in words stays."""
+        kept = tuple(one for one in questions if not one.own)
+        question = asked if asked.kind == "words" and not asked.own else Question()
+        shown = {**self._question(question), **self._start(key, Link(question), kept)}
+        if question.kind != "words":  # what is typed meanwhile stays
+            del shown[self._words]
+        return shown
+
+    def _start(
+        self, key: str, link: Link, questions: tuple[Question, ...] = (), visited: str | None = None
+    ) -> dict[Any, Any]:
         retriever = self._session.retriever(key)
-        method, count = link.method or retriever.methods.best, link.count or _COUNT
+        method = link.method or retriever.methods.best
         known = filters.offered(retriever.collection)
         facts = dict(list(known.items())[:_FACTS])
         values = tuple(list(link.filters.wanted.get(fact, [])) for fact in facts)
-        inputs = Inputs(method, count, questions, "", 1.0, values)
-        started = self.answer(key, link.question, inputs)
+        inputs = Inputs(method, questions, "", 1.0, values)
+        started = self.answer(key, link.question, inputs, link.image_id, visited)
         if link.problems:
             started[self._line] = problem(*link.problems) + started[self._line]
         return {
             **started,
             self._method: gr.Dropdown(method_choices(retriever, method), value=method),
-            self._count: count,
             self._about: view.about(retriever.methods),
             # sentences to try, and at the end a query of several terms
             **fill(self._chips, [*examples(retriever, _CHIPS - 1), algebra_example(retriever)]),
@@ -357,24 +506,51 @@ class SearchTab:
         }
 
     def _show(
-        self, retriever: Retriever, answered: Answer, method: str, question: Question
+        self, retriever: Retriever, answered: Answer, method: str, opened: Result | None
     ) -> tuple[dict[Any, Any], str]:
-        """Fills the grid and closes what was open; images that are gone are left out.
+        """Fills the grid and opens one image at most; images that are gone are left out.
 
         Returns:
             Also what is wrong with the disk, where images are missing because of it.
         """
-        found, words = [], looked_for(question)
-        images, trouble = listed(retriever, [hit.image_id for hit in answered.hits])
+        places = range(len(answered.hits))
+        found, trouble = self._results(retriever, answered, places, method)
+        current = opened.image_id if opened else None
+        drawn = view.tiles(found, current, more=_has_more(answered))
+        grid = "" if trouble and not found else drawn
+        updates = {self._grid: grid, self._shown: found, self._hits: Hits.of(found)}
+        return {**updates, **self._look(retriever, opened)}, trouble
+
+    def _results(
+        self,
+        retriever: Retriever,
+        answered: Answer,
+        places: Sequence[int],
+        method: str,
+        before: Sequence[Result] = (),
+    ) -> tuple[list[Result], str]:
+        """The hits in some places of an answer; images that are gone are left out.
+
+        Args:
+            retriever: of the pack.
+            answered: the answer.
+            places: of its hits.
+            method: that found them.
+            before: what is shown already, of which some may be nearly the same.
+        """
+        hits = [answered.hits[place] for place in places]
+        images, trouble = listed(retriever, [hit.image_id for hit in hits])
         several = has_several_views(retriever, method)
         several = several and not self._session.meters.collapsed(retriever, method)
-        for place, hit in enumerate(answered.hits):
+        found, words = [], looked_for(answered.question)
+        captions = retriever.best_captions(words, [hit.image_id for hit in hits], method)
+        for place, hit in zip(places, hits, strict=True):
             image = images[hit.image_id]
             if image.thumbnail is None:
                 continue
             result = Result(
                 hit.image_id,
-                image,
+                replace(image, best=captions.get(hit.image_id, "")),
                 method,
                 hit.rank,
                 hit.score,
@@ -384,9 +560,42 @@ class SearchTab:
                 answered.terms,
                 {name: tuple(won[:, place].tolist()) for name, won in answered.winners.items()},
                 words,
-                question,
+                answered.question,
+                ratio=round(min(max(image.size[0] / image.size[1], _NARROWEST), _WIDEST), 3),
+                probability=answered.probabilities[place],
             )
             found.append(result)
-        grid = "" if trouble and not found else view.tiles(found)
-        updates = {self._grid: grid, self._shown: found, self._hits: Hits.of(found)}
-        return {**updates, **self._inspector.clear()}, trouble
+        return view.folded(before, found), trouble
+
+    def _opened(
+        self, retriever: Retriever, answered: Answer, method: str, image_id: int | None
+    ) -> Result | None:
+        """The hit that is to be open, however far down it is; None where it is no hit."""
+        if image_id is None:
+            return None
+        if all(hit.image_id != image_id for hit in answered.hits):
+            answered = answer(retriever, answered.question, method, MAX_HITS, answered.filters)
+        places = [i for i, hit in enumerate(answered.hits) if hit.image_id == image_id]
+        return next(iter(self._results(retriever, answered, places, method)[0]), None)
+
+
+def _chosen(shown: Sequence[Result], picked: Any) -> list[Result]:
+    """Those of the images that were picked, in their order; `picked` is anything from the page."""
+    return [one for one in shown if isinstance(picked, list) and one.image_id in picked]
+
+
+def _has_more(answered: Answer) -> bool:
+    """Whether more images than these can be shown."""
+    return len(answered.hits) < min(answered.found.searched, MAX_HITS) and bool(answered.asked)
+
+
+def _meant(
+    question: Question, inputs: Inputs, wanted: Filters, answered: Answer
+) -> list[tuple[str, str]]:
+    """Known words that unknown ones may stand for, and the address that asks with each."""
+    return [
+        (known, f"?{query}")
+        for unknown in answered.unknown
+        for known in unknown.nearest
+        if (query := links.write(instead(question, unknown.word, known), inputs.method, wanted))
+    ]

@@ -1,17 +1,19 @@
 """What the Search tab's templates get: results, the image looked at, small maps, history."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from markupsafe import Markup
 from PIL import Image
 
 from app.explain.heatmaps import data_uri
+from app.gallery.near_duplicates import fingerprint, first_alike
 from app.search.query import MINUS
 from app.search.questions import Answer, Question
 from app.search.retriever import CaptionHit
 from app.tabs.html import render, scale
 from app.tabs.images import Listed
+from export.pack.calibration import strength
 from models import Method
 
 _FEW = 4  # views whose small maps have room for "View 1"
@@ -34,6 +36,9 @@ class Result:
         won: for each method, the view that won for each of the terms.
         words: what to look for in it; may be empty.
         question: what it answers.
+        alike: the image shown before that looks nearly the same, and under which it is folded.
+        ratio: width / height of its place; a longer image is seen whole in it.
+        probability: that it satisfies the question; None where that is not known.
     """
 
     image_id: int
@@ -48,6 +53,14 @@ class Result:
     won: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     words: str = ""
     question: Question = field(default_factory=Question)
+    alike: int | None = None
+    ratio: float = 1.0
+    probability: float | None = None
+
+    @property
+    def strength(self) -> str:
+        """How sure its method is of it, in a word; empty where that is not known."""
+        return "" if self.probability is None else strength(self.probability)
 
     @property
     def badge(self) -> str:
@@ -61,7 +74,8 @@ class Result:
             return self.image.words
         won = f", {self.badge} won" if self.badge else ""
         mark = ", satisfies the caption" if self.satisfies else ""
-        return f"{self.rank} · {self.score:.3f} · {self.image.words}{won}{mark}"
+        sure = f", {self.strength} match" if self.strength else ""
+        return f"{self.rank} · {self.score:.3f} · {self.image.words}{won}{mark}{sure}"
 
 
 @dataclass(frozen=True)
@@ -88,15 +102,48 @@ class Layer:
         return data_uri(self.map, "WEBP")
 
 
-def answer_line(answer: Answer) -> Markup:
-    """What was found, how the question was read, and smaller remarks."""
+def answer_line(answer: Answer, meant: Sequence[tuple[str, str]] = ()) -> Markup:
+    """What was found, how the question was read, and smaller remarks.
+
+    Args:
+        answer: what was found.
+        meant: words that may be meant by unknown ones, and where each is asked.
+    """
     reading = [(part, part.startswith(MINUS)) for part in answer.reading]
-    return render("search/answer", answer=answer, reading=reading)
+    return render("search/answer", answer=answer, reading=reading, meant=meant)
 
 
-def tiles(found: Sequence[Result]) -> Markup:
-    """The images, best first, as buttons in reading order."""
-    return render("search/tiles", found=found)
+def tiles(
+    found: Sequence[Result], opened: int | None = None, *, more: bool = False, facts: str = ""
+) -> Markup:
+    """The images, best first, as buttons in reading order.
+
+    Args:
+        found: the images.
+        opened: the id of the one that is open, if any.
+        more: there are more of them, for which the visitor may ask.
+        facts: evidence of the images, where they follow others; see `evidence.more`.
+    """
+    return render("search/tiles", found=found, opened=opened, more=more, facts=facts)
+
+
+def folded(before: Sequence[Result], found: Sequence[Result]) -> list[Result]:
+    """Images, each told under which other it is folded, if under any.
+
+    Args:
+        before: images that are shown already.
+        found: images that follow them.
+    """
+    shown = [result for result in before if result.alike is None]
+    every = [*shown, *found]
+    paths = [result.image.thumbnail for result in every]
+    firsts = first_alike([fingerprint(path) for path in paths if path])
+    alike = [
+        None if first == place else every[first].image_id for place, first in enumerate(firsts)
+    ]
+    return [
+        replace(result, alike=one) for result, one in zip(found, alike[len(shown) :], strict=True)
+    ]
 
 
 def captions(title: str, found: Sequence[CaptionHit | str]) -> Markup:
@@ -109,9 +156,9 @@ def invitation() -> Markup:
     return render("search/invitation")
 
 
-def head(file: str, facts: Iterable[str]) -> Markup:
-    """The head of the panel that looks inside one image, with the button that closes it."""
-    return render("search/head", file=file, facts=facts)
+def head(file: str, facts: Iterable[str], path: str = "") -> Markup:
+    """The head of the panel that looks inside one image; `path` is where it lies, if known."""
+    return render("search/head", file=file, facts=facts, path=path)
 
 
 def layers(

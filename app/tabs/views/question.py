@@ -91,10 +91,10 @@ def count_views(retriever: Retriever, name: str) -> int:
         return 1
 
 
-def sample(retriever: Retriever) -> range:
+def sample(retriever: Retriever) -> list[int]:
     """Ids of images from all over the collection."""
-    count = len(retriever.collection.images)
-    return range(0, count, max(1, count // _SAMPLE))[:_SAMPLE]
+    shown = retriever.shown_images()
+    return [image.image_id for image in shown[:: max(1, len(shown) // _SAMPLE)][:_SAMPLE]]
 
 
 def look_at(retriever: Retriever, inputs: Inputs) -> tuple[Shown, Look]:

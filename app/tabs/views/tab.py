@@ -14,7 +14,7 @@ from app.search.links import LookLink
 from app.search.questions import remark
 from app.search.retriever import Retriever
 from app.server.uploads import path_of
-from app.tabs.events import connect, on_refresh
+from app.tabs.events import Event, connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.session import Session
 from app.tabs.sharing import COPIES, link, share
@@ -48,14 +48,13 @@ _EXPLAINED = (Path(__file__).parent / "explained.md").read_text("utf-8")
 class ViewsTab:
     """Widgets as attributes, handlers as methods; every handler answers with {widget: update}."""
 
-    def __init__(self, session: Session, tab: gr.Tab) -> None:
+    def __init__(self, session: Session, selected: Event) -> None:
         self._session = session
-        self._tab = tab
+        self._selected = selected
         self._current = gr.State(Current())
         self._lay_out_question()
         self._lay_out_maps()
         self._lay_out_inside()
-        self._lay_out_lens()
         self._lay_out_meter()
         with gr.Accordion("What am I looking at?", open=False):
             gr.Markdown(_EXPLAINED)
@@ -87,7 +86,7 @@ class ViewsTab:
     def _lay_out_maps(self) -> None:
         with gr.Row(elem_classes="pv-answer-row"):
             self._line = gr.HTML(line("One moment …"), elem_id="pv-v-answer")
-            self._link = share(_TAB)
+            self._link, self._visited = share(_TAB, waits=True)
         gr.HTML(_head("What each view is made of: the paper's own maps"))
         with gr.Column(elem_id="pv-v-maps"):
             with gr.Row(elem_id="pv-v-controls"):
@@ -102,6 +101,7 @@ class ViewsTab:
                     False, label="Outline known objects", min_width=180, elem_id="pv-v-objects-on"
                 )
             self._maps = gr.HTML(elem_id="pv-v-grid")
+        self._lay_out_lens()
         gr.HTML(_head("Evidence: where the score comes from"))
         self._evidence = gr.HTML(elem_id="pv-v-evidence", js_on_load=evidence.SCRIPT)
         gr.HTML(_head("What each view of the text is made of"))
@@ -142,16 +142,16 @@ class ViewsTab:
         anew = [self._knobs, self._lens, self._meter, self._clock]
         self._on(self._method.input, self.by_method, "views_method", [], anew)
         anew += [self._words, self._method]
-        given = [self._session.look, *self._inputs]
-        for event, handler, name in (
-            (self._session.blocks.load, self.open_by_link, "views_link"),
-            (self._tab.select, self.open, "views_open"),
-            (self._session.look.change, self.open, "views_follow_link"),
-            (self._session.pack.change, self.open, "views_swap"),
+        look, outputs = self._session.look, [*self._answer, *anew]
+        for event, handler, name, given in (
+            (self._session.blocks.load, self.open_by_link, "views_link", []),
+            (self._selected, self.open, "views_open", [look]),
+            (look.change, self.open, "views_follow_link", [look]),
+            (self._session.pack.change, self.open, "views_swap", [look]),
+            (self._visited.select, self.visit, "views_visit", [self._visited]),
         ):
-            connect(
-                event, handler, given, [*self._answer, *anew], name, line=self._line, question=True
-            )
+            given = [*given, *self._inputs]
+            connect(event, handler, given, outputs, name, line=self._line, question=True)
 
     def _connect_rest(self) -> None:
         turned = [self._panels, self._line]
@@ -205,31 +205,41 @@ class ViewsTab:
             question=True,
         )
 
-    def open_by_link(
-        self, request: gr.Request, look: LookLink | None, *given: Any
-    ) -> dict[Any, Any]:
+    def open_by_link(self, request: gr.Request, *given: Any) -> dict[Any, Any]:
         """Fills the tab where the page's address names it, which selects it without a click."""
         if request.query_params.get("tab") != _TAB:
             return {self._current: Inputs.of(given).current}
-        return self.open(request, look, *given)
+        return self.visit(str(request.query_params), *given)
 
-    def open(self, request: gr.Request, look: LookLink | None, *given: Any) -> dict[Any, Any]:
+    def visit(self, address: str, *given: Any) -> dict[Any, Any]:
+        """Looks at what an address holds, as the visitor goes back to it."""
+        named, _ = links.parts(address)
+        inputs = Inputs.of(given)
+        look = links.read_look(named, self._session.retriever(inputs.key))
+        return self._follow(look, inputs, visited=address)
+
+    def open(self, look: LookLink | None, *given: Any) -> dict[Any, Any]:
         """Fills the tab when it is first seen, for another pack, and as another tab asks.
 
         Several events may ask for this at once, in any order; all do the same.
         """
         inputs = Inputs.of(given)
         current = inputs.current
-        retriever = self._session.retriever(inputs.key)
         if look is not None and look.token != current.token:
-            current = replace(current, token=look.token)
-        elif current.key == inputs.key:
+            inputs = replace(inputs, current=replace(current, token=look.token))
+            return self._follow(look, inputs)
+        if current.key == inputs.key:
             return {self._current: current}
-        elif current.key is None:
-            look = links.read_look(request.query_params.multi_items(), retriever)
-        else:
-            look = LookLink()
-        image_id = look.image_id or 0
+        return self._follow(LookLink(), inputs)
+
+    def _follow(
+        self, look: LookLink, inputs: Inputs, *, visited: str | None = None
+    ) -> dict[Any, Any]:
+        """Looks at what a link holds; `visited` is the address that the visitor went back to."""
+        retriever = self._session.retriever(inputs.key)
+        image_id = look.image_id
+        if image_id is None:
+            image_id = next(iter(sample(retriever)), 0)
         method = look.method or first_method(retriever)
         words = look.words
         if words is None:
@@ -237,8 +247,11 @@ class ViewsTab:
             words = captions[0] if captions else inputs.words
         methods = retriever.methods
         choices = [(f"{m.title} ({m.paper})", name) for name, m in methods.items()]
-        inputs = replace(inputs, current=current, words=words, method=method).at(image_id)
+        inputs = replace(inputs, words=words, method=method).at(image_id)
         opened = self.by_method(inputs)
+        if visited is not None:
+            query = links.write_look(image_id, method, words)
+            opened[self._link] = link(_TAB, query, visited=visited)
         if look.problems:
             opened[self._line] = problem(*look.problems) + opened[self._line]
         return {self._words: words, self._method: gr.Dropdown(choices, value=method), **opened}
@@ -269,8 +282,8 @@ class ViewsTab:
 
     def at_random(self, inputs: Inputs) -> dict[Any, Any]:
         """Looks at any image."""
-        count = len(self._session.retriever(inputs.key).collection.images)
-        return self.show(inputs.at(random.randrange(count)))
+        shown = self._session.retriever(inputs.key).shown_images()
+        return self.show(inputs.at(random.choice(shown).image_id if shown else 0))
 
     def by_upload(self, inputs: Inputs, upload: dict[str, Any] | None) -> dict[Any, Any]:
         """Looks at an uploaded image, and shows it as it was understood: upright, in RGB."""

@@ -20,7 +20,7 @@ from tests.app.serving import MAIN, Server
 def test_search_text_answers_with_hits(server: Server) -> None:
     answer = server.ask("search_text", "a red circle", "vsepp", 2)
     values = {"query", "read_as", "terms", "method", "k", "filters", "searched", "exact"}
-    assert answer.keys() == values | {"hits", "remark", "ms"}
+    assert answer.keys() == values | {"hits", "remark", "ms", "matches", "unknown"}
     assert answer["terms"] == [{"words": "a red circle", "weight": 1.0}]
     assert (answer["read_as"], answer["filters"]) == ("a red circle", {})
     assert answer["searched"] == IMAGES

@@ -71,6 +71,6 @@ def test_the_page_tells_nothing(server: Server) -> None:
 
 
 def test_thumbnails_are_fetched_by_name(server: Server) -> None:
-    page = checks.Caller(server.url).answer("search_swap", ["", ""])
+    page = checks.Caller(server.url).answer("search_swap", ["", None, None])
     name, *_ = re.findall(r"thumbnails/[0-9a-f]+\.\w+", page)
     assert httpx.get(f"{server.url}/{name}", timeout=checks.SLOW).content[:4] == b"RIFF"

@@ -63,5 +63,12 @@ def test_the_endpoints_are_tools_that_can_be_called(views_server: Server) -> Non
     found = assistant.call("search_text", query="a red circle", method="vse_infty", k=3)
     expected = views_server.ask("search_text", "a red circle", "vse_infty", 3)
     assert found["hits"] == expected["hits"]
+    asked = {"query": "a red circle", "image": found["hits"][0]["image_id"], "method": "vse_infty"}
+    lit, told = assistant.ask("tools/call", name="explain_image", arguments=asked)["content"]
+    expected = views_server.ask("explain_image", *asked.values())
+    assert (lit["type"], lit["mimeType"]) == ("image", "image/png")
+    assert lit["data"] == expected["png"].partition(",")[2]
+    assert ast.literal_eval(told["text"])["adds"] == expected["adds"]
+    assert lit["data"] not in told["text"]
     refused = assistant.call("search_text", query="", method="vse_infty", k=3)
     assert "the query is empty" in refused["error"]

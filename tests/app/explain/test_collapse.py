@@ -160,6 +160,19 @@ def test_one_view_cannot_collapse(many_retriever: Retriever) -> None:
     assert measure(many_retriever, "vse_infty").verdict.startswith("One view")
 
 
+@pytest.mark.parametrize("name", ["mv_vse", "mvam"])
+def test_collapse_is_known_before_the_meter_was_read(
+    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    similarity = measure(many_retriever, name).similarity
+    assert similarity is not None
+    for more, collapsed in ((-1e-4, True), (1e-4, False)):
+        monkeypatch.setattr(module, "COLLAPSED", similarity + more)
+        assert Meters().collapsed(many_retriever, name) is collapsed
+    monkeypatch.setattr(module, "COLLAPSED", -1.0)
+    assert not Meters().collapsed(many_retriever, "vse_infty")  # one view
+
+
 def finished(meters: Meters, retriever: Retriever, name: str) -> Reading:
     deadline = time.monotonic() + SECONDS
     while not (reading := meters.read(retriever, name)).finished:

@@ -18,9 +18,9 @@ from tests.app.conftest import finish
 def make(tiny_pack: Path, cache: Path, host: str) -> ModelsTab:
     open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu", host=host), cache)
     with gr.Blocks() as blocks:
-        session = Session(open_packs, blocks, gr.State(""), Mock(), gr.State(None))
+        session = Session(open_packs, blocks, gr.State(""), Mock(), Mock(), gr.State(None))
         with gr.Tabs(), gr.Tab("Models") as own:
-            return ModelsTab(session, own)
+            return ModelsTab(session, own.select)
 
 
 def button(tab: ModelsTab) -> tuple[str, bool]:

@@ -60,9 +60,9 @@ def open_packs(tiny_pack: Path, tmp_path: Path) -> OpenPacks:
 @pytest.fixture
 def tab(open_packs: OpenPacks) -> ModelsTab:
     with gr.Blocks() as blocks:
-        session = Session(open_packs, blocks, gr.State(""), Mock(), gr.State(None))
+        session = Session(open_packs, blocks, gr.State(""), Mock(), Mock(), gr.State(None))
         with gr.Tabs(), gr.Tab("Models") as own:
-            return ModelsTab(session, own)
+            return ModelsTab(session, own.select)
 
 
 def stock_pack(hub: HubState, pack: Path, title: str = "From the Hub") -> None:

@@ -1,6 +1,9 @@
 """Several packs at once: each session keeps its own, failures change nothing."""
 
+import gc
 import shutil
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -108,6 +111,92 @@ def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path
     open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
     borrowed = open_packs.get(open_packs.load(str(bare)))
     assert len(borrowed.collection.images) == IMAGES
+
+
+def test_another_pack_keeps_a_persons_images_and_not_those_of_a_pack(
+    open_packs: OpenPacks, tiny_pack: Path, tmp_path: Path
+) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    draw(2)[0].save(photos / "mine.png")
+    other = variant(tiny_pack, tmp_path / "other", 9)
+    shown = open_packs.show("", str(photos))
+    kept = open_packs.open(other, key=shown)
+    assert open_packs.get(kept).info.tokenizer.max_length == 9
+    assert open_packs.get(kept).collection is open_packs.get(shown).collection
+    assert open_packs.keeps_images(kept)
+    own = open_packs.open(other)
+    assert len(open_packs.get(own).collection.images) == IMAGES
+    assert not open_packs.keeps_images(own)
+    assert open_packs.use(open_packs.name(""), kept) == shown
+    started = OpenPacks(Settings(str(tiny_pack), photos, "cpu"), tmp_path / "cache")
+    assert started.get(started.open(other)).collection is started.first.collection
+
+
+def test_the_packs_on_this_machine_are_listed_once_each(
+    open_packs: OpenPacks, tiny_pack: Path, tmp_path: Path
+) -> None:
+    open_packs.open(variant(tiny_pack, tmp_path / "other", 9))
+    open_packs.open(variant(tiny_pack, tmp_path / "cache" / "packs" / "converted", 8, "Converted"))
+    titles = [info.title for info in open_packs.here().values()]
+    assert sorted(titles) == [
+        "Converted", "Photographs, small", "Scenes", "Shapes <b>", "Variant"
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="not here any more"):
+        open_packs.use("x", "")
+
+
+def sent(folder: Path, *names: str) -> list[tuple[Path, str]]:
+    """Files as they are kept when they were uploaded."""
+    files = []
+    for i, name in enumerate(names):
+        place = folder / f"{i:032x}" / name
+        place.parent.mkdir(parents=True)
+        draw(i)[0].save(place, format="PNG")
+        files.append((place, name))
+    return files
+
+
+def test_files_that_were_sent_are_searched_by_their_sender_alone(
+    open_packs: OpenPacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "sent"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = sent(tmp_path / "sent", "a.png", "a.png", "note.txt")
+    key = open_packs.upload("", [*files, files[0]])
+    retriever = open_packs.get(key)
+    assert retriever.index.wait(60)
+    assert {h.file for h in find(retriever, "a bar", "vsepp", 9)} == {"a.png", "a (2).png"}
+    assert [refusal.file for refusal in retriever.index.refused] == ["note.txt"]
+    assert key not in open_packs.packs()
+    assert open_packs.upload("", files) != key  # nobody finds them by what they are
+    assert not list((tmp_path / "cache" / "galleries").glob("*sent*"))
+    with pytest.raises(ValueError, match="none of these files is a picture"):
+        open_packs.upload("", files[2:])
+
+
+def test_galleries_of_sent_files_are_bounded(
+    open_packs: OpenPacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "sent"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(module, "_UPLOADED", 2)
+    files = sent(tmp_path / "sent", "a.png")
+    other = open_packs.load("photos_mini")
+    keys = []
+    for _ in range(3):
+        keys.append(open_packs.upload("", files))
+        assert open_packs.get(keys[-1]).index.wait(60)
+    assert open_packs.get(other).info.name == "photos_mini"  # packs have places of their own
+    with pytest.raises(ValueError, match="closed to make room"):
+        open_packs.get(keys[0])
+    deadline = time.monotonic() + 20
+    while len(list(tmp_path.glob("polyview-*"))) > 2:  # what was made of the first goes, too
+        gc.collect()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(ValueError, match=f"at most {module.MOST_FILES:,}"):
+        open_packs.upload("", [(Path(f"{i}.png"), "a.png") for i in range(module.MOST_FILES + 1)])
 
 
 def test_a_pack_of_region_features_is_refused(tiny_pack: Path, tmp_path: Path) -> None:

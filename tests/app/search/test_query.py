@@ -40,7 +40,7 @@ def test_reads_terms(text: str, expected: list[tuple[float, str]]) -> None:
     assert terms(text) == expected
 
 
-@pytest.mark.parametrize("text", ["dog +", "dog - + cat", "2: + cat", "1000: dog"])
+@pytest.mark.parametrize("text", ["dog +", "dog - + cat", "2: + cat", "2:", "1000: dog"])
 def test_refuses_what_makes_no_sense(text: str) -> None:
     with pytest.raises(ValueError, match=r"words after|weight must be"):
         parse(text)

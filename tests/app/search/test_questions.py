@@ -15,10 +15,13 @@ from app.search.questions import (
     algebra_example,
     answer,
     examples,
+    instead,
     known_to_satisfy,
     remember,
+    unknown_words,
 )
 from app.search.retriever import Retriever
+from app.settings import BUNDLED
 from export.runtime import Runtime
 from tests.app.conftest import IMAGES, draw, find
 
@@ -50,7 +53,8 @@ def test_both_kinds_of_pictures_find_captions_too(retriever: Retriever, tmp_path
     path = tmp_path / "mine.png"
     draw(6)[0].save(path)
     uploaded = answer(retriever, Question("upload", path=str(path)), "vse_infty", 3)
-    assert known.hits == uploaded.hits
+    assert uploaded.hits[0].image_id == 6  # which is no answer to itself
+    assert [hit.score for hit in known.hits][:2] == [hit.score for hit in uploaded.hits][1:]
     assert len({caption.text for caption in known.captions}) == len(known.captions) == 3
     assert known.captions == uploaded.captions
     assert known.summary.endswith("like images/test-000006.webp")
@@ -70,11 +74,39 @@ def test_examples_are_short_captions_of_the_collection(retriever: Retriever) -> 
     assert max(map(len, chosen)) <= 40
 
 
-def test_a_folder_without_captions_gets_general_examples(runtime: Runtime, tmp_path: Path) -> None:
+def test_a_folder_without_captions_gets_examples_of_words_that_the_pack_knows(
+    tmp_path: Path, tiny_pack: Path
+) -> None:
     draw(1)[0].save(tmp_path / "a.png")
-    chosen = examples(Retriever(runtime, from_folder(tmp_path), tmp_path / "cache"), 5)
-    assert len(chosen) == 5
-    assert all(chosen)
+    folder = from_folder(tmp_path)
+    for pack, fewest in ((BUNDLED / "photos_mini", 5), (BUNDLED / "scenes", 1), (tiny_pack, 0)):
+        asked = Retriever(Runtime.load(pack, "cpu"), folder, tmp_path / "cache")
+        chosen = examples(asked, 5)
+        assert len(chosen) == 5
+        assert sum(map(bool, chosen)) >= fewest
+        assert not unknown_words(asked, *filter(None, chosen))
+        assert (algebra_example(asked) != "") == (fewest == 5)
+
+
+def test_an_unknown_word_is_named_with_known_ones_to_ask_instead(retriever: Retriever) -> None:
+    asked = Question("words", words="a Crcle beside a\tqwertyuiop")
+    found = answer(retriever, asked, "vsepp", 3)
+    assert [(one.word, one.nearest) for one in found.unknown] == [
+        ("Crcle", ("circle",)),
+        ("qwertyuiop", ()),
+    ]
+    assert instead(asked, "Crcle", "circle").words == "a circle beside a\tqwertyuiop"
+    assert instead(Question("words", words="a+b ab"), "a", "1").words == "1+b ab"
+    long = " ".join(["x" * 9000, *(f"word{i}" for i in range(50))])
+    named = unknown_words(retriever, long)
+    assert len(named) <= 5
+    assert max(len(one.word) for one in named) <= 40
+
+
+def test_a_pack_without_a_calibration_does_not_judge(retriever: Retriever) -> None:
+    found = answer(retriever, Question("words", words="zxcv"), "vsepp", 3)
+    assert found.matches is None
+    assert found.probabilities == (None, None, None)
 
 
 def test_several_terms_are_said_as_they_were_read(views_retriever: Retriever) -> None:
@@ -99,7 +131,8 @@ def test_a_picture_and_words_are_added(views_retriever: Retriever) -> None:
     np.testing.assert_allclose(
         [hit.score for hit in found.hits], [scores[hit.image_id] for hit in found.hits], atol=1e-6
     )
-    assert [hit.score for hit in found.hits] == sorted(scores.tolist(), reverse=True)
+    others = np.delete(scores, 6)
+    assert [hit.score for hit in found.hits] == sorted(others.tolist(), reverse=True)
     assert found.reading[0] == "2.5 \N{MULTIPLICATION SIGN} images/test-000006.webp"
     assert found.captions == []
 
@@ -160,3 +193,32 @@ def test_a_sample_is_no_question_and_old_ones_go() -> None:
         asked = remember(asked, Question("words", words=str(i)))
     assert len(asked) == REMEMBERED
     assert asked[0].words == str(REMEMBERED + 4)
+
+
+@pytest.mark.parametrize("spec", ["vse_infty", "mv_vse+vse_infty"])
+def test_an_image_that_is_asked_with_is_no_answer(views_retriever: Retriever, spec: str) -> None:
+    found = answer(views_retriever, Question("image", image_id=7), spec, 5)
+    every = views_retriever.search([Term(image=views_retriever.open(7))], spec, 6)
+    others = [hit.image_id for hit in every.hits if hit.image_id != 7]
+    assert [hit.image_id for hit in found.hits] == others[:5]
+    assert [hit.rank for hit in found.hits] == [1, 2, 3, 4, 5]
+    assert all(won.shape[1] == 5 for won in found.winners.values())
+    assert found.found.searched == IMAGES - 1
+
+
+def test_examples_add_up_and_move_from_side_to_side(views_retriever: Retriever) -> None:
+    question = Question("words", "a bar").with_examples(True, 3).with_examples(True, 5)
+    assert question.own == {3, 5}
+    moved = question.with_examples(False, 3)
+    assert (moved.more, moved.less) == ((5,), (3,))
+    hits = answer(views_retriever, moved, "vse_infty", IMAGES).hits
+    terms = [
+        Term("a bar"), Term(image=views_retriever.open(5)),
+        Term(image=views_retriever.open(3), weight=-0.5),
+    ]  # fmt: skip
+    every = views_retriever.search(terms, "vse_infty", IMAGES).hits
+    assert [hit.image_id for hit in hits] == [h.image_id for h in every if h.image_id not in (3, 5)]
+    alone = Question().with_examples(True, 3)
+    assert [term.weight for term in alone.terms(views_retriever)] == [1]
+    with pytest.raises(ValueError, match="at most 10"):
+        Question().with_examples(True, *range(11))

@@ -18,7 +18,7 @@ from tests.soak.checks import Caller, tells_nothing
 
 def test_a_long_name_in_an_archive_is_a_sentence(server: Server, tmp_path: Path) -> None:
     mine = make(tmp_path / "mine.zip", {f"{'n' * 300}.png": b"x"})
-    said = Visitor(server.url).ask("load_pack", ["", "pictures", str(mine), None])
+    said = Visitor(server.url).ask("choose_images", ["", {"place": str(mine)}])
     assert "a name of more than 255 bytes" in said
     tells_nothing(said)
 
@@ -42,7 +42,7 @@ def test_a_database_elsewhere_opens_no_file_of_this_machine(
         elsewhere = {"root": str(tmp_path / "secret")}
         state.client.set_payload("photos", elsewhere, [hostile])
         server = serve("--pack", tiny_pack, "--gallery", address, POLYVIEW_CACHE=str(cache))
-        said = Caller(server.url).answer("search_swap", ["", ""])
+        said = Caller(server.url).answer("search_swap", ["", None, None])
         assert said.count('src=\\"thumbnails/') == 2
         assert "1.png" in Caller(server.url).answer("views", [1, "vsepp", ""])
         assert "cannot be reached" in Caller(server.url).answer("views", [0, "vsepp", ""])

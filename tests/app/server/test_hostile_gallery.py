@@ -75,7 +75,7 @@ def test_the_gallery_is_there_and_says_what_is_left_out(trapped: Trapped) -> Non
 
 def grid(trapped: Trapped) -> str:
     """The Search tab's answer to whoever opens it."""
-    return Caller(trapped.server.url).answer("search_swap", ["", ""])
+    return Caller(trapped.server.url).answer("search_swap", ["", None, None])
 
 
 def thumbnails(trapped: Trapped) -> list[str]:
@@ -152,7 +152,9 @@ def test_stop_in_the_page_ends_the_reading_of_huge_files(trapped: Trapped, tmp_p
     for i in range(40):  # half a gigabyte each, which takes no room on the disk
         hostile.sparse(tmp_path / f"{i}.jpg", 2**29 - i)
     visitor = Visitor(trapped.server.url)
-    assert "Reading 40 pictures" in visitor.ask("load_pack", ["", "pictures", str(tmp_path), None])
+    opened = visitor.ask("choose_images", ["", {"place": str(tmp_path)}])
+    assert "event: complete" in opened
+    assert 'role=\\"alert' not in opened
     time.sleep(0.5)
     began = time.monotonic()
     answer = visitor.ask("pause_reading", [""])
@@ -167,12 +169,12 @@ def test_cancel_in_the_page_ends_the_reading_of_a_huge_archive(
     visitor = Visitor(trapped.server.url)
     with ThreadPoolExecutor(1) as pool:
         said = pool.submit(
-            visitor.ask, "load_pack", ["", "pictures", str(tmp_path / "huge.zip"), None]
+            visitor.ask, "choose_images", ["", {"place": str(tmp_path / "huge.zip")}]
         )
         time.sleep(1)
         assert not said.done()
         began = time.monotonic()
-        visitor.join("cancel_pack", [])  # answered in the stream that is open
+        visitor.join("cancel_images", [])  # answered in the stream that is open
         assert "Cancelled; nothing was kept" in said.result()
     assert time.monotonic() - began < SLOW
 

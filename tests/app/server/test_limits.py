@@ -63,7 +63,7 @@ def test_waiting_questions_are_bounded() -> None:
 
 def test_requests_of_assistants_are_questions() -> None:
     kept = Limits()
-    entered = [kept.entered("a", assistant=True) for _ in range(WAITING)]
+    entered = [kept.entered("a", waits=True) for _ in range(WAITING)]
     for one in entered:
         one.__enter__()
     refusal = kept.check("a", costs=True, asks=True)

@@ -56,12 +56,13 @@ def test_it_answers_for_its_names(public_server: Server) -> None:
 def test_strangers_may_not_use_the_machine(public_server: Server, tiny_pack: Path) -> None:
     caller = Caller(public_server.url)
     for kind, address, sentence in (
-        ("pictures", str(tiny_pack / "gallery"), "pictures are chosen where the app runs"),
         ("pack", str(tiny_pack), "may not be loaded"),
         ("clip", "openai/clip-vit-base-patch32", "converted only where no other machine"),
     ):
         said = caller.answer("load_pack", ["", kind, address, None])
         assert sentence in said.lower()
+    place = {"place": str(tiny_pack / "gallery")}
+    assert "ictures are chosen where the app runs" in caller.answer("choose_images", ["", place])
     assert "only where no other machine" in caller.answer("pause_reading", [""])
     assert "only where no other machine" in caller.answer("benchmark_run", [None, None])
 
@@ -115,6 +116,21 @@ def test_one_client_does_not_fill_the_queue(public_server: Server) -> None:
     assert set(codes) <= {200, 429}
     assert codes[:WAITING] == [200] * WAITING
     assert public_server.ask("search_text", "a red circle", "vsepp", 3)["hits"]
+
+
+def test_one_client_does_not_fill_the_plain_interface(public_server: Server) -> None:
+    head = b"POST /api/v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
+    address = ("127.0.0.1", int(public_server.url.rpartition(":")[2]))
+    with ExitStack() as held:
+        for _ in range(WAITING):
+            line = socket.create_connection(address, source_address=("127.0.0.9", 0))
+            held.enter_context(line).sendall(head)  # and no body, for which it waits
+        with client("127.0.0.9", public_server.url) as crowd:
+            deadline = time.monotonic() + SLOW
+            while crowd.get("/api/v1/health").status_code != 429:
+                assert time.monotonic() < deadline
+        with client("127.0.0.10", public_server.url) as other:
+            assert other.get("/api/v1/search", params={"q": "a red circle"}).status_code == 200
 
 
 def test_uploads_have_a_quota(public_server: Server) -> None:

@@ -65,7 +65,7 @@ def opened(visitor: Visitor) -> Page:
 def titled(page: Page, title: str) -> Locator:
     """A column's title, which sorts."""
     name = re.compile(f"^{title}")
-    return page.locator("#pv-bench-results").get_by_role("button", name=name)
+    return page.locator("#pv-bench-results button[data-column]", has_text=name)
 
 
 def column(page: Page, title: str) -> list[str]:
@@ -81,6 +81,8 @@ def test_the_table_sorts_and_the_plot_fits(visitor: Visitor, width: int, dark: b
     visitor.open_tab("Search")
     visitor.resize(width, dark)
     page = opened(visitor)
+    if width < 1180:  # where there is no room for all groups of columns
+        page.get_by_role("button", name="Overall").click()
     button = titled(page, "rsum")
     head = button.locator("xpath=..")
     for wanted, down in (("descending", True), ("ascending", False)):
@@ -97,6 +99,8 @@ def test_the_table_sorts_and_the_plot_fits(visitor: Visitor, width: int, dark: b
     expect(plot).to_have_count(1)
     assert "VSE++" in str(plot.get_attribute("aria-label"))
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    table = page.locator(".pv-bench-scroll")
+    assert table.evaluate("table => table.scrollWidth <= table.clientWidth")  # nothing is cut off
 
 
 def test_running_again_says_what_agrees(visitor: Visitor, visit: Visit) -> None:

@@ -1,38 +1,47 @@
 """Events in a row: what is asked first is answered first."""
 
+import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import gradio as gr
-from gradio.context import LocalContext
+import pytest
 
-from app.tabs.events import connect
+from app.tabs.events import connect, guard
 
 
-def test_an_older_answer_never_replaces_a_newer_one() -> None:
-    answered: list[str] = []
-
+def test_an_older_answer_never_replaces_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(words: str) -> dict[object, str]:
         time.sleep(0.3)
-        answered.append(words)
         return {line: words}
 
     def quick(words: str) -> dict[object, str]:
-        answered.append(words)
         return {line: words}
+
+    async def postprocess(block_fn: Any, predictions: Any, _: Any) -> list[Any]:
+        await asyncio.sleep(0.3 if block_fn.api_name == "slow" else 0)
+        return [predictions]
 
     with gr.Blocks() as blocks:
         words, line, button = gr.Textbox(), gr.HTML(), gr.Button()
         for event, handler in ((words.submit, slow), (button.click, quick)):
             connect(event, handler, [words], [line], handler.__name__, question=True)
-    ask = {fn.api_name: fn.fn for fn in blocks.fns.values()}
+    guard(blocks)
+    monkeypatch.setattr(blocks, "postprocess_data", postprocess)
+    events = {fn.api_name: fn for fn in blocks.fns.values()}
+    answered: list[str] = []
 
-    def visit(session: str, name: str) -> None:
-        LocalContext.request.set(gr.Request(session_hash=session))
-        ask[name](f"{session} {name}")
+    async def visit(session: str, name: str) -> None:
+        given = [f"{session} {name}"]
+        await blocks.process_api(block_fn=events[name], inputs=given, session_hash=session)
+        answered.append(given[0])
 
-    with ThreadPoolExecutor() as pool:
+    async def visits() -> None:
+        asked = []
         for session, name in (("a", "slow"), ("a", "quick"), ("b", "quick")):
-            pool.submit(visit, session, name)
-            time.sleep(0.05)
+            asked.append(asyncio.ensure_future(visit(session, name)))
+            await asyncio.sleep(0.05)
+        await asyncio.gather(*asked)
+
+    asyncio.run(visits())
     assert answered == ["b quick", "a slow", "a quick"]

@@ -24,11 +24,10 @@ def test_words_and_rest_add_up_to_the_score(
     many_retriever: Retriever, spec: str, words: str
 ) -> None:
     terms, ids = parse(words), (3, 0, 7)
-    found = split(many_retriever, terms, spec, ids)
     scores = many_retriever.scores(terms, spec)
     place = {int(image): i for i, image in enumerate(scores.ids)}
     hits = Hits(Question("words", words), spec, ids, ((30, 20), (20, 30), (9, 9)), (0.0,) * 3)
-    html = bar(found, hits, many_retriever)
+    html = bar(hits, many_retriever)
     data = re.search(r'data-evidence="([^"]*)"', html)
     assert data is not None
     facts = json.loads(unescape(data[1]))

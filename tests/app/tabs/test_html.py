@@ -10,7 +10,7 @@ from app.packs.description import describe
 from app.packs.jobs import Step
 from app.search.filters import Filters
 from app.search.query import Term
-from app.search.questions import Answer
+from app.search.questions import Answer, Question
 from app.search.retriever import CaptionHit, Found, Retriever
 from app.tabs import html
 from app.tabs.images import Listed
@@ -18,6 +18,7 @@ from app.tabs.models import view as models
 from app.tabs.search import view as search
 from app.tabs.search.view import Layer, Result
 from app.tabs.sharing import link
+from app.tabs.start import view as start
 from tests.app.conftest import HOSTILE, IMAGES
 from tests.app.markup import Page, stays_text
 
@@ -41,8 +42,8 @@ _NOTHING, _TERM = Found([], [], {}, (), 0), Term(HOSTILE)
         html.text(HOSTILE),
         html.line(HOSTILE, HOSTILE),
         html.problem(HOSTILE),
-        models.left_out(REFUSED | NO_COPIES),
-        models.left_out(NONE_REFUSED | COPIES),
+        start.left_out(REFUSED | NO_COPIES),
+        start.left_out(NONE_REFUSED | COPIES),
         models.fetching(Step(1, 2, HOSTILE, 3.0)),
         search.head(HOSTILE, [HOSTILE]),
         search.history({HOSTILE: HOSTILE}),
@@ -52,7 +53,9 @@ _NOTHING, _TERM = Found([], [], {}, (), 0), Term(HOSTILE)
         search.captions(HOSTILE, [HOSTILE]),
         search.captions(HOSTILE, [CaptionHit(HOSTILE, 0, 0.5, 0, 1)]),
         search.legend(HOSTILE),
-        search.answer_line(Answer(HOSTILE, (HOSTILE,), _NOTHING, Filters(), 1, (_TERM, _TERM))),
+        search.answer_line(
+            Answer(Question(), HOSTILE, (HOSTILE,), _NOTHING, Filters(), 1, (_TERM, _TERM))
+        ),
     ],
 )
 def test_text_from_outside_stays_text(piece: str) -> None:
@@ -97,7 +100,7 @@ def test_a_method_card_shows_metrics_with_their_command(retriever: Retriever) ->
 def test_the_header_follows_the_gallery(retriever: Retriever, state: str, mark: str) -> None:
     info: dict[str, Any] = describe(retriever)
     info["gallery"]["state"] = state
-    assert mark in html.render("header", info=info)
+    assert mark in start.header(info, "")
 
 
 def test_a_tile_says_rank_score_view_and_truth() -> None:

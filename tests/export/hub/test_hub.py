@@ -8,14 +8,24 @@ import pytest
 from filelock import FileLock
 from huggingface_hub import constants
 
+from export.build.to_onnx import export_runs
 from export.hub import transfer as hub
 from export.hub.resolve import resolve
 from export.pack.reading import list_files, load_info
+from tests.export.conftest import LABELS
 from tests.export.editing import edited
 from tests.export.hub_server import READER, WRITER, HubState, Repo
 
 pytestmark = pytest.mark.network
 ID = "owner/tiny"
+
+
+@pytest.fixture(scope="module")
+def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack of one method with a gallery, as each file is a question to the server."""
+    out = tmp_path_factory.mktemp("packs") / "tiny"
+    export_runs(out, runs / "backbone", [runs / "vsepp"], LABELS, runs / "gallery")
+    return out
 
 
 @pytest.fixture

@@ -76,6 +76,8 @@ def test_evidence_points_at_what_words_name_and_matters_to_the_score(
         for other in ("random", "map"):
             assert 0 < row[f"{curve}_gain_{other}_low"] < row[f"{curve}_gain_{other}_high"]
     assert row["deletion"] < row["deletion_map"] < row["insertion_map"] < row["insertion"]
+    assert row["deletion_renewed"] < row["deletion"]  # the order is that of what is left
+    assert row["deletion_renewed_gain_map_low"] > 0
     assert f"| {method} | {row['evidence_pointing']:.1f} |" in capsys.readouterr().out
     metrics = Runtime.load(pack, "cpu").info.methods[method].metrics
     assert metrics is not None

@@ -1,0 +1,217 @@
+"""A pack and a gallery in a few calls, for Python programs and notebooks.
+
+>>> library = Library("scenes")
+>>> best, *others = library.search("a dog left of a red car", k=3)
+>>> best.rank, len(others), best.path.name.endswith(".webp")
+(1, 2, True)
+>>> why = library.explain("a dog left of a red car", best)
+>>> bool(abs(why.base + why.cells.sum() - why.score) < 1e-4 * why.score)
+True
+>>> why.light("dog").mode
+'RGB'
+>>> sorted(library.compare("a dog", ["mv_vse", "avse"], k=1))
+['avse', 'mv_vse']
+>>> library.close()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from app.api.evidence import light
+from app.explain.evidence import Explained, explain
+from app.gallery.archive import open_images
+from app.gallery.cache import cache_folder
+from app.gallery.collection import from_pack
+from app.gallery.images import open_image
+from app.gallery.indexing import Progress
+from app.search.query import Term, checked, parse
+from app.search.retriever import Hit, Retriever
+from app.settings import Device, Settings, bundled_pack
+from export.hub.resolve import resolve
+from export.runtime import Runtime
+
+Query = str | Path | Image.Image
+
+
+@dataclass(frozen=True)
+class Match:
+    """A found image.
+
+    Attributes:
+        path: its file.
+        score: the method's score, higher is better.
+        rank: 1 for the best.
+        image_id: its place in the gallery.
+        view: which of the image's views won, counted from 0; None where no single one did.
+        probability: that it satisfies the query; None where the pack does not say.
+    """
+
+    path: Path
+    score: float
+    rank: int
+    image_id: int
+    view: int | None
+    probability: float | None
+
+
+class Matches(list[Match]):
+    """Found images, best first.
+
+    Attributes:
+        sure: whether anything in the gallery satisfies the query; None where the pack does not say.
+    """
+
+    sure: bool | None = None
+
+
+@dataclass(frozen=True)
+class Why:
+    """What a score is made of: base + cells.sum() = score.
+
+    Attributes:
+        score: of the image for the query.
+        base: what no cell brings.
+        words: M words as the method's encoder reads them; "" for what cannot be split over words,
+            the last where there is any, and for an image that was asked with.
+        cells: (rows, columns, M) what each cell of the image finds in each word.
+    """
+
+    score: float
+    base: float
+    words: tuple[str, ...]
+    cells: np.ndarray
+    _retriever: Retriever
+    _seen: Explained
+    _image_id: int
+
+    def light(self, word: str | None = None) -> Image.Image:
+        """The image, lit where the score comes from; in all words, or in one of them.
+
+        Raises:
+            ValueError: there is no such word.
+        """
+        return light(self._retriever, self._seen, self._image_id, word).image
+
+
+class Library:
+    """Images that can be searched; everything is read when it is made.
+
+    What was read once is kept on this machine, and only what is new is read again.
+
+    Args:
+        pack: a bundled name, a folder, or a Hub id; None takes the bundled one that suits.
+        gallery: a folder of images, or a ZIP archive of them; None takes the pack's own.
+        method: that is asked where a call names none; None takes the one that measured best.
+        device: "cpu", "cuda", or "auto".
+        watch: is told how far the reading is.
+
+    Attributes:
+        methods: the pack's, by name.
+        method: as given, or the best.
+        refused: files that are left out, and why.
+
+    Raises:
+        FileNotFoundError: there is no such pack or gallery.
+        ValueError: the pack, the method, the gallery or the device cannot be used.
+    """
+
+    def __init__(
+        self,
+        pack: str | Path | None = None,
+        gallery: str | Path | None = None,
+        *,
+        method: str | None = None,
+        device: Device = "auto",
+        watch: Callable[[Progress], None] | None = None,
+    ) -> None:
+        given = None if gallery is None else Path(gallery).expanduser()
+        settings = Settings(None if pack is None else str(pack), given, device)
+        folder = bundled_pack(settings.first_pack) or resolve(settings.first_pack)
+        runtime, cache = Runtime.load(folder, device), cache_folder()
+        runtime.require_images()
+        images = from_pack(folder) if given is None else open_images(given, cache)
+        self._retriever = Retriever(runtime, images, cache, first=method)
+        self.methods = tuple(runtime.methods)
+        self.method = method or self._retriever.methods.best
+        index = self._retriever.index
+        index.start(watch)
+        index.first_done.wait()
+        if index.progress.stage == "failed":
+            raise ValueError(index.progress.detail)
+        self.refused = tuple(index.refused)
+
+    def __enter__(self) -> Library:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends what is still being read for other methods; what was read is kept."""
+        self._retriever.index.stop()
+        self._retriever.index.wait()
+
+    def search(self, query: Query, k: int = 10, method: str | None = None) -> Matches:
+        """The best images, best first.
+
+        Args:
+            query: words, or terms such as "2: dog + beach - people"; or an image, or its file.
+            k: how many, 1 to 1,000.
+            method: of the pack, or several joined by "+", whose scores are averaged.
+
+        Raises:
+            ValueError: the query, the method or k makes no sense.
+        """
+        method = method or self.method
+        if method != self._retriever.index.first:
+            self._retriever.index.images_done.wait()
+        found = self._retriever.search(self._terms(query), method, k)
+        judged = found.judgement
+        chances = (None,) * len(found.hits) if judged is None else judged.hits
+        pairs = zip(found.hits, chances, strict=False)
+        matches = Matches(self._match(hit, probability) for hit, probability in pairs)
+        matches.sure = None if judged is None else judged.matches
+        return matches
+
+    def explain(self, query: Query, image: Match | int, method: str | None = None) -> Why:
+        """Splits the score of a found image over its cells and the words.
+
+        Raises:
+            ValueError: as `search`; there is no such image; or the method's score is no sum.
+        """
+        image_id = image.image_id if isinstance(image, Match) else image
+        seen = explain(self._retriever, self._terms(query), method or self.method, [image_id])
+        words: list[str] = []
+        cells = []
+        for term in seen.terms:
+            words += term.words or ("",) * term.cells.shape[-1]
+            cells.append(term.cells[0])
+            if np.any(term.whole_sentence):
+                words.append("")
+                cells.append(term.whole_sentence[0][..., None])
+        base = sum(float(term.base[0]) for term in seen.terms)
+        table = np.concatenate(cells, axis=-1)
+        return Why(
+            float(seen.scores[0]), base, tuple(words), table, self._retriever, seen, image_id
+        )
+
+    def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Matches]:
+        """What `search` finds by each of several methods."""
+        return {method: self.search(query, k, method) for method in methods}
+
+    def _terms(self, query: Query) -> list[Term]:
+        if isinstance(query, str):
+            return parse(checked(query))
+        if isinstance(query, Path):
+            query = open_image(query)
+        return [Term(image=query)]
+
+    def _match(self, hit: Hit, probability: float | None) -> Match:
+        path = self._retriever.image(hit.image_id).path
+        return Match(path, hit.score, hit.rank, hit.image_id, hit.view, probability)

@@ -1,0 +1,103 @@
+"""Searches a folder of images from a shell: `python -m app.search "a dog" --gallery DIR`.
+
+Prints a score and a path a line. What is new in the folder is read first, with progress on stderr;
+what was read before, by the app too, is not read again. Ends with 0 where something was found, with
+1 where nothing matches, with 2 where it could not be done.
+"""
+
+import argparse
+import io
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from app.settings import DEVICES
+from models.files import write_whole
+
+FOUND, NOTHING, FAILED = 0, 1, 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; see the module."""
+    given = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.ERROR, format="polyview: %(message)s")
+    try:
+        return _search(given)
+    except BrokenPipeError:  # who reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FOUND
+    except (ValueError, OSError) as error:
+        print(f"polyview: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("polyview: stopped; what was read is kept", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _search(given: argparse.Namespace) -> int:
+    if given.explain is not None and given.explain.suffix.lower() != ".png":
+        raise ValueError(f"--explain {given.explain} must end in .png")
+    if not 1 <= given.k <= 1000:
+        raise ValueError(f"-k must be 1 to 1,000, not {given.k}")
+    from app.api.library import Library  # loads torch, for which a wrong word need not wait
+    from app.gallery.terminal import ProgressBar
+
+    watch = ProgressBar(sys.stderr) if sys.stderr.isatty() else None
+    with Library(
+        given.pack, given.gallery, method=given.method, device=given.device, watch=watch
+    ) as library:
+        for refused in library.refused:
+            print(f"polyview: left out: {refused.reason}", file=sys.stderr)
+        query = Path(given.query[1:]) if given.query.startswith("@") else given.query
+        found = library.search(query, given.k)
+        if given.explain is not None and found:
+            lit = io.BytesIO()
+            library.explain(query, found[0]).light().save(lit, "PNG")
+            write_whole(given.explain, lit.getvalue())
+    if given.json:
+        hits = [{**asdict(one), "path": str(one.path)} for one in found]
+        told = {"query": given.query, "method": library.method, "matches": found.sure}
+        print(json.dumps({**told, "hits": hits}, indent=2))
+    elif given.paths0:
+        sys.stdout.buffer.write(b"".join(os.fsencode(one.path) + b"\0" for one in found))
+    else:
+        for one in found:
+            print(f"{one.score:.3f}\t{_shown(one.path)}")
+    sys.stdout.flush()
+    if found.sure is False:
+        print("polyview: nothing here matches; these are the nearest", file=sys.stderr)
+    return NOTHING if found.sure is False or not found else FOUND
+
+
+def _shown(path: Path) -> str:
+    """A path on one line, whatever it is called."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in str(path))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m app.search",
+        description="Search a folder of pictures; prints a score and a path a line.",
+        epilog="Ends with 0 where something was found, 1 where nothing matches, 2 after an error.",
+    )
+    what = 'words, or terms as "2: dog + beach - people"; or @FILE, a picture'
+    parser.add_argument("query", help=what)
+    what = "a folder of pictures, or a ZIP archive of them (default: the pack's own pictures)"
+    parser.add_argument("--gallery", help=what)
+    what = "a bundled name, a pack's folder, or a Hub id (default: the bundled one that suits)"
+    parser.add_argument("--pack", help=what)
+    parser.add_argument("--method", help="of the pack, or several joined by + (default: the best)")
+    parser.add_argument("-k", type=int, default=10, help="how many, 1 to 1,000 (default: 10)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    what = "print paths alone, each ended by a NUL, for xargs -0"
+    form.add_argument("--paths0", action="store_true", help=what)
+    what = "write the best picture, lit where its score comes from"
+    parser.add_argument("--explain", type=Path, metavar="OUT.png", help=what)
+    parser.add_argument("--device", default="auto", choices=DEVICES)
+    return parser

@@ -1,0 +1,228 @@
+"""What the app grows by while it is used: `python -m benchmarks.soak --minutes 30`.
+
+Starts the app, and for the given time lets these go on beside one another, each as fast as it is
+answered: programs that ask by gradio without a session, programs that ask over plain HTTP, uploads
+that are searched with, and a browser that loads the page and asks there, each time as a new
+visitor. Prints every minute the memory (RSS), threads, open files and files on disk of the app, and
+how many calls there were. The growth is that of a straight line through the memory after the first
+tenth of the time. Linux only. Ends with 1 where the memory grew by more than --most percent.
+"""
+
+import argparse
+import contextlib
+import http.client
+import io
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from app.settings import BUNDLED
+from benchmarks.many_users import (
+    HOST,
+    App,
+    AskError,
+    Question,
+    connect,
+    running,
+    seconds_until_page,
+    seconds_until_ready,
+)
+from export.pack.gallery import load_gallery
+from export.pack.reading import load_info
+from export.sessions import processor
+
+_WAIT = 120.0  # seconds for an answer
+_WARM = 0.1  # of the time, which does not count
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The app at one moment.
+
+    Attributes:
+        seconds: since the beginning.
+        calls: that were answered until then.
+        memory: RSS, MB.
+        threads: how many there are.
+        files: that are open.
+        disk: files below its folder.
+    """
+
+    seconds: float
+    calls: int
+    memory: float
+    threads: int
+    files: int
+    disk: int
+
+
+def growth(samples: Sequence[Sample], warm: float = _WARM) -> tuple[float, float]:
+    """How fast the memory grows, by least squares over the samples after the warm-up.
+
+    Returns:
+        Percent of the memory at the beginning, over the whole time; MB in a thousand calls.
+
+    >>> later = [Sample(60 * i, 1000 * i, 500 + i, 40, 90, 10) for i in range(11)]
+    >>> growth(later, warm=0)
+    (2.0, 1.0)
+    """
+    last = samples[-1].seconds
+    kept = [sample for sample in samples if sample.seconds >= warm * last]
+    memory = np.array([sample.memory for sample in kept])
+    calls = np.array([sample.calls for sample in kept], np.float64)
+    slope, start = np.polyfit(calls, memory, 1)
+    grown = 100 * slope * (calls[-1] - calls[0]) / (start + slope * calls[0])
+    return round(float(grown), 6), round(float(1000 * slope), 6)
+
+
+def look(app: App, seconds: float, calls: int) -> Sample:
+    """Measures the app now."""
+    about = Path(f"/proc/{app.process}")
+    told = dict(row.split(":", 1) for row in (about / "status").read_text().splitlines())
+    return Sample(
+        seconds,
+        calls,
+        int(told["VmRSS"].split()[0]) / 1024,
+        int(told["Threads"]),
+        len(list((about / "fd").iterdir())),
+        sum(1 for path in app.folder.rglob("*") if path.is_file()),
+    )
+
+
+def soak(
+    app: App, pack: Path, minutes: float, browser: bool, every: float = 60.0
+) -> Iterator[Sample]:
+    """Uses the app for so long; gives a sample each time `every` seconds are over.
+
+    Raises:
+        AskError: somebody was given no answer.
+    """
+    calls, errors, over = Counter[str](), list[str](), threading.Event()
+    users: list[Callable[[], None]] = [
+        _asking(app, pack, plain=False),
+        _asking(app, pack, plain=True),
+        _uploading(app),
+    ]
+
+    def use(user: Callable[[], None], name: str) -> None:
+        while not over.is_set():
+            try:
+                user()
+            except (AskError, OSError, http.client.HTTPException) as error:
+                errors.append(f"{name}: {type(error).__name__}: {error}")
+                return
+            calls[name] += 1
+
+    names = ("gradio", "HTTP", "uploads")
+    crew = [threading.Thread(target=use, args=pair) for pair in zip(users, names, strict=True)]
+    if browser:
+        crew.append(threading.Thread(target=_visiting, args=(app, over, calls, errors)))
+    start = time.monotonic()
+    for one in crew:
+        one.start()
+    try:
+        while not errors and (spent := time.monotonic() - start) < 60 * minutes:
+            yield look(app, spent, calls.total())
+            over.wait(min(every, 60 * minutes - spent))
+        yield look(app, time.monotonic() - start, calls.total())
+    finally:
+        over.set()
+        for one in crew:
+            one.join()
+    if errors:
+        raise AskError(errors[0])
+    print(", ".join(f"{name} {number:,}" for name, number in sorted(calls.items())))
+
+
+def _asking(app: App, pack: Path, plain: bool) -> Callable[[], None]:
+    """A program that asks one caption after the other, of each method in turn."""
+    captions = [caption.text for caption in load_gallery(pack).captions]
+    methods, ask, turn = list(load_info(pack).methods), connect(app.port, plain), count()
+
+    def once() -> None:
+        place = next(turn)
+        ask(Question(captions[place % len(captions)], methods[place % len(methods)]))
+
+    return once
+
+
+def _uploading(app: App) -> Callable[[], None]:
+    """A program that searches with one new image after the other."""
+    random = np.random.default_rng(0)
+    line = http.client.HTTPConnection(HOST, app.port, timeout=_WAIT)
+
+    def once() -> None:
+        image = Image.fromarray(random.integers(0, 256, (48, 64, 3), np.uint8))
+        content = io.BytesIO()
+        image.save(content, "PNG")
+        line.request(
+            "POST", "/api/v1/search?k=3", content.getvalue(), {"Content-Type": "image/png"}
+        )
+        with line.getresponse() as reply:
+            said = reply.read()
+        if reply.status != 200:
+            raise AskError(f"{reply.status} {said[:200]!r}")
+
+    return once
+
+
+def _visiting(app: App, over: threading.Event, calls: Counter[str], errors: list[str]) -> None:
+    """A browser that loads the page again and again, each time as another visitor."""
+    from playwright.sync_api import Error, sync_playwright
+
+    with sync_playwright() as playwright, contextlib.ExitStack() as open_things:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        open_things.callback(browser.close)
+        while not over.is_set():
+            try:
+                page = browser.new_page()
+                page.goto(f"http://{HOST}:{app.port}/?q=a+dog", timeout=1000 * _WAIT)
+                page.locator("#pv-grid .pv-tile").first.wait_for(timeout=1000 * _WAIT)
+                page.close()
+            except Error as error:
+                errors.append(f"page: {error}")
+                return
+            calls["pages"] += 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures and prints; see the module."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak")
+    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--most", type=float, default=5.0, help="percent of growth")
+    parser.add_argument("--no-browser", action="store_true", help="programs alone")
+    given = parser.parse_args(argv)
+    if given.minutes <= 0:
+        parser.error(f"--minutes must be above 0, not {given.minutes:g}")
+    print(f"{given.pack.name}, {given.minutes:g} minutes, {processor()}")
+    print("| minute | calls | RSS, MB | threads | open files | files on disk |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    samples = []
+    with running(given.pack, "cpu") as app:
+        seconds_until_page(app.port)
+        seconds_until_ready(app.port)
+        for one in soak(app, given.pack, given.minutes, not given.no_browser):
+            samples.append(one)
+            print(
+                f"| {one.seconds / 60:.1f} | {one.calls:,} | {one.memory:.0f} | {one.threads} | "
+                f"{one.files} | {one.disk:,} |",
+                flush=True,
+            )
+    percent, each = growth(samples)
+    print(f"growth {percent:.1f} %, {each:.2f} MB in a thousand calls")
+    return 1 if percent > given.most else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""Search from a shell and from Python, over a folder with a broken and a HEIC file in it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pillow_heif import register_heif_opener
+
+from app.api import shell
+from app.api.library import Library
+from app.api.shell import main
+from export.runtime import Runtime
+from tests.app.conftest import draw
+
+WORDS = "a red circle beside a blue bar"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    register_heif_opener()
+    for i in range(6):
+        draw(i)[0].save(folder / f"{i}.{'heic' if i == 2 else 'png'}")
+    draw(6)[0].save(folder / "two\nlines.png")
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8 broken")
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLYVIEW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def asked(photos: Path, many_pack: Path) -> list[str]:
+    return [WORDS, "--gallery", str(photos), "--pack", str(many_pack), "--device", "cpu"]
+
+
+def test_paths_and_scores_come_a_line_each(
+    asked: list[str], photos: Path, many_pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(asked) == 0
+    printed = capsys.readouterr()
+    with Library(many_pack, photos, device="cpu") as library:
+        found = library.search(WORDS)
+    assert len(found) == 7  # the HEIC file is read, the broken one not
+    expected = [
+        f"{one.score:.3f}\t{str(one.path).encode('unicode_escape').decode()}" for one in found
+    ]
+    assert printed.out.splitlines() == expected
+    assert "broken.jpg" in printed.err
+
+
+def test_nothing_is_read_twice(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, "--json", "-k", "3"]) == 0
+    monkeypatch.delattr(Runtime, "pixel_features")
+    told = json.loads(capsys.readouterr().out)
+    assert main([*asked, "--json", "-k", "3"]) == 0
+    assert json.loads(capsys.readouterr().out) == told
+    assert [hit["rank"] for hit in told["hits"]] == [1, 2, 3]
+
+
+def test_paths_are_ended_by_zeros_and_the_best_is_lit(
+    asked: list[str], tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    lit = tmp_path / "lit.png"
+    assert main([*asked, "--paths0", "--method", "mvam", "--explain", str(lit)]) == 0
+    *paths, rest = capsysbinary.readouterr().out.split(b"\0")
+    assert not rest
+    assert all(Path(os.fsdecode(path)).is_file() for path in paths)
+    with Image.open(lit) as image, Image.open(os.fsdecode(paths[0])) as plain:
+        assert image.size == plain.size
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (["--gallery", "none/here"], "none/here"),
+        (["--pack", "none/here/either"], "none/here/either"),
+        (["--method", "none"], 'there is no method "none"'),
+        (["-k", "0"], "-k must be 1 to 1,000, not 0"),
+        (["--explain", "out.jpg"], "must end in .png"),
+    ],
+)
+def test_a_mistake_is_said_in_a_line(
+    asked: list[str], changed: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, *changed]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert said in printed.err.splitlines()[-1]
+
+
+def test_an_image_is_asked_with_and_an_empty_query_refused(
+    asked: list[str], photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"@{photos / '4.png'}", *asked[1:], "-k", "1"]) == 0
+    assert capsys.readouterr().out.endswith("4.png\n")
+    assert main([" ", *asked[1:]]) == 2
+
+
+def test_a_shell_is_told_that_nothing_matches(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--pack", "scenes", "--device", "cpu", "-k", "1"]
+    assert main(["a kangaroo and a whale", *asked]) == 0
+    capsys.readouterr()
+    assert main(["asdfgh qwerty", *asked]) == 1
+    printed = capsys.readouterr()
+    assert "nothing here matches" in printed.err
+    assert len(printed.out.splitlines()) == 1
+
+
+def test_it_is_stopped_and_its_reader_may_leave(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-m", "app.search", *asked]
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120)
+    os.close(writer)
+    assert ended.returncode == 0
+    assert b"Traceback" not in ended.stderr
+
+    def interrupted(_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shell, "_search", interrupted)
+    assert main(asked) == 130
+
+
+def test_python_gets_the_same_evidence_for_words_and_images(photos: Path, many_pack: Path) -> None:
+    with Library(many_pack, photos, method="mv_vse", device="cpu") as library:
+        for query in (WORDS, "2: a bar - red", photos / "3.png"):
+            best = library.search(query, 1)[0]
+            why = library.explain(query, best)
+            assert why.base + why.cells.sum() == pytest.approx(why.score, rel=1e-4, abs=1e-6)
+            assert why.score == pytest.approx(best.score, abs=2e-3)
+            assert why.cells.shape[2] == len(why.words)
+        assert not np.array_equal(np.asarray(why.light()), np.asarray(Image.open(best.path)))
+        compared = library.compare(WORDS, ["avse", "pvse+mvam"], k=2)
+        assert compared["avse"] == library.search(WORDS, 2, "avse")
+        with pytest.raises(ValueError, match='no word "green"'):
+            library.explain(WORDS, 0).light("green")

@@ -1,0 +1,14 @@
+"""What the app imports. Nothing here starts a thread, so a process that has it can be copied."""
+
+import os
+
+from app.main import without_hints
+
+# as `main` and the tests set them, before what reads them once is imported
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+with without_hints():
+    import gradio  # noqa: F401
+import app.gallery.terminal
+import app.packs.open_packs
+import app.page
+import app.server.zerogpu  # noqa: F401

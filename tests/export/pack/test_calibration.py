@@ -1,0 +1,83 @@
+"""Calibrations are read as strictly as all else in a pack."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from export.pack.calibration import Background, Calibration
+from export.pack.reading import load_info
+from export.pack.schema import parse_info
+from export.pack.validation import PackError, check
+from models import METHODS
+
+NAME = next(iter(METHODS))
+GOOD: dict[str, Any] = {
+    "question": [20.0, 0.5, -0.5, -8.0, -0.8, -1.0, -3.0],
+    "refusal": [1.0, 0.5, -0.2, -4.0],
+    "hit": [-2.0, 1.0, -1.0, 0.5, -1.0],
+    "split": "val",
+    "command": "python -m training.evaluate --calibrate",
+    "hardware": "2 CPU cores",
+    "seed": 0,
+}
+
+
+def with_calibration(pack: Path, values: Any) -> dict[str, Any]:
+    manifest = json.loads((pack / "pack.json").read_text("utf-8"))
+    manifest["methods"][NAME]["calibration"] = values
+    return manifest
+
+
+def test_a_pack_keeps_what_it_is_given_and_its_embeddings_stay_valid(pack: Path) -> None:
+    info = parse_info(with_calibration(pack, GOOD), pack)
+    assert json.loads(json.dumps(info.to_json())) == with_calibration(pack, GOOD)
+    assert info.checksum == load_info(pack).checksum
+    assert info.identity != load_info(pack).identity
+    plain = json.loads((pack / "pack.json").read_text("utf-8"))
+    assert "calibration" not in plain["methods"][NAME]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"question": GOOD["question"][:-1]},
+        {"hit": [*GOOD["hit"], 1.0]},
+        {"refusal": ["1", 0.5, 0.1, -4.0]},
+        {"refusal": [1e7, 0.5, 0.1, -4.0]},
+        {"hit": None},
+        {"seed": -1},
+        {"command": " "},
+        {"hardware": "x" * 1001},
+        {"more": 1},
+    ],
+)
+def test_a_calibration_that_makes_no_sense_is_refused(pack: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(PackError):
+        parse_info(with_calibration(pack, GOOD | change), pack)
+
+
+@pytest.mark.parametrize("bad", [[float("nan")] * 5, [float("inf")] * 5])
+def test_numbers_that_are_none_are_refused(pack: Path, bad: list[float]) -> None:
+    with pytest.raises(PackError):
+        parse_info(with_calibration(pack, GOOD | {"hit": bad}), pack)
+
+
+def test_a_score_that_stands_out_is_surer() -> None:
+    pack_says = check(Calibration, GOOD)
+    scores = np.array([0.6, 0.5, 0.3])
+    sure = pack_says.judge(background(0.6), scores)
+    unsure = pack_says.judge(background(0.3), scores - 0.3)
+    assert sure.matches
+    assert not unsure.matches
+    assert sure.probability > unsure.probability
+    assert list(sure.hits) == sorted(sure.hits, reverse=True)
+    flat = background(0.3)._replace(deviation=np.zeros(1))  # all images score the same
+    assert np.isfinite(pack_says.judge(flat, np.array([0.3])).hits).all()
+
+
+def background(top: float) -> Background:
+    facts = (top, top - 0.3, 0.1, 0.1, 100, 3, 0.0)
+    return Background(*(np.array([fact]) for fact in facts))

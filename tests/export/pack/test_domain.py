@@ -1,0 +1,76 @@
+"""Images that are unlike a pack's own are told from those that are like them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from export.pack.domain import Domain
+from export.pack.reading import load_info
+from export.pack.schema import parse_info
+from export.pack.validation import PackError
+from export.runtime import Runtime
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_most_of_its_own_images_are_within_the_limit_and_others_are_not() -> None:
+    random = np.random.default_rng(0)
+    own = random.normal(2, 3, (400, 9, 5))
+    domain = Domain.fit(own[:200])
+    assert (domain.distances(own[200:]) > domain.limit).mean() < 0.15
+    assert np.median(domain.distances(own[200:])) == pytest.approx(1, abs=0.2)
+    assert (domain.distances(own + 5) > domain.limit).mean() > 0.95
+    assert (domain.distances(own * 3) > domain.limit).mean() > 0.95
+
+
+def test_one_image_among_others_is_as_far_as_alone() -> None:
+    random = np.random.default_rng(0)
+    domain = Domain.fit(random.normal(size=(50, 4, 3)))
+    some = random.normal(size=(6, 4, 3))
+    alone = [domain.distances(image[None])[0] for image in some]
+    np.testing.assert_allclose(domain.distances(some), alone)
+
+
+def test_the_bundled_scenes_know_their_own_and_wonder_at_noise() -> None:
+    runtime = Runtime.load(ROOT / "app/bundled/scenes", "cpu")
+    images = ROOT / "app/bundled/scenes/gallery/images"
+    own = [Image.open(images / f"test-{i:06}.webp") for i in range(0, 1000, 50)]
+    noise = np.random.default_rng(0).integers(256, size=(2, 64, 96, 3), dtype=np.uint8)
+    others = [*map(Image.fromarray, noise), Image.new("L", (50, 70), 255)]
+    known, unknown = runtime.unfamiliar(own), runtime.unfamiliar(others)
+    assert known is not None
+    assert unknown is not None
+    assert known.mean() <= 0.1
+    assert unknown.all()
+
+
+def test_a_pack_without_a_domain_says_nothing(pack: Path) -> None:
+    assert Runtime.load(pack, "cpu").unfamiliar([Image.new("RGB", (64, 64))]) is None
+    assert "domain" not in json.loads((pack / "pack.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mean": [0.0] * 23},
+        {"mean": [0.0] * 22, "deviation": [1.0] * 22},
+        {"deviation": [0.0] * 24},
+        {"deviation": [1.0] * 23},
+        {"limit": 0},
+        {"limit": "1"},
+        {"limit": None},
+        {"more": 1},
+    ],
+)
+def test_a_domain_that_makes_no_sense_is_refused(pack: Path, change: dict[str, Any]) -> None:
+    manifest = json.loads((pack / "pack.json").read_text("utf-8"))
+    good = {"mean": [0.0] * 24, "deviation": [1.0] * 24, "limit": 1.5}
+    whole = parse_info({**manifest, "domain": good}, pack)
+    assert whole.domain == Domain((0.0,) * 24, (1.0,) * 24, 1.5)
+    assert whole.checksum == load_info(pack).checksum
+    with pytest.raises(PackError):
+        parse_info({**manifest, "domain": good | change}, pack)

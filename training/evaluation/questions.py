@@ -1,0 +1,144 @@
+"""Questions about a split of which the answer is known.
+
+With an answer:
+
+    caption    a caption of the split; every image known to satisfy it counts
+    thing      one thing: an object's name or, of photographs, a word of their captions
+    pair       two of them
+    inserted   a caption with one more word, which nobody knows
+
+Without one:
+
+    gibberish  one to three words of random letters
+    unknown    something that nobody knows, and a thing
+    random     three to seven words of the vocabulary, drawn by lot
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+
+from export.pack.calibration import unknown_share
+from export.runtime import Runtime
+from training.data.image_files import ImageFiles
+from training.data.split import Split
+from training.scenes.captions import with_article
+
+_PAIRS, _MADE_UP = 600, 300  # questions of each such kind
+_LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+_LEAST, _MOST = 3, 7  # a word counts as a thing in at least 3 images, and in at most a seventh
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions of which the answer is known.
+
+    Attributes:
+        texts: Q questions.
+        kinds: what each is, see the module's head.
+        relevant: (N, Q) bool, which of N images satisfies which.
+        whole: (Q,) bool, whether that names all of them; where only the image that a caption was
+            written for is known, its other hits may be right as well.
+    """
+
+    texts: list[str]
+    kinds: np.ndarray
+    relevant: np.ndarray
+    whole: np.ndarray
+
+    def some(self, rows: np.ndarray, columns: np.ndarray) -> Questions:
+        """Some of them, about some of the images."""
+        texts = [self.texts[column] for column in columns]
+        relevant = self.relevant[np.ix_(rows, columns)]
+        return Questions(texts, self.kinds[columns], relevant, self.whole[columns])
+
+
+def half(data: Split, which: int) -> Split:
+    """One half, 0 or 1, of the images of a split and their captions, drawn by lot with seed 0.
+
+    Raises:
+        ValueError: more is known of the split than captions; take another split instead.
+    """
+    if data.relevant is not None or not isinstance(data.images, ImageFiles):
+        raise ValueError(f"{data.folder} has other splits; measure on one of those")
+    rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[which::2])
+    texts = np.flatnonzero(np.isin(data.image_of, rows))
+    return replace(
+        data,
+        captions=[data.captions[text] for text in texts],
+        image_of=np.searchsorted(rows, data.image_of[texts]),
+        images=ImageFiles([data.images.paths[row] for row in rows]),
+    )
+
+
+def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
+    """Draws the questions about a split."""
+    random = np.random.default_rng(seed)
+    images = int(data.image_of.max()) + 1
+    own = [np.array([row]) for row in data.image_of]
+    truth = list(data.relevant()) if data.relevant is not None else own
+    none = np.array([], np.int64)
+    made: list[tuple[str, str, np.ndarray]] = [
+        (text, "caption", rows) for text, rows in zip(data.captions, truth, strict=True)
+    ]
+    things = _things(data)
+    names = sorted(things)
+    made += [(_called(name, random), "thing", things[name]) for name in names]
+    for _ in range(_PAIRS):
+        first, second = random.choice(names, 2, replace=False)
+        both = np.intersect1d(things[first], things[second])
+        made.append((f"{_called(first, random)} and {_called(second, random)}", "pair", both))
+    vocabulary = runtime.words()
+    for _ in range(_MADE_UP):
+        row = int(random.integers(len(truth)))
+        words = data.captions[row].split()
+        words.insert(int(random.integers(len(words) + 1)), _nonsense(random))
+        made.append((" ".join(words), "inserted", truth[row]))
+        letters = " ".join(_nonsense(random) for _ in range(random.integers(1, 4)))
+        made.append((letters, "gibberish", none))
+        thing = _called(str(random.choice(names)), random)
+        made.append((f"{with_article(_nonsense(random))} and {thing}", "unknown", none))
+        some = random.choice(vocabulary, random.integers(3, 8))
+        made.append((" ".join(some), "random", none))
+    relevant = np.zeros((images, len(made)), np.bool_)
+    for column, (_, _, rows) in enumerate(made):
+        relevant[rows, column] = True
+    kinds = np.array([kind for _, kind, _ in made])
+    whole = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
+    return Questions([text for text, _, _ in made], kinds, relevant, whole)
+
+
+def _things(data: Split) -> dict[str, np.ndarray]:
+    """What can be asked for in a word, and the images that show it."""
+    shown: dict[str, set[int]] = {}
+    if data.objects is not None and data.objects.names:
+        for row, objects in enumerate(data.objects.names):
+            for name in chain.from_iterable(objects):
+                shown.setdefault(name, set()).add(row)
+        return {name: np.array(sorted(rows)) for name, rows in shown.items()}
+    for row, caption in zip(data.image_of.tolist(), data.captions, strict=True):
+        for word in caption.lower().split():
+            if word.isalpha():
+                shown.setdefault(word, set()).add(row)
+    most = (int(data.image_of.max()) + 1) // _MOST  # what more images show is "a", "in", "man"
+    found = {word: np.array(sorted(rows)) for word, rows in shown.items()}
+    return {word: rows for word, rows in found.items() if _LEAST <= len(rows) <= most}
+
+
+def _called(name: str, random: np.random.Generator) -> str:
+    return with_article(name) if random.random() < 0.5 else name
+
+
+def _nonsense(random: np.random.Generator) -> str:
+    return "".join(random.choice(_LETTERS, random.integers(4, 10)))
+
+
+def read_texts(runtime: Runtime, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """How many words each text (Q,) has, and the share that the pack lacks."""
+    tokens = [runtime.tokenize(text) for text in texts]
+    lacking = [unknown_share(text.words, len(text.unknown)) for text in tokens]
+    return np.array([len(text.words) for text in tokens]), np.array(lacking)
