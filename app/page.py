@@ -73,10 +73,10 @@ def build(packs: OpenPacks) -> gr.Blocks:
         with tabs:
             _add_tabs(session, TABS)
             with gr.Tab("Lab", id=LAB_TAB, render_children=True) as lab:
+                _note(lab, LAB_TAB)
                 lab_tabs.render()
                 with lab_tabs:
                     _add_tabs(session, LAB, lab.select)
-            lab.select(None, js=note_tab(LAB_TAB), api_visibility="private")
         _restore_tab(session)
         model, others = endpoints(packs)
         for function in (*model, *others):
@@ -90,8 +90,13 @@ def _add_tabs(session: Session, tabs: _Tabs, *also: Event) -> None:
     """Adds tabs; whatever selects them is an event of theirs, and so is each of `also`."""
     for title, build_tab in tabs:
         with gr.Tab(title, id=title.lower(), render_children=True) as tab:
+            _note(tab, title.lower())
             build_tab(session, partial(gr.on, [tab.select, *also]))
-        tab.select(None, js=note_tab(title.lower()), api_visibility="private")
+
+
+def _note(tab: gr.Tab, name: str) -> None:
+    """Has the address follow a tab; before all else, as an event waits for those before it."""
+    tab.select(None, js=note_tab(name), api_visibility="private")
 
 
 def theme() -> Base:
