@@ -235,8 +235,12 @@ def _certainty(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     for part in parts:
         views = split_views(runtime, part, asked, features[runtime.image_encoder_of(part)])
         scores = score_matrix(runtime.methods[part], *views)
-        command = f"{_command(options, part)}{' --halves' if options.halves else ''}"
-        about = {"split": split, "command": command, "hardware": hardware(), "seed": _SEED}
+        about = {
+            "split": split,
+            "command": _command(options, part),
+            "hardware": hardware(),
+            "seed": _SEED,
+        }
         if options.calibrate:
             fitted = fit(questions, scores, facts, _SEED)._asdict()
             found = check(Calibration, {**fitted, **about})
@@ -284,7 +288,7 @@ def _write(pack: Path, options: argparse.Namespace, rows: dict[str, dict[str, fl
 def _command(options: argparse.Namespace, name: str) -> str:
     """The command line that measures a method, or fits its calibration, again."""
     data = f" --data {_named(str(options.data))}" if options.data else ""
-    flags = ("views", "evidence", "calibrate", "calibration")
+    flags = ("views", "evidence", "calibrate", "calibration", "halves")
     asked = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
     return (
         f"python -m training.evaluate --pack {_named(options.pack)} --method {name}{data} "

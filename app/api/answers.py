@@ -49,16 +49,19 @@ class Unknown(TypedDict):
     nearest: list[str]
 
 
-class Search(TypedDict):
-    """What words found, best first."""
-
-    query: str
+class _Found(TypedDict):
     read_as: str
     method: str
     k: int
     filters: dict[str, list[str]]
     searched: int
     ms: float
+
+
+class Search(_Found):
+    """What words found, best first."""
+
+    query: str
     terms: list[Term]
     exact: bool
     matches: bool | None
@@ -67,15 +70,9 @@ class Search(TypedDict):
     remark: str
 
 
-class ImageSearch(TypedDict):
+class ImageSearch(_Found):
     """What a picture found, best first."""
 
-    read_as: str
-    method: str
-    k: int
-    filters: dict[str, list[str]]
-    searched: int
-    ms: float
     unfamiliar: bool | None
     captions: list[Caption]
     images: list[Hit]

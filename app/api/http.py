@@ -80,8 +80,9 @@ def http_api(opened: OpenPacks) -> FastAPI:
         ("/image/{image_id}", routes.image, None, {"response_class": _WebP}),
         ("/health", routes.health, answers.Health, {}),
     ):
-        said = _says(model)
-        api.add_api_route(HTTP_API + path, function, response_model=None, responses=said, **options)
+        responses = _says(model)
+        at = f"{HTTP_API}{path}"
+        api.add_api_route(at, function, response_model=None, responses=responses, **options)
     page = _PAGE.render(schema=api.openapi())
     for path in (HTTP_API, f"{HTTP_API}/"):
         api.add_route(path, lambda _: HTMLResponse(page), include_in_schema=False)

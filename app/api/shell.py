@@ -61,8 +61,8 @@ def _search(given: argparse.Namespace) -> int:
             write_whole(given.explain, lit.getvalue())
     if given.json:
         hits = [{**asdict(one), "path": str(one.path)} for one in found]
-        told = {"query": given.query, "method": library.method, "matches": found.sure}
-        print(json.dumps({**told, "hits": hits}, indent=2))
+        answer = {"query": given.query, "method": library.method, "matches": found.sure}
+        print(json.dumps({**answer, "hits": hits}, indent=2))
     elif given.paths0:
         sys.stdout.buffer.write(b"".join(os.fsencode(one.path) + b"\0" for one in found))
     else:

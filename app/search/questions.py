@@ -329,8 +329,8 @@ def remark(retriever: Retriever, *texts: str) -> str:
     remarks = []
     if longest := max((len(tokens.ids) for tokens in read if tokens.truncated), default=0):
         remarks.append(f"Only the first {longest} words were read.")
-    if unknown := unknown_words(retriever, *texts):
-        named = ", ".join(f"“{one.word}”" for one in unknown)
+    if unknown := _not_known(retriever, texts):
+        named = ", ".join(f"“{word[:_LONGEST_WORD]}”" for word in unknown)
         remarks.append(f"Unknown to this pack: {named}.")
     if not retriever.index.complete:
         remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
@@ -339,8 +339,7 @@ def remark(retriever: Retriever, *texts: str) -> str:
 
 def unknown_words(retriever: Retriever, *texts: str) -> tuple[Unknown, ...]:
     """The first few words of texts that the pack does not know, each once."""
-    found = dict.fromkeys(word for text in texts for word in retriever.read(text).unknown)
-    named = [word for word in found if any(map(str.isalnum, word))][:_NAMED]
+    named = _not_known(retriever, texts)
     known = retriever.words() if named else []
     return tuple(
         Unknown(
@@ -351,6 +350,11 @@ def unknown_words(retriever: Retriever, *texts: str) -> tuple[Unknown, ...]:
     )
 
 
+def _not_known(retriever: Retriever, texts: Sequence[str]) -> list[str]:
+    found = dict.fromkeys(word for text in texts for word in retriever.read(text).unknown)
+    return [word for word in found if any(map(str.isalnum, word))][:_NAMED]
+
+
 def instead(question: Question, word: str, known: str) -> Question:
     """The same question with a known word in place of an unknown one.
 
@@ -358,7 +362,7 @@ def instead(question: Question, word: str, known: str) -> Question:
     'a dog and a cat'
     """
     pattern = rf"(?<!\w){re.escape(word)}(?!\w)"
-    return replace(question, words=re.sub(pattern, known, question.words))
+    return replace(question, words=re.sub(pattern, lambda _: known, question.words))
 
 
 def known_to_satisfy(collection: Collection, words: str) -> frozenset[int]:
@@ -381,7 +385,7 @@ def examples(retriever: Retriever, count: int) -> list[str]:
     """Sentences to try: short captions from all over the collection, padded with empty ones."""
     captions = [text for text, _ in retriever.collection.captions if len(text) <= _LONGEST_EXAMPLE]
     if not captions:
-        known = [text for text in _EXAMPLES if not unknown_words(retriever, text)]
+        known = [text for text in _EXAMPLES if not _not_known(retriever, [text])]
         return (known + [""] * count)[:count]
     chosen = list(dict.fromkeys(captions[:: max(1, len(captions) // count)]))[:count]
     return chosen + [""] * (count - len(chosen))
@@ -392,7 +396,7 @@ def algebra_example(retriever: Retriever) -> str:
     things = Counter(name for p in retriever.collection.images for name in set(p.objects))
     common = [name for name, _ in things.most_common(3)]
     example = "2: {} + {} - {}".format(*common) if len(common) == 3 else _ALGEBRA_EXAMPLE
-    return example if not unknown_words(retriever, *(t.words for t in parse(example))) else ""
+    return "" if _not_known(retriever, [term.words for term in parse(example)]) else example
 
 
 def _sample(retriever: Retriever, filters: Filters, k: int) -> Answer:
@@ -410,8 +414,8 @@ def _sample(retriever: Retriever, filters: Filters, k: int) -> Answer:
 def _unfamiliar(retriever: Retriever, asked: Sequence[Term]) -> bool | None:
     """Whether an image that is asked about is unlike the pack's own."""
     images = [term.image for term in asked if term.image is not None]
-    told = retriever.runtime.unfamiliar(images)
-    return None if told is None else bool(told.any())
+    unfamiliar = retriever.runtime.unfamiliar(images)
+    return None if unfamiliar is None else bool(unfamiliar.any())
 
 
 def _out_of_reach(retriever: Retriever, hits: Sequence[Hit]) -> str:

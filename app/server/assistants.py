@@ -9,9 +9,9 @@ def send_images(server: Any) -> None:
     Args:
         server: `gradio.mcp.GradioMCPServer`; whatever it sends passes this method of it.
     """
-    told = server.postprocess_output_data
+    as_text = server.postprocess_output_data
 
-    def tell(answers: list[Any], root_url: str) -> list[Any]:
+    def with_images(answers: list[Any], root_url: str) -> list[Any]:
         parts = []
         for answer in answers:
             if isinstance(answer, dict) and "png" in answer:
@@ -19,7 +19,7 @@ def send_images(server: Any) -> None:
                 image = server.types.ImageContent(type="image", data=data, mimeType="image/png")
                 parts.append(image)
                 answer = {name: value for name, value in answer.items() if name != "png"}
-            parts += told([answer], root_url)
+            parts += as_text([answer], root_url)
         return parts
 
-    server.postprocess_output_data = tell
+    server.postprocess_output_data = with_images

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from app.settings import BUNDLED
 from export.pack.gallery import GalleryImage, GalleryInfo, load_gallery
 from tests.app.serving import Server
-from tests.app.visitor import SECONDS, Guests, Visitor
+from tests.app.visitor import Guests, Visitor
 
 PACK = BUNDLED / "scenes"
 
@@ -162,7 +162,7 @@ def test_a_word_lights_the_object_that_it_names(
     visitor.search(animals.words)
     page = visitor.page
     said = page.locator("#pv-evidence .pv-ev-said")
-    expect(said).to_contain_text("The words together add", timeout=SECONDS)
+    expect(said).to_contain_text("The words together add")
     tile = page.locator(f'#pv-grid [data-picture="{animals.image}"]')
     expect(tile.locator(".pv-ev-map")).to_be_visible()  # as it is in the first row
     for name in ("kangaroo", "whale"):
@@ -172,12 +172,12 @@ def test_a_word_lights_the_object_that_it_names(
     word = page.locator("#pv-evidence .pv-ev-word", has_text="whale")
     tile.click()
     head = page.locator("#pv-inspector .pv-subject")
-    expect(head).to_contain_text(animals.scene.file, timeout=SECONDS)
+    expect(head).to_contain_text(animals.scene.file)
     word.focus()
     page.keyboard.press("Home")  # to the first word, which the open image follows
     page.keyboard.press("ArrowRight")
-    expect(page.locator('#pv-layers input[value="evidence:2"]')).to_be_checked(timeout=SECONDS)
-    expect(page.locator("#pv-inspector")).to_contain_text("“kangaroo” brings", timeout=SECONDS)
+    expect(page.locator('#pv-layers input[value="evidence:2"]')).to_be_checked()
+    expect(page.locator("#pv-inspector")).to_contain_text("“kangaroo” brings")
     if width < 600:
         word.click()  # lets it go
     page.get_by_label("Show evidence").uncheck()
@@ -196,7 +196,7 @@ def test_a_word_lights_its_object_in_every_column(
     page, bar = visitor.page, "#pv-cmp-evidence"
     page.fill("#pv-cmp-words :is(textarea, input)", animals.words)
     page.press("#pv-cmp-words :is(textarea, input)", "Enter")
-    expect(page.locator(f"{bar} .pv-ev-said")).to_contain_text("VSE∞ adds 0.", timeout=SECONDS)
+    expect(page.locator(f"{bar} .pv-ev-said")).to_contain_text("VSE∞ adds 0.")
     maps = page.locator("#pv-cmp-results .pv-ev-map")
     expect(maps).to_have_count(0)  # until somebody asks for them
     word = f"{bar} .pv-ev-word"
@@ -237,7 +237,7 @@ def test_a_part_of_a_picture_shows_what_it_found(visitor: Visitor, gallery: Gall
     page.locator(f'#pv-grid [data-picture="{animals.image}"]').click()
     page.get_by_role("button", name="Search with this picture").click()
     own = page.locator("#pv-evidence .pv-ev-own button")
-    expect(own).to_have_count(49, timeout=SECONDS)
+    expect(own).to_have_count(49)
     own.nth(cell).hover()
     said = page.locator("#pv-evidence .pv-ev-said")
     expect(said).to_contain_text(f"Row {cell // 7 + 1}, column {cell % 7 + 1} of the picture")
@@ -249,12 +249,12 @@ def test_a_part_of_a_picture_shows_what_it_found(visitor: Visitor, gallery: Gall
     assert "kangaroo" in other.lit(canvas)
     page.locator("#pv-grid .pv-tile").nth(1).click()
     panel = page.locator("#pv-inspector")
-    expect(panel).to_contain_text("The picture asked with brings", timeout=SECONDS)
+    expect(panel).to_contain_text("The picture asked with brings")
     own.nth(cell).focus()
     page.keyboard.press("ArrowDown")
     expect(own.nth(cell + 7)).to_be_focused()
     below = f"Row {cell // 7 + 2}, column {cell % 7 + 1} of the picture"
-    expect(panel).to_contain_text(below, timeout=SECONDS)
+    expect(panel).to_contain_text(below)
 
 
 @pytest.mark.browser
@@ -269,13 +269,13 @@ def test_a_visit(visitor: Visitor, gallery: GalleryInfo, tmp_path: Path) -> None
         expect(panel).to_contain_text(caption.text)
     expect(panel).to_contain_text("All words together bring")
     visitor.page.get_by_label("View 1", exact=False).first.check()
-    expect(panel).to_contain_text("of 7 x 7 cells", timeout=SECONDS)
+    expect(panel).to_contain_text("of 7 x 7 cells")
     upload = tmp_path / "mine.webp"
     upload.write_bytes((PACK / "gallery" / file).read_bytes())
     visitor.page.fill("#pv-words textarea, #pv-words input", "")
     visitor.page.get_by_text("A picture of yours", exact=True).first.click()
     visitor.page.set_input_files("#pv-upload input[type=file]", upload)
     answer = visitor.page.locator("#pv-answer")
-    expect(answer).to_contain_text("like mine.webp", timeout=SECONDS)
+    expect(answer).to_contain_text("like mine.webp")
     assert gallery.images[image].captions[0].text in visitor.hits()[0]
     expect(visitor.page.locator(".pv-captions li")).to_have_count(8)

@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 from tests.app.serving import Server
 
 WORDS = "#pv-words textarea, #pv-words input"
-SECONDS = 30_000  # in milliseconds; a busy machine takes long to load a page
 WIDTH, HEIGHT = 1280, 860  # of the page, unless a test is about its width
+expect.set_options(timeout=60_000)  # milliseconds; a busy machine takes long to load a page
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Visitor:
         self.leave()
         theme = "dark" if dark else "light"
         self.page.goto(f"{self.home}/?__theme={theme}&{address}".rstrip("&"))
-        expect(self.page.locator("#pv-grid img").first).to_be_visible(timeout=SECONDS)
+        expect(self.page.locator("#pv-grid img").first).to_be_visible()
 
     def leave(self) -> None:
         """Leaves the page."""
@@ -67,7 +67,7 @@ class Visitor:
         """Types a sentence and presses Enter."""
         self.page.fill(WORDS, words)
         self.page.press(WORDS, "Enter")
-        expect(self.page.locator("#pv-answer")).to_contain_text(f"for “{words}”", timeout=SECONDS)
+        expect(self.page.locator("#pv-answer")).to_contain_text(f"for “{words}”")
 
     def open_tab(self, name: str) -> None:
         """Opens a tab, in the lab or beside it."""
@@ -82,7 +82,7 @@ class Visitor:
             box.click()
             option = re.compile(f"^{re.escape(title)} \\(")
             self.page.get_by_role("option", name=option).click()
-            expect(self.page.locator("#pv-answer")).to_contain_text(title, timeout=SECONDS)
+            expect(self.page.locator("#pv-answer")).to_contain_text(title)
 
     def hits(self) -> list[str]:
         """What the results are called, best first."""
@@ -91,7 +91,7 @@ class Visitor:
     def look(self, place: int) -> None:
         """Clicks a result and waits for its map."""
         self.page.locator("#pv-grid button").nth(place).click()
-        expect(self.page.locator("#pv-map img")).to_be_visible(timeout=SECONDS)
+        expect(self.page.locator("#pv-map img")).to_be_visible()
 
     def close(self) -> None:
         """Closes the picture that was looked at, if there is one."""

@@ -10,34 +10,18 @@ import gradio as gr
 from markupsafe import Markup
 
 from app.search import filters, links
-from app.search.filters import Filters
 from app.search.links import Link
-from app.search.questions import (
-    Answer,
-    Question,
-    algebra_example,
-    answer,
-    examples,
-    instead,
-    remember,
-)
+from app.search.questions import Answer, Question, algebra_example, answer, examples, remember
 from app.search.retriever import MAX_HITS, Retriever
 from app.server.uploads import path_of
 from app.tabs.events import Event, connect, on_refresh
 from app.tabs.html import line, problem
-from app.tabs.images import listed
 from app.tabs.saving import on_save
 from app.tabs.search import evidence, export, view
 from app.tabs.search.evidence import Hits
 from app.tabs.search.inspector import Inspector
-from app.tabs.search.question import (
-    Inputs,
-    filter_drawer,
-    filters_of,
-    has_several_views,
-    looked_for,
-    method_choices,
-)
+from app.tabs.search.question import Inputs, filter_drawer, filters_of, method_choices
+from app.tabs.search.results import chosen_of, has_more, meant, result_of, results
 from app.tabs.search.view import Result
 from app.tabs.session import Session
 from app.tabs.sharing import ASK_FIRST, COPIES, link, share
@@ -45,7 +29,6 @@ from app.tabs.widgets import chips, choosable, fill, preview, question_row, scri
 
 _CHIPS = 5
 _PAGE = 40  # images of an answer that come at once; more come as the visitor scrolls
-_NARROWEST, _WIDEST = 0.56, 3.0  # width / height of an image's place in the grid
 _FACTS = 4  # facts of a collection that can be filtered by
 _HEAVIEST = 3.0
 _TAB = "search"
@@ -174,8 +157,8 @@ class SearchTab:
         read = [self._current, self._inspector.result, self._session.read, self._words]
         self._on(self._session.read.change, self.when_read, read, "show_read")
         self._on(self._weight.input, self.reweigh, [self._current], "show_again_weight")
-        kept = [self._questions, self._history, self._history_drawer]
-        on_refresh([(self._history.forget, "questions")], self.forget, [], kept, "forget")
+        listed = [self._questions, self._history, self._history_drawer]
+        on_refresh([(self._history.forget, "questions")], self.forget, [], listed, "forget")
         load = self._session.blocks.load
         connect(load, self.open, [pack], self._everything, "search_open", question=True)
         visited = [pack, self._visited, self._questions]
@@ -285,7 +268,7 @@ class SearchTab:
         *given: Any,
     ) -> dict[Any, Any]:
         """The same of several images that were picked."""
-        if not (chosen := _chosen(shown, picked)):
+        if not (chosen := chosen_of(shown, picked)):
             return {self._current: question}
         try:
             question = question.with_examples(more, *(one.image_id for one in chosen))
@@ -351,10 +334,11 @@ class SearchTab:
             retriever = self._session.retriever(key)
             wanted = filters_of(retriever, inputs.values)
             answered = answer(retriever, question, inputs.method, _PAGE, wanted)
-            opened = self._opened(retriever, answered, inputs.method, image_id)
+            opened = result_of(retriever, self._session.meters, answered, inputs.method, image_id)
         except ValueError as error:
             return {self._current: question, self._line: problem(str(error))}
         captions = view.captions("Captions that fit", answered.captions)
+        known = meant(question, inputs.method, wanted, answered)
         shown, trouble = self._show(retriever, answered, inputs.method, opened)
         answered = replace(answered, details=(*answered.details, trouble))
         image_id = opened.image_id if opened else None
@@ -364,7 +348,7 @@ class SearchTab:
             answered = replace(answered, details=(*answered.details, _NO_LINK[question.kind]))
         return {
             self._current: question,
-            self._line: view.answer_line(answered, _meant(question, inputs, wanted, answered)),
+            self._line: view.answer_line(answered, known),
             self._link: link(_TAB, query, hint, key="" if query else question.key, visited=visited),
             self._captions: gr.HTML(captions, visible=bool(captions)),
             self._filter_drawer: filter_drawer(wanted),
@@ -395,13 +379,14 @@ class SearchTab:
         retriever, spec, last = self._session.retriever(key), shown[0].spec, shown[-1].rank
         wanted = filters_of(retriever, Inputs.of(given).values)
         answered = answer(retriever, question, spec, min(last + _PAGE, MAX_HITS), wanted)
+        meters = self._session.meters
         there = {result.image_id for result in shown}  # others may have moved: images still come
         places = [
             p for p, hit in enumerate(answered.hits[last:], last) if hit.image_id not in there
         ]
-        found, _ = self._results(retriever, answered, places, spec, shown)
+        found, _ = results(retriever, meters, answered, places, spec, shown)
         facts = evidence.more(Hits.of(found), retriever)
-        page = view.tiles(found, more=_has_more(answered), facts=facts)
+        page = view.tiles(found, more=has_more(answered), facts=facts)
         return {
             self._page: page if found else Markup("<i>{}</i>").format(last),
             self._shown: [*shown, *found],
@@ -410,7 +395,7 @@ class SearchTab:
     def save(self, kind: str, key: str, shown: list[Result], picked: Any) -> str:
         """Makes a file of the images that were picked."""
         retriever, folder = self._session.retriever(key), Path(self._file.GRADIO_CACHE)
-        private, chosen = self._session.packs.private, _chosen(shown, picked)
+        private, chosen = self._session.packs.private, chosen_of(shown, picked)
         return str(export.write(kind, chosen, retriever, folder, private=private))
 
     def split(self, key: str, hits: Hits | None) -> dict[Any, Any]:
@@ -448,9 +433,9 @@ class SearchTab:
 
     def swap(self, key: str, questions: tuple[Question, ...], asked: Question) -> dict[Any, Any]:
         """Fits the tab to another pack or to other images; what was asked in words stays."""
-        kept = tuple(one for one in questions if not one.own)
+        asked_again = tuple(one for one in questions if not one.own)
         question = asked if asked.kind == "words" and not asked.own else Question()
-        shown = {**self._question(question), **self._start(key, Link(question), kept)}
+        shown = {**self._question(question), **self._start(key, Link(question), asked_again)}
         if question.kind != "words":  # what is typed meanwhile stays
             del shown[self._words]
         return shown
@@ -514,88 +499,9 @@ class SearchTab:
             Also what is wrong with the disk, where images are missing because of it.
         """
         places = range(len(answered.hits))
-        found, trouble = self._results(retriever, answered, places, method)
+        found, trouble = results(retriever, self._session.meters, answered, places, method)
         current = opened.image_id if opened else None
-        drawn = view.tiles(found, current, more=_has_more(answered))
+        drawn = view.tiles(found, current, more=has_more(answered))
         grid = "" if trouble and not found else drawn
         updates = {self._grid: grid, self._shown: found, self._hits: Hits.of(found)}
         return {**updates, **self._look(retriever, opened)}, trouble
-
-    def _results(
-        self,
-        retriever: Retriever,
-        answered: Answer,
-        places: Sequence[int],
-        method: str,
-        before: Sequence[Result] = (),
-    ) -> tuple[list[Result], str]:
-        """The hits in some places of an answer; images that are gone are left out.
-
-        Args:
-            retriever: of the pack.
-            answered: the answer.
-            places: of its hits.
-            method: that found them.
-            before: what is shown already, of which some may be nearly the same.
-        """
-        hits = [answered.hits[place] for place in places]
-        images, trouble = listed(retriever, [hit.image_id for hit in hits])
-        several = has_several_views(retriever, method)
-        several = several and not self._session.meters.collapsed(retriever, method)
-        found, words = [], looked_for(answered.question)
-        captions = retriever.best_captions(words, [hit.image_id for hit in hits], method)
-        for place, hit in zip(places, hits, strict=True):
-            image = images[hit.image_id]
-            if image.thumbnail is None:
-                continue
-            result = Result(
-                hit.image_id,
-                replace(image, best=captions.get(hit.image_id, "")),
-                method,
-                hit.rank,
-                hit.score,
-                hit.view,
-                several,
-                hit.image_id in answered.satisfying,
-                answered.terms,
-                {name: tuple(won[:, place].tolist()) for name, won in answered.winners.items()},
-                words,
-                answered.question,
-                ratio=round(min(max(image.size[0] / image.size[1], _NARROWEST), _WIDEST), 3),
-                probability=answered.probabilities[place],
-            )
-            found.append(result)
-        return view.folded(before, found), trouble
-
-    def _opened(
-        self, retriever: Retriever, answered: Answer, method: str, image_id: int | None
-    ) -> Result | None:
-        """The hit that is to be open, however far down it is; None where it is no hit."""
-        if image_id is None:
-            return None
-        if all(hit.image_id != image_id for hit in answered.hits):
-            answered = answer(retriever, answered.question, method, MAX_HITS, answered.filters)
-        places = [i for i, hit in enumerate(answered.hits) if hit.image_id == image_id]
-        return next(iter(self._results(retriever, answered, places, method)[0]), None)
-
-
-def _chosen(shown: Sequence[Result], picked: Any) -> list[Result]:
-    """Those of the images that were picked, in their order; `picked` is anything from the page."""
-    return [one for one in shown if isinstance(picked, list) and one.image_id in picked]
-
-
-def _has_more(answered: Answer) -> bool:
-    """Whether more images than these can be shown."""
-    return len(answered.hits) < min(answered.found.searched, MAX_HITS) and bool(answered.asked)
-
-
-def _meant(
-    question: Question, inputs: Inputs, wanted: Filters, answered: Answer
-) -> list[tuple[str, str]]:
-    """Known words that unknown ones may stand for, and the address that asks with each."""
-    return [
-        (known, f"?{query}")
-        for unknown in answered.unknown
-        for known in unknown.nearest
-        if (query := links.write(instead(question, unknown.word, known), inputs.method, wanted))
-    ]

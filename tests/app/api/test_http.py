@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from app.api import answers
 from app.api import http as module
 from app.api.http import BusyError
+from tests.app.loops import run
 from tests.app.serving import Server
 
 PREFIX = "/api/v1"
@@ -219,7 +220,7 @@ def test_few_questions_run_and_few_wait(monkeypatch: pytest.MonkeyPatch) -> None
         first = await asyncio.gather(*asked, return_exceptions=True)
         return [*first, await turns.answer(work, 9)]
 
-    *first, last = asyncio.run(crowd())
+    *first, last = run(crowd())
     assert first[:5] == [0, 1, 2, 3, 4]
     assert all(isinstance(one, BusyError) for one in first[5:])
     assert last == 9  # there is room again

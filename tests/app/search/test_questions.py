@@ -97,6 +97,7 @@ def test_an_unknown_word_is_named_with_known_ones_to_ask_instead(retriever: Retr
     ]
     assert instead(asked, "Crcle", "circle").words == "a circle beside a\tqwertyuiop"
     assert instead(Question("words", words="a+b ab"), "a", "1").words == "1+b ab"
+    assert instead(Question("words", words="a b"), "b", r"\1\g<x>").words == r"a \1\g<x>"
     long = " ".join(["x" * 9000, *(f"word{i}" for i in range(50))])
     named = unknown_words(retriever, long)
     assert len(named) <= 5

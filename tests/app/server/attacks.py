@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 API = "/gradio_api"
-_T = TypeVar("_T")
 
 
 def ask(url: str, path: str, method: str = "GET", **options: Any) -> httpx.Response:
@@ -53,9 +49,3 @@ def upload(url: str, content: bytes, name: str = "mine.png", **headers: str) -> 
 def image(path: str) -> dict[str, Any]:
     """A file as gradio names one in a request."""
     return {"path": path, "meta": {"_type": "gradio.FileData"}}
-
-
-def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Runs it in a thread of its own: this one has a loop where a browser is open."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()

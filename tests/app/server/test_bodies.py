@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from app.server import bodies
 from app.server.bodies import Bodies, RefusedError, Upload, parse
-from tests.app.server.attacks import run
+from tests.app.loops import run
 
 FORM = {"type": "http.request", "body": b"x", "more_body": True}
 

@@ -13,7 +13,7 @@ from app.server import door
 from app.server.door import FrontDoor
 from app.server.hosts import Hosts
 from app.server.limits import BURST, Limits
-from tests.app.server.attacks import run
+from tests.app.loops import run
 
 
 def scope(path: str, method: str = "GET", address: str = "127.0.0.1") -> dict[str, Any]:

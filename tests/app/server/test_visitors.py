@@ -11,7 +11,7 @@ import pytest
 
 from app.server import visitors
 from app.server.visitors import Visitors
-from tests.app.server.attacks import run
+from tests.app.loops import run
 from tests.app.server.test_limits import Clock
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from export.pack.writing import update_metrics
 from export.runtime import Runtime
 from tests.app.serving import Serve, Server
-from tests.app.visitor import SECONDS, Guests, Visit, Visitor, visits
+from tests.app.visitor import Guests, Visit, Visitor, visits
 from tests.measuring import measure
 from training.evaluate import from_pack
 
@@ -57,8 +57,8 @@ def opened(visitor: Visitor) -> Page:
     """The page with its Benchmark tab open."""
     visitor.open_tab("Benchmark")
     page = visitor.page
-    expect(page.locator("#pv-bench-results tbody tr")).to_have_count(2, timeout=SECONDS)
-    expect(page.locator("#pv-bench-go")).to_be_enabled(timeout=SECONDS)
+    expect(page.locator("#pv-bench-results tbody tr")).to_have_count(2)
+    expect(page.locator("#pv-bench-go")).to_be_enabled()
     return page
 
 
@@ -92,7 +92,7 @@ def test_the_table_sorts_and_the_plot_fits(visitor: Visitor, width: int, dark: b
         assert found == sorted(found, reverse=down)
     before = column(page, "rsum")
     page.locator("#pv-bench-time").click()
-    expect(page.locator("#pv-bench-plot")).to_contain_text("just now", timeout=SECONDS)
+    expect(page.locator("#pv-bench-plot")).to_contain_text("just now")
     assert column(page, "rsum") == before  # shown anew, in the same order
     assert all(float(ms) > 0 for ms in column(page, "ms"))
     plot = page.locator("#pv-bench-plot svg:visible")
@@ -108,9 +108,9 @@ def test_running_again_says_what_agrees(visitor: Visitor, visit: Visit) -> None:
     status = page.locator("#pv-bench-status")
     expect(other.locator("#pv-bench-status")).to_contain_text("Choose a method")
     page.locator("#pv-bench-go").click()
-    expect(page.locator("#pv-bench-go")).to_be_disabled(timeout=SECONDS)
+    expect(page.locator("#pv-bench-go")).to_be_disabled()
     other.locator("#pv-bench-go").click()
-    expect(other.get_by_role("alert")).to_contain_text("running already", timeout=SECONDS)
+    expect(other.get_by_role("alert")).to_contain_text("running already")
     expect(status).to_contain_text("Not reproduced: 1 of", timeout=_MINUTES)
     expect(status).to_contain_text("✓ VSE++: all equal")
     expect(status).to_contain_text("≠ VSE∞: 1 of")
@@ -122,7 +122,7 @@ def test_running_again_says_what_agrees(visitor: Visitor, visit: Visit) -> None:
 def test_a_run_can_be_cancelled(visitor: Visitor) -> None:
     page = opened(visitor)
     page.locator("#pv-bench-go").click()
-    expect(page.locator("#pv-bench-cancel")).to_be_enabled(timeout=SECONDS)
+    expect(page.locator("#pv-bench-cancel")).to_be_enabled()
     page.locator("#pv-bench-cancel").click()
-    expect(page.locator("#pv-bench-status")).to_contain_text("Cancelled after", timeout=SECONDS)
+    expect(page.locator("#pv-bench-status")).to_contain_text("Cancelled after")
     expect(page.locator("#pv-bench-go")).to_be_enabled()

@@ -12,7 +12,7 @@ from tests.app import hostile
 from tests.app.conftest import HOSTILE, IMAGES, draw
 from tests.app.packs.test_open_packs import variant
 from tests.app.serving import Server
-from tests.app.visitor import SECONDS, WORDS, Guests, Visitor, visits
+from tests.app.visitor import WORDS, Guests, Visitor, visits
 
 pytestmark = pytest.mark.browser
 
@@ -65,7 +65,7 @@ def test_words_find_pictures_and_a_click_looks_inside(visitor: Visitor, server: 
     expect(panel).to_contain_text(f"score {answer[1]['score']:.3f}")
     expect(panel).to_contain_text("All words together")
     visitor.page.get_by_label("Attention", exact=True).check()
-    expect(panel).to_contain_text(METHODS["vse_infty"].attention_is, timeout=SECONDS)
+    expect(panel).to_contain_text(METHODS["vse_infty"].attention_is)
     for caption in answer[1]["captions"]:
         expect(panel).to_contain_text(caption)
 
@@ -75,7 +75,7 @@ def test_the_map_can_be_taken_off(visitor: Visitor) -> None:
     image = visitor.page.locator("#pv-map img")
     with_map = image.get_attribute("src")
     visitor.page.get_by_label("Picture", exact=True).check()
-    expect(image).not_to_have_attribute("src", str(with_map), timeout=SECONDS)
+    expect(image).not_to_have_attribute("src", str(with_map))
     expect(visitor.page.locator(".pv-legend")).to_have_count(0)
 
 
@@ -83,14 +83,14 @@ def test_an_example_is_one_click_away(visitor: Visitor) -> None:
     chip = visitor.page.locator(".pv-chip").first
     words = chip.inner_text()
     chip.click()
-    expect(visitor.page.locator("#pv-answer")).to_contain_text(f"for “{words}”", timeout=SECONDS)
+    expect(visitor.page.locator("#pv-answer")).to_contain_text(f"for “{words}”")
     assert visitor.page.input_value(WORDS) == words
 
 
 def test_another_method_answers_the_same_question(visitor: Visitor, server: Server) -> None:
     visitor.search("a blue bar")
     visitor.choose_method("VSE++")
-    expect(visitor.page.locator("#pv-answer")).to_contain_text("VSE++", timeout=SECONDS)
+    expect(visitor.page.locator("#pv-answer")).to_contain_text("VSE++")
     first = server.ask("search_text", "a blue bar", "vsepp", 1)["hits"][0]
     expect(visitor.page.locator("#pv-grid img").first).to_have_attribute(
         "alt", re.compile(re.escape(f"1 · {first['score']:.3f} · "))
@@ -105,7 +105,7 @@ def test_an_upload_finds_captions_and_images(
     visitor.page.fill(WORDS, "")
     upload(visitor, path)
     answer = visitor.page.locator("#pv-answer")
-    expect(answer).to_contain_text("like mine.png", timeout=SECONDS)
+    expect(answer).to_contain_text("like mine.png")
     expected = server.ask_image(path, "vse_infty", 8)
     captions = visitor.page.locator(".pv-captions li")
     expect(captions).to_have_count(8)
@@ -120,7 +120,7 @@ def test_a_found_picture_can_be_the_next_question(visitor: Visitor) -> None:
     visitor.look(2)
     file = visitor.page.locator(".pv-subject h3").inner_text()
     visitor.page.get_by_role("button", name="Search with this picture").click()
-    expect(visitor.page.locator("#pv-answer")).to_contain_text(f"like {file}", timeout=SECONDS)
+    expect(visitor.page.locator("#pv-answer")).to_contain_text(f"like {file}")
     assert visitor.hits()[0].startswith("1 · ")
     assert len(visitor.hits()) == IMAGES - 1
     assert visitor.page.locator(f'#pv-grid [data-picture="{int(file[-11:-5])}"]').count() == 0
@@ -130,9 +130,9 @@ def test_mistakes_get_a_sentence_beside_the_question(visitor: Visitor, tmp_path:
     visitor.page.fill(WORDS, "   ")
     visitor.page.press(WORDS, "Enter")
     alert = visitor.page.get_by_role("alert")
-    expect(alert).to_contain_text("The query is empty", timeout=SECONDS)
+    expect(alert).to_contain_text("The query is empty")
     upload(visitor, hostile.write(tmp_path, "text.jpg"))
-    expect(alert).to_contain_text("text.jpg is not a picture", timeout=SECONDS)
+    expect(alert).to_contain_text("text.jpg is not a picture")
     expect(visitor.page.locator("#pv-upload img")).to_have_count(0)  # ready for another
     visitor.search("a red bar")
     expect(alert).to_have_count(0)
@@ -185,12 +185,12 @@ def test_a_pack_is_loaded_for_one_visitor_only(
     address, message = one.page.locator("#pv-address input"), one.page.locator("#pv-load-message")
     address.fill("neither here nor there")
     one.page.get_by_role("button", name="Load", exact=True).click()
-    expect(message).to_contain_text("is no pack", timeout=SECONDS)
+    expect(message).to_contain_text("is no pack")
     expect(message).to_contain_text("Shapes <b> goes on serving")
     address.fill(str(other))
     address.press("Enter")
-    expect(message).to_contain_text("Another title is loaded", timeout=SECONDS)
-    expect(one.page.locator("#pv-top")).to_contain_text("Another title", timeout=SECONDS)
+    expect(message).to_contain_text("Another title is loaded")
+    expect(one.page.locator("#pv-top")).to_contain_text("Another title")
     expect(two.page.locator("#pv-top")).to_contain_text("Shapes <b>")
     one.page.get_by_role("tab", name="Search").click()
     one.search("a red circle")
@@ -203,11 +203,11 @@ def test_a_choice_names_its_address_and_says_that_it_is_offline(visitor: Visitor
     page = visitor.page
     page.locator("#pv-kind").get_by_text("CLIP, zero-shot").click()
     message = page.locator("#pv-load-message")
-    expect(message).to_contain_text("while HF_HUB_OFFLINE is set", timeout=SECONDS)
+    expect(message).to_contain_text("while HF_HUB_OFFLINE is set")
     address = page.locator("#pv-address input")
     expect(address).to_have_value("openai/clip-vit-base-patch32")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     address.fill("owner/another")
     page.locator("#pv-load-go").click()
-    expect(message).to_contain_text("owner/another cannot be reached", timeout=SECONDS)
+    expect(message).to_contain_text("owner/another cannot be reached")
     expect(message).to_contain_text("Shapes <b> goes on serving")

@@ -16,7 +16,7 @@ from app.search.retriever import Retriever
 from models import METHODS
 from tests.app.conftest import IMAGES, draw
 from tests.app.serving import Server
-from tests.app.visitor import SECONDS, WORDS, Guests, Visitor
+from tests.app.visitor import WORDS, Guests, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -49,7 +49,7 @@ def ask(visitor: Visitor, words: str, read_as: str) -> None:
     visitor.page.fill(WORDS, words)
     visitor.page.press(WORDS, "Enter")
     reading = visitor.page.locator(".pv-reading")
-    expect(reading).to_have_text(read_as, timeout=SECONDS)
+    expect(reading).to_have_text(read_as)
 
 
 def badges(visitor: Visitor) -> list[str]:
@@ -93,7 +93,7 @@ def test_a_badge_names_the_view_of_the_api(
     assert badges(visitor) == ["" if alike else f"view {hit['view'] + 1}" for hit in hits]
     visitor.page.locator("#pv-method input").click()
     visitor.page.get_by_role("option", name="(ensemble)").click()
-    expect(visitor.page.locator("#pv-answer")).to_contain_text(" + ", timeout=SECONDS)
+    expect(visitor.page.locator("#pv-answer")).to_contain_text(" + ")
     hits = views_server.ask("search_text", "a red circle", BOTH, IMAGES)["hits"]
     assert shows(visitor, hits)
     assert set(badges(visitor)) == {""}
@@ -121,12 +121,12 @@ def test_small_maps_and_keys(visitor: Visitor, views_server: Server) -> None:
         seen.add(str(large.get_attribute("src")))
         if place == 4 + hit["view"]:
             expect(panel.get_by_label(f"View {hit['view'] + 1}, the winner")).to_be_checked()
-            expect(panel).to_contain_text(METHODS["mv_vse"].attention_is, timeout=SECONDS)
+            expect(panel).to_contain_text(METHODS["mv_vse"].attention_is)
     assert len(seen) == 8
     expect(panel.locator(".pv-legend")).to_have_count(0)  # the last is the plain picture
     page = visitor.page
     page.get_by_role("button", name="Close").click()
-    expect(panel).to_contain_text("Choose a picture", timeout=SECONDS)
+    expect(panel).to_contain_text("Choose a picture")
     assert focused(visitor) == 2
     tops = [tile.bounding_box() for tile in page.locator(TILES).all()]
     columns = sum(
@@ -142,9 +142,9 @@ def test_small_maps_and_keys(visitor: Visitor, views_server: Server) -> None:
         page.keyboard.press(key)
         assert focused(visitor) == place, key
     page.keyboard.press("Enter")
-    expect(panel).to_contain_text("rank 2", timeout=SECONDS)
+    expect(panel).to_contain_text("rank 2")
     page.keyboard.press("Escape")
-    expect(panel).to_contain_text("Choose a picture", timeout=SECONDS)
+    expect(panel).to_contain_text("Choose a picture")
     assert focused(visitor) == 1
 
 
@@ -187,7 +187,7 @@ def test_ticks_and_filters_are_true(newcomer: Visitor, views_server: Server) -> 
     newcomer.page.get_by_label("Setting").click()
     newcomer.page.get_by_role("option", name="dusk (8)").click()
     answer = newcomer.page.locator("#pv-answer")
-    expect(answer).to_contain_text("8 of 8 pictures", timeout=SECONDS)
+    expect(answer).to_contain_text("8 of 8 pictures")
     expect(answer).to_contain_text("setting: dusk")
     expect(newcomer.page.locator("#pv-filters")).to_contain_text("Filters (1)")
     wanted = {"setting": ["dusk"]}
@@ -222,11 +222,11 @@ def test_a_link_restores_question_method_and_tab(newcomer: Visitor, views_server
     assert page.evaluate("navigator.clipboard.readText()") == page.url
     newcomer.open_tab("Models")
     expect(page).to_have_url(re.compile("tab=models"))
-    expect(page.get_by_text("CPUExecutionProvider")).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_text("CPUExecutionProvider")).to_be_visible()
     newcomer.reload()
-    expect(page.get_by_text("CPUExecutionProvider")).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_text("CPUExecutionProvider")).to_be_visible()
     page.get_by_role("tab", name="Search").click()
-    expect(page.locator("#pv-answer")).to_contain_text("“a green square & more”", timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_contain_text("“a green square & more”")
 
 
 def test_a_hostile_link_gets_sentences(newcomer: Visitor) -> None:
@@ -248,24 +248,24 @@ def test_an_image_with_words_again(newcomer: Visitor, views_server: Server, tmp_
     page.get_by_text("A picture of yours", exact=True).click()
     page.set_input_files("#pv-upload input[type=file]", path)
     answer = page.locator("#pv-answer")
-    expect(answer).to_contain_text("like mine.png", timeout=SECONDS)
+    expect(answer).to_contain_text("like mine.png")
     expect(answer).to_contain_text("A link cannot hold an uploaded picture")
     expect(page.get_by_role("button", name="Copy link")).to_be_disabled()
     ask(newcomer, "a pink bar", "mine.png+ a pink bar")
     weight = page.locator("#pv-weight input[type=number]")
     weight.fill("2.5")
     weight.press("Enter")
-    expect(page.locator(".pv-reading")).to_contain_text("2.5 ", timeout=SECONDS)
+    expect(page.locator(".pv-reading")).to_contain_text("2.5 ")
     image = handle_file(path)
     reply = views_server.ask("search_image", image, "mv_vse", IMAGES, "a pink bar", 2.5)
     assert shows(newcomer, reply["images"])
     page.get_by_label("Remove Image").click()
-    expect(answer).to_contain_text("for “a pink bar”", timeout=SECONDS)
+    expect(answer).to_contain_text("for “a pink bar”")
     page.get_by_text("Earlier questions (3)").click()
     earlier = page.locator(".pv-again")
     expect(earlier).to_have_text(["a pink bar", "mine.png with “a pink bar”", "like mine.png"])
     earlier.nth(1).click()
-    expect(page.locator(".pv-reading")).to_contain_text("mine.png+ a pink bar", timeout=SECONDS)
+    expect(page.locator(".pv-reading")).to_contain_text("mine.png+ a pink bar")
     expect(page.locator("#pv-upload img")).to_be_visible()
     expect(earlier).to_have_text(["mine.png with “a pink bar”", "a pink bar", "like mine.png"])
     page.get_by_role("button", name="Clear the list").click()
@@ -279,12 +279,12 @@ def test_a_link_into_views_restores_all_of_it(newcomer: Visitor, views_server: S
     page.goto(f"{views_server.url}/?tab=views&{write_look(7, 'vse_infty', words)}")
     score = views_server.ask("views", 7, "vse_infty", words)["score"]
     line = page.locator(LINE)
-    expect(line).to_contain_text(f"score {score:.3f}", timeout=SECONDS)
+    expect(line).to_contain_text(f"score {score:.3f}")
     expect(line).to_contain_text("test-000007")
     expect(line).to_contain_text(METHODS["vse_infty"].title)
     expect(page.locator(VIEWS_WORDS)).to_have_value(words)
     page.locator(".pv-v-strip button[data-picture='3']").click()
-    expect(line).to_contain_text("test-000003", timeout=SECONDS)
+    expect(line).to_contain_text("test-000003")
     held = {"tab": ["views"], "image": ["3"], "method": ["vse_infty"], "q": [words]}
     assert asked(newcomer) == held
     page.get_by_role("tab", name="Search").click()  # which has asked the same words
@@ -302,10 +302,10 @@ def test_a_hit_is_looked_at_inside(visitor: Visitor, views_server: Server) -> No
     for place in (2, 4):
         visitor.open_tab("Search")
         visitor.page.locator("#pv-grid button").nth(place).click()
-        expect(page.locator("#pv-head")).to_contain_text(f"rank {place + 1}", timeout=SECONDS)
+        expect(page.locator("#pv-head")).to_contain_text(f"rank {place + 1}")
         page.get_by_role("button", name="Look inside").click()
         line = page.locator(LINE)
-        expect(line).to_contain_text(f"{hits[place]['image_id']:06}", timeout=SECONDS)
+        expect(line).to_contain_text(f"{hits[place]['image_id']:06}")
         expect(line).to_contain_text(f"score {hits[place]['score']:.3f}")
         expect(line).to_be_visible()
         expect(page.locator(VIEWS_WORDS)).to_have_value("a red circle")
@@ -331,19 +331,19 @@ def test_of_fast_clicks_the_last_one_counts(newcomer: Visitor) -> None:
     newcomer.look(0)
     click_fast(page, "#pv-layers input", [1, 2, 0, 3])
     legend = page.locator("#pv-inspector .pv-legend")
-    expect(legend).to_have_count(0, timeout=SECONDS)  # the last is the plain picture
+    expect(legend).to_have_count(0)  # the last is the plain picture
     newcomer.search("a red circle")
     click_fast(page, "#pv-grid button", [1, 5, 3, 8])
-    expect(page.locator("#pv-head")).to_contain_text("rank 9", timeout=SECONDS)
+    expect(page.locator("#pv-head")).to_contain_text("rank 9")
     newcomer.open_tab("Views")
     line = page.locator(LINE)
-    expect(line).to_contain_text("test-000000", timeout=SECONDS)
+    expect(line).to_contain_text("test-000000")
     expect(page.locator(".pv-v-strip button")).to_have_count(14)
     click_fast(page, ".pv-v-strip button", [2, 6, 4])
     last = page.locator(".pv-v-strip button").nth(4).get_attribute("data-picture")
-    expect(line).to_contain_text(f"test-{int(str(last)):06}", timeout=SECONDS)
+    expect(line).to_contain_text(f"test-{int(str(last)):06}")
     newcomer.open_tab("Compare")
-    expect(page.locator(".pv-cmp-try").nth(2)).to_be_visible(timeout=SECONDS)
+    expect(page.locator(".pv-cmp-try").nth(2)).to_be_visible()
     click_fast(page, ".pv-cmp-try", [1, 0, 2])
     words = page.locator(".pv-cmp-try span").nth(2).inner_text()
-    expect(page.locator("#pv-cmp-line")).to_contain_text(f"for “{words}”", timeout=SECONDS)
+    expect(page.locator("#pv-cmp-line")).to_contain_text(f"for “{words}”")

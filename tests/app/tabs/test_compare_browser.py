@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, expect
 from tests.app.api.test_compare_api import BOTH, caption
 from tests.app.conftest import IMAGES, draw
 from tests.app.serving import Server
-from tests.app.visitor import SECONDS, Guests, Visitor
+from tests.app.visitor import Guests, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -31,16 +31,16 @@ def empty(visitor: Visitor) -> Visitor:
     if not visitor.page.locator(".pv-cmp-ghost").is_visible():
         visitor.page.fill(WORDS, " ")
         visitor.page.press(WORDS, "Enter")
-    expect(visitor.page.locator(".pv-cmp-ghost")).to_be_visible(timeout=SECONDS)
+    expect(visitor.page.locator(".pv-cmp-ghost")).to_be_visible()
     return visitor
 
 
 def ask(visitor: Visitor, words: str) -> None:
     visitor.page.fill(WORDS, words)
     visitor.page.press(WORDS, "Enter")
-    expect(visitor.page.locator("#pv-cmp-line")).to_contain_text(f"for “{words}”", timeout=SECONDS)
+    expect(visitor.page.locator("#pv-cmp-line")).to_contain_text(f"for “{words}”")
     columns = visitor.page.get_by_role("grid", name=f"for {words}")  # which may come after the line
-    expect(columns).to_be_visible(timeout=SECONDS)
+    expect(columns).to_be_visible()
 
 
 def tile(visitor: Visitor, column: int, rank: int) -> Locator:
@@ -97,15 +97,15 @@ def test_images_ask_and_answers_save(visitor: Visitor, server: Server, tmp_path:
     path = tmp_path / "mine.png"
     draw(6)[0].save(path)
     page.set_input_files("#pv-cmp-upload input[type=file]", path)
-    expect(line).to_contain_text("like mine.png", timeout=SECONDS)
+    expect(line).to_contain_text("like mine.png")
     expect(tile(visitor, 0, 1)).to_have_attribute("data-id", "6")
     tile(visitor, 0, 1).click()
     page.get_by_role("button", name="Compare with this picture").click()
-    expect(line).to_contain_text("like images/test-000006.webp", timeout=SECONDS)
+    expect(line).to_contain_text("like images/test-000006.webp")
     expect(page.locator('.pv-cmp-tile[data-id="6"]')).to_have_count(0)  # it would always win
     page.locator("#pv-cmp-number input").fill("99")
     page.get_by_role("button", name="Compare with it").click()
-    expect(page.get_by_role("alert")).to_contain_text("no picture 99", timeout=SECONDS)
+    expect(page.get_by_role("alert")).to_contain_text("no picture 99")
     ask(visitor, caption(2))
     with page.expect_download() as download:
         page.get_by_role("button", name="Save JSON").click()
@@ -121,7 +121,7 @@ def test_nothing_is_cut_off_and_nothing_jumps(empty: Visitor, width: int, dark: 
     visitor.resize(width, dark)
     before = page.locator(".pv-cmp-scroll").bounding_box()
     ask(visitor, f"a pink circle {width}")
-    expect(tile(visitor, 0, 1).locator("img")).to_be_visible(timeout=SECONDS)
+    expect(tile(visitor, 0, 1).locator("img")).to_be_visible()
     after = page.locator(".pv-cmp-scroll").bounding_box()
     assert before is not None
     assert after is not None
@@ -135,17 +135,15 @@ def test_columns_are_chosen_and_mistakes_get_a_sentence(empty: Visitor) -> None:
     example = page.locator(".pv-cmp-try").first
     words = example.locator("span").inner_text()
     example.click()
-    expect(page.locator("#pv-cmp-line")).to_contain_text(
-        f"2 columns for “{words}”", timeout=SECONDS
-    )
+    expect(page.locator("#pv-cmp-line")).to_contain_text(f"2 columns for “{words}”")
     page.locator("#pv-cmp-columns input").click()
     page.get_by_role("option", name="VSE++ + VSE∞, averaged").click()
-    expect(page.locator("#pv-cmp-line")).to_contain_text("3 columns", timeout=SECONDS)
+    expect(page.locator("#pv-cmp-line")).to_contain_text("3 columns")
     expect(page.locator(".pv-cmp-head").nth(2)).to_contain_text("averaged scores")
     page.keyboard.press("Escape")
     page.fill(WORDS, "  ")
     page.press(WORDS, "Enter")
-    expect(page.get_by_role("alert")).to_contain_text("The query is empty", timeout=SECONDS)
+    expect(page.get_by_role("alert")).to_contain_text("The query is empty")
     expect(page.locator(".pv-cmp-ghost .pv-cmp-head")).to_have_count(3)  # the old answer is gone
     expect(page.get_by_role("button", name="Save PNG")).to_be_disabled()
     ask(visitor, "a blue bar")

@@ -7,6 +7,7 @@ import gradio as gr
 import pytest
 
 from app.tabs.events import connect, guard
+from tests.app.loops import run
 
 
 def test_an_older_answer_never_replaces_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,5 +44,5 @@ def test_an_older_answer_never_replaces_a_newer_one(monkeypatch: pytest.MonkeyPa
         asked = (("a", "slow"), ("a", "quick"), ("b", "quick"))
         await asyncio.gather(*(visit(session, name) for session, name in asked))
 
-    asyncio.run(visits())
+    run(visits())
     assert answered == ["b quick", "a slow", "a quick"]

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, ViewportSize, expect
 
 from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
-from tests.app.visitor import SECONDS, WIDTH, Guests, Visitor
+from tests.app.visitor import WIDTH, Guests, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -106,7 +106,7 @@ def test_ranks_are_those_of_the_api(visitor: Visitor, mine: Server) -> None:
     wanted = [f"{hit['rank']} · {hit['score']:.3f} · {Path(hit['file']).name}" for hit in hits]
     assert visitor.hits() == wanted
     visitor.page.locator(".pv-ev-word").first.click()
-    expect(visitor.page.locator(f"{SHOWN} .pv-ev-map").nth(60)).to_be_attached(timeout=SECONDS)
+    expect(visitor.page.locator(f"{SHOWN} .pv-ev-map").nth(60)).to_be_attached()
 
 
 def test_near_duplicates_are_one_tile_that_opens(visitor: Visitor) -> None:
@@ -134,13 +134,13 @@ def test_few_keys_lead_to_the_first_hit_and_through_the_open_image(visitor: Visi
     page.keyboard.press("Enter")
     expect(first).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.locator("#pv-head")).to_contain_text("rank 1", timeout=SECONDS)
+    expect(page.locator("#pv-head")).to_contain_text("rank 1")
     page.keyboard.press("ArrowRight")
-    expect(page.locator("#pv-head")).to_contain_text("rank 2", timeout=SECONDS)
+    expect(page.locator("#pv-head")).to_contain_text("rank 2")
     page.keyboard.press("ArrowLeft")
-    expect(page.locator("#pv-head")).to_contain_text("rank 1", timeout=SECONDS)
+    expect(page.locator("#pv-head")).to_contain_text("rank 1")
     page.keyboard.press("Escape")
-    expect(page.locator("#pv-head")).to_contain_text("Choose a picture", timeout=SECONDS)
+    expect(page.locator("#pv-head")).to_contain_text("Choose a picture")
     expect(first).to_be_focused()
     page.keyboard.press("/")
     expect(page.locator("#pv-words :is(textarea, input)")).to_be_focused()
@@ -155,7 +155,7 @@ def test_a_phone_shows_hits_at_once_and_opens_them_in_a_sheet(
     visitor = Visitor(context.new_page(), mine.url)
     page = visitor.page
     visitor.enter("q=a+red+circle", dark=True)
-    expect(page.locator("#pv-answer")).to_contain_text("a red circle", timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_contain_text("a red circle")
     # once the page has come to rest
     top = "shown => document.querySelector(shown).getBoundingClientRect().top"
     page.wait_for_function(f"{top} < 600", arg=SHOWN)
@@ -167,16 +167,16 @@ def test_a_phone_shows_hits_at_once_and_opens_them_in_a_sheet(
     before = page.evaluate("scrollY")
     page.locator(SHOWN).nth(4).tap()
     head = page.locator("#pv-head")
-    expect(head).to_contain_text("rank 5", timeout=SECONDS)
+    expect(head).to_contain_text("rank 5")
     assert abs(page.evaluate("scrollY") - before) <= 2
     sheet = places(visitor, "#pv-inspector")[0]
     assert (sheet["left"], sheet["right"], sheet["bottom"]) == (0, 390, 860)
     assert sheet["top"] > 200
     for by, rank in ((-140, 6), (140, 5)):
         swipe(visitor, by, 10)
-        expect(head).to_contain_text(f"rank {rank}", timeout=SECONDS)
+        expect(head).to_contain_text(f"rank {rank}")
     swipe(visitor, 5, 120)
-    expect(page.locator("#pv-inspector")).to_be_hidden(timeout=SECONDS)
+    expect(page.locator("#pv-inspector")).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert not visitor.complaints
     context.close()
@@ -208,7 +208,7 @@ def test_the_open_image_can_be_found_and_asked_with(visitor: Visitor, folder: Pa
     assert page.evaluate("navigator.clipboard.readText()") == str(folder / file)
     page.get_by_role("button", name="Show original").click()
     original = page.locator("dialog img")
-    expect(original).to_be_visible(timeout=SECONDS)
+    expect(original).to_be_visible()
     with Image.open(folder / file) as image:
         assert original.evaluate("(i) => i.decode().then(() => i.naturalWidth)") == image.width
     page.keyboard.press("Escape")
@@ -217,12 +217,12 @@ def test_the_open_image_can_be_found_and_asked_with(visitor: Visitor, folder: Pa
     answer = page.locator("#pv-answer")
     for name, sign in (("More like this", "+"), ("Less like this", "\N{MINUS SIGN}")):
         page.get_by_role("button", name=name).click()
-        expect(answer.locator(".pv-term").last).to_contain_text(f"{sign}", timeout=SECONDS)
+        expect(answer.locator(".pv-term").last).to_contain_text(f"{sign}")
         assert page.locator(SHOWN).count() > 30
         visitor.look(0)
     page.go_back()  # no image open
     page.go_back()
-    expect(answer.locator(".pv-term")).to_have_count(2, timeout=SECONDS)
+    expect(answer.locator(".pv-term")).to_have_count(2)
 
 
 def test_several_images_are_picked_and_saved(
@@ -238,7 +238,7 @@ def test_several_images_are_picked_and_saved(
     expect(page.get_by_role("button", name="Clear (2)")).to_be_visible()
     expect(page.locator("#pv-head")).to_contain_text("Choose a picture")
     for kind in ("ZIP", "CSV"):
-        with page.expect_download(timeout=SECONDS) as saved:
+        with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save {kind}").click()
         saved.value.save_as(tmp_path / kind)
     names = [name.split(" · ")[2] for name in visitor.hits()]
@@ -247,6 +247,6 @@ def test_several_images_are_picked_and_saved(
         assert archive.read(names[0]) == (folder / names[0]).read_bytes()
     assert (tmp_path / "CSV").read_text().count(",a red circle") == 2
     page.get_by_role("button", name="More like these").click()
-    expect(page.locator("#pv-answer .pv-term")).to_have_count(3, timeout=SECONDS)
+    expect(page.locator("#pv-answer .pv-term")).to_have_count(3)
     select = page.get_by_role("button", name="Select", exact=True)
-    expect(select).to_be_visible(timeout=SECONDS)
+    expect(select).to_be_visible()

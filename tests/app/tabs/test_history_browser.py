@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from app.search.links import write_look
 from models import METHODS
 from tests.app.serving import Server
-from tests.app.visitor import SECONDS, WIDTH, WORDS, Guests, Visit, Visitor, visits
+from tests.app.visitor import WIDTH, WORDS, Guests, Visit, Visitor, visits
 
 pytestmark = pytest.mark.browser
 
@@ -40,16 +40,16 @@ def address(page: Page) -> dict[str, list[str]]:
 def compare(page: Page, words: str) -> None:
     page.fill(COMPARED, words)
     page.press(COMPARED, "Enter")
-    expect(page.locator("#pv-cmp-line")).to_contain_text(f"for “{words}”", timeout=SECONDS)
+    expect(page.locator("#pv-cmp-line")).to_contain_text(f"for “{words}”")
 
 
 def shows(page: Page, words: str, image: str = "") -> None:
     """Waits until Search shows the answer to some words, and one image open or none."""
-    expect(page.locator("#pv-answer")).to_contain_text(f"for “{words}”", timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_contain_text(f"for “{words}”")
     expect(page.locator(WORDS)).to_have_value(words)
-    expect(page.locator("#pv-answer")).to_be_visible(timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_be_visible()
     head = page.locator(HEAD)
-    expect(head).to_contain_text(image or "Choose a picture", timeout=SECONDS)
+    expect(head).to_contain_text(image or "Choose a picture")
     assert ("image" in address(page)) is bool(image)
 
 
@@ -64,7 +64,7 @@ def test_back_and_forward_through_all_that_was_seen(visitor: Visitor, width: int
     visitor.open_tab("Compare")
     compare(page, "a green bar")
     page.go_back()  # to Compare before it was asked
-    expect(page.locator(".pv-cmp-ghost")).to_be_visible(timeout=SECONDS)
+    expect(page.locator(".pv-cmp-ghost")).to_be_visible()
     page.go_back()
     shows(page, "a blue bar", file)
     page.go_back()
@@ -72,14 +72,14 @@ def test_back_and_forward_through_all_that_was_seen(visitor: Visitor, width: int
     page.go_back()
     shows(page, "a red circle")
     page.go_back()
-    expect(page.locator("#pv-answer")).to_contain_text("to search", timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_contain_text("to search")
     assert page.url.startswith(visitor.home)
     for _ in range(3):
         page.go_forward()
     shows(page, "a blue bar", file)
     page.go_forward()
     page.go_forward()
-    expect(page.locator("#pv-cmp-line")).to_contain_text("for “a green bar”", timeout=SECONDS)
+    expect(page.locator("#pv-cmp-line")).to_contain_text("for “a green bar”")
     expect(page.locator("#pv-cmp-line")).to_be_visible()
 
 
@@ -110,7 +110,7 @@ def test_open_images_are_entries_and_closing_is_none(visitor: Visitor) -> None:
     visitor.look(0)
     first = page.locator(".pv-subject h3").inner_text()
     visitor.look(3)
-    expect(page.locator(".pv-subject h3")).not_to_have_text(first, timeout=SECONDS)
+    expect(page.locator(".pv-subject h3")).not_to_have_text(first)
     third = page.locator(".pv-subject h3").inner_text()
     page.go_back()
     shows(page, "a red circle", first)
@@ -120,7 +120,7 @@ def test_open_images_are_entries_and_closing_is_none(visitor: Visitor) -> None:
     shows(page, "a red circle")
     assert page.url == before
     page.go_back()
-    expect(page.locator("#pv-answer")).to_contain_text("to search", timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_contain_text("to search")
 
 
 def test_a_link_and_a_reload_hold_the_open_image(visitor: Visitor, visit: Visit) -> None:
@@ -136,7 +136,7 @@ def test_a_link_and_a_reload_hold_the_open_image(visitor: Visitor, visit: Visit)
     page.get_by_role("button", name="Close", exact=True).click()
     shows(page, "a red circle")
     page.go_back()
-    expect(page.locator("#pv-answer")).to_contain_text("to search", timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_contain_text("to search")
     other.close()
     shows(other.page, "a red circle")
 
@@ -148,10 +148,10 @@ def test_another_method_keeps_the_image_open(visitor: Visitor) -> None:
     file = page.locator(".pv-subject h3").inner_text()
     title = METHODS["vse_infty"].title
     visitor.choose_method(title)
-    expect(page.locator(HEAD)).to_contain_text(title, timeout=SECONDS)
+    expect(page.locator(HEAD)).to_contain_text(title)
     shows(page, "a red circle", file)
     page.go_back()
-    expect(page.locator(HEAD)).to_contain_text(METHODS["mv_vse"].title, timeout=SECONDS)
+    expect(page.locator(HEAD)).to_contain_text(METHODS["mv_vse"].title)
     shows(page, "a red circle", file)
 
 
@@ -163,17 +163,17 @@ def test_links_into_compare_and_views(visitor: Visitor, views_server: Server) ->
     link = page.url
     visitor.leave()
     page.goto(link)
-    expect(page.locator("#pv-cmp-line")).to_contain_text("for “a pink bar”", timeout=SECONDS)
-    expect(page.locator("#pv-cmp-line")).to_be_visible(timeout=SECONDS)
+    expect(page.locator("#pv-cmp-line")).to_contain_text("for “a pink bar”")
+    expect(page.locator("#pv-cmp-line")).to_be_visible()
     expect(page.locator(COMPARED)).to_have_value("a pink bar")
     words = "a red circle & more"
     visitor.leave()
     page.goto(f"{views_server.url}/?tab=views&q={words.replace('&', '%26')}&method=vse_infty")
     line = page.locator("#pv-v-answer")
-    expect(line).to_contain_text(METHODS["vse_infty"].title, timeout=SECONDS)
+    expect(line).to_contain_text(METHODS["vse_infty"].title)
     expect(page.locator("#pv-v-words :is(input, textarea)")).to_have_value(words)
     expect(page).to_have_url(re.compile(re.escape(write_look(0, "vse_infty", words))))
     page.locator(".pv-v-strip button[data-picture='3']").click()
-    expect(line).to_contain_text("test-000003", timeout=SECONDS)
+    expect(line).to_contain_text("test-000003")
     page.go_back()
-    expect(line).to_contain_text("test-000000", timeout=SECONDS)
+    expect(line).to_contain_text("test-000000")

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.app.conftest import draw
 from tests.app.serving import Server
-from tests.app.visitor import SECONDS, WORDS, Visit, arrive, visits
+from tests.app.visitor import WORDS, Visit, arrive, visits
 
 pytestmark = pytest.mark.browser
 BOTH = pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
@@ -53,7 +53,7 @@ def test_who_only_types_is_not_kept(visit: Visit, width: int, dark: bool) -> Non
     visitor.search("a dog")
     expect(choice).to_be_hidden()
     visitor.enter("tab=search&q=a+dog")
-    expect(page.locator("#pv-answer")).to_contain_text("for “a dog”", timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_contain_text("for “a dog”")
     expect(choice).to_be_hidden()
 
 
@@ -67,14 +67,14 @@ def test_a_folder_is_searched_with_a_pack_that_suits_and_stays(
     place = page.locator("#pv-place")
     place.fill(str(mine / "nowhere"))
     place.press("Enter")
-    expect(page.locator("#pv-start-line")).to_contain_text("There is no folder", timeout=SECONDS)
+    expect(page.locator("#pv-start-line")).to_contain_text("There is no folder")
     place.fill(str(mine))
     place.press("Enter")
     top, note = page.locator("#pv-top"), page.locator("#pv-note")
-    expect(top).to_contain_text("5 pictures", timeout=SECONDS)
+    expect(top).to_contain_text("5 pictures")
     expect(page.locator(".pv-start")).to_be_hidden()
     expect(note).to_contain_text("Photographs, small")
-    expect(page.locator("#pv-answer")).to_contain_text("5 pictures to search", timeout=SECONDS)
+    expect(page.locator("#pv-answer")).to_contain_text("5 pictures to search")
     assert sum("zcopy" in hit or "broken" in hit for hit in visitor.hits()) == 0
     page.get_by_role("button", name="2 left out").click()
     expect(page.locator("#pv-out")).to_contain_text("zcopy.png is the same as shapes.png")
@@ -83,11 +83,11 @@ def test_a_folder_is_searched_with_a_pack_that_suits_and_stays(
     visitor.search("a red circle")
     visitor.open_tab("Models")
     page.get_by_role("button", name="Use Scenes").click()
-    expect(note).to_contain_text("emoji only", timeout=SECONDS)
-    expect(top).to_contain_text("5 pictures", timeout=SECONDS)  # the folder stayed
+    expect(note).to_contain_text("emoji only")
+    expect(top).to_contain_text("5 pictures")  # the folder stayed
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.get_by_role("button", name="Use the photographs' pack").click()
-    expect(note).to_contain_text("Searched with", timeout=SECONDS)
+    expect(note).to_contain_text("Searched with")
     visitor.open_tab("Search")
     expect(page.locator("#pv-answer")).to_contain_text("5 of 5 pictures for “a red circle”")
 
@@ -99,8 +99,8 @@ def test_files_are_sent_and_searched(visit: Visit, mine: Path, width: int, dark:
     page.get_by_role("button", name="Search my images").first.click()
     files = [*sorted(mine.iterdir()), *(mine / f"noise{i}.png" for i in range(4))]  # two uploads
     page.locator(".pv-drop input").set_input_files(files)
-    expect(page.locator("#pv-top")).to_contain_text("your files", timeout=SECONDS)
-    expect(page.locator("#pv-top")).to_contain_text("5 pictures", timeout=SECONDS)
+    expect(page.locator("#pv-top")).to_contain_text("your files")
+    expect(page.locator("#pv-top")).to_contain_text("5 pictures")
     visitor.search("a red circle")
     assert any("shapes.png" in hit for hit in visitor.hits())
     page.get_by_role("button", name="Search my images").click()
@@ -120,7 +120,7 @@ def test_the_benchmark_is_short_and_whole(visit: Visit, width: int, height: int)
     expect(page.locator("#pv-bench-results tbody tr")).to_have_count(7)
     expect(page.locator("#pv-bench-plot svg:visible")).to_have_count(1)
     choice = page.locator("#pv-bench-ablation input")
-    expect(choice).to_be_visible(timeout=SECONDS)
+    expect(choice).to_be_visible()
     assert page.evaluate("document.documentElement.scrollHeight") <= height
     table = page.locator(".pv-bench-scroll")
     for group in page.locator(".pv-bench-groups button").all():
@@ -129,7 +129,7 @@ def test_the_benchmark_is_short_and_whole(visit: Visit, width: int, height: int)
         assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
     choice.click()
     page.get_by_role("option").first.click()
-    expect(page.locator(".pv-ablation")).to_have_count(1, timeout=SECONDS)
+    expect(page.locator(".pv-ablation")).to_have_count(1)
 
 
 def test_the_first_load_is_light(browser: Browser, bundled: Server) -> None:
@@ -144,7 +144,7 @@ def test_the_first_load_is_light(browser: Browser, bundled: Server) -> None:
 
     devtools.on("Network.dataReceived", note)
     visitor.page.goto(bundled.url)
-    expect(visitor.page.locator("#pv-grid img").first).to_be_visible(timeout=SECONDS)
+    expect(visitor.page.locator("#pv-grid img").first).to_be_visible()
     before = -1
     while received.total() > before:  # until nothing came for two seconds
         before = received.total()

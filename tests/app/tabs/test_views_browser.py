@@ -18,7 +18,7 @@ from models import METHODS
 from tests.app import hostile
 from tests.app.conftest import IMAGES, draw
 from tests.app.serving import Server
-from tests.app.visitor import SECONDS, WIDTH, Guests, Visitor
+from tests.app.visitor import WIDTH, Guests, Visitor
 
 pytestmark = pytest.mark.browser
 LINE, MAPS = "#pv-v-answer", "#pv-v-grid .pv-v-view"
@@ -29,7 +29,7 @@ def visitor(guests: Guests, many_server: Server) -> Iterator[Visitor]:
     """The visitor who stays on the page over the pack of many methods, with the tab open."""
     with guests.at(many_server) as guest:
         guest.open_tab("Views")
-        expect(guest.page.locator(LINE)).to_contain_text("test-", timeout=SECONDS)
+        expect(guest.page.locator(LINE)).to_contain_text("test-")
         yield guest
 
 
@@ -40,13 +40,13 @@ def choose_method(page: Page, name: str) -> None:
     if box.input_value() != title:
         box.click()
         page.get_by_role("option", name=title).click()
-    expect(page.locator(LINE)).to_contain_text(METHODS[name].title, timeout=SECONDS)
+    expect(page.locator(LINE)).to_contain_text(METHODS[name].title)
 
 
 def look_at(page: Page, number: int, words: str | None = None) -> None:
     """Chooses a picture by its number, and asks for words beside it."""
     page.fill("#pv-v-number input", str(number))
-    expect(page.locator(LINE)).to_contain_text(f"test-{number:06}", timeout=SECONDS)
+    expect(page.locator(LINE)).to_contain_text(f"test-{number:06}")
     if words is not None:
         page.fill("#pv-v-words :is(input, textarea)", words)
         page.click("#pv-v-go")
@@ -81,9 +81,9 @@ def test_evidence_is_that_of_the_api(visitor: Visitor, many_server: Server) -> N
     look_at(page, 6, text)
     answer = many_server.ask("explain", text, 6, "mv_vse", True)
     words = page.locator("#pv-v-evidence .pv-ev-word")
-    expect(words).to_have_count(len(answer["words"]), timeout=SECONDS)
+    expect(words).to_have_count(len(answer["words"]))
     scores = [f"{one['score']:.3f}" for one in (answer, *answer["per_view"])]
-    expect(page.locator("#pv-v-evidence .pv-v-points")).to_have_text(scores, timeout=SECONDS)
+    expect(page.locator("#pv-v-evidence .pv-v-points")).to_have_text(scores)
     said = page.locator("#pv-v-evidence .pv-ev-said")
     words.nth(1).click()
     sums = [abs(np.array(one["cells"])[:, 1].sum()) for one in (answer, answer["per_view"][2])]
@@ -104,7 +104,7 @@ def test_the_displayed_peak_lies_in_the_peak_cell(
     choose_method(page, "mvam")
     look_at(page, image, "a red circle")
     answer = many_server.ask("views", image, "mvam", "a red circle")
-    expect(page.locator(LINE)).to_contain_text(f"score {answer['score']:.3f}", timeout=SECONDS)
+    expect(page.locator(LINE)).to_contain_text(f"score {answer['score']:.3f}")
     expect(page.locator(MAPS)).to_have_count(16 + 2)
     for mode in ("raw", "overlay"):
         page.check(f"#pv-v-mode input[value={mode}]")
@@ -140,7 +140,7 @@ def expect_lens(page: Page, answer: dict[str, Any]) -> None:
     """Waits for the ranking of an answer of /lens, and compares what stands beside each."""
     hits = answer["hits"]
     scores = [f"{hit['score']:.3f} view {hit['view'] + 1}" for hit in hits]
-    expect(page.locator(".pv-v-small")).to_have_text(scores, timeout=SECONDS)
+    expect(page.locator(".pv-v-small")).to_have_text(scores)
     assert lens_ids(page) == [hit["image_id"] for hit in hits]
     for place, hit in enumerate(hits):
         moved = hit["before"] - hit["rank"]
@@ -170,13 +170,13 @@ def test_the_lens_ranks_as_the_endpoint(visitor: Visitor, many_server: Server) -
     expect_lens(page, ask(1, 0, 0))
     page.uncheck(".pv-v-lens-view[data-view='0'] input[type=checkbox]")
     expect(page.locator("#pv-v-hits")).to_contain_text(
-        "Every view is switched off; leave at least one on", timeout=SECONDS
+        "Every view is switched off; leave at least one on"
     )
     page.get_by_role("button", name="All views on").click()
     expect_lens(page, ask(1, 1, 1))
     third = lens_ids(page)[2]
     page.locator(".pv-v-lens-hits button").nth(2).click()
-    expect(page.locator(LINE)).to_contain_text(f"test-{third:06}", timeout=SECONDS)
+    expect(page.locator(LINE)).to_contain_text(f"test-{third:06}")
     expect(page.locator("#pv-v-number input")).to_have_value(str(third))
     choose_method(page, "pvse")  # begins anew with every view on
     expect(page.locator(".pv-v-lens-view")).to_have_count(2)
@@ -190,7 +190,7 @@ def test_captions_words_and_known_objects(visitor: Visitor, many_server: Server)
     first, second = draw(5)[1]
     page.get_by_role("button", name=f"a picture of a {second}").click()
     answer = many_server.ask("views", 5, "pvse", f"a picture of a {second}")
-    expect(page.locator(LINE)).to_contain_text(f"score {answer['score']:.3f}", timeout=SECONDS)
+    expect(page.locator(LINE)).to_contain_text(f"score {answer['score']:.3f}")
     rows = page.locator(".pv-v-word-rows p")
     expect(rows).to_have_count(2)
     for row, shares in zip(rows.all(), answer["word_attention"], strict=True):
@@ -211,47 +211,47 @@ def test_knobs_turn_matching_and_the_meter(visitor: Visitor, many_server: Server
     choose_method(page, "avse")
     look_at(page, 0, "a red circle")
     panels = page.locator("#pv-v-panels")
-    expect(panels).to_contain_text("Score by Sinkhorn, 20 iterations", timeout=SECONDS)
+    expect(panels).to_contain_text("Score by Sinkhorn, 20 iterations")
     page.fill("#pv-v-turns input[type=range]", "3")
-    expect(panels).to_contain_text("Score by Sinkhorn, 3 iterations", timeout=SECONDS)
+    expect(panels).to_contain_text("Score by Sinkhorn, 3 iterations")
     expect(panels).to_contain_text("Sinkhorn plan")
     page.check("#pv-v-turns input[value=maxsim]")
-    expect(panels).not_to_contain_text("Sinkhorn plan", timeout=SECONDS)
+    expect(panels).not_to_contain_text("Sinkhorn plan")
     inside = many_server.ask("views", 0, "avse", "a red circle")["inside"]
     (best,) = [panel["values"] for panel in inside if panel["title"] == "Score by MaxSim"]
     expect(panels).to_contain_text(f"{best:.3f}")
     choose_method(page, "mvam")
     expect(page.locator("#pv-v-turns input")).to_have_count(0)
-    expect(panels).to_contain_text("Spread of each view's attention", timeout=SECONDS)
+    expect(panels).to_contain_text("Spread of each view's attention")
     verdict = page.locator(".pv-v-verdict")
-    expect(verdict).to_contain_text("16 views, wins from", timeout=SECONDS)
+    expect(verdict).to_contain_text("16 views, wins from")
     expect(page.locator(".pv-v-wins li")).to_have_count(16)
     expect(verdict).to_contain_text("the views have collapsed")  # so that no winner is named
     expect(page.locator("#pv-v-grid .pv-v-badge:visible")).to_have_count(0)
     choose_method(page, "vse_infty")
-    expect(verdict).to_contain_text("One view", timeout=SECONDS)
+    expect(verdict).to_contain_text("One view")
 
 
 def test_a_picture_of_ones_own_and_mistakes(visitor: Visitor, tmp_path: Path) -> None:
     page = visitor.page
     alert = page.locator(f"{LINE} [role=alert]")
     page.fill("#pv-v-number input", "99")
-    expect(alert).to_contain_text("There is no picture 99", timeout=SECONDS)
+    expect(alert).to_contain_text("There is no picture 99")
     page.locator("#pv-v-own").get_by_text("A picture of yours").click()
     path = hostile.write(tmp_path, "text.jpg")
     page.set_input_files("#pv-v-upload input[type=file]", path)
-    expect(alert).to_contain_text("text.jpg is not a picture", timeout=SECONDS)
+    expect(alert).to_contain_text("text.jpg is not a picture")
     mine = tmp_path / "mine.png"
     draw(6)[0].resize((300, 100)).save(mine)
     page.set_input_files("#pv-v-upload input[type=file]", mine)
-    expect(page.locator(LINE)).to_contain_text("mine.png", timeout=SECONDS)
+    expect(page.locator(LINE)).to_contain_text("mine.png")
     expect(alert).to_have_count(0)
     size = page.locator(".pv-v-stage").first.bounding_box()
     assert size is not None
     assert size["width"] / size["height"] == pytest.approx(3.0, rel=0.02)
     page.fill("#pv-v-words :is(input, textarea)", "")
     page.click("#pv-v-go")
-    expect(page.locator("#pv-v-hits")).to_contain_text("Type a sentence above", timeout=SECONDS)
+    expect(page.locator("#pv-v-hits")).to_contain_text("Type a sentence above")
     expect(page.locator(".pv-v-points")).to_have_count(0)
     look_at(page, 0)  # the next test finds a picture of the gallery
 
@@ -262,14 +262,14 @@ def test_sixteen_views_fit_and_keys_reach_them(visitor: Visitor, width: int, dar
     choose_method(page, "mvam")
     look_at(page, 0)
     visitor.resize(width, dark)
-    expect(page.locator(MAPS)).to_have_count(16 + 2, timeout=SECONDS)
+    expect(page.locator(MAPS)).to_have_count(16 + 2)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     sizes = page.evaluate("[...document.querySelectorAll('.pv-v-stage')].map(s => s.offsetWidth)")
     assert min(sizes) >= 80
     before = page.locator("#pv-v-maps").bounding_box()
     page.locator(".pv-v-strip button").nth(4).focus()
     page.keyboard.press("Enter")
-    expect(page.locator(LINE)).not_to_contain_text("test-000000", timeout=SECONDS)
+    expect(page.locator(LINE)).not_to_contain_text("test-000000")
     after = page.locator("#pv-v-maps").bounding_box()
     assert before is not None
     assert after is not None
