@@ -1,5 +1,6 @@
 # The two commands of the README are `make app` and `make test`; each does its own set-up.
 #   make app ARGS="--gallery ~/Pictures"     arguments for the app
+#   make gpu                                  what a GPU computes and how fast, into docs/gpu.md
 #   make app TORCH_INDEX=URL                 an extra package index, e.g. one with CPU builds of torch
 #   make space ARGS="--hardware zero-gpu"    the folder of a Hugging Face Space, in build/space
 #   make space-check SPACE_PYTHON=python3.12 the same, installed and started as the Hub would
@@ -14,7 +15,7 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOAK_CASES ?= 10000
 SOAK_SEED ?= 1
 
-.PHONY: app test soak lint types check system space space-check
+.PHONY: app test soak gpu lint types check system space space-check
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
 
@@ -27,6 +28,13 @@ soak: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest -m soak
 	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py tests/soak/test_packs.py \
 		--hypothesis-seed=$(SOAK_SEED) -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+
+# the tests that want CUDA, then numbers, copies and times beside the CPU's; without CUDA a rehearsal
+gpu: $(VENV)/dev.stamp
+	@$(VENV)/bin/python -c "import torch; torch.cuda.is_available() or \
+		print('There is no CUDA device: this rehearses on the CPU, and measures no GPU.')"
+	$(VENV)/bin/python -m pytest -n 0 -m gpu
+	$(VENV)/bin/python -m benchmarks.gpu --out docs/gpu.md $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff format --check .

@@ -156,12 +156,12 @@ def step_rows(sizes: Sizes) -> list[Row]:
     rows = []
     for name, own in arguments.items():
         own = {"embed_dim": sizes.embed_dim, **own}
-        plain = _step(name, own, sizes, plain=True)
+        plain = training_step(name, own, sizes, plain=True)
         for precision in (torch.float32, torch.bfloat16)[: 1 + computes_in_bfloat16()]:
-            ours = _step(name, own, sizes, precision)
+            ours = training_step(name, own, sizes, precision)
             title = f"training step of {name}, {str(precision).removeprefix('torch.')}"
             rows.append(Row(title, plain, ours, ">= 2 x"))
-        alone = products(_step(name, own, sizes))
+        alone = products(training_step(name, own, sizes))
         rows.append(Row("its matrix products alone, float32", plain, alone, "the ceiling"))
     return rows
 
@@ -215,7 +215,7 @@ SECTIONS: dict[str, Callable[[Sizes], list[Row]]] = {
 }
 
 
-def _step(
+def training_step(
     name: str,
     arguments: dict[str, Any],
     sizes: Sizes,
@@ -223,6 +223,15 @@ def _step(
     *,
     plain: bool = False,
 ) -> Run:
+    """A training step of a method on noise, on the default device that torch has now.
+
+    Args:
+        name: of the method and its objective.
+        arguments: the method's own.
+        sizes: how large everything is.
+        precision: of the forward pass, by autocast.
+        plain: as the authors' releases formulate it.
+    """
     torch.manual_seed(0)
     words = 0 if name == "pvse" else 2
     encoder = BiGRUTextEncoder(sizes.vocabulary, 300, sizes.embed_dim, directions=words)
@@ -246,7 +255,7 @@ def _step(
         return torch.stack(list(terms.values())).sum()
 
     def step() -> None:
-        with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+        with torch.autocast(features.device.type, precision, enabled=precision != torch.float32):
             images = method.encode_image(features, mask)
             views = method.encode_text(texts(ids, lengths), spoken)
         loss = loss_of(images, views)

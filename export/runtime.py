@@ -11,7 +11,6 @@ Four calls from an image and a sentence to their score:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -20,14 +19,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-import models
+from export.heads import load_head
 from export.pack.reading import load_info
 from export.pack.schema import ImageEncoderInfo, PackInfo
 from export.pack.tokens import load_tokenizer
 from export.pack.validation import PackError
 from export.sessions import Device, Encoder, Sessions
+from export.texts import TextReader, Tokens
 from models import Method, Views
-from models.checkpoint import check_fit, load_strict, load_tensors
 from models.evidence import Parts
 from models.views import grid_boxes, lengths_to_mask
 
@@ -36,23 +35,6 @@ TEXT_BATCH = 128
 HEAD_BATCH = 128
 MAX_PARTS = 1 << 28  # numbers of what elements bring to views: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """A text as the text encoders read it.
-
-    Attributes:
-        ids: token ids, at least one, at most the pack's `max_length`.
-        words: the same tokens as text; words the vocabulary lacks appear as its unknown token.
-        truncated: whether tokens beyond `max_length` were cut off.
-        unknown: the words that the vocabulary lacks, as they were typed.
-    """
-
-    ids: list[int]
-    words: list[str]
-    truncated: bool
-    unknown: tuple[str, ...] = ()
 
 
 class Runtime:
@@ -70,12 +52,13 @@ class Runtime:
         boxes: (N, 4) the features' boxes in the square image the encoder sees, relative xyxy.
         threads: processor threads of one ONNX session, and what callers in many threads may use.
         providers: onnxruntime's providers really in use, best first.
+        reader: how a text becomes tokens.
     """
 
     def __init__(self, info: PackInfo, sessions: Sessions) -> None:
         self.info = info
         self.device: torch.device = sessions.device
-        self.methods = {name: _load_method(info, name).to(self.device) for name in info.methods}
+        self.methods = {name: load_head(info, name).to(self.device) for name in info.methods}
         self.preprocess = info.preprocess
         self.grid = info.image_encoder.grid
         self.boxes = _boxes(info.image_encoder)  # (N, 4)
@@ -87,7 +70,8 @@ class Runtime:
         text_encoder = next(iter(info.methods.values())).text_encoder
         first = self._image_session or sessions.get(text_encoder, ["ids", "lengths"])
         self.providers: list[str] = first.get_providers()
-        self._tokenizer = load_tokenizer(info.folder / info.tokenizer.file)
+        tokenizer = load_tokenizer(info.folder / info.tokenizer.file)
+        self.reader = TextReader(tokenizer, info.tokenizer.max_length)
 
     @classmethod
     def load(cls, pack: Path, device: Device = "auto", threads: int | None = None) -> Runtime:
@@ -224,9 +208,8 @@ class Runtime:
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
         run, starts = self.require_images(method, alone).run, range(0, len(pixels), IMAGE_BATCH)
-        parts = [run({"pixels": pixels[i : i + IMAGE_BATCH]}) for i in starts]
-        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        features = torch.from_numpy(rows).to(self.device)  # (B, N, d)
+        parts = [run({"pixels": pixels[i : i + IMAGE_BATCH]}).to(self.device) for i in starts]
+        features = parts[0] if len(parts) == 1 else torch.cat(parts)  # (B, N, d)
         if features.shape[1:] != (len(self.boxes), encoder.dim):
             raise PackError(
                 f"{self.image_encoder_of(method)} gives {tuple(features.shape[1:])} features for "
@@ -289,38 +272,13 @@ class Runtime:
         cells = self.grid[0] * self.grid[1]
         return attention[..., -cells:].unflatten(-1, self.grid)
 
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of token ids, those of padding and of unknown words included."""
-        return int(self._tokenizer.get_vocab_size())
-
     def words(self) -> list[str]:
-        """The words that the tokenizer knows, in alphabetical order, without marks and pieces."""
-        return sorted(word for word in self._tokenizer.get_vocab() if word.isalpha())
+        """The words that the tokenizer knows, see `TextReader.words`."""
+        return self.reader.words()
 
     def tokenize(self, text: str) -> Tokens:
-        """Splits a text into the tokens that its encoders read.
-
-        Raises:
-            ValueError: the text holds no word, or is not valid Unicode.
-        """
-        try:
-            text = text.strip()
-            encoding = self._tokenizer.encode(text)
-            bare = all(encoding.special_tokens_mask)  # only marks such as [CLS], or nothing at all
-        except (TypeError, UnicodeError) as error:
-            raise ValueError("the text is not valid Unicode; type it again") from error
-        if bare:
-            raise ValueError("the text is empty; type at least one word")
-        longest = self.info.tokenizer.max_length
-        ids, words = encoding.ids[:longest], encoding.tokens[:longest]
-        truncated = len(encoding.ids) > longest
-        if truncated and encoding.special_tokens_mask[-1]:  # a text still ends with its end mark
-            ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
-        missing = getattr(self._tokenizer.model, "unk_token", None)
-        spans = zip(words, encoding.offsets, strict=False)
-        lacking = tuple(text[start:end] for word, (start, end) in spans if word == missing)
-        return Tokens(ids, words, truncated, lacking)
+        """Splits a text into the tokens that its encoders read; see `TextReader.read`."""
+        return self.reader.read(text)
 
     def tokens(self, text: str) -> list[str]:
         """The words of a text as its encoders see them, see `tokenize`."""
@@ -341,18 +299,7 @@ class Runtime:
             ValueError: no texts, an empty text, or an unknown method.
         """
         self._method(method)
-        return self.token_features(*self.pad_tokens(texts), method)
-
-    def pad_tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64."""
-        if not texts:
-            raise ValueError("there is no text to encode; give at least one")
-        ids = [self.tokenize(text).ids for text in texts]
-        lengths = np.array([len(row) for row in ids], np.int64)  # (B,)
-        padded = np.zeros((len(ids), int(lengths.max())), np.int64)  # (B, M)
-        for row, tokens in zip(padded, ids, strict=True):
-            row[: len(tokens)] = tokens
-        return padded, lengths
+        return self.token_features(*self.reader.batch(texts), method)
 
     def token_features(
         self, ids: np.ndarray, lengths: np.ndarray, method: str
@@ -361,20 +308,20 @@ class Runtime:
         self._method(method)
         entry = self.info.methods[method]
         encoder = self._sessions.get(entry.text_encoder, ["ids", "lengths"])
-        features = torch.zeros(*ids.shape, entry.text_dim)  # (B, M, d)
+        features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
         order = lengths.argsort(kind="stable")  # texts of like length share a batch: less padding
         for i in range(0, len(ids), TEXT_BATCH):
             rows = order[i : i + TEXT_BATCH]
             longest = int(lengths[rows].max())
-            part = encoder.run({"ids": ids[rows, :longest], "lengths": lengths[rows]})
+            given = np.ascontiguousarray(ids[rows, :longest])
+            part = encoder.run({"ids": given, "lengths": lengths[rows]})
             if part.shape != (len(rows), longest, entry.text_dim):
                 raise PackError(
-                    f"{entry.text_encoder} gives {part.shape} features for tokens "
+                    f"{entry.text_encoder} gives {tuple(part.shape)} features for tokens "
                     f"{(len(rows), longest)}, but pack.json says {entry.text_dim} for each; export "
                     "it again"
                 )
-            features[rows, :longest] = torch.from_numpy(part)
-        features = features.to(self.device)
+            features[torch.from_numpy(rows), :longest] = part.to(self.device)
         return features, lengths_to_mask(torch.from_numpy(lengths), ids.shape[1]).to(self.device)
 
     @torch.no_grad()
@@ -436,17 +383,3 @@ def _boxes(encoder: ImageEncoderInfo) -> Tensor:
     """Places (N, 4) of an image's features; a summary's, which comes first, is the whole."""
     cells = grid_boxes(*encoder.grid)
     return torch.cat([WHOLE, cells]) if encoder.summary_token else cells
-
-
-def _load_method(info: PackInfo, name: str) -> Method:
-    entry = info.methods[name]
-    try:
-        tensors, _ = load_tensors(info.folder / entry.head)
-        with torch.device("meta"):  # sizes from a file cost memory only once its weights have them
-            method = models.build(name, entry.image_dim, entry.text_dim, entry.arguments)
-        check_fit(method, tensors, entry.head)
-        method = models.build(name, entry.image_dim, entry.text_dim, entry.arguments)
-        load_strict(method, tensors, entry.head)
-    except (TypeError, ValueError) as error:
-        raise PackError(f"the pack {info.folder} does not load: {error}") from error
-    return method.eval().requires_grad_(False)

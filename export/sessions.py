@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import onnxruntime as ort
 import torch
+from torch import Tensor
 
 from export.pack.validation import PackError
 
@@ -89,38 +90,61 @@ class Encoder:
     Args:
         file: its name, for messages.
         session: with one output that matters, the first.
+        bound: the device where the output is to stay, by I/O binding; None takes it as an array.
     """
 
-    def __init__(self, file: str, session: ort.InferenceSession) -> None:
+    def __init__(
+        self, file: str, session: ort.InferenceSession, bound: torch.device | None = None
+    ) -> None:
         self._file = file
         self._session = session
+        self._bound = bound
 
     def get_providers(self) -> list[str]:
         """Onnxruntime's providers in use, best first."""
         return self._session.get_providers()
 
-    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    def run(self, inputs: dict[str, np.ndarray]) -> Tensor:
         """Computes.
 
+        Args:
+            inputs: C-contiguous.
+
         Returns:
-            Finite float32, of any shape.
+            Finite float32, of any shape, on the device where it was computed.
 
         Raises:
             PackError: it cannot be computed, or gives something else.
         """
         try:
-            given = self._session.run(None, inputs)[0]
+            given = self._compute(inputs)
         except Exception as error:
             # onnxruntime has a class of error for every status code, without a common base.
             raise PackError(
                 f"{self._file} cannot be computed; export it again ({_reason(error)})"
             ) from error
-        if not isinstance(given, np.ndarray) or given.dtype != np.float32:
-            kind = given.dtype if isinstance(given, np.ndarray) else type(given).__name__
-            raise PackError(f"{self._file} gives {kind} instead of float32; export it again")
-        if not np.isfinite(given.sum()):  # a sum is cheaper than a look at every value
+        if not isinstance(given, Tensor):
+            raise PackError(f"{self._file} gives {given} instead of float32; export it again")
+        if not bool(given.sum().isfinite()):  # a sum is cheaper than a look at every value
             raise PackError(f"{self._file} gives NaN or infinity; fetch or export it again")
         return given
+
+    def _compute(self, inputs: dict[str, np.ndarray]) -> Tensor | str:
+        """The output; or what kind it is, where that is not float32."""
+        if self._bound is None:
+            array = self._session.run(None, inputs)[0]
+            if isinstance(array, np.ndarray) and array.dtype == np.float32:
+                return torch.from_numpy(array)
+            return str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
+        binding = self._session.io_binding()
+        for name, values in inputs.items():
+            binding.bind_cpu_input(name, values)
+        first = self._session.get_outputs()[0].name
+        binding.bind_output(first, self._bound.type, self._bound.index or 0)
+        self._session.run_with_iobinding(binding)  # returns once the device is done
+        output = binding.get_outputs()[0]
+        found = output.data_type()
+        return torch.from_dlpack(output) if found == "tensor(float)" else found
 
 
 class Sessions:
@@ -130,6 +154,8 @@ class Sessions:
         folder: the pack's folder.
         device: "cuda" insists that onnxruntime itself uses CUDA; "auto" lets it fall back.
         threads: for operators on the CPU; None chooses.
+        heads: where torch is to compute; None for the device of the encoders.
+        bound: leave what encoders give on their device; None where that is not the CPU.
 
     Attributes:
         device: where torch is to compute.
@@ -140,10 +166,23 @@ class Sessions:
         ValueError: fewer than one thread.
     """
 
-    def __init__(self, folder: Path, device: Device, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        device: Device,
+        threads: int | None = None,
+        heads: torch.device | None = None,
+        bound: bool | None = None,
+    ) -> None:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
-        self.device = choose_device(device)
+        self._encoders = choose_device(device)
+        self.device = heads or self._encoders
+        if self.device.type == "cuda":  # full float32, as on the CPU; see `_providers`
+            torch.backends.cudnn.allow_tf32 = False
+        # onnxruntime before DLPack gives arrays alone
+        able = self._encoders.type != "cpu" and hasattr(ort.OrtValue, "__dlpack__")
+        self._bound = self._encoders if (able if bound is None else bound) else None
         self._folder = folder
         self._strict = device == "cuda"
         self.threads = threads or default_threads()
@@ -167,7 +206,7 @@ class Sessions:
             threads = 1 if alone else self.threads
             if (file, threads) not in self._open:
                 session = self._start(self._folder / file, inputs, threads)
-                self._open[file, threads] = Encoder(file, session)
+                self._open[file, threads] = Encoder(file, session, self._bound)
             return self._open[file, threads]
 
     def _start(self, path: Path, inputs: list[str], threads: int) -> ort.InferenceSession:
@@ -196,13 +235,13 @@ class Sessions:
         options.log_severity_level = 3  # errors only
         # Several sessions and torch share the processors: idle threads must not keep them busy.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if self.device.type == "cpu":
+        if self._encoders.type == "cpu":
             _bound_memory()
             options.add_session_config_entry("session.use_env_allocators", "1")
         return options
 
     def _providers(self) -> list[str | tuple[str, dict[str, str]]]:
-        if self.device.type == "cpu":
+        if self._encoders.type == "cpu":
             return ["CPUExecutionProvider"]
         ort.preload_dlls()
         # Full float32, as on the CPU: a ranking must not depend on the device.

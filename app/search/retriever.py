@@ -28,7 +28,8 @@ from app.gallery.vector_index import Match
 from app.search.query import Term, checked, checked_k, combined
 from export.pack.calibration import FEWEST, TENTH, Background, Judgement, unknown_share
 from export.pack.schema import PackInfo
-from export.runtime import Runtime, Tokens
+from export.runtime import Runtime
+from export.texts import Tokens
 from models import Method, Views
 from models.evidence import Parts
 

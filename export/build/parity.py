@@ -135,7 +135,7 @@ def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, 
     pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
     lengths = rng.integers(1, size + 1, texts)
     lengths[0] = size
-    ids = rng.integers(1, runtime.vocabulary_size, (texts, size))
+    ids = rng.integers(1, runtime.reader.size, (texts, size))
     ids[np.arange(size) >= lengths[:, None]] = 0
     if encoder.file is None:
         return Probe(rng.normal(size=(images, REGIONS, encoder.dim)).astype("f"), ids, lengths)
@@ -149,7 +149,7 @@ def _from_gallery(runtime: Runtime, pack: Path) -> Probe:
         with Image.open(gallery.folder / entry.file) as image:
             images.append(image.copy())
     captions = [caption.text for entry in entries for caption in entry.captions[:2]]
-    return Probe(runtime.preprocess(images), *runtime.pad_tokens(captions))
+    return Probe(runtime.preprocess(images), *runtime.reader.batch(captions))
 
 
 @torch.no_grad()

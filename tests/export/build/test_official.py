@@ -123,7 +123,7 @@ def test_images_through_the_cnn_that_is_stored_twice(
 def test_words_end_with_their_marks(command: Command, words: str, tmp_path: Path) -> None:
     assert command(releases.vse_infty_regions(), "vse_infty", "--vocab", words)[0] == 0
     runtime = Runtime.load(tmp_path / "pack", "cpu")
-    assert runtime.vocabulary_size == len(releases.WORD_LIST) + 1
+    assert runtime.reader.size == len(releases.WORD_LIST) + 1
     assert runtime.tokens("A dog isn't on the BEACH.") == [
         *("<start>", "a", "dog", "<unk>", "<unk>", "on", "the", "beach", "<unk>", "<end>")
     ]

@@ -1,0 +1,28 @@
+"""The heads of a pack's methods, from their weights (torch)."""
+
+import torch
+
+import models
+from export.pack.schema import PackInfo
+from export.pack.validation import PackError
+from models import Method
+from models.checkpoint import check_fit, load_strict, load_tensors
+
+
+def load_head(info: PackInfo, name: str) -> Method:
+    """A method of a pack, in eval mode, with its weights.
+
+    Raises:
+        PackError: its sizes or weights do not fit.
+    """
+    entry = info.methods[name]
+    try:
+        tensors, _ = load_tensors(info.folder / entry.head)
+        with torch.device("meta"):  # sizes from a file cost memory only once its weights have them
+            method = models.build(name, entry.image_dim, entry.text_dim, entry.arguments)
+        check_fit(method, tensors, entry.head)
+        method = models.build(name, entry.image_dim, entry.text_dim, entry.arguments)
+        load_strict(method, tensors, entry.head)
+    except (TypeError, ValueError) as error:
+        raise PackError(f"the pack {info.folder} does not load: {error}") from error
+    return method.eval().requires_grad_(False)
