@@ -109,3 +109,4 @@ def test_the_page_of_a_rehearsal_claims_no_gpu(
     assert "rehearsal" in written
     for title in ("Differences", "Bytes copied", "Milliseconds", "Images a second", "training"):
         assert title in written
+    assert " x |" not in written  # no times, which would be the CPU's twice
