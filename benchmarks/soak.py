@@ -5,13 +5,14 @@ answered: programs that ask by gradio without a session, programs that ask over 
 that are searched with, and a browser that loads the page and asks there, each time as a new
 visitor. Prints every minute the memory (RSS), threads, open files and files on disk of the app, and
 how many calls there were. The growth is that of a straight line through the memory after the first
-tenth of the time. Linux only. Ends with 1 where the memory grew by more than --most percent.
+tenth of the time. With `--calls`, one program then asks so often in a row. Linux only. Ends with 1 where the memory grew by more than --most percent.
 """
 
 import argparse
 import contextlib
 import http.client
 import io
+import os
 import sys
 import threading
 import time
@@ -38,6 +39,7 @@ from benchmarks.many_users import (
 from export.pack.gallery import load_gallery
 from export.pack.reading import load_info
 from export.sessions import processor
+from models.files import write_whole
 
 _WAIT = 120.0  # seconds for an answer
 _WARM = 0.1  # of the time, which does not count
@@ -195,33 +197,71 @@ def _visiting(app: App, over: threading.Event, calls: Counter[str], errors: list
             calls["pages"] += 1
 
 
+def in_a_row(app: App, pack: Path, calls: int, every: int = 500) -> Iterator[Sample]:
+    """One program asks so often by gradio, without a session; a sample each `every` calls.
+
+    Raises:
+        AskError: it was given no answer.
+    """
+    ask, start = _asking(app, pack, plain=False), time.monotonic()
+    for number in range(calls):
+        if number % every == 0:
+            yield look(app, time.monotonic() - start, number)
+        ask()
+    yield look(app, time.monotonic() - start, calls)
+
+
 def main(argv: Sequence[str]) -> int:
-    """Measures and prints; see the module."""
+    """Measures, prints and writes; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--calls", type=int, default=0, help="in a row by gradio, after that")
     parser.add_argument("--most", type=float, default=5.0, help="percent of growth")
     parser.add_argument("--no-browser", action="store_true", help="programs alone")
+    parser.add_argument("--out", type=Path, help="also write all that is printed there")
     given = parser.parse_args(argv)
     if given.minutes <= 0:
         parser.error(f"--minutes must be above 0, not {given.minutes:g}")
-    print(f"{given.pack.name}, {given.minutes:g} minutes, {processor()}")
-    print("| minute | calls | RSS, MB | threads | open files | files on disk |")
-    print("|---:|---:|---:|---:|---:|---:|")
-    samples = []
+    lines: list[str] = []
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    grown = []
     with running(given.pack, "cpu") as app:
         seconds_until_page(app.port)
         seconds_until_ready(app.port)
-        for one in soak(app, given.pack, given.minutes, not given.no_browser):
-            samples.append(one)
-            print(
-                f"| {one.seconds / 60:.1f} | {one.calls:,} | {one.memory:.0f} | {one.threads} | "
-                f"{one.files} | {one.disk:,} |",
-                flush=True,
-            )
-    percent, each = growth(samples)
-    print(f"growth {percent:.1f} %, {each:.2f} MB in a thousand calls")
-    return 1 if percent > given.most else 0
+        tell("# What the app grows by while it is used\n")
+        tell(f"`{' '.join(['python -m benchmarks.soak', *argv])}`\n")
+        tell(f"{processor()}, {os.cpu_count()} cores, load at the start {os.getloadavg()[0]:.1f}.")
+        samples = soak(app, given.pack, given.minutes, not given.no_browser)
+        grown.append(_section(f"{given.minutes:g} minutes of all at once", samples, tell))
+        if given.calls:
+            samples = in_a_row(app, given.pack, given.calls)
+            grown.append(_section(f"{given.calls:,} calls in a row after that", samples, tell))
+        tell(f"\nLoad at the end {os.getloadavg()[0]:.1f}.")
+    if given.out is not None:
+        write_whole(given.out, "\n".join(lines) + "\n")
+    return 1 if max(grown) > given.most else 0
+
+
+def _section(title: str, samples: Iterator[Sample], tell: Callable[[str], None]) -> float:
+    """Tells of samples as they come; their growth in percent."""
+    tell(f"\n## {title.capitalize()}\n")
+    tell("| minute | calls | RSS, MB | threads | open files | files on disk |")
+    tell("|---:|---:|---:|---:|---:|---:|")
+    kept = []
+    for one in samples:
+        kept.append(one)
+        tell(
+            f"| {one.seconds / 60:.1f} | {one.calls:,} | {one.memory:.0f} | {one.threads} | "
+            f"{one.files} | {one.disk:,} |"
+        )
+    percent, each = growth(kept)
+    tell(f"\nGrowth after the first tenth: {percent:.1f} %, {each:.2f} MB in a thousand calls.")
+    return percent
 
 
 if __name__ == "__main__":

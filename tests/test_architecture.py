@@ -24,7 +24,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"build"},
         {"hub"},
         {"runtime"},
-        {"sessions"},
+        {"sessions", "texts", "heads"},
         {"pack"},
     ],
     "training": [

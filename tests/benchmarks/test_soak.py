@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.many_users import App, AskError
-from benchmarks.soak import growth, soak
+from benchmarks.soak import growth, in_a_row, soak
 from tests.app.serving import Serve, Server
 
 
@@ -22,6 +22,11 @@ def test_everybody_is_answered_and_the_app_measured(
     assert min(last.memory, last.threads, last.files) > 0
     told = capsys.readouterr().out
     assert [part.split()[0] for part in told.split(", ")] == ["HTTP", "gradio", "uploads"]
+
+
+def test_calls_in_a_row_are_counted(many_server: Server, many_pack: Path, tmp_path: Path) -> None:
+    samples = list(in_a_row(app_of(many_server, tmp_path), many_pack, 5, every=2))
+    assert [sample.calls for sample in samples] == [0, 2, 4, 5]
 
 
 def test_a_user_who_is_refused_ends_it(
