@@ -5,7 +5,8 @@ answered: programs that ask by gradio without a session, programs that ask over 
 that are searched with, and a browser that loads the page and asks there, each time as a new
 visitor. Prints every minute the memory (RSS), threads, open files and files on disk of the app, and
 how many calls there were. The growth is that of a straight line through the memory after the first
-tenth of the time. With `--calls`, one program then asks so often in a row. Linux only. Ends with 1 where the memory grew by more than --most percent.
+tenth of the time. With `--calls`, one program then asks so often in a row. Linux only. Ends with 1
+where the memory grew by more than --most percent.
 """
 
 import argparse
