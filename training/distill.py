@@ -1,14 +1,15 @@
 """Trains a small image encoder on captioned images, from random weights, with a teacher's help.
 
-`python -m training.distill --recipe flickr8k/backbone --set data=DIR --set teacher=DIR --out RUN`
+`python -m training.distill --recipe flickr8k/backbone --set data=DIR --set teacher=T --out RUN`
 
 A few thousand captioned photographs are too few to learn to see from. A published network has seen
 a million: the student learns to draw the same feature map (knowledge distillation, Hinton et al.,
-2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015). Towards the end a retrieval
-loss joins in, so that what captions speak of counts more. Only the student's trunk is kept.
+2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), of photographs without
+captions, too. Towards the end a retrieval loss joins in for those with captions, so that what these
+speak of counts more. Only the student's trunk is kept.
 
-The teacher reads some crops of every photograph once (`training/loop/teacher.py`); the student
-sees the same crops, mirrored and with other colours, again and again.
+The teacher reads some crops of every photograph once (`training/loop/teacher.py`); the student sees
+the same crops (Beyer et al., CVPR 2022), mirrored and with other colours, again and again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ from training.evaluation.scoring import score_matrix
 from training.loop.command import parse, refusals_end
 from training.loop.config import load_recipe
 from training.loop.loop import Loop
-from training.loop.runs import describe_backbone
+from training.loop.runs import LAST, describe_backbone, load_module
 from training.loop.teacher import DistillConfig, prepare
 from training.objectives.losses import info_nce, same_image
 
@@ -87,7 +88,9 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.weights = component_weights(self.train.targets, config.emphasis).to(self.device)
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
-        self.start(self.model, out, items=len(self.train.squares), resume=resume)
+        goes_on = self.start(self.model, out, items=len(self.train.squares), resume=resume)
+        if config.init and not goes_on:
+            load_module(Path(config.init) / LAST, self.model)
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """See `Loop`."""
@@ -107,16 +110,18 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         """See `Loop`."""
         rows, random = batch, self.random
         crops = random.integers(self.config.crops, size=len(rows))
-        pixels = torch.from_numpy(self.train.pixels(rows, crops)).float()  # (B, S, S, 3)
+        pixels = self.train.pixels(rows, crops)  # (B, S, S, 3)
         targets = torch.from_numpy(self.train.maps(rows, crops)).float()  # (B, N, T)
-        mirrored = torch.from_numpy(random.random(len(rows)) < 0.5)[:, None, None, None]
-        pixels = torch.where(mirrored, pixels.flip(2), pixels)
+        mirrored = random.random(len(rows)) < 0.5
+        pixels[mirrored] = pixels[mirrored, :, ::-1]
         square = targets.unflatten(1, (self.grid, self.grid))  # (B, rows, columns, T)
-        targets = torch.where(mirrored, square.flip(2), square).flatten(1, 2)
-        seen = change_colors(pixels, self.config.color, random)
-        cells = self._cells(self._normalized(seen))
+        square[mirrored] = square[mirrored].flip(2)
+        targets = square.flatten(1, 2)
+        cells = self._cells(change_colors(pixels, self.config.color, random))
         terms = {"distillation": self._missed(cells, targets)}
-        if self._retrieves(epoch):
+        spoken_of = rows < self.train.captioned
+        if self._retrieves(epoch) and spoken_of.any():
+            rows, cells = rows[spoken_of], cells[spoken_of]
             captions = self.train.caption_of(rows, random)
             ids, lengths = map(torch.from_numpy, self.train_table.rows(captions))
             texts = self.model.texts(ids.to(self.device), lengths.to(self.device))
@@ -131,14 +136,11 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         error = (self.model.imitate(cells) - targets.to(self.device)).square()
         return (error * self.weights).mean()
 
-    def _normalized(self, pixels: Tensor) -> Tensor:
-        mean = 255.0 * torch.tensor(self.preprocess.mean)
-        std = 255.0 * torch.tensor(self.preprocess.std)
-        return ((pixels - mean) / std).permute(0, 3, 1, 2)  # its memory keeps the channels last
-
-    def _cells(self, pixels: Tensor) -> Tensor:
+    def _cells(self, pixels: np.ndarray) -> Tensor:
+        """What the student makes of (B, S, S, 3) in 0..255: (B, N, d)."""
+        normal = torch.from_numpy(self.preprocess.normalize(pixels))
         with self.autocast():
-            cells: Tensor = self.model.trunk(pixels.to(self.device))
+            cells: Tensor = self.model.trunk(normal.to(self.device))
         return cells.float()
 
     @torch.no_grad()
@@ -154,8 +156,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         for start in range(0, len(self.val.squares), 100):
             rows = np.arange(start, min(start + 100, len(self.val.squares)))
             whole = np.zeros(len(rows), int)
-            pixels = torch.from_numpy(self.val.pixels(rows, whole)).float()
-            cells = self._cells(self._normalized(pixels))
+            cells = self._cells(self.val.pixels(rows, whole))
             targets = torch.from_numpy(self.val.maps(rows, whole)).float()
             missed += self._missed(cells, targets).item() * len(rows) / len(self.val.squares)
             images.append(self.model.images(cells).embeddings.cpu())
@@ -193,8 +194,11 @@ def component_weights(targets: np.ndarray, emphasis: float) -> Tensor:
     return weights / (weights * spread).mean().clamp_min(1e-12)
 
 
-def change_colors(pixels: Tensor, most: float, random: np.random.Generator) -> Tensor:
+def change_colors(pixels: np.ndarray, most: float, random: np.random.Generator) -> np.ndarray:
     """Another brightness, contrast and saturation for each image.
+
+    Saturation moves a pixel away from its grey, contrast away from the image's mean, brightness
+    scales: together one matrix and one shift an image.
 
     Args:
         pixels: (B, H, W, 3) in 0..255.
@@ -202,15 +206,16 @@ def change_colors(pixels: Tensor, most: float, random: np.random.Generator) -> T
         random: where the changes come from.
 
     Returns:
-        (B, H, W, 3) in 0..255.
+        (B, H, W, 3) float32 in 0..255.
     """
-    factors = 1.0 + random.uniform(-most, most, (3, len(pixels), 1, 1, 1))
-    brightness, contrast, saturation = torch.from_numpy(factors).to(pixels.dtype)
-    grey = pixels.mean(dim=3, keepdim=True)  # (B, H, W, 1)
-    level = grey.mean(dim=(1, 2), keepdim=True)  # (B, 1, 1, 1)
-    changed = torch.lerp(grey, pixels, saturation)
-    changed = torch.lerp(level, changed, contrast) * brightness
-    return changed.clamp_(0.0, 255.0)
+    factors = 1.0 + random.uniform(-most, most, (3, len(pixels), 1, 1))
+    brightness, contrast, saturation = torch.from_numpy(factors).float()
+    mix = saturation * torch.eye(3) + (1 - saturation) / 3  # (B, 3, 3)
+    flat = torch.from_numpy(pixels).float().flatten(1, 2)  # (B, H * W, 3)
+    level = flat.mean(dim=(1, 2), keepdim=True)  # (B, 1, 1)
+    changed = torch.bmm(flat, brightness * contrast * mix)
+    changed += brightness * (1 - contrast) * level
+    return changed.clamp_(0.0, 255.0).reshape(pixels.shape).numpy()
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -5,7 +5,9 @@
 
 With `--data` the images of DIR are encoded: photographs with captions
 (`training/data/karpathy.py`) or rendered scenes. What needs to know every image that a caption is
-true of is measured on scenes. `--ensemble a+b` adds the average of two methods' scores, `--compare
+true of is measured on scenes; photographs are also asked the everyday questions of
+`training/evaluation/everyday.py`, "a dog in the snow", of which P@5 is the share of right hits
+among the first five. `--ensemble a+b` adds the average of two methods' scores, `--compare
 a,b` says how sure a difference in rsum is, and `--views` what each view does and whether it looks
 at what a caption mentions. `--calibrate` fits how sure each method may be of its hits and keeps it
 in the pack, `--calibration` measures whether that is true (docs/calibration.md).
@@ -34,6 +36,7 @@ from export.pack.validation import check
 from export.pack.writing import update_metrics, write_info
 from export.runtime import Runtime
 from export.sessions import hardware
+from models import Views
 from models.files import write_whole
 from training.data.image_files import ImageFiles
 from training.data.open_split import open_split
@@ -49,6 +52,7 @@ from training.evaluation.evaluator import (
     split_views,
     view_metrics,
 )
+from training.evaluation.everyday import everyday_metrics, true_images
 from training.evaluation.evidence import evidence_metrics
 from training.evaluation.metrics import check_folds
 from training.evaluation.questions import half, make_questions, read_texts
@@ -187,21 +191,26 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     features = {file: image_features(runtime, data, watch, part) for file, part in readers.items()}
     covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
     places = named_cells(runtime, data) if options.evidence else []
-    scores, seen, split_up = {}, {}, {}
+    truth = _everyday_truth(options, data)
+    scores, everyday = dict[str, np.ndarray](), dict[str, np.ndarray]()
+    seen, split_up = {}, {}
     for part in parts:
         read = features[runtime.image_encoder_of(part)]
         views = split_views(runtime, part, data, read, options.views, tell)
         scores[part] = score_matrix(runtime.methods[part], *views)
+        everyday[part] = _everyday_scores(runtime, part, views[0], list(truth))
         tell(part)
         if options.views and part in names:
             seen[part] = view_metrics(runtime, part, data, views, covered)
         if options.evidence and part in names:
             split_up[part] = evidence_metrics(runtime, part, data, read, covered, places)
             tell(part)
-    scores |= {name: ensemble_scores(scores, name) for name in asked if name not in scores}
+    for matrices in (scores, everyday):
+        matrices |= {name: ensemble_scores(matrices, name) for name in asked}
     rows = {}
     for name in names:
         found = score_metrics(scores[name], data, options.folds)
+        found |= everyday_metrics(everyday[name], list(truth.values()))
         rows[name] = found | seen.get(name, {}) | split_up.get(name, {})
         tell(name)
     print_table(rows)
@@ -214,6 +223,22 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     if options.write:
         _write(pack, options, {name: rows[name] for name in names if name in parts})
     return rows
+
+
+def _everyday_truth(options: argparse.Namespace, data: Split) -> dict[str, np.ndarray]:
+    """Everyday questions and the photographs they are right for; none where captions do not say."""
+    if options.data is None or data.relevant is not None:
+        return {}
+    return true_images(data.captions, data.image_of)
+
+
+def _everyday_scores(
+    runtime: Runtime, method: str, images: Views, questions: list[str]
+) -> np.ndarray:
+    """Scores (N_img, Q) of questions; Q may be 0."""
+    if not questions:
+        return np.empty((len(images), 0), np.float32)
+    return score_matrix(runtime.methods[method], images, runtime.text_views(questions, method))
 
 
 def _certainty(options: argparse.Namespace) -> dict[str, dict[str, float]]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from models.encoders.encoder import ImageEncoder
 from models.preprocess import Preprocess
 from training.data.extraction import Reader, extract, skipped_rows
 from training.data.image_files import Crops, ImageFiles
-from training.data.open_split import open_split
+from training.data.open_split import open_split, open_training
 from training.data.split import Copies, Pixels, Split
 
 CACHE = Path("data/cache")
@@ -99,9 +99,14 @@ def load_features(
     backbone: str | Path,
     extraction: Extraction | None = None,
     copies: int = 1,
+    also: Sequence[str] = (),
 ) -> Split:
-    """A split with the features of a frozen image encoder; see `open_split` and `read_features`."""
-    return read_features(open_split(data, name), backbone, extraction, copies)
+    """A split with the features of a frozen image encoder; see `read_features`.
+
+    `also` names further folders whose training photographs join those of `data`: `open_training`.
+    """
+    split = open_training(data, also) if name == "train" else open_split(data, name)
+    return read_features(split, backbone, extraction, copies)
 
 
 def read_features(

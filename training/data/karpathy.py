@@ -3,7 +3,7 @@
 Flickr8k, Flickr30K and COCO are used with the splits that Karpathy and Fei-Fei (CVPR 2015) made
 and published, one JSON file a data set. A folder of such photographs holds
 
-    dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json
+    dataset_flickr8k.json, dataset_flickr30k.json, dataset_coco.json, or captions.json for any other
     images/               the files; those of COCO in images/train2014 and images/val2014
 
 `images` in the JSON lists, for each photograph, `filename` (and, for COCO, `filepath`, its folder),
@@ -21,7 +21,12 @@ import numpy as np
 from training.data.image_files import ImageFiles
 from training.data.split import Split
 
-JSON_FILES = ("dataset_flickr8k.json", "dataset_flickr30k.json", "dataset_coco.json")
+JSON_FILES = (
+    "dataset_flickr8k.json",
+    "dataset_flickr30k.json",
+    "dataset_coco.json",
+    "captions.json",
+)
 IMAGES = "images"
 EVALUATED_CAPTIONS = 5  # a few photographs of COCO have six or seven; the field measures the first
 _PARTS = {"train": ("train", "restval")}
@@ -76,6 +81,19 @@ def open_photographs(folder: Path, name: str) -> Split:
     rows = np.repeat(np.arange(len(chosen)), [len(texts) for texts in captions])
     texts = [text for texts in captions for text in texts]
     return Split(texts, rows, files, folder=folder / name)
+
+
+def uncaptioned(folder: Path) -> list[Path]:
+    """The files in a folder's `images/` that its JSON does not list, in the order of their names.
+
+    Raises:
+        FileNotFoundError, ValueError: see `open_photographs`.
+    """
+    path = karpathy_file(folder)
+    if path is None:
+        raise FileNotFoundError(f"{folder} holds none of {', '.join(JSON_FILES)}")
+    listed = set(_paths(folder, path, _entries(path)))
+    return sorted(file for file in (folder / IMAGES).iterdir() if file not in listed)
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:

@@ -1,12 +1,14 @@
 """Opens a split of whatever a folder holds."""
 
 import functools
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from training.data.image_files import ImageArrays
-from training.data.karpathy import karpathy_file, open_photographs
+from training.data.image_files import ImageArrays, ImageFiles
+from training.data.karpathy import karpathy_file, open_photographs, uncaptioned
 from training.data.precomputed import is_precomputed, open_regions
 from training.data.split import SeenObjects, Split
 from training.scenes.classes import names_of
@@ -37,6 +39,37 @@ def open_split(data: Path, name: str) -> Split:
         f"{data} holds neither photographs (dataset_flickr8k.json and images/) nor a rendered "
         f'split "{name}" (python -m training.scenes makes it) nor ready-made features '
         "(train_ims.npy and so on); see training/data/karpathy.py and precomputed.py"
+    )
+
+
+def open_training(data: Path, also: Sequence[str] = (), *, without_captions: bool = False) -> Split:
+    """The training split of a folder, and behind its photographs those of further folders.
+
+    Args:
+        data: see `open_split`.
+        also: further folders of photographs with captions.
+        without_captions: put the photographs of `also` that have no captions at the end.
+
+    Raises:
+        FileNotFoundError, ValueError: see `open_split`; or `also` stands beside something else than
+            photographs.
+    """
+    first = open_split(data, "train")
+    if not also:
+        return first
+    folders = [Path(name) for name in also]
+    splits = [first, *(open_photographs(folder, "train") for folder in folders)]
+    if not isinstance(first.images, ImageFiles):
+        raise ValueError(f"also needs photographs in data, and {data} holds none; leave it empty")
+    starts = np.cumsum([0, *(len(split.images) for split in splits)])
+    paths = [path for split in splits for path in split.images.paths]  # type: ignore[attr-defined]
+    if without_captions:
+        paths += [path for folder in folders for path in uncaptioned(folder)]
+    return replace(
+        first,
+        captions=[caption for split in splits for caption in split.captions],
+        image_of=np.concatenate([s.image_of + n for s, n in zip(splits, starts, strict=False)]),
+        images=ImageFiles(paths),
     )
 
 

@@ -10,6 +10,8 @@ COLUMNS = {
     "t2i_r5": "R@5",
     "t2i_r10": "R@10",
     "rsum": "rsum",
+    "p_at_5": "P@5",
+    "first_right": "first right",
     "i2t_medr": "i2t MedR",
     "t2i_medr": "t2i MedR",
     "i2t_meanr": "i2t MeanR",
@@ -63,6 +65,7 @@ def print_table(rows: dict[str, dict[str, float]]) -> None:
     """Prints one line a method, as wide as the metrics there are."""
     columns = [key for key in COLUMNS if all(key in row for row in rows.values())]
     digits = {key: 4 if key.endswith("nmr") else 1 for key in columns}
+    digits |= {"p_at_5": 2, "first_right": 2}
     print("| method | " + " | ".join(COLUMNS[key] for key in columns) + " |")
     print("|---|" + "---:|" * len(columns))
     for name, row in rows.items():

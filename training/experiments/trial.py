@@ -150,5 +150,7 @@ def _curves(trainer: Trainer) -> dict[str, list[float]]:
 
 
 @functools.lru_cache(maxsize=4)
-def _load_once(data: Path, name: str, backbone: str, copies: int = 1) -> Split:
-    return load_features(data, name, backbone, copies=copies)
+def _load_once(
+    data: Path, name: str, backbone: str, copies: int = 1, also: tuple[str, ...] = ()
+) -> Split:
+    return load_features(data, name, backbone, copies=copies, also=also)

@@ -58,6 +58,7 @@ class TrainConfig(Settings):
         arguments: the method's own arguments (see its class).
         objective: the objective's own arguments (see `training/objectives/`).
         data: folder with the splits `train` and `val`, see `training/data/split.py`.
+        also: further folders of captioned photographs, whose `train` is learned from, too.
         backbone: source of the image encoder, see `export/hub/sources.py`; not read where `data`
             holds features.
         backbone_frozen: leave the image encoder as it is; its features are then computed once.
@@ -79,7 +80,7 @@ class TrainConfig(Settings):
             random crops, half of them mirrored; a batch draws one of them. 1 for itself alone.
         patience: stop after so many epochs without a better validation rsum.
         validate_every: epochs from one validation to the next; the last epoch always has one.
-        precision: "fp32", "bf16" (a gain on GPUs, and on CPUs that compute in it) or "fp16", which
+        precision: "fp32", "bf16", which needs a GPU or a CPU that computes in it, or "fp16", which
             needs a GPU.
         seed: of weights, batches and augmentation.
         train_images: use only the first so many training images; 0 for all.
@@ -89,6 +90,7 @@ class TrainConfig(Settings):
     arguments: dict[str, Any] = Field(default_factory=dict)
     objective: dict[str, Any] = Field(default_factory=dict)
     data: str = "data/scenes"
+    also: tuple[str, ...] = ()
     backbone: str = "runs/backbone"
     backbone_frozen: bool = True
     backbone_lr_scale: float = Field(default=1.0, gt=0, le=1)
@@ -124,7 +126,7 @@ class TrainConfig(Settings):
 
 
 class BackboneConfig(Settings):
-    """What the trainings of an image encoder share; the rate falls to 0 along a cosine.
+    """What the trainings of an image encoder share.
 
     Attributes:
         widths: channels of SceneNet's stem and stages.
@@ -132,10 +134,12 @@ class BackboneConfig(Settings):
         data: folder with the splits `train` and `val`.
         epochs: passes over the training images.
         batch_size: images in a step.
-        learning_rate: peak rate of AdamW; linear warm-up, then a cosine to 0.
+        learning_rate: peak rate of AdamW, after a linear warm-up.
+        schedule: "cosine" lets the rate fall to 0 over all steps; with "constant", a run that is
+            stopped is what a shorter one would have been.
         weight_decay: AdamW's decoupled weight decay.
         warmup_steps: steps of linear warm-up.
-        precision: "fp32" or "bf16" (autocast; on CPUs without its instructions ten times slower).
+        precision: "fp32" or "bf16" (autocast; a CPU needs its instructions).
         seed: of weights, order and augmentation.
     """
 
@@ -145,6 +149,7 @@ class BackboneConfig(Settings):
     epochs: int = Field(ge=1)
     batch_size: int = Field(default=64, ge=2)
     learning_rate: float = Field(default=2e-3, gt=0, lt=1)
+    schedule: Literal["cosine", "constant"] = "cosine"
     weight_decay: float = Field(default=0.02, ge=0, lt=1)
     warmup_steps: int = Field(default=300, ge=0)
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -157,7 +162,8 @@ class BackboneConfig(Settings):
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             warmup_steps=self.warmup_steps,
-            schedule="cosine",
+            schedule="cosine" if self.schedule == "cosine" else "step",
+            decay_epochs=(),
             clip_norm=math.inf,
         )
 

@@ -26,7 +26,7 @@ from models.checkpoint import load_tensors, save_tensors
 from models.files import write_whole
 from models.preprocess import Preprocess
 from training.data.graph import GraphEncoder
-from training.data.open_split import open_split
+from training.data.open_split import open_split, open_training
 from training.loop.config import BackboneConfig
 
 _CHUNK = 64  # photographs at a time
@@ -38,8 +38,12 @@ class DistillConfig(BackboneConfig):
 
     Attributes:
         data: folder of captioned photographs, see `training/data/karpathy.py`.
+        also: further such folders to learn from; photographs there that no caption speaks of have
+            the teacher alone.
         teacher: a source of the published image encoder, see `export/hub/sources.py`.
         cache: folder for decoded images and the teacher's maps.
+        init: run of another such training, over the same captions, from whose last weights this one
+            starts; empty for none.
         crops: crops of each training image that the teacher reads.
         smallest: area of the smallest crop, as a share of the image.
         targets: principal components of the teacher's features that the student learns.
@@ -54,8 +58,10 @@ class DistillConfig(BackboneConfig):
     widths: tuple[int, ...] = (32, 64, 160, 320)
     blocks: tuple[int, ...] = (2, 2, 2)
     data: str = "data/flickr8k"
+    also: tuple[str, ...] = ()
     teacher: str = "data/mobilenet_v2"
     cache: str = "data/cache/distill"
+    init: str = ""
     crops: int = Field(default=8, ge=1)
     smallest: float = Field(default=0.35, gt=0, le=1)
     targets: int = Field(default=256, ge=1)
@@ -83,7 +89,7 @@ class Lesson:
         squares: (P, S, S, 3) uint8, whole photographs as the student's preprocessing shows them.
         boxes: (P, C, 4) float32, crops as xyxy in pixels.
         targets: (P * C, N, T) float16; with the first two axes as one.
-        captions: of all photographs.
+        captions: of the photographs that have some, which are the first.
         image_of: (number of captions,) the photograph of each, ascending.
     """
 
@@ -92,6 +98,11 @@ class Lesson:
     targets: np.ndarray
     captions: list[str]
     image_of: np.ndarray
+
+    @property
+    def captioned(self) -> int:
+        """How many photographs have captions."""
+        return int(self.image_of[-1]) + 1
 
     def pixels(self, rows: np.ndarray, crops: np.ndarray) -> np.ndarray:
         """One crop of each of some photographs, (B,) and (B,) -> (B, S, S, 3) uint8."""
@@ -104,7 +115,7 @@ class Lesson:
         return self.targets[rows * self.boxes.shape[1] + crops]
 
     def caption_of(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """A random caption of each of some photographs, (B,) -> (B,) indices of captions."""
+        """A random caption of each of some photographs that have some, (B,) -> (B,) indices."""
         first = np.searchsorted(self.image_of, rows)
         count = np.searchsorted(self.image_of, rows, side="right") - first
         return first + random.integers(count)
@@ -123,7 +134,10 @@ def prepare(
         preprocess: the student's.
         device: where the teacher runs.
     """
-    data = open_split(Path(config.data), split)
+    if split == "train":
+        data = open_training(Path(config.data), config.also, without_captions=True)
+    else:
+        data = open_split(Path(config.data), split)
     if not len(data.images):
         raise ValueError(f"{config.data} holds features; name a folder of photographs instead")
     teacher, seen_as, about = load_image_source(config.teacher, device)
@@ -193,8 +207,9 @@ class _Reader:
 
 
 def _key(config: DistillConfig, about: dict[str, Any]) -> str:
-    """Names the folder by all that its files depend on, but for the photographs."""
+    """Names the folder by all that its files depend on; of the photographs, by their folders."""
     parts = [about["sha256"], config.crops, config.smallest, config.targets, config.seed]
+    parts += [Path(name).resolve().name for name in (config.data, *config.also)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
@@ -223,8 +238,9 @@ def _basis(reader: _Reader, count: int, path: Path) -> dict[str, Tensor]:
     fitted = min(_FITTED, len(reader.squares))
     whole = _whole(reader.squares.shape[1])
     total, square, cells = torch.zeros(()), torch.zeros(()), 0
+    spread = np.linspace(0, len(reader.squares) - 1, fitted).astype(int)
     for start in tqdm(range(0, fitted, _CHUNK), desc="principal components", mininterval=2):
-        rows = np.arange(start, min(start + _CHUNK, fitted))
+        rows = spread[start : start + _CHUNK]
         features = reader.read(rows, np.tile(whole, (len(rows), 1))).flatten(0, 1).double().cpu()
         total, square = total + features.sum(dim=0), square + features.mT @ features
         cells += len(features)

@@ -21,7 +21,7 @@ from models.files import sha256_of, write_whole
 from models.views import lengths_to_mask
 from training.data.batches import Batch, ahead, batches
 from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
-from training.data.open_split import open_split
+from training.data.open_split import open_split, open_training
 from training.data.precomputed import is_precomputed
 from training.data.split import Split
 from training.data.texts import TextSide, build_text_side
@@ -250,13 +250,14 @@ def build_trainer(
     """
     data, backbone, sha256, side = Path(config.data), config.backbone, "", None
     if config.backbone_frozen:
-        train = load(data, "train", backbone, copies=config.feature_copies)
+        train = load(data, "train", backbone, copies=config.feature_copies, also=config.also)
         val = load(data, "val", backbone)
         if not is_precomputed(data):
             sha256 = describe_image_source(backbone)["sha256"]
     else:
         side = load_image_side(backbone)
-        train, val = (read_pixels(open_split(data, name), side) for name in ("train", "val"))
+        train = read_pixels(open_training(data, config.also), side)
+        val = read_pixels(open_split(data, "val"), side)
     train = train.first(config.train_images)
     given: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
     return Trainer(config, train, val, out, backbone_sha256=sha256, **given)

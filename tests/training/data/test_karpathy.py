@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.training.photographs import read_entries, write_entries, write_photographs
 from training.data.image_files import ImageFiles
 from training.data.karpathy import karpathy_file, open_photographs
+from training.data.open_split import open_training
 from training.data.split import Split
 
 SHARED = Path(__file__).parents[4] / "shared" / "flickr8k"
@@ -114,3 +116,19 @@ def test_flickr8k_has_its_official_splits() -> None:
     assert (len(train.images), len(val.images)) == (6000, 1000)
     assert (len(train.captions), len(val.captions)) == (30000, 5000)
     assert not set(names_of(train)) & set(names_of(val))
+
+
+def test_folders_join_behind_the_first(tmp_path: Path) -> None:
+    first = write_photographs(tmp_path / "first", {"train": 3, "val": 2})
+    other = write_photographs(tmp_path / "other", {"train": 2, "val": 1}, captions=2)
+    (other / "dataset_flickr8k.json").rename(other / "captions.json")
+    alone = other / "images" / "alone.jpg"
+    Image.new("RGB", (8, 8), "red").save(alone)
+    joined = open_training(first, [str(other)], without_captions=True)
+    assert isinstance(joined.images, ImageFiles)
+    assert [path.parents[1].name for path in joined.images.paths] == ["first"] * 3 + ["other"] * 3
+    assert joined.images.paths[-1] == alone  # of the validation photograph nothing is seen
+    assert joined.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 2 + [4] * 2
+    assert joined.captions[15:] == open_photographs(other, "train").captions
+    assert len(open_training(first, [str(other)]).images) == 5
+    assert len(open_training(first).images) == 3

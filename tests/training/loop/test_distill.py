@@ -15,6 +15,7 @@ from models.preprocess import Preprocess
 from training.distill import Distillation, DistillConfig, change_colors, component_weights
 from training.loop import teacher
 from training.loop.runs import BEST, LAST
+from training.loop.teacher import Lesson
 
 COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220)}
 CPU = torch.device("cpu")
@@ -117,12 +118,24 @@ def test_a_crop_shows_what_the_box_says() -> None:
 
 
 def test_colors_change_within_bounds() -> None:
-    pixels = torch.rand(5, 6, 6, 3) * 255
-    assert change_colors(pixels, 0.0, np.random.default_rng(0)).allclose(pixels, atol=1e-3)
+    pixels = np.random.default_rng(1).uniform(0, 255, (5, 6, 6, 3)).astype(np.float32)
+    same = change_colors(pixels, 0.0, np.random.default_rng(0))
+    np.testing.assert_allclose(same, pixels, atol=1e-3)
     changed = change_colors(pixels, 0.5, np.random.default_rng(0))
     assert changed.min() >= 0
     assert changed.max() <= 255
-    assert (changed - pixels).abs().mean() > 5
+    assert np.abs(changed - pixels).mean() > 5
+
+
+def test_colors_change_one_after_the_other() -> None:
+    pixels = np.random.default_rng(1).integers(60, 120, (4, 5, 5, 3)).astype(np.uint8)
+    found = change_colors(pixels, 0.3, np.random.default_rng(2))
+    drawn = 1 + np.random.default_rng(2).uniform(-0.3, 0.3, (3, 4))
+    for image, brightness, contrast, saturation, result in zip(pixels, *drawn, found, strict=True):
+        grey = image.mean(axis=2, keepdims=True)
+        saturated = grey + saturation * (image - grey)
+        contrasted = image.mean() + contrast * (saturated - image.mean())
+        np.testing.assert_allclose(result, np.clip(brightness * contrasted, 0, 255), atol=1e-3)
 
 
 @pytest.mark.parametrize("emphasis", [0.0, 1.0, 2.0])
@@ -132,6 +145,33 @@ def test_weights_leave_the_error_of_the_mean_at_1(emphasis: float) -> None:
     weights = component_weights(targets.astype(np.float16), emphasis).numpy()
     assert weights[0] / weights[2] == pytest.approx(16.0**emphasis, rel=0.1)
     assert (np.square(targets) * weights).mean() == pytest.approx(1.0, rel=0.05)
+
+
+def test_photographs_without_captions_have_the_teacher_alone(
+    school: DistillConfig, tmp_path: Path
+) -> None:
+    also = tmp_path / "also"
+    (also / "images").mkdir(parents=True)
+    for name in ("spoken", "silent"):
+        Image.new("RGB", (70, 60), COLORS["red"]).save(also / "images" / f"{name}.png")
+    entry = {"filename": "spoken.png", "split": "train", "imgid": 0, "sentences": [{"raw": "red"}]}
+    (also / "captions.json").write_text(json.dumps({"images": [entry]}))
+    wider = school.changed(also=(str(also),), batch_size=16)
+    student = Distillation(wider, tmp_path / "run", resume=False)
+    assert len(student.train.squares) == 16
+    assert student.train.captioned == 15
+    assert student.train.captions[-1] == "red"
+    asked = []
+    caption_of = Lesson.caption_of
+
+    def watch(self: Lesson, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        asked.append(rows)
+        return caption_of(self, rows, random)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lesson, "caption_of", watch)
+        student.fit()
+    assert [rows.tolist() for rows in asked] == [list(range(15))]
 
 
 def test_a_student_learns_and_goes_on_bit_for_bit(school: DistillConfig, tmp_path: Path) -> None:
@@ -155,6 +195,20 @@ def test_a_student_learns_and_goes_on_bit_for_bit(school: DistillConfig, tmp_pat
     assert {"val_distillation", "rsum"} <= about["metrics"]["val"].keys()
     rows = (tmp_path / "whole" / "log.csv").read_text().splitlines()
     assert len(rows) == 3
+
+
+def test_a_second_run_starts_from_the_last_weights_of_the_first(
+    school: DistillConfig, tmp_path: Path
+) -> None:
+    steady = school.changed(schedule="constant", epochs=1, retrieval_epochs=0)
+    Distillation(steady, tmp_path / "one", resume=False).fit()
+    Distillation(steady.changed(epochs=3), tmp_path / "three", resume=False).fit()
+    rows = [(tmp_path / n / "log.csv").read_text().splitlines()[1] for n in ("one", "three")]
+    assert rows[0].split(",")[:3] == rows[1].split(",")[:3]  # stopping is as planning to
+    second = Distillation(school.changed(init=str(tmp_path / "one")), tmp_path / "s", resume=False)
+    kept = load_tensors(tmp_path / "one" / LAST)[0]
+    assert all(torch.equal(kept[f"module.{k}"], v) for k, v in second.model.state_dict().items())
+    assert second.progress["epoch"] == 0
 
 
 def test_maps_of_another_size_are_refused(school: DistillConfig, tmp_path: Path) -> None:

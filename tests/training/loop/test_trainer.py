@@ -14,6 +14,7 @@ from models import METHODS
 from models.checkpoint import load_tensors
 from tests.training import distributed_run
 from training.data.split import Split
+from training.loop import loop
 from training.loop.config import TrainConfig
 from training.loop.trainer import Trainer
 from training.settings import from_values
@@ -117,8 +118,9 @@ def test_runs_are_not_overwritten(train_set: Split, val_set: Split, tmp_path: Pa
 
 @pytest.mark.parametrize("method", ["vse_infty", "avse", "pvse", "mvam"])
 def test_low_precision_trains(
-    method: str, train_set: Split, val_set: Split, tmp_path: Path
+    method: str, train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loop, "computes_in_bf16", lambda: True)
     full, reduced = (
         Trainer(config(method, precision=p, epochs=2), train_set, val_set, tmp_path / p).fit()
         for p in ("fp32", "bf16")
@@ -133,6 +135,15 @@ def test_half_precision_needs_a_gpu(train_set: Split, val_set: Split, tmp_path: 
         return
     with pytest.raises(ValueError, match='precision "fp16" needs a CUDA GPU'):
         Trainer(config(precision="fp16"), train_set, val_set, tmp_path)
+
+
+def test_bf16_needs_its_instructions(
+    train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "bf16": False})
+    with pytest.raises(ValueError, match=r"no instructions for it .*; set precision=fp32"):
+        Trainer(config(precision="bf16"), train_set, val_set, tmp_path)
 
 
 def test_two_processes_train_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
