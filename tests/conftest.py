@@ -29,6 +29,7 @@ TOGETHER = {
     "tests/app/api/test_events.py": "server",
     "tests/app/test_bundled.py": "bundled",
     "tests/app/tabs/test_start_browser.py": "bundled",
+    "tests/app/tabs/test_accessible.py": "bundled",
     "tests/app/tabs/test_browser_search.py": "views_server",
     "tests/app/tabs/test_history_browser.py": "views_server",
     "tests/app/api/test_http.py": "views_server",

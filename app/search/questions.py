@@ -381,6 +381,23 @@ def remember(asked: tuple[Question, ...], question: Question) -> tuple[Question,
     return (question, *(old for old in asked if old.key != question.key))[:REMEMBERED]
 
 
+def recall(asked: tuple[Question, ...], words: object) -> tuple[Question, ...]:
+    """The questions of a visit, and after them those of earlier ones, which a browser has kept.
+
+    Args:
+        asked: of this visit, newest first.
+        words: whatever the browser sends for the others; what is no question is left out.
+    """
+    found = {one.key: one for one in asked}
+    for one in words[:REMEMBERED] if isinstance(words, list) else ():
+        try:
+            question = Question("words", checked(one))
+        except ValueError:
+            continue
+        found.setdefault(question.key, question)
+    return tuple(found.values())[:REMEMBERED]
+
+
 def examples(retriever: Retriever, count: int) -> list[str]:
     """Sentences to try: short captions from all over the collection, padded with empty ones."""
     captions = [text for text, _ in retriever.collection.captions if len(text) <= _LONGEST_EXAMPLE]

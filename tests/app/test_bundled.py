@@ -204,7 +204,7 @@ def test_a_word_lights_its_object_in_every_column(
     for name in ("kangaroo", "whale"):
         show_word(page, bar, name, tap=width < 600)
         for title in ("VSE∞", "MV-VSE", "AVSE"):
-            head = page.locator(".pv-cmp-head", has=page.locator("h3", has_text=title)).last
+            head = page.locator(".pv-cmp-head", has=page.locator("h2", has_text=title)).last
             column = int(head.locator(".pv-cmp-no").inner_text()) - 1
             expect(page.locator(f"{bar} .pv-ev-said")).to_contain_text(f"{title} adds 0.")
             place = f'[data-column="{column}"][data-id="{animals.image}"]'
@@ -262,7 +262,7 @@ def test_a_visit(visitor: Visitor, gallery: GalleryInfo, tmp_path: Path) -> None
     visitor.search("a dog")
     visitor.look(0)
     panel = visitor.page.locator("#pv-inspector")
-    file = panel.locator(".pv-subject h3").inner_text()
+    file = panel.locator(".pv-subject h2").inner_text()
     image = [entry.file for entry in gallery.images].index(file)
     assert has(gallery, image, "dog")
     for caption in gallery.images[image].captions:

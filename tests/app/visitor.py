@@ -12,7 +12,8 @@ from tests.app.serving import Server
 
 WORDS = "#pv-words textarea, #pv-words input"
 WIDTH, HEIGHT = 1280, 860  # of the page, unless a test is about its width
-expect.set_options(timeout=60_000)  # milliseconds; a busy machine takes long to load a page
+PATIENCE = 60_000  # milliseconds; a busy machine takes long to load a page
+expect.set_options(timeout=PATIENCE)
 
 
 @dataclass
@@ -30,12 +31,14 @@ class Visitor:
     complaints: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.page.set_default_timeout(PATIENCE)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", self._request)
 
     def enter(self, address: str = "", dark: bool = False) -> None:
         """Loads the page; what was there before is gone, and the session is a new one."""
+        self.page.evaluate("try { localStorage.clear() } catch { /* no page yet */ }")
         self.leave()
         theme = "dark" if dark else "light"
         self.page.goto(f"{self.home}/?__theme={theme}&{address}".rstrip("&"))

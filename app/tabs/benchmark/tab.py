@@ -59,7 +59,7 @@ class BenchmarkTab:
         self._connect()
 
     def _lay_out_run(self, reason: str) -> None:
-        gr.HTML("<h3>Run it here</h3>")
+        gr.HTML("<h2>Run it here</h2>", elem_classes="pv-run-head")
         self._method = gr.Dropdown([], label="Method", elem_id="pv-bench-method")
         with gr.Row():
             self._go = gr.Button("Run", variant="primary", min_width=96, elem_id="pv-bench-go")

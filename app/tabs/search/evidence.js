@@ -80,9 +80,13 @@ document.addEventListener("focusin", (event) => {
   if (facts && (!tile || tile.matches(":focus-visible"))) point(idOf(tile) ?? null);
 });
 
+// Images that came as the visitor scrolled bring their own.
+const further = () => facts && Object.assign(facts.hits, document.querySelector("#pv-grid .pv-tiles")?.pvEvidence);
+
 const read = () => {
   const frame = element.querySelector(".pv-ev");
   facts = frame ? JSON.parse(frame.dataset.evidence) : null;
+  further();
   pointed = null;
   letGo();
   if (box()) box().checked = localStorage.getItem(KEY) !== "off";
@@ -91,9 +95,8 @@ const read = () => {
 };
 
 watch("value", read);
-document.addEventListener("pv-more", ({ detail }) => {
-  if (!facts) return;
-  Object.assign(facts.hits, detail);
+document.addEventListener("pv-more", () => {
+  further();
   draw();
 });
 new MutationObserver((records) => changed(records) && draw())

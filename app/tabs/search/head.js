@@ -37,7 +37,7 @@ element.addEventListener("click", async ({ target }) => {
 // The original as large as it is, over everything.
 document.addEventListener("pv-original", ({ detail }) => {
   const dialog = document.createElement("dialog"), image = new Image(), close = document.createElement("button");
-  Object.assign(image, { src: detail, alt: element.querySelector("h3")?.textContent ?? "" });
+  Object.assign(image, { src: detail, alt: element.querySelector("h2")?.textContent ?? "" });
   Object.assign(close, { type: "button", textContent: "Close" });
   dialog.className = "pv-original";
   dialog.append(close, image);

@@ -59,6 +59,7 @@ class Inspector:
             visible=False,
             buttons=["download", "fullscreen"],
             elem_id="pv-map",
+            alt_text="The picture under its map",
         )
         self._layers, self._layer = choosable("search/layers", "pv-layers", visible=False)
         self._legend = gr.HTML(visible=False)

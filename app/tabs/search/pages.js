@@ -70,5 +70,7 @@ watch("value", () => {
     to.append(item);
   }
   const { evidence } = from.dataset;
-  if (evidence) document.dispatchEvent(new CustomEvent("pv-more", { detail: JSON.parse(evidence) }));
+  if (!evidence) return;
+  to.pvEvidence = { ...to.pvEvidence, ...JSON.parse(evidence) }; // that of the first may yet come
+  document.dispatchEvent(new Event("pv-more"));
 });

@@ -11,7 +11,15 @@ from markupsafe import Markup
 
 from app.search import filters, links
 from app.search.links import Link
-from app.search.questions import Answer, Question, algebra_example, answer, examples, remember
+from app.search.questions import (
+    Answer,
+    Question,
+    algebra_example,
+    answer,
+    examples,
+    recall,
+    remember,
+)
 from app.search.retriever import MAX_HITS, Retriever
 from app.server.uploads import path_of
 from app.tabs.events import Event, connect, on_refresh
@@ -62,7 +70,7 @@ class SearchTab:
         self._outputs = [
             self._current, self._path, self._questions, self._shown, self._hits, self._line,
             self._link, self._captions, self._grid, self._words, self._upload, self._weight,
-            self._history, self._history_drawer, self._filter_drawer,
+            self._history, self._history_drawer, self._recalled, self._filter_drawer,
             *self._inspector.outputs,
         ]  # fmt: skip
         self._connect_questions()
@@ -102,7 +110,7 @@ class SearchTab:
                 )
             with gr.Accordion("Earlier questions", open=False, elem_id="pv-earlier") as drawer:
                 self._history_drawer = drawer
-                drawn = view.history({})
+                drawn = view.history(())
                 self._history, self._earlier = choosable("search/history", "pv-history", drawn)
             with gr.Accordion("What am I looking at?", open=False, elem_id="pv-about"):
                 self._about = gr.HTML()
@@ -126,6 +134,8 @@ class SearchTab:
         picked = script("search/picked")
         self._picked = gr.HTML([], html_template="", js_on_load=picked, visible="hidden")
         self._file = gr.DownloadButton(visible="hidden")
+        recalls = script("search/recall")
+        self._recalled = gr.HTML([], html_template="", js_on_load=recalls, visible="hidden")
         pages = script("search/pages")
         self._page = gr.HTML("", html_template="", js_on_load=pages, visible="hidden")
 
@@ -157,10 +167,15 @@ class SearchTab:
         read = [self._current, self._inspector.result, self._session.read, self._words]
         self._on(self._session.read.change, self.when_read, read, "show_read")
         self._on(self._weight.input, self.reweigh, [self._current], "show_again_weight")
-        listed = [self._questions, self._history, self._history_drawer]
+        listed = [self._questions, self._recalled, self._history, self._history_drawer]
         on_refresh([(self._history.forget, "questions")], self.forget, [], listed, "forget")
+        earlier = [self._questions, self._recalled]
+        recalled = self._recalled.recall
+        connect(recalled, self.recall, earlier, listed, "search_recall", question=True)
         load = self._session.blocks.load
-        connect(load, self.open, [pack], self._everything, "search_open", question=True)
+        connect(
+            load, self.open, [pack, self._questions], self._everything, "search_open", question=True
+        )
         visited = [pack, self._visited, self._questions]
         connect(
             self._visited.select,
@@ -412,9 +427,15 @@ class SearchTab:
         """Empties the history."""
         return self._list(())
 
-    def open(self, key: str, request: gr.Request) -> dict[Any, Any]:
+    def recall(self, questions: tuple[Question, ...], words: Any) -> dict[Any, Any]:
+        """Lists what was asked in earlier visits, too."""
+        return self._list(recall(tuple(questions), words))
+
+    def open(
+        self, key: str, questions: tuple[Question, ...], request: gr.Request
+    ) -> dict[Any, Any]:
         """Fits the tab to the visitor's pack, and asks what the page's address holds."""
-        opened = self.visit(key, str(request.query_params), ())
+        opened = self.visit(key, str(request.query_params), tuple(questions))
         if not {"q", "like", "more", "less"} & request.query_params.keys():
             for box in self._question(Question()):  # what is typed or uploaded meanwhile stays
                 del opened[box]
@@ -486,7 +507,8 @@ class SearchTab:
         label = f"Earlier questions ({len(questions)})" if questions else "Earlier questions"
         return {
             self._questions: questions,
-            self._history: view.history({one.key: one.title for one in questions}),
+            self._recalled: [q.words for q in questions if q.kind == "words" and not q.own],
+            self._history: view.history(questions),
             self._history_drawer: gr.Accordion(label=label),
         }
 

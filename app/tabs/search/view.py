@@ -191,13 +191,9 @@ def lit_legend(top: float, sentence: str) -> Markup:
     return render("search/lit_legend", top=f"{top:.3f}", sentence=sentence)
 
 
-def history(titles: Mapping[str, str]) -> Markup:
-    """Earlier questions, to be asked again.
-
-    Args:
-        titles: what each question is called, by what choosing it sends.
-    """
-    return render("search/history", titles=titles)
+def history(questions: Sequence[Question]) -> Markup:
+    """Earlier questions, to be asked again."""
+    return render("search/history", questions=questions)
 
 
 def about(methods: Mapping[str, Method]) -> Markup:

@@ -373,7 +373,7 @@ class ViewsTab:
 
 
 def _head(title: str) -> str:
-    return f'<h3 class="pv-v-head">{title}</h3>'
+    return f'<h2 class="pv-v-head">{title}</h2>'
 
 
 def _changeable(elem_id: str, name: str) -> gr.HTML:

@@ -17,6 +17,7 @@ from app.search.questions import (
     examples,
     instead,
     known_to_satisfy,
+    recall,
     remember,
     unknown_words,
 )
@@ -194,6 +195,14 @@ def test_a_sample_is_no_question_and_old_ones_go() -> None:
         asked = remember(asked, Question("words", words=str(i)))
     assert len(asked) == REMEMBERED
     assert asked[0].words == str(REMEMBERED + 4)
+
+
+def test_a_browser_brings_back_earlier_questions_and_nothing_else() -> None:
+    asked = (Question("image", image_id=4), Question("words", "a dog"))
+    hostile = ["a cat", " ", 7, None, ["a"], "x" * 10_001, "a  dog"]
+    assert [one.title for one in recall(asked, hostile)] == ["like picture 4", "a dog", "a cat"]
+    assert len(recall(asked, [str(i) for i in range(1000)])) == REMEMBERED
+    assert recall(asked, {"words": "a cat"}) == asked
 
 
 @pytest.mark.parametrize("spec", ["vse_infty", "mv_vse+vse_infty"])

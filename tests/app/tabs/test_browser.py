@@ -118,7 +118,7 @@ def test_an_upload_finds_captions_and_images(
 def test_a_found_picture_can_be_the_next_question(visitor: Visitor) -> None:
     visitor.search("a green square")
     visitor.look(2)
-    file = visitor.page.locator(".pv-subject h3").inner_text()
+    file = visitor.page.locator(".pv-subject h2").inner_text()
     visitor.page.get_by_role("button", name="Search with this picture").click()
     expect(visitor.page.locator("#pv-answer")).to_contain_text(f"like {file}")
     assert visitor.hits()[0].startswith("1 · ")

@@ -209,7 +209,7 @@ def test_a_link_restores_question_method_and_tab(newcomer: Visitor, views_server
     maps = page.locator("#pv-inspector .pv-strip")
     expect(maps.get_by_role("radio")).to_have_count((1 + 4) + 3 + 1 + 1)
     methods = [METHODS["mv_vse"].title, METHODS["vse_infty"].title]
-    expect(maps.locator("h4")).to_have_text(["What the words find", *methods, "Without a map"])
+    expect(maps.locator("h3")).to_have_text(["What the words find", *methods, "Without a map"])
     newcomer.search("a green square & more")
     expect(page).to_have_url(re.compile("q=a\\+green"))
     assert asked(newcomer) == {

@@ -186,7 +186,7 @@ def swipe(visitor: Visitor, across: int, down: int) -> None:
     """Moves a finger over the sheet."""
     visitor.page.evaluate(
         """([x, y]) => {
-            const target = document.querySelector(".pv-subject h3");
+            const target = document.querySelector(".pv-subject h2");
             const at = (x, y) => [new Touch({ identifier: 1, target, clientX: x, clientY: y })];
             const send = (name, touches) =>
                 target.dispatchEvent(new TouchEvent(name, { ...touches, bubbles: true }));
@@ -202,7 +202,7 @@ def test_the_open_image_can_be_found_and_asked_with(visitor: Visitor, folder: Pa
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     visitor.search("a red circle")
     visitor.look(0)
-    file = page.locator(".pv-subject h3").inner_text()
+    file = page.locator(".pv-subject h2").inner_text()
     page.get_by_role("button", name="Copy path").click()
     expect(page.get_by_role("button", name="Path copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == str(folder / file)
@@ -213,7 +213,7 @@ def test_the_open_image_can_be_found_and_asked_with(visitor: Visitor, folder: Pa
         assert original.evaluate("(i) => i.decode().then(() => i.naturalWidth)") == image.width
     page.keyboard.press("Escape")
     expect(original).to_have_count(0)
-    expect(page.locator(".pv-subject h3")).to_have_text(file)
+    expect(page.locator(".pv-subject h2")).to_have_text(file)
     answer = page.locator("#pv-answer")
     for name, sign in (("More like this", "+"), ("Less like this", "\N{MINUS SIGN}")):
         page.get_by_role("button", name=name).click()

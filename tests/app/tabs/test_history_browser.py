@@ -60,7 +60,7 @@ def test_back_and_forward_through_all_that_was_seen(visitor: Visitor, width: int
     visitor.search("a red circle")
     visitor.search("a blue bar")
     visitor.look(1)
-    file = page.locator(".pv-subject h3").inner_text()
+    file = page.locator(".pv-subject h2").inner_text()
     visitor.open_tab("Compare")
     compare(page, "a green bar")
     page.go_back()  # to Compare before it was asked
@@ -108,10 +108,10 @@ def test_open_images_are_entries_and_closing_is_none(visitor: Visitor) -> None:
     visitor.search("a red circle")
     before = page.url
     visitor.look(0)
-    first = page.locator(".pv-subject h3").inner_text()
+    first = page.locator(".pv-subject h2").inner_text()
     visitor.look(3)
-    expect(page.locator(".pv-subject h3")).not_to_have_text(first)
-    third = page.locator(".pv-subject h3").inner_text()
+    expect(page.locator(".pv-subject h2")).not_to_have_text(first)
+    third = page.locator(".pv-subject h2").inner_text()
     page.go_back()
     shows(page, "a red circle", first)
     page.go_forward()
@@ -127,7 +127,7 @@ def test_a_link_and_a_reload_hold_the_open_image(visitor: Visitor, visit: Visit)
     page = visitor.page
     visitor.search("a red circle")
     visitor.look(2)
-    file = page.locator(".pv-subject h3").inner_text()
+    file = page.locator(".pv-subject h2").inner_text()
     other = visit(address=urlsplit(page.url).query)
     shows(other.page, "a red circle", file)
     assert other.page.locator("#pv-grid [aria-current]").count() == 1
@@ -145,7 +145,7 @@ def test_another_method_keeps_the_image_open(visitor: Visitor) -> None:
     page = visitor.page
     visitor.search("a red circle")
     visitor.look(0)
-    file = page.locator(".pv-subject h3").inner_text()
+    file = page.locator(".pv-subject h2").inner_text()
     title = METHODS["vse_infty"].title
     visitor.choose_method(title)
     expect(page.locator(HEAD)).to_contain_text(title)
@@ -177,3 +177,24 @@ def test_links_into_compare_and_views(visitor: Visitor, views_server: Server) ->
     expect(line).to_contain_text("test-000003")
     page.go_back()
     expect(line).to_contain_text("test-000000")
+
+
+def test_earlier_questions_outlive_the_page_until_they_are_cleared(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.page
+    for words in ("a red circle", "a blue bar"):
+        visitor.search(words)
+    visitor.reload()
+    shows(page, "a blue bar")
+    earlier = page.locator("#pv-history .pv-again")
+    page.locator("#pv-earlier button").first.click()
+    expect(earlier).to_have_text(["a blue bar", "a red circle"])
+    earlier.last.click()
+    shows(page, "a red circle")
+    expect(earlier).to_have_text(["a red circle", "a blue bar"])
+    page.locator(".pv-forget").click()
+    expect(earlier).to_have_count(0)
+    visitor.reload()
+    shows(page, "a red circle")  # which the address holds
+    page.locator("#pv-earlier button").first.click()
+    expect(earlier).to_have_text(["a red circle"])

@@ -46,7 +46,7 @@ _NOTHING, _TERM = Found([], [], {}, (), 0), Term(HOSTILE)
         start.left_out(NONE_REFUSED | COPIES),
         models.fetching(Step(1, 2, HOSTILE, 3.0)),
         search.head(HOSTILE, [HOSTILE]),
-        search.history({HOSTILE: HOSTILE}),
+        search.history([Question("words", HOSTILE)]),
         link(HOSTILE, HOSTILE, HOSTILE),
         search.tiles([_RESULT]),
         search.layers({HOSTILE: [_LAYER], "b": [_LAYER]}, HOSTILE),
