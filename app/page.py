@@ -26,7 +26,7 @@ from app.server.assistants import send_images
 from app.server.door import FrontDoor
 from app.server.hosts import Hosts
 from app.server.limits import Limits
-from app.server.visitors import SESSIONS, Visitors
+from app.server.visitors import OWN_SESSIONS, SESSIONS, Visitors, keep_little
 from app.settings import Settings
 from app.tabs.benchmark.tab import BenchmarkTab
 from app.tabs.compare.tab import CompareTab
@@ -141,7 +141,7 @@ def launch(blocks: gr.Blocks, api: ASGIApp, settings: Settings, cache: Path) -> 
             footer_links=["api", "settings"],
             run_history=False,
             max_file_size=uploads.FORM_BYTES,  # the front door refuses less, in a sentence
-            state_session_capacity=SESSIONS,
+            state_session_capacity=OWN_SESSIONS if settings.private else SESSIONS,
             enable_monitoring=False,
             num_workers=0,
             show_error=False,
@@ -151,6 +151,7 @@ def launch(blocks: gr.Blocks, api: ASGIApp, settings: Settings, cache: Path) -> 
             mcp_server=settings.mcp,
             prevent_thread_lock=True,
         )
+    keep_little(blocks)
     if settings.mcp:
         send_images(blocks.mcp_server_obj)
     # gradio keeps its answer, with the address by which the first one asked

@@ -275,12 +275,12 @@ class App:
 
 
 @contextlib.contextmanager
-def running(pack: Path, device: str) -> Iterator[App]:
-    """Starts the app on a free port; ends it after."""
+def running(pack: Path, device: str, root: Path = ROOT) -> Iterator[App]:
+    """Starts the app of a checkout on a free port; ends it after."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])
-    command = [sys.executable, ROOT / "app" / "main.py", "--port", port]
+    command = [sys.executable, root / "app" / "main.py", "--port", port]
     command += ["--pack", pack.resolve(), "--device", device]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "POLYVIEW_CACHE": folder, "GRADIO_TEMP_DIR": f"{folder}/up"}

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from app.server.limits import client_of
@@ -19,6 +20,18 @@ UNREAD = 300  # answers of all clients that nobody has fetched yet
 UNREAD_SECONDS = 300.0  # after which an answer that nobody has fetched is forgotten
 SESSIONS = 1000  # whose state is kept
 OWN_SESSIONS = 100  # of one client
+
+
+def keep_little(blocks: Any) -> None:
+    """Has new sessions begin without a description of every component.
+
+    gradio makes one for each session, so for each call without a session, too: 16 ms and 340 KB of
+    this page. Only its deep links read them, which have no address here.
+
+    Args:
+        blocks: the page, once gradio serves it.
+    """
+    blocks.state_holder.blocks = SimpleNamespace(default_config=blocks.default_config, blocks={})
 
 
 @dataclass

@@ -7,7 +7,9 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
+from gradio.state_holder import StateHolder
 
 from app.server import visitors
 from app.server.visitors import Visitors
@@ -124,3 +126,19 @@ def test_a_client_pushes_out_its_own_sessions_alone() -> None:
     assert len(kept) == 1 + visitors.OWN_SESSIONS
     assert "mine" in kept
     assert f"made-up-{3 * visitors.OWN_SESSIONS - 1}" in kept
+
+
+def test_a_session_begins_without_a_description_of_the_page() -> None:
+    with gr.Blocks() as blocks:
+        words, count = gr.Textbox("a dog"), gr.State(3)
+    states = StateHolder()
+    states.set_blocks(blocks)
+    assert list(states["described"].components)
+    visitors.keep_little(blocks)
+    session = states["brief"]
+    assert not list(session.components)
+    assert session[count._id] == 3
+    assert session[words._id].value == "a dog"
+    session._update_value_in_config(words._id, "a cat")
+    session[count._id] = 4
+    assert (session[count._id], states["other"][count._id]) == (4, 3)
