@@ -18,7 +18,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from app.api import endpoints
+from app.api.endpoints import endpoints
 from app.packs.open_packs import OpenPacks
 from app.search.retriever import thumbnail_folder
 from app.server import listening, uploads

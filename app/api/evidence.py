@@ -2,21 +2,20 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from app.api.search import sentences
 from app.explain.evidence import Explained, explain
-from app.explain.heatmaps import data_uri, spotlight, where
+from app.explain.heatmaps import data_uri, where
+from app.explain.lighting import light
 from app.gallery.collection import CollectionImage
 from app.packs.open_packs import OpenPacks
 from app.search.query import checked, describe, parse
 from app.search.questions import remark
 from app.search.retriever import Retriever
 
-SIDE = 640  # pixels of the longer side of an image that is lit, at most
 _DIGITS = 8  # so that what is added up stays the score
 
 
@@ -127,48 +126,6 @@ def _explain_image(
         "remark": remark(retriever, *(term.words for term in asked)),
         "ms": round((time.perf_counter() - start) * 1000, 1),
     }
-
-
-class Lit(NamedTuple):
-    """An image lit by what its cells (rows, columns) bring; one of `top` is lit fully."""
-
-    image: Image.Image
-    cells: np.ndarray
-    top: float
-
-
-def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None) -> Lit:
-    """Lights an image by what it finds in one word, wherever it stands, or in all.
-
-    Raises:
-        ValueError: there is no such word, or the image cannot be opened.
-    """
-    cells = _cells(seen, word)
-    opened = retriever.open(image_id)
-    opened.thumbnail((SIDE, SIDE))
-    top = max(float(np.abs(cells).max()), 1e-9)
-    box = retriever.info.preprocess.visible_box(*opened.size)
-    return Lit(spotlight(opened, cells, top, box), cells, top)
-
-
-def _cells(seen: Explained, word: str | None) -> np.ndarray:
-    """What an image's cells (rows, columns) bring to one word, wherever it stands, or to all.
-
-    Raises:
-        ValueError: there is no such word.
-    """
-    found = np.zeros(seen.grid)
-    for term in seen.terms:
-        if word is None:
-            found += term.cells[0].sum(axis=-1) + term.whole_sentence[0]
-        else:
-            alike = [one.casefold() == word.strip().casefold() for one in term.words]
-            found += term.cells[0][..., alike].sum(axis=-1)
-    words = [one for term in seen.terms for one in term.words]
-    if word is not None and word.strip().casefold() not in map(str.casefold, words):
-        known = ", ".join(dict.fromkeys(words))
-        raise ValueError(f'there is no word "{word[:80]}" in the query; choose one of {known}')
-    return found
 
 
 def _sums(seen: Explained, place: int | tuple[int, int]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from app.api.evidence import light
 from app.explain.evidence import Explained, explain
+from app.explain.lighting import light
 from app.gallery.archive import open_images
 from app.gallery.cache import cache_folder
 from app.gallery.collection import from_pack

@@ -245,9 +245,10 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
                 left_out.append(refusal(shown, outside(shown)))
         # a folder itself before a link to it
         folders[:] = sorted(visible, key=set(linked).__contains__)
+        begin = _shown(here.relative_to(root))
         for name in names:
-            if not name.startswith(".") and PurePath(name).suffix.lower() in SUFFIXES:
-                yield _shown((here / name).relative_to(root)), here / name
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES:  # noqa: PTH122
+                yield _shown(name) if begin == "." else f"{begin}/{_shown(name)}", here / name
 
 
 def _brief(folder: Path) -> str:
@@ -256,9 +257,10 @@ def _brief(folder: Path) -> str:
     return name if len(name) <= _LONG else f"{name[:_LONG]}…"
 
 
-def _shown(path: Path) -> str:
+def _shown(path: Path | str) -> str:
     """A path for people; what is no UTF-8, which some systems allow, as numbers."""
-    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+    plain = path if isinstance(path, str) else path.as_posix()
+    return os.fsencode(plain).decode("utf-8", "backslashreplace")
 
 
 def hidden(name: str) -> bool:

@@ -28,7 +28,7 @@ from export.hub.client import NotHereError, UnreachableError, connect
 from export.hub.download import VISITORS, Limits
 from export.hub.offer import PACK, Offer, look
 from export.hub.resolve import resolve
-from export.pack.reading import load_info
+from export.pack.reading import read_info
 from export.pack.schema import MANIFEST, PackInfo
 from export.runtime import Runtime
 
@@ -134,7 +134,7 @@ class OpenPacks:
         infos = [pack.info for pack in self.packs().values()]
         for folder in folders:
             with contextlib.suppress(ValueError, OSError):
-                infos.append(load_info(folder, verify=False))
+                infos.append(read_info(folder))
         return {_key(info): info for info in infos}
 
     def use(self, name: str, key: str) -> str:
@@ -378,7 +378,7 @@ class OpenPacks:
 
     def _load(self, folder: Path) -> Runtime:
         """The pack in a folder, which is in memory once."""
-        key = _key(load_info(folder, verify=False))
+        key = _key(read_info(folder))
         runtime = self._runtimes.get(key)
         if runtime is None:
             runtime = Runtime.load(folder, self._settings.device)

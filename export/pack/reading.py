@@ -13,6 +13,8 @@ A folder, or a Hub repository with the same files:
     README.md                    the model card, rendered from pack.json
 """
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from export.pack.gallery import combined_sha256, read_gallery
@@ -43,18 +45,23 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
         FileNotFoundError: there is no such folder, no pack.json in it, or a named file is missing.
         PackError: anything that does not hold; the message names the file and what is wrong.
     """
+    info = read_info(path)
+    for name, expected in info.files.items():
+        _check_file(info.folder, name, expected, verify)
+    if info.gallery is not None:
+        _check_gallery(info.folder, info.gallery, verify)
+    return info
+
+
+def read_info(path: Path) -> PackInfo:
+    """Reads what pack.json says, without a look at the files that it names; see `load_info`."""
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no pack folder {folder}")
     if not (folder / MANIFEST).is_file():
         raise FileNotFoundError(f"{folder} is not a pack: it has no {MANIFEST}")
-    _refuse_leaving(folder, MANIFEST)
-    info = parse_info(read_json(folder / MANIFEST, MAX_MANIFEST), folder)
-    for name, expected in info.files.items():
-        _check_file(folder, name, expected, verify)
-    if info.gallery is not None:
-        _check_gallery(folder, info.gallery, verify)
-    return info
+    _refuse_leaving(folder, [MANIFEST])
+    return parse_info(read_json(folder / MANIFEST, MAX_MANIFEST), folder)
 
 
 def list_files(info: PackInfo) -> list[str]:
@@ -65,7 +72,7 @@ def list_files(info: PackInfo) -> list[str]:
     """
     names = [MANIFEST, *info.files]
     if (info.folder / CARD).is_file():
-        _refuse_leaving(info.folder, CARD)
+        _refuse_leaving(info.folder, [CARD])
         names.append(CARD)
     if info.gallery is not None:
         names += [f"{FOLDER}/{file}" for file in read_gallery(info.folder / FOLDER).files]
@@ -76,7 +83,7 @@ def _check_file(folder: Path, name: str, expected: FileInfo, verify: bool) -> No
     path = folder / name
     if not path.is_file():
         raise FileNotFoundError(f"the pack {folder} lacks {name}; fetch or export it again")
-    _refuse_leaving(folder, name)
+    _refuse_leaving(folder, [name])
     size = path.stat().st_size
     if size != expected.bytes:
         raise PackError(
@@ -93,8 +100,7 @@ def _check_file(folder: Path, name: str, expected: FileInfo, verify: bool) -> No
 
 def _check_gallery(folder: Path, expected: GallerySummary, verify: bool) -> None:
     gallery = read_gallery(folder / FOLDER)
-    for name in gallery.files:
-        _refuse_leaving(folder, f"{FOLDER}/{name}")
+    _refuse_leaving(folder, [f"{FOLDER}/{name}" for name in gallery.files])
     found = (gallery.split, len(gallery.images), len(gallery.captions))
     stated = (expected.split, expected.images, expected.captions)
     if found != stated:
@@ -106,15 +112,23 @@ def _check_gallery(folder: Path, expected: GallerySummary, verify: bool) -> None
         )
 
 
-def _refuse_leaving(folder: Path, name: str) -> None:
-    """Refuses a link to outside the pack.
+def _refuse_leaving(folder: Path, names: Sequence[str]) -> None:
+    """Refuses links to outside the pack; each folder is resolved once, of files only links are.
 
     In the Hub client's cache a pack is `models--owner--name/snapshots/commit`, made of links to the
     `blobs` beside `snapshots`, which may be links to the cache's common `blobs`.
     """
-    real, root = (folder / name).resolve(), folder.resolve()
+    root = folder.resolve()
     homes = [root]
     if root.parent.name == "snapshots":
         homes += [home / "blobs" for home in root.parents[1:3]]
-    if not any(real.is_relative_to(home) for home in homes):
-        raise PackError(f"{folder / name} is a link to outside the pack; put the file itself there")
+
+    @cache
+    def inside(path: Path) -> bool:
+        real = path.resolve()
+        return any(real.is_relative_to(home) for home in homes)
+
+    for name in names:
+        path = folder / name
+        if not inside(path if path.is_symlink() else path.parent):
+            raise PackError(f"{path} is a link to outside the pack; put the file itself there")

@@ -35,19 +35,15 @@ class BenchmarkTab:
         self._measured = gr.State(None)  # (key of a pack, its Speed here), or None
         with gr.Accordion("What am I looking at?", open=False, elem_id="pv-bench-about"):
             gr.HTML(view.explanation())
-        # Filled from the start, so that nothing moves when a visitor's own pack is shown.
+        # The table is there from the start, so that little moves when a visitor's own pack is
+        # shown. The plot comes when the tab is opened: what draws it takes half a second to load.
         first = session.packs.first
         info = first.info
-        found = speed.recorded(info)
-        numbers = table(first, found)
-        captions = bool(first.collection.captions)
+        numbers = table(first, speed.recorded(info))
         self._results = gr.HTML(view.results(numbers), js_on_load=_SORT, elem_id="pv-bench-results")
         with gr.Row(elem_id="pv-bench-below"):
             with gr.Column(scale=5, min_width=320):
-                self._plot = gr.HTML(
-                    view.accuracy_and_speed(numbers, found, captions=captions),
-                    elem_id="pv-bench-plot",
-                )
+                self._plot = gr.HTML(elem_id="pv-bench-plot")
                 self._time = gr.Button("Measure speed here", size="sm", elem_id="pv-bench-time")
                 self._message = gr.HTML(elem_id="pv-bench-message")
             with gr.Column(scale=3, min_width=300, elem_id="pv-bench-run"):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.api.evidence import SIDE
 from app.explain.heatmaps import spotlight, where
+from app.explain.lighting import SIDE
 from app.search.retriever import Retriever
 from tests.app.conftest import IMAGES, find
 from tests.app.many import ADDED
