@@ -66,6 +66,31 @@ element.addEventListener("change", (event) => {
   draw();
 });
 
+// Pointing into the open image tells what is brought by the cell that is there.
+const spot = document.createElement("div");
+Object.assign(spot, { className: "pv-ev-spot", hidden: true });
+document.body.append(spot);
+const measure = (event) => {
+  spot.hidden = true;
+  const shown = event.target.closest?.("#pv-map")?.querySelector("img");
+  const layer = document.querySelector("#pv-layers input:checked")?.value.match(/^evidence:(\d+)$/);
+  const hit = facts?.hits[idOf(document.querySelector("#pv-grid .pv-tile[aria-current]"))];
+  if (!shown || !layer || !hit) return;
+  const frame = shown.getBoundingClientRect(), [rows, columns] = facts.grid, [left, top, right, bottom] = hit.box;
+  const scale = Math.min(frame.width / shown.naturalWidth, frame.height / shown.naturalHeight);
+  const x = (event.clientX - frame.left - frame.width / 2) / (scale * shown.naturalWidth) + 0.5;
+  const y = (event.clientY - frame.top - frame.height / 2) / (scale * shown.naturalHeight) + 0.5;
+  const column = Math.floor((x - left) / (right - left) * columns), row = Math.floor((y - top) / (bottom - top) * rows);
+  if (Math.min(column, row) < 0 || column >= columns || row >= rows) return;
+  const value = valuesOf(hit, facts.grid, Number(layer[1]))[row * columns + column];
+  spot.textContent = `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(3)} of ${hit.score.toFixed(3)} from here`;
+  spot.hidden = false;
+  spot.style.left = `${Math.min(event.clientX + 14, innerWidth - spot.offsetWidth - 4)}px`;
+  spot.style.top = `${event.clientY + 18}px`;
+};
+for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kind, measure);
+document.addEventListener("scroll", () => { spot.hidden = true; }, { capture: true, passive: true });
+
 const point = (id) => {
   if (pointed === id) return;
   pointed = id;

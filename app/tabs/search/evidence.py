@@ -13,11 +13,12 @@ from app.search.query import Term
 from app.search.questions import Question
 from app.search.retriever import Retriever
 from app.tabs.evidence import Split, split, visible
-from app.tabs.html import render
+from app.tabs.html import line, render
 from app.tabs.search.view import Result
 from app.tabs.widgets import script
 
 SCRIPT = script("evidence") + script("search/evidence")
+INVITATION = line("", "Once you ask, each word shows what it adds and, pointed at, where it is.")
 _OWN_SIDE = 168  # pixels of an image that is asked with
 
 

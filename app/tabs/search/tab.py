@@ -85,11 +85,10 @@ class SearchTab:
             autofocus=True,
         )
         self._chips = chips("pv-chips", _CHIPS)
-        with gr.Row(elem_id="pv-choices"):
-            self._method = gr.Dropdown([], label="Method", min_width=240, elem_id="pv-method")
 
     def _lay_out_drawers(self) -> None:
         with gr.Row(elem_id="pv-drawers"):
+            self._method = gr.Dropdown([], label="Method", elem_id="pv-method")
             with gr.Accordion("Filters", open=False, elem_id="pv-filters") as drawer:
                 self._filter_drawer = drawer
                 with gr.Row():
@@ -120,7 +119,9 @@ class SearchTab:
             self._line = gr.HTML(line("One moment …"), elem_id="pv-answer")
             self._link, self._visited = share(_TAB)
         self._captions = gr.HTML(visible=False)
-        self._evidence = gr.HTML("", elem_id="pv-evidence", js_on_load=evidence.SCRIPT)
+        self._evidence = gr.HTML(
+            evidence.INVITATION, elem_id="pv-evidence", js_on_load=evidence.SCRIPT
+        )
         with gr.Row(elem_id="pv-picked"):
             self._saves = {
                 kind: gr.Button(label, size="sm", min_width=80, scale=0)
@@ -416,7 +417,7 @@ class SearchTab:
     def split(self, key: str, hits: Hits | None) -> dict[Any, Any]:
         """Shows what the words of the question bring to each hit."""
         if hits is None:
-            return {self._evidence: ""}
+            return {self._evidence: evidence.INVITATION}
         retriever = self._session.retriever(key)
         try:
             return {self._evidence: evidence.bar(hits, retriever)}

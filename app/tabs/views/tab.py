@@ -1,7 +1,8 @@
 """The Views tab's widgets, and what happens between them."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,7 @@ class ViewsTab:
         with gr.Row(elem_classes="pv-answer-row"):
             self._line = gr.HTML(line("One moment …"), elem_id="pv-v-answer")
             self._link, self._visited = share(_TAB, waits=True)
-        gr.HTML(_head("What each view is made of: the paper's own maps"))
-        with gr.Column(elem_id="pv-v-maps"):
+        with _section("What each view is made of: the paper's own maps", "pv-v-maps", open=True):
             with gr.Row(elem_id="pv-v-controls"):
                 self._mode = gr.Radio(
                     _MODES, value="overlay", label="Show", min_width=260, elem_id="pv-v-mode"
@@ -101,25 +101,22 @@ class ViewsTab:
                     False, label="Outline known objects", min_width=180, elem_id="pv-v-objects-on"
                 )
             self._maps = gr.HTML(elem_id="pv-v-grid")
-        self._lay_out_lens()
-        gr.HTML(_head("Evidence: where the score comes from"))
-        self._evidence = gr.HTML(elem_id="pv-v-evidence", js_on_load=evidence.SCRIPT)
-        gr.HTML(_head("What each view of the text is made of"))
-        self._read = gr.HTML(elem_id="pv-v-read")
+        with _section("View lens"):
+            self._lens = _changeable("pv-v-lens", "views/lens")
+            self._hits, self._hits_choice = choosable("views/pictures", "pv-v-hits")
+        with _section("Evidence: where the score comes from", open=True):
+            self._evidence = gr.HTML(elem_id="pv-v-evidence", js_on_load=evidence.SCRIPT)
+        with _section("What each view of the text is made of"):
+            self._read = gr.HTML(elem_id="pv-v-read")
 
     def _lay_out_inside(self) -> None:
-        gr.HTML(_head("Inside the method"))
-        self._knobs = _changeable("pv-v-turns", "views/knobs")
-        self._panels = gr.HTML(elem_id="pv-v-panels")
-
-    def _lay_out_lens(self) -> None:
-        gr.HTML(_head("View lens"))
-        self._lens = _changeable("pv-v-lens", "views/lens")
-        self._hits, self._hits_choice = choosable("views/pictures", "pv-v-hits")
+        with _section("Inside the method"):
+            self._knobs = _changeable("pv-v-turns", "views/knobs")
+            self._panels = gr.HTML(elem_id="pv-v-panels")
 
     def _lay_out_meter(self) -> None:
-        gr.HTML(_head("View collapse"))
-        self._meter = gr.HTML(elem_id="pv-v-meter")
+        with _section("View collapse"):
+            self._meter = gr.HTML(elem_id="pv-v-meter")
         self._clock = gr.Timer(1.0, active=False)
 
     def _connect_question(self) -> None:
@@ -372,8 +369,13 @@ class ViewsTab:
         return {self._current: inputs.current, self._line: problem(str(error))}
 
 
-def _head(title: str) -> str:
-    return f'<h2 class="pv-v-head">{title}</h2>'
+@contextmanager
+def _section(title: str, elem_id: str | None = None, *, open: bool = False) -> Iterator[None]:
+    """A part of the tab; on a phone, its title opens and closes it."""
+    with gr.Column(elem_id=elem_id, elem_classes="pv-v-section"):
+        box = f'<input type="checkbox" {"checked" if open else ""}>'
+        gr.HTML(f'<h2 class="pv-v-head"><label>{title}{box}</label></h2>')
+        yield
 
 
 def _changeable(elem_id: str, name: str) -> gr.HTML:

@@ -148,6 +148,31 @@ def test_small_maps_and_keys(visitor: Visitor, views_server: Server) -> None:
     assert focused(visitor) == 1
 
 
+def test_pointing_into_the_open_image_tells_what_the_cell_brings(
+    visitor: Visitor, views_server: Server
+) -> None:
+    page = visitor.page
+    visitor.search("a red circle")
+    visitor.look(0)
+    image = int(str(page.locator(TILES).first.get_attribute("data-picture")))
+    told = views_server.ask("explain", "a red circle", image, "mv_vse")
+    rows, columns = told["grid"]
+    expect(page.locator('#pv-layers input[value="evidence:0"]')).to_be_checked()
+    shown = page.locator("#pv-map img")
+    shown.scroll_into_view_if_needed()
+    frame = shown.bounding_box()
+    assert frame is not None
+    spot = page.locator(".pv-ev-spot")
+    for row, column in ((0, 0), (rows - 1, 0), (rows // 2, columns - 1)):
+        x = frame["x"] + (column + 0.5) / columns * frame["width"]
+        page.mouse.move(x, frame["y"] + (row + 0.5) / rows * frame["height"])
+        expect(spot).to_contain_text(f"of {told['score']:.3f} from here")
+        value = float(spot.inner_text().split()[0].replace("\N{MINUS SIGN}", "-"))
+        assert value == pytest.approx(sum(told["cells"][row * columns + column]), abs=2e-3)
+    page.mouse.move(5, 5)
+    expect(spot).to_be_hidden()
+
+
 def test_everything_fits_at_any_width(visitor: Visitor) -> None:
     page = visitor.page
     before = page.locator("#pv-grid").bounding_box()
