@@ -43,7 +43,10 @@ def main(argv: Sequence[str]) -> int:
         return 1
 
     from app.gallery.cache import cache_folder
+    from app.server.memory import few_arenas
     from app.server.short_lines import ShortLines
+
+    few_arenas()
 
     # gradio writes what failed with the values that were sent.
     sys.stdout = cast(TextIO, ShortLines(sys.stdout))
