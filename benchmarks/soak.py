@@ -96,7 +96,7 @@ def look(app: App, seconds: float, calls: int) -> Sample:
         int(told["VmRSS"].split()[0]) / 1024,
         int(told["Threads"]),
         len(list((about / "fd").iterdir())),
-        sum(1 for path in app.folder.rglob("*") if path.is_file()),
+        sum(len(files) for _, _, files in os.walk(app.folder)),  # some go meanwhile
     )
 
 
