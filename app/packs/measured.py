@@ -13,6 +13,7 @@ QUERY_MS = "query_ms"
 MEGABYTES = "megabytes"
 RSUM = "rsum"
 _SIZE = "view_numbers"
+_SOURCE = ("split", "command", "hardware", "seed")
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ COLUMNS = (
            "the caption mentions."),
     Column("evidence_word_pointing", "of words", "Overall", 1, "highest",
            "Percent of words that name an object whose own evidence peaks on such an object."),
+    Column("refused_absent_thing", "absent", "Overall", 1, "highest",
+           "Percent of questions for one thing that no picture shows which are told that nothing "
+           "matches."),
     Column(QUERY_MS, "ms", "Cost", 2, "lowest",
            "Median milliseconds of one text query, from the words to the ten best pictures."),
     Column(MEGABYTES, "MB", "Cost", 2, "lowest", "Text encoder and heads on disk, in megabytes; "
@@ -97,6 +101,7 @@ class Row:
         values: its numbers by column key; what was not measured is missing.
         shape: views x dimensions, or empty while no picture was read.
         source: `split`, `command`, `hardware` and `seed` of the numbers, or None.
+        calibrated: the same of how many absent things are refused.
     """
 
     name: str
@@ -105,6 +110,7 @@ class Row:
     values: dict[str, float]
     shape: str
     source: dict[str, Any] | None
+    calibrated: dict[str, Any] | None = None
 
     def show(self, column: Column) -> str:
         """A value as it is shown; empty where there is none."""
@@ -179,10 +185,17 @@ def _row(retriever: Retriever, name: str, measured: Speed | None) -> Row:
     if about["views"]:
         values[_SIZE] = about["views"] * about["dim"]
         shape = f"{about['views']} × {about['dim']}"  # noqa: RUF001
+    sure = retriever.info.methods[name].calibration_metrics
+    if sure is not None:
+        values |= {
+            key: 100 * value if key.startswith("refused") else value
+            for key, value in _known(sure.values).items()
+        }
     source = None
     if metrics is not None:
-        source = {key: metrics[key] for key in ("split", "command", "hardware", "seed")}
-    return Row(name, about["title"], about["paper"], values, shape, source)
+        source = {key: metrics[key] for key in _SOURCE}
+    calibrated = None if sure is None else {key: getattr(sure, key) for key in _SOURCE}
+    return Row(name, about["title"], about["paper"], values, shape, source, calibrated)
 
 
 def _known(values: Mapping[str, float]) -> dict[str, float]:

@@ -130,10 +130,10 @@ def _sources(rows: Iterable[Row]) -> list[tuple[str, dict[str, str]]]:
     """The commands that made the numbers, (methods, facts): one where they differ in the method."""
     sources: dict[str, tuple[list[str], dict[str, str]]] = {}
     for row in rows:
-        if row.source is not None:
-            command = shown_command(row.source["command"])
+        for source in filter(None, (row.source, row.calibrated)):
+            command = shown_command(source["command"])
             command = _METHOD_OPTION.sub("METHOD", command, count=1)
-            facts = {**row.source, "command": command}
+            facts = {**source, "command": command}
             sources.setdefault(repr(facts), ([], facts))[0].append(row.title)
     return [(", ".join(titles), facts) for titles, facts in sources.values()]
 
