@@ -19,8 +19,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from app.api.endpoints import endpoints
+from app.gallery.thumbnails import thumbnail_folder
 from app.packs.open_packs import OpenPacks
-from app.search.retriever import thumbnail_folder
 from app.server import listening, uploads
 from app.server.assistants import send_images
 from app.server.door import FrontDoor

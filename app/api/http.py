@@ -22,7 +22,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 
 from app.api import answers, evidence, packs, search
 from app.packs.open_packs import OpenPacks
-from app.search.retriever import NotReadyError
+from app.search.hits import NotReadyError
 from app.server import uploads
 from app.server.door import HTTP_API
 

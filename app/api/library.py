@@ -30,8 +30,9 @@ from app.gallery.cache import cache_folder
 from app.gallery.collection import from_pack
 from app.gallery.images import open_image
 from app.gallery.indexing import Progress
+from app.search.hits import Hit
 from app.search.query import Term, checked, parse
-from app.search.retriever import Hit, Retriever
+from app.search.retriever import Retriever
 from app.settings import Device, Settings, bundled_pack
 from export.hub.resolve import resolve
 from export.runtime import Runtime

@@ -10,9 +10,10 @@ from app.packs.columns import Columns
 from app.packs.open_packs import OpenPacks
 from app.search.comparison import as_json
 from app.search.filters import Filters
+from app.search.hits import Hit
 from app.search.query import checked, describe, parse
 from app.search.questions import NOTHING_ASKED, Answer, Question, answer
-from app.search.retriever import Hit, Retriever
+from app.search.retriever import Retriever
 from app.server.uploads import named
 
 _LONGEST = 2000  # characters of a sentence, which may repeat what was sent

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from app.gallery.searchable import Searchable
 from app.search import comparison
+from app.search.hits import Hit
 from app.search.query import checked, checked_k
-from app.search.retriever import MAX_HITS, Hit, Retriever
+from app.search.retriever import MAX_HITS, Retriever
 from models import Views
 
 

@@ -6,16 +6,20 @@ import os
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from app.gallery.collection import CollectionImage
 from app.gallery.image_files import ImageError, Stamp, open_image_file, reason
 from app.gallery.images import open_header, open_image
 
 SIDE = 320  # pixels of the longer side
 FOLDER_BYTES = 2_000_000_000  # beyond, those that were used longest ago go
 LOOK_AFTER = 100_000_000  # bytes written between two looks at all of them
+_DRAWING = 4  # thumbnails made at a time for one answer
 _USED = 24 * 3600.0  # seconds after which it is noted that one is used
 _KNOWN = 50_000  # thumbnails known to be whole
 
@@ -25,6 +29,35 @@ _counting = threading.Lock()
 
 class DiskError(ImageError):
     """Thumbnails cannot be kept; the message is a sentence about the disk."""
+
+
+def thumbnail_folder(cache: Path) -> Path:
+    """Where thumbnails lie in a cache folder, and nothing else."""
+    return cache / "thumbnails"
+
+
+def make_thumbnails(images: Sequence[CollectionImage], folder: Path) -> tuple[dict[int, Path], str]:
+    """Small copies of several images by id, without those that cannot be had.
+
+    Returns:
+        Also a sentence about the disk, where that is why one is missing; else an empty one.
+    """
+    made: dict[int, Path] = {}
+    trouble = ""
+
+    def make(image: CollectionImage) -> Path | Exception:
+        try:
+            return make_thumbnail(image.path, folder, image.thumbnail_name(), image.root)
+        except (ImageError, OSError) as error:
+            return error
+
+    with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
+        for image, found in zip(images, pool.map(make, images), strict=True):
+            if isinstance(found, Path):
+                made[image.image_id] = found
+            elif isinstance(found, DiskError):
+                trouble = f"Pictures are missing: {found}."
+    return made, trouble
 
 
 def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None) -> Path:

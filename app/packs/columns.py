@@ -14,9 +14,10 @@ from typing import Any
 
 from app.packs.open_packs import OpenPacks
 from app.search.comparison import MAX_COLUMNS, MAX_K, MIN_COLUMNS, Comparison, Run, Truth, compare
+from app.search.hits import NotReadyError
 from app.search.query import Term, checked_k, write
 from app.search.questions import known_to_satisfy, remark
-from app.search.retriever import NotReadyError, Retriever
+from app.search.retriever import Retriever
 from export.pack.schema import FOLDER
 
 _RUNS = 3  # answers of which each column's time is the median

@@ -16,8 +16,9 @@ from PIL import Image
 from app.gallery.collection import Collection
 from app.gallery.images import open_image
 from app.search.filters import Filters
+from app.search.hits import CaptionHit, Found, Hit
 from app.search.query import MINUS, Term, checked, checked_k, checked_weight, describe, parse
-from app.search.retriever import MAX_HITS, CaptionHit, Found, Hit, Retriever
+from app.search.retriever import MAX_HITS, Retriever
 
 MAX_CAPTIONS = 8
 MAX_EXAMPLES = 10  # images of the collection to be like, or unlike

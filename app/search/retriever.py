@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import reduce
-from itertools import combinations, islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,145 +16,25 @@ from PIL import Image
 from torch import Tensor
 
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.image_files import ImageError
 from app.gallery.images import open_image
 from app.gallery.indexing import Index
 from app.gallery.searchable import Searchable
-from app.gallery.thumbnails import DiskError, make_thumbnail
+from app.gallery.thumbnails import make_thumbnail, make_thumbnails, thumbnail_folder
 from app.gallery.vector_index import Match
+from app.search.hits import CaptionHit, Found, Hit, NotReadyError, Scores, in_all
+from app.search.methods import Methods
 from app.search.query import Term, checked, checked_k, combined
 from export.pack.calibration import FEWEST, TENTH, Background, Judgement, unknown_share
-from export.pack.schema import PackInfo
 from export.runtime import Runtime
 from export.texts import Tokens
-from models import Method, Views
+from models import Views
 from models.evidence import Parts
 
 MAX_HITS = 1000
-_DRAWING = 4  # thumbnails made at a time for one answer
 _PATIENCE = 20.0  # seconds a query waits until there is something to search, or all captions
 _BRIEF = 2.0  # seconds it waits for the rest of the images before it answers with what there is
-_SAMPLED = 1024  # images whose scores stand for those of the whole gallery
-
-
-class NotReadyError(ValueError):
-    """Nothing can be searched yet; the message says how far the gallery is."""
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A found image.
-
-    Attributes:
-        image_id: its place in the collection.
-        file: its name there.
-        score: the method's score, higher is better.
-        view: which of the image's views won, counted from 0; None where no single one did.
-        rank: 1 for the best.
-    """
-
-    image_id: int
-    file: str
-    score: float
-    view: int | None
-    rank: int
-
-
-@dataclass(frozen=True)
-class CaptionHit:
-    """A found caption, and the image it was written for; see `Hit`."""
-
-    text: str
-    image_id: int
-    score: float
-    view: int | None
-    rank: int
-
-
-class Found(NamedTuple):
-    """What a search finds.
-
-    Attributes:
-        hits: images, best first.
-        captions: captions, best first, where they were asked for and there are any.
-        winners: for each method, the winning view (T, n) for each of T terms and n hits.
-        terms: the T terms that count: none alike and none of weight 0; none where they cancel out.
-        searched: how many images were ranked.
-        caveat: in what way the best images are not exact; empty where they are.
-        judgement: how sure the method is of the hits; None where nothing is known of that.
-    """
-
-    hits: list[Hit]
-    captions: list[CaptionHit]
-    winners: Mapping[str, np.ndarray]
-    terms: tuple[Term, ...]
-    searched: int
-    caveat: str = ""
-    judgement: Judgement | None = None
-
-
-class Scores(NamedTuple):
-    """Scores (N,) float32 of images and their ids (N,), in the order of the gallery."""
-
-    ids: np.ndarray
-    values: np.ndarray
-
-
-class Methods(dict[str, Method]):
-    """A pack's methods by name; several joined by "+" are an ensemble, whose scores are averaged.
-
-    Attributes:
-        best_first: names, the best measured first, and the last of those not measured before the
-            others. Best is what finds most of the images that satisfy a text (R-precision); where
-            that is not known, or equal, the higher rsum.
-        best: the first of them.
-    """
-
-    def __init__(self, methods: Mapping[str, Method], info: PackInfo) -> None:
-        super().__init__(methods)
-        values = {name: m.metrics.values for name, m in info.methods.items() if m.metrics}
-        reached = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
-        measured = sorted(reached, key=lambda name: reached[name], reverse=True)
-        self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in reached))
-        self.best = self.best_first[0]
-
-    def names(self, spec: str) -> tuple[str, ...]:
-        """The methods of "a" or of the ensemble "a+b".
-
-        Raises:
-            ValueError: one is unknown or named twice.
-        """
-        names = tuple(part.strip() for part in str(spec).split("+"))
-        for name in names:
-            if name not in self:
-                known = ", ".join(self)
-                raise ValueError(
-                    f'there is no method "{name[:80]}" in this pack; choose one of {known}'
-                )
-        if len(set(names)) < len(names):
-            raise ValueError(f'the ensemble "{spec[:80]}" names a method twice; name each once')
-        return names
-
-    def one(self, name: str) -> Method:
-        """A single method.
-
-        Raises:
-            ValueError: there is none of this name, or several are named.
-        """
-        names = self.names(name)
-        if len(names) > 1:
-            raise ValueError(
-                f'"{name[:80]}" names {len(names)} methods; look through one at a time'
-            )
-        return self[names[0]]
-
-    def title(self, spec: str) -> str:
-        """What people call a method or an ensemble."""
-        return " + ".join(self[name].title for name in self.names(spec))
-
-    def ensembles(self, count: int) -> list[str]:
-        """The pairs "a+b" of the methods that measured best, at most `count`."""
-        return ["+".join(pair) for pair in islice(combinations(self.best_first, 2), count)]
+_SAMPLED = 1024  # images, at most, whose scores stand for those of the whole gallery
+_SAMPLE_BYTES = 8 * 2**20  # of their views, of each method that was asked
 
 
 class Retriever:
@@ -377,31 +254,11 @@ class Retriever:
     def thumbnail(self, image_id: int) -> Path:
         """A small copy of an image, in a folder that holds nothing else."""
         image = self.image(image_id)
-        name = image.thumbnail_name()
-        return make_thumbnail(image.path, self._thumbnails, name, image.root)
+        return make_thumbnail(image.path, self._thumbnails, image.thumbnail_name(), image.root)
 
     def thumbnails(self, image_ids: Sequence[int]) -> tuple[dict[int, Path], str]:
-        """Small copies of several images by id, without those that cannot be had.
-
-        Returns:
-            Also a sentence about the disk, where that is why one is missing; else an empty one.
-        """
-        made: dict[int, Path] = {}
-        trouble = ""
-        with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
-            drawn = pool.map(self._thumbnail_or_error, image_ids)
-            for image_id, found in zip(image_ids, drawn, strict=True):
-                if isinstance(found, Path):
-                    made[image_id] = found
-                elif isinstance(found, DiskError):
-                    trouble = f"Pictures are missing: {found}."
-        return made, trouble
-
-    def _thumbnail_or_error(self, image_id: int) -> Path | Exception:
-        try:
-            return self.thumbnail(image_id)
-        except (ImageError, OSError) as error:
-            return error
+        """Small copies of several images by id, see `make_thumbnails`."""
+        return make_thumbnails([self.image(one) for one in image_ids], self._thumbnails)
 
     def _read(self, terms: Sequence[Term], spec: str) -> _Query:
         """Reads a query with each method of an ensemble."""
@@ -501,7 +358,7 @@ class Retriever:
         return calibration.judge(Background(*(np.array([value]) for value in given)), best)
 
     def _sample(self, name: str, only: AbstractSet[int] | None) -> tuple[Views, int]:
-        """Views of at most 1,024 of the images that are searched, and how many those are."""
+        """Views of a sample of the images that are searched, and how many are searched."""
         gallery = self.index.images[name]
         ids = gallery.ids()
         if only is not None:
@@ -510,7 +367,8 @@ class Retriever:
             count, views = self._samples.get(name, (0, None))
             if views is not None and count == len(ids):
                 return views, count
-        views = gallery.views(ids[:: -(-len(ids) // _SAMPLED)] if len(ids) else ids)
+        most = max(1, min(_SAMPLED, _SAMPLE_BYTES // (4 * math.prod(gallery.shape or (1,)))))
+        views = gallery.views(ids[:: -(-len(ids) // most)] if len(ids) else ids)
         if only is None:
             self._samples[name] = len(ids), views
         return views, len(ids)
@@ -529,7 +387,7 @@ class Retriever:
             for term, views in zip(query.terms, queries, strict=True):
                 ids, scores = gallery.scores(views)
                 parts.append((ids, term.weight / len(query.views) * scores))
-        return _in_all(parts)
+        return in_all(parts)
 
     def _wait(self, gallery: Searchable, done: threading.Event) -> None:
         """Waits a while for a gallery to be filled.
@@ -565,19 +423,3 @@ class _Query:
     def plain(self) -> bool:
         """Whether one method is asked one term of weight 1."""
         return len(self.views) == 1 and [term.weight for term in self.terms] == [1]
-
-
-def thumbnail_folder(cache: Path) -> Path:
-    """Where thumbnails lie in a cache folder, and nothing else."""
-    return cache / "thumbnails"
-
-
-def _in_all(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Scores:
-    """Sums of scores of the images that are in all parts, each of which has ascending ids."""
-    ids = min((ids for ids, _ in parts), key=len)
-    if all(np.array_equal(others[: len(ids)], ids) for others, _ in parts):
-        rows = [scores[: len(ids)] for _, scores in parts]  # more may arrive meanwhile
-    else:  # an image could not be read again when a later method's turn came
-        ids = reduce(np.intersect1d, [others for others, _ in parts])
-        rows = [scores[np.isin(others, ids)] for others, scores in parts]
-    return Scores(ids, reduce(np.add, rows))

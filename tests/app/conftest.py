@@ -14,8 +14,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 from app.gallery.collection import from_pack
 from app.gallery.indexing import Index, Progress
+from app.search.hits import Hit
 from app.search.query import Term
-from app.search.retriever import Hit, Retriever
+from app.search.retriever import Retriever
 from export.build.pack import Labels
 from export.build.to_onnx import export_runs
 from export.runtime import Runtime

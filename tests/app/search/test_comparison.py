@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.search.comparison import Comparison, Run, Truth, as_json, compare, kendall_tau, overlap
-from app.search.retriever import Scores
+from app.search.hits import Scores
 
 
 def run(key: str, values: dict[int, float]) -> Run:

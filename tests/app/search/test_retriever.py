@@ -12,9 +12,11 @@ import torch
 from app.explain.look import maps_of
 from app.gallery.collection import from_pack
 from app.search import retriever as module
+from app.search.hits import NotReadyError
+from app.search.methods import Methods
 from app.search.query import Term
 from app.search.questions import known_to_satisfy, remark
-from app.search.retriever import Methods, NotReadyError, Retriever
+from app.search.retriever import Retriever
 from export.pack.schema import Metrics
 from export.runtime import Runtime
 from tests.app.conftest import IMAGES, find, ignore_progress
@@ -187,3 +189,18 @@ def test_the_best_caption_is_the_one_that_was_asked_for(
             assert list(best) == [3, image_id, 9]
             assert all(best[one] in views_retriever.image(one).captions for one in best)
     assert views_retriever.best_captions(" ", [3], spec) == {}
+
+
+def test_a_sample_of_the_gallery_is_bounded_in_bytes(
+    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = next(iter(retriever.methods))
+    gallery = retriever.gallery(name)
+    assert gallery.shape is not None
+    each = 4 * gallery.shape[0] * gallery.shape[1]
+    monkeypatch.setattr(retriever, "_samples", {})
+    monkeypatch.setattr("app.search.retriever._SAMPLE_BYTES", 3 * each)
+    views, count = retriever._sample(name, None)
+    assert count == len(gallery) > 3
+    assert 1 <= len(views) <= 3
+    assert retriever._samples[name][1] is views

@@ -9,9 +9,10 @@ from PIL import Image
 from app.packs.description import describe
 from app.packs.jobs import Step
 from app.search.filters import Filters
+from app.search.hits import CaptionHit, Found
 from app.search.query import Term
 from app.search.questions import Answer, Question
-from app.search.retriever import CaptionHit, Found, Retriever
+from app.search.retriever import Retriever
 from app.tabs import html
 from app.tabs.images import Listed
 from app.tabs.models import view as models

@@ -1,0 +1,85 @@
+"""What a search finds: images and captions with their scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from app.search.query import Term
+from export.pack.calibration import Judgement
+
+
+class NotReadyError(ValueError):
+    """Nothing can be searched yet; the message says how far the gallery is."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A found image.
+
+    Attributes:
+        image_id: its place in the collection.
+        file: its name there.
+        score: the method's score, higher is better.
+        view: which of the image's views won, counted from 0; None where no single one did.
+        rank: 1 for the best.
+    """
+
+    image_id: int
+    file: str
+    score: float
+    view: int | None
+    rank: int
+
+
+@dataclass(frozen=True)
+class CaptionHit:
+    """A found caption, and the image it was written for; see `Hit`."""
+
+    text: str
+    image_id: int
+    score: float
+    view: int | None
+    rank: int
+
+
+class Found(NamedTuple):
+    """What a search finds.
+
+    Attributes:
+        hits: images, best first.
+        captions: captions, best first, where they were asked for and there are any.
+        winners: for each method, the winning view (T, n) for each of T terms and n hits.
+        terms: the T terms that count: none alike and none of weight 0; none where they cancel out.
+        searched: how many images were ranked.
+        caveat: in what way the best images are not exact; empty where they are.
+        judgement: how sure the method is of the hits; None where nothing is known of that.
+    """
+
+    hits: list[Hit]
+    captions: list[CaptionHit]
+    winners: Mapping[str, np.ndarray]
+    terms: tuple[Term, ...]
+    searched: int
+    caveat: str = ""
+    judgement: Judgement | None = None
+
+
+class Scores(NamedTuple):
+    """Scores (N,) float32 of images and their ids (N,), in the order of the gallery."""
+
+    ids: np.ndarray
+    values: np.ndarray
+
+
+def in_all(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Scores:
+    """Sums of scores of the images that are in all parts, each of which has ascending ids."""
+    ids = min((ids for ids, _ in parts), key=len)
+    if all(np.array_equal(others[: len(ids)], ids) for others, _ in parts):
+        rows = [scores[: len(ids)] for _, scores in parts]  # more may arrive meanwhile
+    else:  # an image could not be read again when a later method's turn came
+        ids = reduce(np.intersect1d, [others for others, _ in parts])
+        rows = [scores[np.isin(others, ids)] for others, scores in parts]
+    return Scores(ids, reduce(np.add, rows))
