@@ -86,7 +86,7 @@ class Start:
         images = retriever.collection.title if packs.keeps_images(key) else ""
         return {
             self._top: view.header(info, images),
-            self._note: view.note(retriever, images),
+            self._note: view.note(retriever, images, packs.private),
             self._left_out: view.left_out(info["gallery"]),
             self._clock: gr.Timer(active=not finished),
             self._session.read: read,

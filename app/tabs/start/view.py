@@ -33,14 +33,20 @@ def choice(private: bool, offered: bool, most: int) -> Markup:
     return render("start/choice", private=private, offered=offered, most=most)
 
 
-def note(retriever: Retriever, images: str) -> Markup:
-    """That a pack does not fit the images, with what mends it; or with what they are searched."""
+def note(retriever: Retriever, images: str, private: bool) -> Markup:
+    """That a pack does not fit the images, with what mends it; or with what they are searched.
+
+    Args:
+        retriever: the pack.
+        images: what the visitor's own images are called, if they are searched.
+        private: only this machine reaches the app, so that other packs may be fetched.
+    """
     found, info = mismatch(retriever), retriever.info
     if found is not None:
         choose = {"images": SCENES} if found.better == SCENES else {"pack": found.better}
         return render("start/mismatch", sentence=found.sentence, choose=choose)
     if images and info.name == PHOTOGRAPHS:
-        return render("start/searched", title=info.title)
+        return render("start/searched", title=info.title, private=private)
     return Markup()
 
 

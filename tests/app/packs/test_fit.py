@@ -1,5 +1,6 @@
 """A pack over images that it does not know is named, with the one that knows them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> OpenPacks:
-    return OpenPacks(Settings(device="cpu"), tmp_path_factory.mktemp("cache"))
+def packs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPacks]:
+    packs = OpenPacks(Settings(device="cpu"), tmp_path_factory.mktemp("cache"))
+    yield packs
+    packs.first.index.stop()
 
 
 def test_noise_is_nothing_that_the_scenes_pack_knows(packs: OpenPacks, tmp_path: Path) -> None:
@@ -35,7 +38,9 @@ def test_noise_is_nothing_that_the_scenes_pack_knows(packs: OpenPacks, tmp_path:
 
 def test_scenes_fit_their_own_pack_and_not_that_for_photographs(packs: OpenPacks) -> None:
     assert mismatch(packs.first) is None
-    found = mismatch(packs.get(packs.use(PHOTOGRAPHS, "")))
+    misfit = packs.get(packs.use(PHOTOGRAPHS, ""))
+    found = mismatch(misfit)
+    misfit.index.stop()
     assert found is not None
     assert found.better == SCENES
 
