@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
 
     from app.gallery.cache import cache_folder
-    from app.server.memory import few_arenas
+    from app.server.memory import few_arenas, keep_trimmed
     from app.server.short_lines import ShortLines
 
     few_arenas()
@@ -81,6 +81,7 @@ def main(argv: Sequence[str]) -> int:
         interface.launch(blocks, http_api(packs), settings, cache)
         # Only now, so that the first page does not wait for processors busy with pictures.
         packs.first.index.start(ProgressBar())
+        keep_trimmed()
         blocks.block_thread()
     except (ValueError, OSError) as error:
         print(f"polyview: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Threads share few of glibc's arenas."""
+"""Threads share few of glibc's arenas, and what is freed goes back."""
 
 import platform
 import subprocess
@@ -32,6 +32,33 @@ libc.fclose(ctypes.cast(out, ctypes.c_void_p))
 print(text.value.decode().count("<heap nr="))
 over.set()
 """
+
+# Small blocks are freed below one that stays, so that they cannot be given back from the top.
+FREED = """
+import ctypes
+from pathlib import Path
+from app.server.memory import trim
+libc = ctypes.CDLL("libc.so.6")
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+def held():
+    return int(Path("/proc/self/statm").read_text().split()[1]) // 256  # MB
+blocks = [libc.malloc(50_000) for _ in range(2000)]
+for block in blocks:
+    ctypes.memset(block, 1, 50_000)
+libc.malloc(50_000)
+for block in blocks:
+    libc.free(block)
+before = held()
+trim()
+print(before - held())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is no glibc")
+def test_freed_memory_goes_back() -> None:
+    found = subprocess.run([sys.executable, "-c", FREED], check=True, capture_output=True)
+    assert int(found.stdout) > 60  # of 95 MB
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is no glibc")
