@@ -13,6 +13,7 @@ the same crops (Beyer et al., CVPR 2022), mirrored and with other colours, again
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 import models
 from models import Views
+from models.checkpoint import load_strict, load_tensors
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
@@ -33,10 +35,11 @@ from training.evaluation.scoring import score_matrix
 from training.loop.command import parse, refusals_end
 from training.loop.config import load_recipe
 from training.loop.loop import Loop
-from training.loop.runs import LAST, describe_backbone, load_module
+from training.loop.runs import BEST, describe_backbone
 from training.loop.teacher import DistillConfig, prepare
 from training.objectives.losses import info_nce, same_image
 
+_FITTED = 1500  # photographs that the linear map over a trunk that has learned is fitted on
 WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the retrieval loss's throw-away heads
 
 
@@ -90,7 +93,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.to(self.device)
         goes_on = self.start(self.model, out, items=len(self.train.squares), resume=resume)
         if config.init and not goes_on:
-            load_module(Path(config.init) / LAST, self.model)
+            start_from(Path(config.init), self.model.trunk)
+            self._fit_imitation()
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """See `Loop`."""
@@ -130,6 +134,24 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             contrastive = info_nce(scores, same_image(images, images), TEMPERATURE)
             terms["retrieval"] = self.config.retrieval_weight * contrastive
         return terms
+
+    @torch.no_grad()
+    def _fit_imitation(self) -> None:
+        """Sets the linear map to the least squares of what a trunk that has learned gives."""
+        self.model.eval()
+        rows = np.linspace(0, len(self.train.squares) - 1, _FITTED).astype(int)
+        crops = np.random.default_rng(self.config.seed).integers(self.config.crops, size=_FITTED)
+        squares, products = torch.zeros(()), torch.zeros(())
+        for start in range(0, _FITTED, 50):
+            part = rows[start : start + 50], crops[start : start + 50]
+            cells = self._cells(self.train.pixels(*part)).flatten(0, 1).double()
+            cells = nn.functional.pad(cells, (0, 1), value=1.0)  # (B * N, d + 1), for the bias
+            maps = torch.from_numpy(self.train.maps(*part)).to(cells).flatten(0, 1)  # (B * N, T)
+            squares, products = squares + cells.mT @ cells, products + cells.mT @ maps
+        ridge = 1e-6 * _FITTED * self.grid**2 * torch.eye(len(squares)).to(squares)
+        fitted = torch.linalg.solve(squares + ridge, products)  # (d + 1, T)
+        self.model.imitate.weight.copy_(fitted[:-1].mT)
+        self.model.imitate.bias.copy_(fitted[-1])
 
     def _missed(self, cells: Tensor, targets: Tensor) -> Tensor:
         """Weighted squared error of imitated maps (B, N, T); 1 where all cells are the mean."""
@@ -175,7 +197,27 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`."""
-        return self.model.trunk.state_dict(), describe_backbone(self.config, self.preprocess)
+        shown = replace(self.preprocess, size=self.config.side)
+        return self.model.trunk.state_dict(), describe_backbone(self.config, shown)
+
+
+def start_from(run: Path, trunk: SceneNet) -> None:
+    """Takes over the weights of a trunk of fewer blocks; a block that is new changes nothing yet.
+
+    Args:
+        run: folder of the earlier run.
+        trunk: of the same widths; what it has more stands at its end.
+
+    Raises:
+        FileNotFoundError, ValueError: there are no such weights, or they do not fit.
+    """
+    tensors, _ = load_tensors(run / BEST)
+    for number, block in enumerate(trunk.stages):
+        if f"stages.{number}.conv1.weight" not in tensors:
+            nn.init.zeros_(block.get_parameter("norm2.weight"))  # relu(0 + x) is x
+            new = {f"stages.{number}.{name}": value for name, value in block.state_dict().items()}
+            tensors |= new
+    load_strict(trunk, tensors, str(run / BEST))
 
 
 def component_weights(targets: np.ndarray, emphasis: float) -> Tensor:

@@ -17,6 +17,7 @@ from training.settings import RENAMED, Settings, from_values, to_values, with_ol
 KINDS: dict[str, type[Settings]] = {
     "scenes/backbone": PretrainConfig,
     "flickr8k/backbone": DistillConfig,
+    "photos/backbone": DistillConfig,
 }
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled"
 

@@ -89,7 +89,11 @@ class RunFolder:
         """
         if not (self.path / LAST).is_file():
             return None
-        tensors, about = load_module(self.path / LAST, module)
+        tensors, about = load_tensors(self.path / LAST)
+        weights = {
+            k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")
+        }
+        load_strict(module, weights, str(self.path / LAST))
         slots: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors.items():
             if key.startswith("optimizer."):
@@ -102,22 +106,6 @@ class RunFolder:
             torch.cuda.set_rng_state(tensors["random.cuda"])
         self.rows = about["rows"]
         return about["progress"]
-
-
-def load_module(path: Path, module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Restores a module's weights from what `save_last` wrote.
-
-    Returns:
-        All that the file holds, and what it says of it.
-
-    Raises:
-        FileNotFoundError, ValueError: there is no such file, or it holds another module.
-    """
-    tensors, about = load_tensors(path)
-    start = "module."
-    weights = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-    load_strict(module, weights, str(path))
-    return tensors, about
 
 
 def _lay_out_as_weights(optimizer: torch.optim.Optimizer) -> None:

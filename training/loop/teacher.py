@@ -42,8 +42,11 @@ class DistillConfig(BackboneConfig):
             the teacher alone.
         teacher: a source of the published image encoder, see `export/hub/sources.py`.
         cache: folder for decoded images and the teacher's maps.
-        init: run of another such training, over the same captions, from whose last weights this one
-            starts; empty for none.
+        init: run of an image encoder from whose weights this one starts, perhaps with more blocks
+            at its end; empty for none.
+        side: of the squares that the encoder is shown when it is used. Crops show things larger
+            than whole images do, so that somewhat more than the 224 of training is better (FixRes,
+            Touvron et al., NeurIPS 2019).
         crops: crops of each training image that the teacher reads.
         smallest: area of the smallest crop, as a share of the image.
         targets: principal components of the teacher's features that the student learns.
@@ -62,6 +65,7 @@ class DistillConfig(BackboneConfig):
     teacher: str = "data/mobilenet_v2"
     cache: str = "data/cache/distill"
     init: str = ""
+    side: int = Field(default=224, ge=32, le=1024)
     crops: int = Field(default=8, ge=1)
     smallest: float = Field(default=0.35, gt=0, le=1)
     targets: int = Field(default=256, ge=1)

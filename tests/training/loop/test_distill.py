@@ -197,18 +197,33 @@ def test_a_student_learns_and_goes_on_bit_for_bit(school: DistillConfig, tmp_pat
     assert len(rows) == 3
 
 
-def test_a_second_run_starts_from_the_last_weights_of_the_first(
-    school: DistillConfig, tmp_path: Path
-) -> None:
+def test_a_steady_run_that_stops_is_a_shorter_one(school: DistillConfig, tmp_path: Path) -> None:
     steady = school.changed(schedule="constant", epochs=1, retrieval_epochs=0)
     Distillation(steady, tmp_path / "one", resume=False).fit()
     Distillation(steady.changed(epochs=3), tmp_path / "three", resume=False).fit()
     rows = [(tmp_path / n / "log.csv").read_text().splitlines()[1] for n in ("one", "three")]
-    assert rows[0].split(",")[:3] == rows[1].split(",")[:3]  # stopping is as planning to
-    second = Distillation(school.changed(init=str(tmp_path / "one")), tmp_path / "s", resume=False)
-    kept = load_tensors(tmp_path / "one" / LAST)[0]
-    assert all(torch.equal(kept[f"module.{k}"], v) for k, v in second.model.state_dict().items())
-    assert second.progress["epoch"] == 0
+    assert rows[0].split(",")[:3] == rows[1].split(",")[:3]
+
+
+def test_a_deeper_student_starts_where_another_ended(school: DistillConfig, tmp_path: Path) -> None:
+    first = Distillation(school, tmp_path / "first", resume=False)
+    first.fit()
+    deeper = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2), side=256, epochs=1)
+    second = Distillation(deeper, tmp_path / "second", resume=False)
+    pixels = first.val.pixels(np.arange(3), np.zeros(3, int))
+    first.model.eval()
+    second.model.eval()
+    cells = [student._cells(pixels) for student in (first, second)]
+    torch.testing.assert_close(cells[1], cells[0])
+    found, fitted = (student.validate(0)["val_distillation"] for student in (first, second))
+    assert fitted <= found + 0.02  # the map is as good as it can be at once
+    second.fit()
+    net, seen_as, _ = load_image_source(str(tmp_path / "second"))
+    assert seen_as.size == 256
+    assert net.grid(256) == (8, 8)
+    wider = school.changed(init=str(tmp_path / "first"), widths=(6, 8, 10, 12))
+    with pytest.raises(ValueError, match="stages"):
+        Distillation(wider, tmp_path / "third", resume=False)
 
 
 def test_maps_of_another_size_are_refused(school: DistillConfig, tmp_path: Path) -> None:
