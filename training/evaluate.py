@@ -3,14 +3,14 @@
 `python -m training.evaluate --pack app/bundled/scenes --method vse_infty --split test`
 `python -m training.evaluate --pack PACK --split test --data DIR`
 
-With `--data` the images of DIR are encoded: photographs with captions
-(`training/data/karpathy.py`) or rendered scenes. What needs to know every image that a caption is
-true of is measured on scenes; photographs are also asked the everyday questions of
-`training/evaluation/everyday.py`, "a dog in the snow", of which P@5 is the share of right hits
-among the first five. `--ensemble a+b` adds the average of two methods' scores, `--compare
-a,b` says how sure a difference in rsum is, and `--views` what each view does and whether it looks
-at what a caption mentions. `--calibrate` fits how sure each method may be of its hits and keeps it
-in the pack, `--calibration` measures whether that is true (docs/calibration.md).
+With `--data` the images of DIR are encoded: photographs with captions (`training/data/karpathy.py`)
+or rendered scenes. What needs to know every image that a caption is true of is measured on scenes;
+photographs are also asked the everyday questions of `training/evaluation/everyday.py`, "a dog in
+the snow", of which P@5 is the share of right hits among the first five. `--judgements FILE`
+compares scores with people's ratings. `--ensemble a+b` adds the average of two methods' scores,
+`--compare a,b` says how sure a difference in rsum is, and `--views` what each view does and whether
+it looks at what a caption mentions. `--calibrate` fits how sure each method may be of its hits and
+keeps it in the pack, `--calibration` measures whether that is true (docs/calibration.md).
 """
 
 import argparse
@@ -54,6 +54,7 @@ from training.evaluation.evaluator import (
 )
 from training.evaluation.everyday import everyday_metrics, true_images
 from training.evaluation.evidence import evidence_metrics
+from training.evaluation.judgements import read_judgements
 from training.evaluation.metrics import check_folds
 from training.evaluation.questions import half, make_questions, read_texts
 from training.evaluation.report import (
@@ -160,6 +161,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--calibration", action="store_true", help=what)
     what = "photographs of one split: fit on one half of them and measure on the other"
     parser.add_argument("--halves", action="store_true", help=what)
+    what = "also Kendall's tau-c with people's ratings: Flickr8k's ExpertAnnotations.txt"
+    parser.add_argument("--judgements", type=Path, metavar="FILE", help=what)
     parser.add_argument("--split", default="test")
     what = "photographs with captions, or scenes; without it the pack's own gallery"
     parser.add_argument("--data", type=Path, help=what)
@@ -177,6 +180,7 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     pack, split = resolve(options.pack), options.split
     data = open_split(options.data, split) if options.data else from_pack(pack, split)
     check_folds(len(data.images), options.folds)
+    people = read_judgements(options.judgements, data) if options.judgements else None
     runtime = Runtime.load(pack, options.device)
     names = [*([options.method] if options.method else runtime.info.methods), *options.ensemble]
     pairs = [_pair(text) for text in options.compare]
@@ -211,6 +215,7 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     for name in names:
         found = score_metrics(scores[name], data, options.folds)
         found |= everyday_metrics(everyday[name], list(truth.values()))
+        found |= people.agreement(scores[name]) if people else {}
         rows[name] = found | seen.get(name, {}) | split_up.get(name, {})
         tell(name)
     print_table(rows)

@@ -12,6 +12,7 @@ COLUMNS = {
     "rsum": "rsum",
     "p_at_5": "P@5",
     "first_right": "first right",
+    "tau_c": "tau-c",
     "i2t_medr": "i2t MedR",
     "t2i_medr": "t2i MedR",
     "i2t_meanr": "i2t MeanR",
