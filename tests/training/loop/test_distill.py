@@ -174,7 +174,13 @@ def test_photographs_without_captions_have_the_teacher_alone(
     assert [rows.tolist() for rows in asked] == [list(range(15))]
 
 
-def test_a_student_learns_and_goes_on_bit_for_bit(school: DistillConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deeper", [False, True])
+def test_a_student_learns_and_goes_on_bit_for_bit(
+    school: DistillConfig, deeper: bool, tmp_path: Path
+) -> None:
+    if deeper:
+        Distillation(school.changed(epochs=1), tmp_path / "first", resume=False).fit()
+        school = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2))
     Distillation(school, tmp_path / "whole", resume=False).fit()
     half = Distillation(school, tmp_path / "parts", resume=False)
     epochs = half._epoch
