@@ -72,12 +72,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts what takes long first.
 
-    Leaves out the extra tests that want the data folder beside the checkout, where it is not.
+    Leaves out what wants the data folder beside the checkout, where it is not, and what wants a
+    GPU, unless that is asked for.
     """
+    import torch  # after the number of its threads was set
+
     items.sort(key=_place)
-    if SHARED.is_dir():
-        return
-    extra = [item for item in items if item.get_closest_marker("shared")]
+    missing = {"shared"} if not SHARED.is_dir() else set()
+    if "gpu" not in config.option.markexpr and not torch.cuda.is_available():
+        missing.add("gpu")
+    extra = [item for item in items if any(item.get_closest_marker(name) for name in missing)]
     items[:] = [item for item in items if item not in extra]
     config.hook.pytest_deselected(items=extra)
 

@@ -36,6 +36,8 @@ _HTTP_API = re.compile(rf"{HTTP_API}(/[a-z.]*(/[0-9]+)?)?")
 _UPLOAD = "/gradio_api/upload"
 _PROGRESS = "/gradio_api/upload_progress"
 _DONE = b'data: {"msg": "done"}\n\n'
+_EVENTS = "/gradio_api/queue/data"
+_LAST_EVENT = b'data: {"msg":"close_stream"'
 _FILE = "/gradio_api/file="
 _ASKS = re.compile(r"/gradio_api/(queue/join|(call|call/v2)/[^/]+)/?")
 # what a page's address makes the app compute, unlike its files
@@ -241,7 +243,10 @@ class _Answer:
                 await self.send(message)
 
         try:
-            await app(scope, receive, send)
+            if scope["path"] == _EVENTS:
+                await app(scope, *_ending_once(receive, send))
+            else:
+                await app(scope, receive, send)
         except Exception as error:
             if self._gone:
                 return None
@@ -269,6 +274,28 @@ class _Answer:
         except TimeoutError as error:
             self._gone = True
             raise OSError("the client takes nothing of its answer") from error
+
+
+def _ending_once(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """A stream of events of which the page does not learn that its client left after the last one.
+
+    A client that has read "close_stream" leaves at once. gradio, where it sees that before it has
+    ended the stream itself, forgets whatever the session has asked meanwhile.
+    """
+    ended = False
+
+    async def noted(message: Message) -> None:
+        nonlocal ended
+        ended = ended or message.get("body", b"").startswith(_LAST_EVENT)
+        await send(message)
+
+    async def heard() -> Message:
+        message = await receive()
+        if ended and message["type"] == "http.disconnect":
+            await asyncio.Event().wait()  # for good: the stream ends by itself
+        return message
+
+    return heard, noted
 
 
 def _refusal(receive: Receive) -> Refusal | None:

@@ -86,3 +86,27 @@ def test_an_answer_that_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
     run(FrontDoor(endless, Hosts())(scope("/"), nothing, stuck))
     assert ended == ["/"]
+
+
+@pytest.mark.parametrize(("last", "learns"), [("close_stream", False), ("process_completed", True)])
+def test_who_leaves_after_the_last_event_ends_nothing_else(last: str, learns: bool) -> None:
+    learned: list[str] = []
+
+    async def stream(_scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        body = f'data: {{"msg":"{last}"}}\n\n'.encode()
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        leaving = asyncio.ensure_future(receive())
+        await asyncio.wait([leaving], timeout=0.05)
+        learned.extend([leaving.result()["type"]] if leaving.done() else [])
+        leaving.cancel()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(_message: Message) -> None:
+        pass
+
+    run(FrontDoor(stream, Hosts())(scope("/gradio_api/queue/data"), gone, send))
+    assert learned == (["http.disconnect"] if learns else [])
