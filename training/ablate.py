@@ -1,17 +1,17 @@
 """Runs an ablation: `python -m training.ablate mv_vse_views`; `--list` names all.
 
 Trains what was not trained before, writes `app/bundled/ablations/scenes/<name>.json` and brings
-`docs/results.md` up to date; `--report` does the latter alone.
+`docs/results.md` up to date; `--report` does the latter alone. With `--set` it is another ablation
+than the one that is defined: its table goes into the folder of the trainings, and is printed.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
 from training.experiments.ablation import ablation_names, load_ablation, result_of, state_outcomes
 from training.experiments.results import PAGE, RESULTS, update_page
-from training.experiments.runner import parser_of, run_rows, status_of, write_result
+from training.experiments.runner import parser_of, run_rows, show_result, status_of, write_result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,10 +40,9 @@ def _run(options: argparse.Namespace) -> None:
 def _ablate(options: argparse.Namespace) -> None:
     ablation = load_ablation(options.name, options.set)
     run_rows([variant.row(options.seeds) for variant in ablation.variants], options)
-    result = result_of(ablation, options.seeds, options.out)
-    if options.set and options.results == RESULTS:
-        # not the ablation as it is defined, so nothing that the page should show
-        print(json.dumps(result, indent=1, ensure_ascii=False))
+    result = result_of(ablation, options.seeds, options.out, options.set)
+    if options.set:
+        show_result(options.out, {**result, "here": ""})
         return
     path = write_result(options.results, result)
     if options.results == RESULTS:

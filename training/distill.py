@@ -32,9 +32,9 @@ from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
-from training.loop.command import parse, refusals_end
-from training.loop.config import load_recipe
+from training.loop.command import Command, fit
 from training.loop.loop import Loop
+from training.loop.preflight import check_distillation
 from training.loop.runs import BEST, describe_backbone
 from training.loop.teacher import DistillConfig, prepare
 from training.objectives.losses import info_nce, same_image
@@ -72,6 +72,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     digits = 4
 
     def __init__(self, config: DistillConfig, out: Path, *, resume: bool) -> None:
+        check_distillation(config, out, resume=resume)
         super().__init__(config)
         self.preprocess = Preprocess()
         self.train, self.val = (
@@ -83,11 +84,6 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         )
         self.model = Student(config, tokenizer.get_vocab_size())
         self.grid = self.model.trunk.grid(self.preprocess.size)[0]
-        if self.train.targets.shape[1] != self.grid**2:
-            raise ValueError(
-                f"the teacher's map has {self.train.targets.shape[1]} cells and the student's "
-                f"{self.grid**2}; choose blocks so that they agree"
-            )
         self.weights = component_weights(self.train.targets, config.emphasis).to(self.device)
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
@@ -262,10 +258,13 @@ def change_colors(pixels: np.ndarray, most: float, random: np.random.Generator) 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    options = parse("Train an image encoder under a teacher.", argv, recipe="flickr8k/backbone")
-    with refusals_end():
-        config = load_recipe(DistillConfig, options.recipe, options.set)
-        Distillation(config, options.out, resume=options.resume).fit()
+    command = Command(
+        "distill", "Train an image encoder under a teacher.", DistillConfig, "flickr8k/backbone"
+    )
+    options = command.read(argv)
+    with command.ends(options):
+        config = command.settings(DistillConfig, options)
+        fit(Distillation(config, options.out, resume=options.resume), options)
 
 
 if __name__ == "__main__":

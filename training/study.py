@@ -1,7 +1,8 @@
 """Compares recipes on one set of images: `python -m training.study flickr8k --set data=DIR`.
 
-What was not trained before is trained, `docs/<name>.json` is written, and the study's part of
-`docs/results.md`.
+What was not trained before is trained. The table goes into the folder of the trainings and is
+printed; with `--write`, and where no setting is replaced, it goes to `docs/<name>.json` and into
+`docs/results.md`, which are this repository's own numbers.
 """
 
 import argparse
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from training.experiments.results import PAGE, replace_part
-from training.experiments.runner import parser_of, run_rows, status_of, write_result
+from training.experiments.runner import parser_of, run_rows, show_result, status_of, write_result
 from training.experiments.study import load_study, result_of, study_lines
 
 RESULTS = Path("docs")
@@ -20,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = parser_of("study", "Compare recipes on the same images.", "runs/studies", RESULTS)
     parser.add_argument("name", help="a file of training/experiments/studies")
+    what = f"with --set, too, write the results into {RESULTS}"
+    parser.add_argument("--write", action="store_true", help=what)
     options = parser.parse_args(argv)
     return status_of(lambda: _run(options))
 
@@ -28,6 +31,9 @@ def _run(options: argparse.Namespace) -> None:
     study = load_study(options.name)
     run_rows([row.row(options.set) for row in study.rows], options)
     result = result_of(study, options.set, options.out)
+    if options.set and not options.write:
+        show_result(options.out, {**result, "here": ""})
+        return
     path = write_result(options.results, result)
     page = options.results / PAGE.name
     replace_part(page, study.name, study_lines(result))

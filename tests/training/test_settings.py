@@ -64,12 +64,19 @@ def test_settings_are_replaced_by_dotted_name() -> None:
         ("objective.margin=abc", "objective: margin", "a number, not 'abc'"),
         ("objective.temperature=true", "objective: temperature", "a number, not True"),
         ("objective.summed_epochs=0.5", "objective: warmup_epochs", "a whole number, not 0.5"),
+        ("text.frozen=no", "text.frozen", "true or false, not 'no'"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused(change: str, name: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"scenes/vse_infty: {name} must")) as refused:
         load_recipe(TrainConfig, "scenes/vse_infty", [change])
     assert wrong in str(refused.value)
+
+
+def test_a_word_is_no_true_or_false_for_an_objective() -> None:
+    said = r"recipe scenes/pvse: objective: hardest must be true or false, not 'no'"
+    with pytest.raises(ValueError, match=said):
+        load_recipe(TrainConfig, "scenes/pvse", ["objective.hardest=no"])
 
 
 @pytest.mark.parametrize(

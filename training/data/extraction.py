@@ -104,12 +104,21 @@ def skipped_rows(path: Path) -> list[int]:
     return json.loads(about.read_text("utf-8"))["skipped"]
 
 
+def is_begun(path: Path) -> bool:
+    """Whether an extraction was interrupted that has taken its room on the disk."""
+    return _partial(path).is_file()
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
 class _Extraction:
     """One file of features in the making."""
 
     def __init__(self, reader: Reader, images: Sequence[Image.Image], path: Path) -> None:
         self.reader, self.images, self.path = reader, images, path
-        self.partial = path.with_name(f".{path.name}.partial")
+        self.partial = _partial(path)
         self.record = path.with_name(f".{path.name}.json.partial")
         self.out: np.memmap[Any, np.dtype[np.float16]] | None = None
         self.done = 0  # rows below are made, but for the damaged

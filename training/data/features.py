@@ -14,8 +14,9 @@ from export.hub.sources import describe_image_source, load_image_source
 from models.encoders import IMAGE_ENCODERS
 from models.encoders.encoder import ImageEncoder
 from models.preprocess import Preprocess
-from training.data.extraction import Reader, extract, skipped_rows
+from training.data.extraction import Reader, extract, is_begun, skipped_rows
 from training.data.image_files import Crops, ImageFiles
+from training.data.local_sources import refuse_missing
 from training.data.open_split import open_split, open_training
 from training.data.split import Copies, Pixels, Split
 
@@ -50,10 +51,15 @@ class Extraction:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError('device "cuda" needs a CUDA GPU; choose cpu or auto')
 
+    @property
+    def torch_device(self) -> torch.device:
+        """Where encoders compute."""
+        cuda = self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
+        return torch.device("cuda" if cuda else "cpu")
+
     def reader(self, backbone: str | Path) -> Reader:
         """The encoder of a source, ready to read."""
-        cuda = self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
-        device = torch.device("cuda" if cuda else "cpu")
+        device = self.torch_device
         encoder, preprocess, _ = load_image_source(backbone, device)
         return Reader(encoder, preprocess, device, self.batch, self.workers, self.skip_damaged)
 
@@ -128,13 +134,10 @@ def read_features(
     Raises:
         ValueError: photographs are damaged, which the sentence names; or there is nothing to crop.
     """
-    if copies > 1 and not isinstance(split.images, ImageFiles):
-        raise ValueError(
-            f"feature_copies={copies} crops photographs, and {split.folder.parent} holds none; "
-            "leave it at 1"
-        )
+    refuse_crops(split, copies)
     if len(split.features):
         return split
+    refuse_missing(backbone, "backbone")
     how, about = extraction or Extraction(), describe_image_source(backbone)
     parts = []
     for copy in range(copies):
@@ -148,6 +151,31 @@ def read_features(
     summary = IMAGE_ENCODERS[about["arch"]].summary_token
     split = _without(split, skipped_rows(feature_file(split, backbone, how)))
     return replace(split, features=features, summary_token=summary)
+
+
+def refuse_crops(split: Split, copies: int) -> None:
+    """Raises ValueError where there are no photographs to make other looks of."""
+    if copies > 1 and not isinstance(split.images, ImageFiles):
+        raise ValueError(
+            f"feature_copies={copies} crops photographs, and {split.folder.parent} holds none; "
+            "leave it at 1"
+        )
+
+
+def missing_features(
+    split: Split, backbone: str | Path, extraction: Extraction, copies: int = 1
+) -> dict[Path, int]:
+    """The feature files that `read_features` would still make, and how many bytes each takes.
+
+    Those that an interrupted extraction has begun have their room already, and are left out.
+    """
+    about = describe_image_source(backbone)
+    with torch.device("meta"):  # of sizes alone
+        encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+    rows, columns = encoder.grid(Preprocess.from_json(about["preprocess"]).size)
+    size = 2 * len(split.images) * (rows * columns + encoder.summary_token) * encoder.dim
+    paths = (feature_file(split, backbone, extraction, copy) for copy in range(copies))
+    return {path: size for path in paths if not (path.is_file() or is_begun(path))}
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
@@ -172,17 +200,22 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
     return extraction.cache / folder / f"{split.folder.name}-{key}{which}.npy"
 
 
+def refuse_features(split: Split) -> None:
+    """Raises ValueError where there are no images for an encoder that is trained along."""
+    if not len(split.images):
+        raise ValueError(
+            f"{split.folder.parent} holds ready-made features, with which no image encoder can be "
+            "trained; set backbone_frozen=true, or name a folder with images"
+        )
+
+
 def read_pixels(split: Split, side: ImageSide) -> Split:
     """A split whose features are its images, for an image encoder that is trained along.
 
     Raises:
         ValueError: it holds features, no images.
     """
-    if not len(split.images):
-        raise ValueError(
-            f"{split.folder.parent} holds ready-made features, with which no image encoder can be "
-            "trained; set backbone_frozen=true, or name a folder with images"
-        )
+    refuse_features(split)
     pixels = Pixels(split.images, side.preprocess)
     return replace(split, features=pixels, summary_token=side.encoder.summary_token)
 

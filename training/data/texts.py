@@ -18,13 +18,14 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.hub.sources import load_text_source
+from export.hub.sources import describe_text_source, load_text_source
 from models.encoders import TEXT_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import TextEncoder
 from models.files import replacing
+from training.data.local_sources import refuse_missing
 from training.data.tokenizer import PAD_ID, build_tokenizer
-from training.data.vectors import load_vectors
+from training.data.vectors import load_vectors, refuse_missing_vectors
 from training.settings import Settings
 
 AT_ONCE = 64  # captions
@@ -179,6 +180,36 @@ class StoredTokens(TextEncoder):
         return self.dropout(torch.from_numpy(found).to(ids.device))
 
 
+def check_text(config: TextConfig) -> Mapping[str, Any] | None:
+    """Looks whether what a configuration names is there and fits, without reading weights.
+
+    Returns:
+        What its source is (`describe_text_source`), None for an encoder with random weights.
+
+    Raises:
+        FileNotFoundError: there is no such source or vectors file.
+        ValueError: the configuration does not fit what it names.
+    """
+    if config.arch not in TEXT_ENCODERS:
+        known = ", ".join(TEXT_ENCODERS)
+        raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
+    if not config.source:
+        if not issubclass(TEXT_ENCODERS[config.arch], BiGRUTextEncoder):
+            raise ValueError(
+                f'text.arch "{config.arch}" needs text.source: a Hugging Face folder or a Hub id'
+            )
+        if config.vectors:
+            refuse_missing_vectors(Path(config.vectors))
+        return None
+    refuse_missing(config.source, "text.source")
+    described = describe_text_source(config.source)
+    if described["arch"] != config.arch:
+        raise ValueError(
+            f'{config.source} is of text.arch "{described["arch"]}", not "{config.arch}"'
+        )
+    return described
+
+
 def build_text_side(
     config: TextConfig, train: list[str], val: list[str], cache: Path, device: torch.device
 ) -> TextSide:
@@ -192,21 +223,13 @@ def build_text_side(
         device: where an encoder that is not trained computes them.
 
     Raises:
-        FileNotFoundError: there is no such source or vectors file.
-        ValueError: the configuration does not fit what it names.
+        FileNotFoundError, ValueError: see `check_text`.
     """
-    if config.arch not in TEXT_ENCODERS:
-        known = ", ".join(TEXT_ENCODERS)
-        raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
-    kind = TEXT_ENCODERS[config.arch]
+    check_text(config)
     if not config.source:
-        return _from_captions(config, kind, train, val)
-    frozen = config.frozen
+        return _from_captions(config, train, val)
+    kind, frozen = TEXT_ENCODERS[config.arch], config.frozen
     encoder, tokenizer, described = load_text_source(config.source, rounded=frozen)
-    if described["arch"] != config.arch:
-        raise ValueError(
-            f'{config.source} is of text.arch "{described["arch"]}", not "{config.arch}"'
-        )
     tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
     about = {key: described[key] for key in ("arch", "arguments", "max_length")}
     if not frozen:
@@ -219,14 +242,8 @@ def build_text_side(
     return TextSide(stored, kind.summary_token, tokenizer, rows, about)
 
 
-def _from_captions(
-    config: TextConfig, kind: type[TextEncoder], train: list[str], val: list[str]
-) -> TextSide:
+def _from_captions(config: TextConfig, train: list[str], val: list[str]) -> TextSide:
     """A word-level encoder with random weights over the words of the training captions."""
-    if not issubclass(kind, BiGRUTextEncoder):
-        raise ValueError(
-            f'text.arch "{config.arch}" needs text.source: a Hugging Face folder or a Hub id'
-        )
     tokenizer = build_tokenizer(train, config.min_count)
     arguments = {
         "vocab_size": tokenizer.get_vocab_size(),
@@ -234,6 +251,8 @@ def _from_captions(
         "hidden_dim": config.hidden_dim,
         "directions": config.directions,
     }
+    kind = TEXT_ENCODERS[config.arch]
+    assert issubclass(kind, BiGRUTextEncoder)  # see check_text
     encoder = kind(**arguments, dropout=config.dropout)
     if config.vectors:
         words = tokenizer.get_vocab()
@@ -242,7 +261,7 @@ def _from_captions(
             encoder.embed.weight[rows] = vectors
     about = {"arch": config.arch, "arguments": arguments}
     tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
-    return TextSide(encoder, kind.summary_token, tokenizer, tables, about)
+    return TextSide(encoder, encoder.summary_token, tokenizer, tables, about)
 
 
 def _stored(

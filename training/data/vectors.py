@@ -22,11 +22,7 @@ def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[T
         FileNotFoundError: there is no such file.
         ValueError: vectors of another width, or none of the words.
     """
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no word vectors file {path}; fetch it, or set text.vectors to an empty "
-            "text for random word embeddings"
-        )
+    refuse_missing_vectors(path)
     rows, vectors = [], []
     with path.open(encoding="utf-8") as lines:
         for line in lines:
@@ -45,3 +41,12 @@ def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[T
             "must be the width of its vectors"
         )
     return torch.tensor(rows), torch.tensor(vectors)
+
+
+def refuse_missing_vectors(path: Path) -> None:
+    """Raises FileNotFoundError where there is no such file."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no word vectors file {path}; fetch it, or set text.vectors to an empty "
+            "text for random word embeddings"
+        )

@@ -16,7 +16,14 @@ from pydantic import Field, model_validator
 
 from export.pack.validation import check
 from export.sessions import hardware
-from training.experiments.runner import Row, deviation_of, mean_of, measured, write_result
+from training.experiments.runner import (
+    Row,
+    deviation_of,
+    mean_of,
+    measured,
+    settings_given,
+    write_result,
+)
 from training.loop.config import TrainConfig
 from training.settings import Settings, apply_change, with_new_names
 
@@ -137,11 +144,21 @@ def load_ablation(name: str, changes: Sequence[str] = ()) -> Ablation:
     return check(Ablation, {**values, **given}, f"ablation {name}")
 
 
-def result_of(ablation: Ablation, seeds: Sequence[int], out: Path) -> dict[str, Any]:
-    """Everything about an ablation that was run, as its JSON file holds it."""
+def result_of(
+    ablation: Ablation, seeds: Sequence[int], out: Path, changes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Everything about an ablation that was run, as its JSON file holds it.
+
+    Args:
+        ablation: as it was loaded.
+        seeds: over which each row is averaged.
+        out: folder of the trainings.
+        changes: with which it was loaded.
+    """
     found = [measured(variant.row(seeds), out) for variant in ablation.variants]
     labels = [variant.label for variant in ablation.variants]
     given = "" if list(seeds) == [0] else f" --seeds {' '.join(map(str, seeds))}"
+    given += settings_given(changes)
     keys = (*ALWAYS, *ablation.columns)
     columns = [ablation.axis, *(MEASURES[key].heading for key in keys)]
     rows = [

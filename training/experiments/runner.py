@@ -3,6 +3,7 @@
 import argparse
 import json
 import multiprocessing
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import torch
 
 from models.files import write_whole
 from training.evaluation.metrics import retrieval_metrics
+from training.experiments.results import table_lines
 from training.experiments.trial import run_trial, trial_scores, validation_images
 from training.loop.config import TrainConfig
 
@@ -157,7 +159,26 @@ def status_of(work: Callable[[], None]) -> int:
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on with what was not trained", file=sys.stderr)
+        return 130
     return 0
+
+
+def settings_given(changes: Sequence[str]) -> str:
+    """Changes of settings as they stand on a command line, a space before each.
+
+    >>> settings_given(["epochs=3", "data=my photographs"])
+    " --set epochs=3 --set 'data=my photographs'"
+    """
+    return "".join(f" --set {shlex.quote(change)}" for change in changes)
+
+
+def show_result(out: Path, result: dict[str, Any]) -> None:
+    """Prints the table of an experiment under other settings, and keeps it with its trainings."""
+    path = write_result(out, result)
+    table = "\n".join(table_lines(result["columns"], result["rows"]))
+    print(f"{table}\n\n{result['command']}\nin {path}, as settings were replaced")
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> Path:

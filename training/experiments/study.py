@@ -13,10 +13,10 @@ from export.pack.validation import check
 from export.sessions import hardware
 from training.evaluation.report import COLUMNS
 from training.experiments.results import table_lines
-from training.experiments.runner import Row, deviation_of, mean_of, measured
+from training.experiments.runner import Row, deviation_of, mean_of, measured, settings_given
 from training.experiments.trial import trial_folder
 from training.loop.config import TrainConfig, load_recipe
-from training.loop.runs import LOG
+from training.loop.logs import LOG
 from training.settings import Settings
 
 FOLDER = Path(__file__).parent / "studies"
@@ -79,11 +79,10 @@ def load_study(name: str) -> Study:
 
 def result_of(study: Study, changes: Sequence[str], out: Path) -> dict[str, Any]:
     """What was measured, as the study's JSON file holds it; every training was run before."""
-    settings = (f"--set {change}" for change in changes)
     headings = ["recipe", "seeds", *(COLUMNS[key] for key in KEYS)]
     return {
         **{key: getattr(study, key) for key in ("name", "about", "here")},
-        "command": " ".join(["python -m training.study", study.name, *settings]),
+        "command": f"python -m training.study {study.name}{settings_given(changes)}",
         "hardware": hardware(),
         "columns": [*headings, "its deviation", "parameters", "minutes"],
         "rows": [_line(row.row(changes), out) for row in study.rows],

@@ -16,6 +16,7 @@ from models.checkpoint import load_strict, load_tensors
 from models.files import write_whole
 from models.gpo import RankPooling
 from training.data.features import load_features
+from training.data.local_sources import refuse_missing
 from training.data.split import Split
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
@@ -43,6 +44,7 @@ def trial_folder(config: TrainConfig, out: Path) -> Path:
 def _checksum(backbone: str) -> str:
     """Of an image encoder; nothing where there is none, which training itself complains about."""
     try:
+        refuse_missing(backbone, "backbone")
         return str(describe_image_source(backbone)["sha256"]) if backbone else ""
     except (FileNotFoundError, SourceError):
         return ""

@@ -28,10 +28,10 @@ class OptimizerConfig(Settings):
         learning_rate: base rate of AdamW.
         weight_decay: AdamW's decoupled weight decay.
         clip_norm: largest norm of the whole gradient (2.0 in the releases of the five papers).
-        schedule: "step" multiplies the rate by `decay` at each epoch of `decay_epochs`; "cosine"
+        schedule: "step" multiplies the rate by `decay` after each epoch of `decay_epochs`; "cosine"
             lets it fall to 0 over all steps; "plateau" multiplies it by `decay` whenever the
             validation rsum has not risen for `plateau_epochs`.
-        decay_epochs: epochs (counted from 0) at which the rate drops.
+        decay_epochs: after how many epochs the rate drops.
         decay: the factor of each drop.
         plateau_epochs: see `schedule`.
         warmup_steps: steps over which the rate rises linearly from 0.
@@ -168,6 +168,21 @@ class BackboneConfig(Settings):
         )
 
 
+class PretrainConfig(BackboneConfig):
+    """Pretraining of the scenes' image encoder on object, setting, time and weather labels.
+
+    Attributes:
+        cell_weight: weight of the per-cell object loss beside the image-level one.
+    """
+
+    widths: tuple[int, ...] = (48, 64, 128, 256)
+    blocks: tuple[int, ...] = (1, 1, 2)
+    data: str = "data/scenes"
+    epochs: int = Field(default=16, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    cell_weight: float = Field(default=1.0, ge=0)
+
+
 def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) -> S:
     """Reads a recipe and applies changes.
 
@@ -182,11 +197,16 @@ def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) 
     """
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
-        there = sorted(
-            p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.toml")
-        )
-        raise FileNotFoundError(f'there is no recipe "{name}"; choose one of {", ".join(there)}')
+        there = ", ".join(recipe_names())
+        raise FileNotFoundError(f'there is no recipe "{name}"; choose one of {there}')
     values = with_new_names(tomllib.loads(path.read_text("utf-8")))
     for change in changes or []:
         apply_change(values, change)
     return from_values(kind, values, f"recipe {name}")
+
+
+def recipe_names() -> list[str]:
+    """The recipes there are, by alphabet."""
+    return sorted(
+        p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.toml")
+    )

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from export.sessions import hardware
+from training.loop.board import Board
 from training.loop.config import BackboneConfig, TrainConfig
+from training.loop.logs import STEPS, StepLog, time_left
 from training.loop.runs import RunFolder
 from training.settings import to_values
 
@@ -38,7 +40,8 @@ class Loop(ABC, Generic[C, B]):
     Attributes:
         best_by: the validation metric of which the highest is the best.
         digits: of validation metrics in the log.
-        progress: what a checkpoint keeps beside weights and optimiser.
+        progress: what a checkpoint keeps beside weights and optimiser; epochs are counted from 0.
+        board: also gets what is logged.
     """
 
     best_by: ClassVar[str]
@@ -46,12 +49,9 @@ class Loop(ABC, Generic[C, B]):
 
     def __init__(self, config: C) -> None:
         self.config = config
+        self.board: Board | None = None
         self.rank, self.world = _join_processes()
-        if config.batch_size % self.world:
-            raise ValueError(
-                f"batch_size {config.batch_size} does not divide by {self.world} processes"
-            )
-        self.device = _device(config.precision)
+        self.device = device_for(config.precision)
         torch.manual_seed(config.seed)
 
     def start(
@@ -82,12 +82,7 @@ class Loop(ABC, Generic[C, B]):
             FileExistsError, ValueError: see `RunFolder`; or an epoch has no step.
         """
         config, plan = self.config, self.config.optimizer
-        self.steps = items // config.batch_size  # in an epoch
-        if not self.steps:
-            raise ValueError(
-                f"batch_size {config.batch_size} is more than the {items} there are to train on; "
-                "lower it"
-            )
+        self.steps = steps_in_epoch(items, config.batch_size)
         self.module = module
         self.optimizer = torch.optim.AdamW(
             groups or module.parameters(),
@@ -101,6 +96,9 @@ class Loop(ABC, Generic[C, B]):
         loaded = self.run.load_last(module, self.optimizer)
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress |= {"drops": [], **(loaded or {})}
+        total, done = self.steps * config.epochs, self.progress["step"]
+        self._began, self._first = time.perf_counter(), done
+        self.step_log = None if self.rank else StepLog(out / STEPS, total, done)
         return loaded is not None
 
     @abstractmethod
@@ -158,11 +156,16 @@ class Loop(ABC, Generic[C, B]):
         self.module.train()
         title = f"{self.run.path.name} epoch {epoch + 1}/{self.config.epochs}"
         options: dict[str, Any] = {"mininterval": 2, "disable": self.rank > 0}
+        noted = time.perf_counter(), self.progress["step"]
         with tqdm(self.batches(epoch), desc=title, total=self.steps, **options) as bar:
             for batch in bar:
                 rate = self._set_rate(epoch)
-                for name, value in self.step(batch, epoch).items():
+                values = self.step(batch, epoch)
+                for name, value in values.items():
                     totals[name] = totals.get(name, 0.0) + value / self.steps
+                if self.step_log and self.progress["step"] % self.step_log.every == 0:
+                    noted = self._note_step(epoch, {"rate": rate, **values}, noted)
+                bar.set_postfix_str(f"run: {self._time_left()}", refresh=False)
         return {"rate": rate, **{name: round(value, 5) for name, value in totals.items()}}
 
     def step(self, batch: B, epoch: int) -> dict[str, float]:
@@ -179,6 +182,31 @@ class Loop(ABC, Generic[C, B]):
         self.progress["step"] += 1
         values = {name: value.item() for name, value in terms.items()}
         return {"loss": loss.item(), **values, "grad_norm": norm.item()}
+
+    def _note_step(
+        self, epoch: int, values: dict[str, float], before: tuple[float, int]
+    ) -> tuple[float, int]:
+        """Logs a step; `before` is when the one before was noted, and which it was, as returned."""
+        assert self.step_log is not None
+        now, step = time.perf_counter(), self.progress["step"]
+        speed = self.images_in_step * (step - before[1]) / (now - before[0])
+        row = {name: float(f"{value:.6g}") for name, value in values.items()}
+        row["images_per_second"] = round(speed, 1)
+        self.step_log.add({"step": step, "epoch": epoch + 1, **row})
+        if self.board:
+            self.board.add("step", row, step)
+        return now, step
+
+    @property
+    def images_in_step(self) -> float:
+        """How many images a step reads, over all processes."""
+        return self.config.batch_size
+
+    def _time_left(self) -> str:
+        """How long the run will take from here, at its speed so far."""
+        step = self.progress["step"]
+        each = (time.perf_counter() - self._began) / (step - self._first)
+        return f"{time_left(each * (self.steps * self.config.epochs - step))} left"
 
     def _set_rate(self, epoch: int) -> float:
         plan, step = self.config.optimizer, self.progress["step"]
@@ -208,15 +236,39 @@ class Loop(ABC, Generic[C, B]):
         if self.rank:
             return
         shown = {name: round(value, self.digits) for name, value in metrics.items()}
-        self.run.log({"epoch": epoch, **terms, **shown, "seconds": round(seconds, 1)})
-        reached = f", val {self.best_by} {shown[self.best_by]}" if self.best_by in shown else ""
-        print(f"epoch {epoch + 1}: loss {terms['loss']:.3f}{reached}", file=sys.stderr)
+        self.run.log({"epoch": epoch + 1, **terms, **shown, "seconds": round(seconds, 1)})
+        self._tell(epoch, terms, shown)
         if better:
             tensors, about = self.described()
             about |= {"config": to_values(self.config), "metrics": {"val": metrics}}
-            about |= {"epoch": epoch, "hardware": hardware()}
+            about |= {"epoch": epoch + 1, "hardware": hardware()}
             self.run.save_best(tensors, about)
         self.run.save_last(self.module, self.optimizer, self.progress)
+
+    def _tell(self, epoch: int, terms: dict[str, float], shown: dict[str, float]) -> None:
+        """Says how an epoch went and how long the others will take, in words and on the board."""
+        if self.step_log:
+            self.step_log.write()
+        if self.board:
+            self.board.add("epoch", {**terms, **shown}, self.progress["step"])
+        reached = f", val {self.best_by} {shown[self.best_by]}" if self.best_by in shown else ""
+        left = f", {self._time_left()}" if epoch + 1 < self.config.epochs else ""
+        name = f"epoch {epoch + 1}/{self.config.epochs}"
+        print(f"{name}: loss {terms['loss']:.3f}{reached}{left}", file=sys.stderr)
+
+
+def steps_in_epoch(items: int, batch_size: int) -> int:
+    """How many whole batches there are.
+
+    Raises:
+        ValueError: none.
+    """
+    if items < batch_size:
+        raise ValueError(
+            f"batch_size {batch_size} is more than the {items} there are to train on; lower it: "
+            f"--set batch_size={items}"
+        )
+    return items // batch_size
 
 
 def _join_processes() -> tuple[int, int]:
@@ -227,7 +279,17 @@ def _join_processes() -> tuple[int, int]:
     return (dist.get_rank(), world) if world > 1 else (0, 1)
 
 
-def _device(precision: str) -> torch.device:
+def is_first_process() -> bool:
+    """Whether this is the one of torchrun's processes that writes and speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def device_for(precision: str) -> torch.device:
+    """Where this process computes.
+
+    Raises:
+        ValueError: it cannot compute in this precision there.
+    """
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)

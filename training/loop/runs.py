@@ -1,6 +1,5 @@
 """Run folders: the log, and checkpoints that hold everything a run needs to go on bit for bit."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from models.checkpoint import load_strict, load_tensors, save_tensors
-from models.files import replacing, write_whole
+from models.files import write_whole
 from models.preprocess import Preprocess
 from training.loop.config import BackboneConfig
+from training.loop.logs import LOG, from_one, write_rows
 from training.settings import Settings, from_values, to_values
 
-BEST, LAST, LOG, CONFIG = "best.safetensors", "last.safetensors", "log.csv", "config.toml"
+BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
 
 
 class RunFolder:
@@ -28,12 +28,18 @@ class RunFolder:
     Raises:
         FileExistsError: the folder holds a run and `resume` is off.
         ValueError: `resume` is on and the folder's run has another configuration.
+        OSError: the folder cannot be made or written.
     """
 
     def __init__(self, path: Path, config: Settings, *, resume: bool) -> None:
         self.path = path
         self.rows: list[dict[str, Any]] = []
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(
+                f"cannot make the run folder {path}: {error.strerror}; name another --out"
+            ) from error
         started = (path / LAST).is_file()
         if started and not resume:
             raise FileExistsError(
@@ -48,18 +54,15 @@ class RunFolder:
             if changed:
                 raise ValueError(
                     f'cannot resume {path}: "{changed[0]}" was {before[changed[0]]!r} there '
-                    f"and is {now[changed[0]]!r} now; resume with the same configuration"
+                    f"and is {now[changed[0]]!r} now; leave it out, as --resume reads the settings "
+                    "of the run, or name another folder"
                 )
         write_whole(path / CONFIG, tomlkit.dumps(to_values(config)))
 
     def log(self, row: dict[str, Any]) -> None:
         """Adds a row to the CSV log, which is rewritten whole and so never ends in half a row."""
         self.rows.append(row)
-        names = list(dict.fromkeys(name for r in self.rows for name in r))
-        with replacing(self.path / LOG) as draft, draft.open("w", newline="") as file:
-            writer = csv.DictWriter(file, names, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows)
+        write_rows(self.path / LOG, self.rows)
 
     def save_best(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Replaces the best weights."""
@@ -104,7 +107,7 @@ class RunFolder:
         torch.set_rng_state(tensors["random.cpu"])
         if torch.cuda.is_available() and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
-        self.rows = about["rows"]
+        self.rows = from_one(about["rows"])
         return about["progress"]
 
 

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.hub.sources import load_image_source
+from export.hub.sources import describe_image_source, load_image_source
 from models.checkpoint import load_tensors, save_tensors
 from models.files import write_whole
 from models.preprocess import Preprocess
@@ -157,6 +157,31 @@ def prepare(
     basis = _basis(reader, config.targets, folder / "components.safetensors")
     targets = _targets(reader, boxes, basis, folder / f"{split}_targets.npy")
     return Lesson(squares, boxes, targets, data.captions, data.image_of)
+
+
+def missing_bytes(
+    config: DistillConfig, images: dict[str, int], preprocess: Preprocess, cells: int
+) -> int:
+    """How much `prepare` would still write.
+
+    Args:
+        config: what to prepare.
+        images: how many there are in each split.
+        preprocess: the student's.
+        cells: of the teacher's map.
+    """
+    folder = Path(config.cache) / _key(config, describe_image_source(config.teacher))
+    total = 0
+    for split, count in images.items():
+        crops = config.crops if split == "train" else 1
+        sizes = {
+            "pixels": 3 * count * preprocess.size**2,
+            "targets": 2 * count * crops * cells * config.targets,
+        }
+        for name, size in sizes.items():
+            made = folder / f"{split}_{name}.npy"
+            total += 0 if made.is_file() or made.with_suffix(".partial").is_file() else size
+    return total
 
 
 def random_boxes(count: int, crops: int, side: int, config: DistillConfig) -> np.ndarray:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import models
 from export.hub.sources import describe_image_source
-from models import Method, Views
+from models import Views
 from models.files import sha256_of, write_whole
 from models.views import lengths_to_mask
 from training.data.batches import Batch, ahead, batches
@@ -30,6 +30,7 @@ from training.evaluation.scoring import score_matrix
 from training.loop.config import TrainConfig
 from training.loop.dual_encoder import DualEncoder
 from training.loop.loop import Loop
+from training.loop.preflight import check_training, refuse_without_summary
 from training.loop.start import start_from
 from training.objectives import build_objective
 
@@ -97,7 +98,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         encoder = None if self.images is None else self.images.encoder
         method = models.build(config.method, self.image_dim, texts.encoder.dim, config.arguments)
         summaries = self.train.summary_token, texts.summary_token
-        _refuse_without_summary(config.method, method, *summaries)
+        refuse_without_summary(config.method, method, *summaries)
         return DualEncoder(
             method,
             texts.encoder,
@@ -116,6 +117,11 @@ class Trainer(Loop[TrainConfig, Batch]):
     def image_elements(self) -> int:
         """How many features N an image has."""
         return self.train.features.shape[1] if self.images is None else self.images.elements
+
+    @property
+    def images_in_step(self) -> float:
+        """See `Loop`; captions that stand together share an image."""
+        return self.config.batch_size / self.config.captions_per_image
 
     def _groups(self) -> list[dict[str, Any]]:
         """What is trained, a group for each share of the base rate."""
@@ -238,7 +244,7 @@ def build_trainer(
     load: Callable[..., Split] = load_features,
     cache: Path = CACHE,
 ) -> Trainer:
-    """Loads what a configuration names and puts it into a trainer.
+    """Checks and loads what a configuration names, and puts it into a trainer.
 
     Args:
         config: what to train.
@@ -248,6 +254,7 @@ def build_trainer(
             that remembers.
         cache: folder of the token features of text encoders that are not trained.
     """
+    check_training(config, out, resume=resume, cache=cache)
     data, backbone, sha256, side = Path(config.data), config.backbone, "", None
     if config.backbone_frozen:
         train = load(data, "train", backbone, copies=config.feature_copies, also=config.also)
@@ -261,16 +268,3 @@ def build_trainer(
     train = train.first(config.train_images)
     given: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
     return Trainer(config, train, val, out, backbone_sha256=sha256, **given)
-
-
-def _refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
-    """A method that reads a [CLS] element is no use where another element stands in its place."""
-    if not method.summary_token:
-        return
-    lacking = [side for side, has in (("image", image), ("text", text)) if not has]
-    if lacking:
-        raise ValueError(
-            f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
-            f"{' and the '.join(lacking)} encoder puts none there; use encoders whose "
-            "summary_token is True, or choose a method that pools the whole set"
-        )

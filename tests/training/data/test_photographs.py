@@ -9,8 +9,11 @@ import pytest
 from export.build.pack import Labels
 from export.build.to_onnx import export_runs
 from export.pack.reading import load_info
+from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
 from training import evaluate, extract, train
+from training.data import texts
+from training.data.features import Extraction
 
 RECIPE = """
 method = "mv_vse"
@@ -117,6 +120,25 @@ def test_bad_requests_are_refused(world: Path, arguments: tuple[str, ...], messa
     given = ("--data", f"{world}/photos", "--backbone", f"{world}/backbone")
     with pytest.raises(SystemExit, match=message):
         extract.main([*given, "--cache", f"{world}/other", *arguments])
+
+
+def test_a_recipe_s_extraction_is_all_that_its_training_reads(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bert = save_bert(tmp_path / "bert")
+    changes = ("feature_copies=3", "text.arch=bert", f"text.source={bert}", "epochs=1")
+    settings = [part for change in changes for part in ("--set", change)]
+    given = ["--recipe", f"{world}/recipe.toml", "--cache", f"{tmp_path}/cache", *settings]
+    extract.main(given)
+    assert "train-" in (said := capsys.readouterr().out)
+    assert ", 3 looks, " in said
+    assert "token features of 120 captions" in said
+    files = sorted((tmp_path / "cache").rglob("*.npy"))
+    assert len(files) == 3 + 1 + 2  # looks, validation images, captions of both
+    monkeypatch.setattr(Extraction, "reader", lambda *_: pytest.fail("an image is read"))
+    monkeypatch.setattr(texts, "_encode", lambda *_: pytest.fail("a caption is read"))
+    train.main([*given, "--out", f"{tmp_path}/run"])
+    assert sorted((tmp_path / "cache").rglob("*.npy")) == files
 
 
 def test_extraction_says_where_how_much(world: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -201,7 +201,11 @@ def test_finished_trainings_are_not_run_again(run: Run, trained: list[str]) -> N
 
 
 def test_an_interrupted_ablation_goes_on(
-    run: Run, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    trained: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     measure, fresh = trial.measure, ("--out", str(tmp_path / "fresh"))
     calls = iter(range(9))
@@ -212,8 +216,8 @@ def test_an_interrupted_ablation_goes_on(
         return measure(trainer)
 
     monkeypatch.setattr(trial, "measure", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run("toy", *fresh)
+    assert ablate.main(["toy", *fresh, "--results", str(tmp_path / "results")]) == 130
+    assert "stopped; the same command goes on" in capsys.readouterr().err
     monkeypatch.setattr(trial, "measure", measure)
     steps: list[int] = []
     monkeypatch.setattr(Trainer, "_epoch", lambda _self, epoch: steps.append(epoch))
@@ -253,15 +257,27 @@ def test_processes_give_the_same(run: Run, world: Path, capsys: pytest.CaptureFi
     assert "[2/2] two, seed 0: rsum" in capsys.readouterr().out
 
 
-def test_a_changed_budget_trains_anew_and_is_only_printed(
+def test_a_changed_budget_trains_anew_and_stays_with_its_runs(
     run: Run, trained: list[str], world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("toy")
     trained.clear()
     before = sorted(results.RESULTS.glob("*.json"))
-    assert ablate.main(["toy", "--out", str(world / "runs"), "--set", "epochs=1"]) == 0
+    path, text = world / "ablations" / "toy.toml", (world / "ablations" / "toy.toml").read_text()
+    path.write_text(f'here = "Disagrees by 38 rsum."\n{text}')
+    capsys.readouterr()
+    try:
+        assert ablate.main(["toy", "--out", str(world / "runs"), "--set", "epochs=1"]) == 0
+    finally:
+        path.write_text(text)
     assert len(trained) == 2
-    assert '"name": "toy"' in capsys.readouterr().out
+    *_, head, _, one, two, _, command, place = capsys.readouterr().out.splitlines()
+    assert head.startswith("| views | rsum |")
+    assert (one[:6], two[:6]) == ("| one ", "| two ")
+    assert command == "python -m training.ablate toy --set epochs=1"
+    assert place == f"in {world / 'runs' / 'toy.json'}, as settings were replaced"
+    kept = json.loads((world / "runs" / "toy.json").read_text())
+    assert (kept["command"], kept["here"]) == (command, "")
     assert sorted(results.RESULTS.glob("*.json")) == before
 
 

@@ -47,7 +47,7 @@ def run(world: Path, *more: str) -> int:
 
 
 def test_one_command_trains_and_writes(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(world, "--set", "text.hidden_dim=12") == 0
+    assert run(world, "--set", "text.hidden_dim=12", "--write") == 0
     result = json.loads((world / "toy.json").read_text())
     assert result["command"] == "python -m training.study toy --set text.hidden_dim=12"
     (label, seeds, *values), (other, once, *rest) = result["rows"]
@@ -62,6 +62,22 @@ def test_one_command_trains_and_writes(world: Path, capsys: pytest.CaptureFixtur
     assert "It works." in page
     assert page.endswith("After.\n")
     assert "[3/3] long, it, seed 0: rsum" in capsys.readouterr().out
+
+
+def test_other_settings_leave_the_page_alone(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = world / PAGE.name
+    before = page.read_text()
+    assert run(world, "--set", "epochs=1") == 0
+    assert page.read_text() == before
+    assert not (world / "toy.json").exists()
+    kept = json.loads((world / "runs" / "toy.json").read_text())
+    assert kept["command"] == "python -m training.study toy --set epochs=1"
+    assert kept["here"] == ""
+    said = capsys.readouterr().out
+    assert "| short, it | 2 |" in said
+    assert str(world / "runs" / "toy.json") in said
 
 
 def test_what_is_trained_stays_trained(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> DistillConfig:
     return DistillConfig(
         data=str(root), teacher=str(root / "teacher"), cache=str(root / "cache"),
         widths=(6, 8, 8, 12), blocks=(1, 1, 1), crops=3, targets=8, epochs=2, retrieval_epochs=1,
-        batch_size=7, warmup_steps=2, precision="fp32",
+        batch_size=7, warmup_steps=1, precision="fp32",
     )  # fmt: skip
 
 
