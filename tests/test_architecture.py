@@ -28,7 +28,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"pack"},
     ],
     "training": [
-        {"train", "pretrain", "distill", "evaluate", "extract", "ablate", "study"},
+        {"train", "pretrain", "distill", "evaluate", "extract", "ablate", "study", "plot"},
         {"experiments"},
         {"loop"},
         {"objectives", "evaluation"},

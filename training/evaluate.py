@@ -1,7 +1,8 @@
-"""Measures a pack as it ships.
+"""Measures a pack as it ships, or a run as training left it.
 
 `python -m training.evaluate --pack app/bundled/scenes --method vse_infty --split test`
 `python -m training.evaluate --pack PACK --split test --data DIR`
+`python -m training.evaluate --run RUN --split val`
 
 With `--data` the images of DIR are encoded: photographs with captions (`training/data/karpathy.py`)
 or rendered scenes. What needs to know every image that a caption is true of is measured on scenes;
@@ -11,6 +12,7 @@ compares scores with people's ratings. `--ensemble a+b` adds the average of two 
 `--compare a,b` says how sure a difference in rsum is, and `--views` what each view does and whether
 it looks at what a caption mentions. `--calibrate` fits how sure each method may be of its hits and
 keeps it in the pack, `--calibration` measures whether that is true (docs/calibration.md).
+With `--run` recalls alone are measured, in torch, of the data that the run was trained on.
 """
 
 import argparse
@@ -38,6 +40,7 @@ from export.runtime import Runtime
 from export.sessions import hardware
 from models import Views
 from models.files import write_whole
+from training.data.features import CACHE, Extraction
 from training.data.image_files import ImageFiles
 from training.data.open_split import open_split
 from training.data.split import SeenObjects, Split
@@ -67,6 +70,7 @@ from training.evaluation.report import (
 from training.evaluation.scoring import ensemble_scores, score_matrix
 from training.evaluation.statistics import bootstrap_difference
 from training.loop.command import refusals_end
+from training.loop.trained_run import run_scores
 from training.scenes.classes import names_of
 
 _SEED = 0  # of the questions by which calibrations are fitted and measured
@@ -134,15 +138,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line, measures, prints."""
     options = _parser().parse_args(argv)
     with refusals_end():
-        certain = options.calibrate or options.calibration
-        rows = _certainty(options) if certain else _measure(options)
+        if options.run:
+            rows = _measure_run(options)
+        else:
+            certain = options.calibrate or options.calibration
+            rows = _certainty(options) if certain else _measure(options)
     if options.json:
         write_whole(options.json, json.dumps(rows, indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Measure a pack: ONNX encoders and torch heads.")
-    parser.add_argument("--pack", required=True, help="folder or Hub id of a pack")
+    parser = argparse.ArgumentParser(description="Measure a pack or a run.")
+    of = parser.add_mutually_exclusive_group(required=True)
+    of.add_argument("--pack", help="folder or Hub id of a pack")
+    of.add_argument("--run", type=Path, help="run folder of a method")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--method", help="one of the pack's methods; all without it")
     which.add_argument("--all", action="store_true", help="every method of the pack")
@@ -172,8 +181,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--write", action="store_true", help=what)
     what = "say on stderr, one JSON object a line, how far it is"
     parser.add_argument("--progress", action="store_true", help=what)
+    what = f"of a run: folder of cached features; {CACHE} without it"
+    parser.add_argument("--cache", type=Path, default=CACHE, help=what)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     return parser
+
+
+def _measure_run(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    asked = {name for name, value in vars(options).items() if value}
+    if more := sorted(asked - {"run", "data", "split", "folds", "json", "cache", "device"}):
+        raise ValueError(f"--{more[0]} measures packs; export the run, or leave it out")
+    extraction = Extraction(options.cache, device=options.device)
+    name, scores, data = run_scores(options.run, options.split, extraction, options.data)
+    check_folds(len(scores), options.folds)
+    rows = {name: score_metrics(scores, data, options.folds)}
+    print_table(rows)
+    return rows
 
 
 def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,6 +11,8 @@ from models import Method, Views
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.layers import drop_elements
 from models.views import lengths_to_mask
+from training.data.split import Copies, Pixels
+from training.data.texts import Table
 from training.loop.config import TrainConfig
 
 TEXTS_AT_ONCE = 128
@@ -100,3 +103,30 @@ def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
         part = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
         parts.append(F.pad(part, (0, 0, 0, ids.shape[1] - longest)))
     return torch.cat(parts)[order.argsort()]
+
+
+@torch.inference_mode()
+def encode_split(
+    model: DualEncoder, images: np.ndarray | Copies | Pixels, table: Table, device: torch.device
+) -> tuple[Views, Views]:
+    """Views of all images and of all texts of a split.
+
+    Args:
+        model: in eval mode, on the device.
+        images: features (N_img, N, d), or pixels where the model has an image encoder.
+        table: the texts.
+        device: where the model computes.
+    """
+    method, seen, read = model.method, [], []
+    at_once = 256 if model.image_encoder is None else 64
+    for start in range(0, len(images), at_once):
+        part = torch.from_numpy(np.asarray(images[start : start + at_once], np.float32)).to(device)
+        mask = torch.ones(part.shape[:2], dtype=torch.bool, device=device)
+        seen.append(method.encode_image(*model.image_features(part, mask)).embeddings)
+    for start in range(0, len(table.lengths), 512):
+        rows = np.arange(start, min(start + 512, len(table.lengths)))
+        ids, lengths = map(torch.from_numpy, table.rows(rows))
+        words = model.text_encoder(ids.to(device), lengths.to(device))
+        spoken = lengths_to_mask(lengths, ids.shape[1]).to(device)
+        read.append(method.encode_text(words, spoken).embeddings)
+    return Views(torch.cat(seen)), Views(torch.cat(read))

@@ -15,6 +15,7 @@ from training.loop.logs import LOG, from_one, write_rows
 from training.settings import Settings, from_values, to_values
 
 BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
+TOKENIZER = "tokenizer.json"
 
 
 class RunFolder:

@@ -18,7 +18,6 @@ import models
 from export.hub.sources import describe_image_source
 from models import Views
 from models.files import sha256_of, write_whole
-from models.views import lengths_to_mask
 from training.data.batches import Batch, ahead, batches
 from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
 from training.data.open_split import open_split, open_training
@@ -28,9 +27,10 @@ from training.data.texts import TextSide, build_text_side
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
 from training.loop.config import TrainConfig
-from training.loop.dual_encoder import DualEncoder
+from training.loop.dual_encoder import DualEncoder, encode_split
 from training.loop.loop import Loop
 from training.loop.preflight import check_training, refuse_without_summary
+from training.loop.runs import TOKENIZER
 from training.loop.start import start_from
 from training.objectives import build_objective
 
@@ -195,30 +195,14 @@ class Trainer(Loop[TrainConfig, Batch]):
         scores = score_matrix(self.model.method, *self.validation_views())
         return retrieval_metrics(scores, self.val.image_of)
 
-    @torch.inference_mode()
     def validation_views(self) -> tuple[Views, Views]:
         """Views of all images and of all texts of the validation split, as the weights are now."""
         self.model.eval()
-        method = self.model.method
-        images, texts = [], []
-        at_once = 256 if self.images is None else 64
-        for start in range(0, len(self.val.features), at_once):
-            part = np.asarray(self.val.features[start : start + at_once], np.float32)
-            read = torch.from_numpy(part).to(self.device)
-            mask = torch.ones(read.shape[:2], dtype=torch.bool, device=self.device)
-            features, mask = self.model.image_features(read, mask)
-            images.append(method.encode_image(features, mask).embeddings)
-        for start in range(0, len(self.val.captions), 512):
-            stop = min(start + 512, len(self.val.captions))
-            ids, lengths = map(torch.from_numpy, self.texts.tables[1].rows(np.arange(start, stop)))
-            words = self.model.text_encoder(ids.to(self.device), lengths.to(self.device))
-            spoken = lengths_to_mask(lengths, ids.shape[1]).to(self.device)
-            texts.append(method.encode_text(words, spoken).embeddings)
-        return Views(torch.cat(images)), Views(torch.cat(texts))
+        return encode_split(self.model, self.val.features, self.texts.tables[1], self.device)
 
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`; also writes the tokenizer, which belongs to the weights."""
-        tokenizer = self.run.path / "tokenizer.json"
+        tokenizer = self.run.path / TOKENIZER
         write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         about = {
             "kind": "run",

@@ -13,13 +13,16 @@ from PIL import Image
 
 from export.hub.sources import load_image_source
 from models.checkpoint import load_tensors
+from tests.published import save_bert
 from tests.training.photographs import SIZE, write_encoder, write_photographs
 from training.data.batches import ahead, batches
 from training.data.features import Extraction, load_features, load_image_side, read_pixels
 from training.data.open_split import open_split
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
+from training.evaluation.metrics import retrieval_metrics
 from training.loop.config import TrainConfig
+from training.loop.trained_run import run_scores
 from training.loop.trainer import Trainer, build_trainer
 from training.settings import from_values
 
@@ -105,6 +108,20 @@ def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> No
     tensors, about = load_tensors(tmp_path / "trained" / "best.safetensors")
     assert about["image_encoder"]["arch"] == "scene_net"
     assert {name.split(".")[0] for name in tensors} == {"method", "text_encoder", "image_encoder"}
+
+
+@pytest.mark.parametrize("read_by", ["bigru", "bert"])
+def test_a_run_without_an_export_scores_as_its_training_did(
+    read_by: str, world: Path, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {}
+    if read_by == "bert":
+        changes["text"] = {"arch": "bert", "source": str(save_bert(tmp_path / "bert"))}
+    best = build(world, tmp_path / "run", **changes).fit()
+    name, scores, split = run_scores(tmp_path / "run", "val", Extraction(tmp_path, device="cpu"))
+    found = retrieval_metrics(scores, split.image_of)
+    assert name == "vsepp"
+    assert found == pytest.approx(best, abs=0.01)
 
 
 def test_resume_gives_the_same_weights_bit_for_bit(world: Path, tmp_path: Path) -> None:

@@ -1,19 +1,26 @@
 """Photographs from end to end: features, training, a pack without a gallery, its measurement."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from export.build.pack import Labels
 from export.build.to_onnx import export_runs
 from export.pack.reading import load_info
+from export.runtime import Runtime
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
 from training import evaluate, extract, train
 from training.data import texts
 from training.data.features import Extraction
+from training.evaluation.evaluator import image_features, split_views
+from training.evaluation.scoring import score_matrix
+from training.loop.logs import read_rows
+from training.loop.trained_run import run_scores
 
 RECIPE = """
 method = "mv_vse"
@@ -74,6 +81,37 @@ def test_a_folder_of_photographs_is_measured(
     (values,) = json.loads((world / "measured.json").read_text()).values()
     assert 0 < values["rsum"] <= 600
     assert values["t2i_r10"] == 100.0  # of six photographs
+
+
+def test_a_run_is_measured_without_an_export(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, out = ("--run", f"{world}/run", "--cache", f"{world}/cache"), world / "of_run.json"
+    evaluate.main([*run, "--split", "val", "--json", str(out)])
+    assert "| mv_vse |" in capsys.readouterr().out
+    (found,) = json.loads(out.read_text()).values()
+    best = max(float(row["rsum"]) for row in read_rows(world / "run" / "log.csv"))
+    assert round(found["rsum"], 2) == best
+    _, scores, split = run_scores(world / "run", "test", Extraction(world / "cache"))
+    runtime = Runtime.load(world / "pack", "cpu")
+    views = split_views(runtime, "mv_vse", split, image_features(runtime, split))
+    packed = score_matrix(runtime.methods["mv_vse"], *views)
+    np.testing.assert_allclose(scores, packed, atol=5e-3)  # the pack's weights are rounded
+    with pytest.raises(SystemExit, match="--views measures packs; export the run"):
+        evaluate.main([*run, "--views"])
+    with pytest.raises(SystemExit, match="holds an image encoder; name the run of a method"):
+        evaluate.main(["--run", f"{world}/backbone"])
+    with pytest.raises(SystemExit, match="is not the one that the run was trained over"):
+        run_with_other_backbone(world)
+
+
+def run_with_other_backbone(world: Path) -> None:
+    """Measures the run where another encoder lies in the place of its own."""
+    copy = shutil.copytree(world / "run", world / "copy")
+    other = write_encoder(world / "other_backbone", seed=1)
+    text = (copy / "config.toml").read_text().replace(f"{world}/backbone", str(other))
+    (copy / "config.toml").write_text(text)
+    evaluate.main(["--run", str(copy), "--split", "val"])
 
 
 def test_stored_numbers_say_what_they_were_measured_on(world: Path) -> None:

@@ -1,0 +1,107 @@
+"""A run as training left it, in torch: what it scores on a split, without an export."""
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+import models
+from export.build.trained import RunAbout
+from export.hub.sources import describe_image_source, load_text_source
+from export.pack.validation import check
+from models.checkpoint import load_strict, load_tensors
+from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from models.encoders.encoder import TextEncoder
+from models.files import sha256_of
+from training.data.features import Extraction, load_image_side, read_features, read_pixels
+from training.data.local_sources import refuse_missing
+from training.data.open_split import open_split
+from training.data.precomputed import is_precomputed
+from training.data.split import Copies, Pixels, Split
+from training.data.texts import TokenTable
+from training.evaluation.scoring import score_matrix
+from training.loop.config import TrainConfig
+from training.loop.dual_encoder import DualEncoder, encode_split
+from training.loop.runs import BEST, CONFIG, TOKENIZER
+from training.settings import from_values
+
+
+def run_scores(
+    folder: Path, part: str, extraction: Extraction, data: Path | None = None
+) -> tuple[str, np.ndarray, Split]:
+    """What the best weights of a run score on a split.
+
+    Args:
+        folder: the run.
+        part: which split, "train", "val" or "test".
+        extraction: where and how image features are made that are not cached.
+        data: folder of the split; None takes the one the run was trained on.
+
+    Returns:
+        The method's name, scores (N_img, N_txt), and the split.
+
+    Raises:
+        FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
+        ValueError: it holds something else, or an encoder is not the one it was trained with.
+    """
+    tensors, values = load_tensors(folder / BEST)
+    if values.get("kind") != "run":
+        raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
+    about = check(RunAbout, values, str(folder / BEST))
+    config = from_values(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
+    split = open_split(data or Path(config.data), part)
+    encoder, features = None, _features(split, config, about, extraction)
+    if about.image_encoder is not None:
+        encoder = about.image_encoder.build(IMAGE_ENCODERS, str(folder / BEST))
+    method = models.build(about.method, about.image_dim, about.text_dim, about.arguments)
+    model = DualEncoder(method, _text_encoder(folder, about), config, image_encoder=encoder)
+    for name, module in model.named_children():
+        start = f"{name}."
+        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        if own or name == "method":  # an encoder that was frozen has its weights already
+            load_strict(module, own, str(folder / BEST))
+    device = extraction.torch_device
+    table = TokenTable(Tokenizer.from_file(str(_tokenizer(folder, about))), split.captions)
+    views = encode_split(model.to(device).eval(), features, table, device)
+    return about.method, score_matrix(method, *views), split
+
+
+def _features(
+    split: Split, config: TrainConfig, about: RunAbout, extraction: Extraction
+) -> np.ndarray | Copies | Pixels:
+    """What the run's images are read as: features, or pixels where their encoder was trained."""
+    if about.image_encoder is not None:
+        return read_pixels(split, load_image_side(config.backbone)).features
+    if is_precomputed(split.folder.parent):
+        return split.features
+    refuse_missing(config.backbone, "backbone")
+    if describe_image_source(config.backbone)["sha256"] != about.backbone_sha256:
+        raise ValueError(
+            f"the image encoder in {config.backbone} is not the one that the run was trained over; "
+            "put that one there, or train again"
+        )
+    return read_features(split, config.backbone, extraction).features
+
+
+def _text_encoder(folder: Path, about: RunAbout) -> TextEncoder:
+    """The text encoder; one that was trained has random weights yet."""
+    text = about.text_encoder
+    if text.source is None or text.sha256 is None:
+        encoder: TextEncoder = text.build(TEXT_ENCODERS, str(folder / BEST))
+        return encoder
+    refuse_missing(text.source, "text.source")
+    frozen, _, found = load_text_source(text.source)
+    if found["sha256"] != text.sha256:
+        raise ValueError(
+            f"the text encoder in {text.source} is not the one that {folder} was trained with; put "
+            "that one there, or train again"
+        )
+    return frozen
+
+
+def _tokenizer(folder: Path, about: RunAbout) -> Path:
+    path = folder / TOKENIZER
+    if not path.is_file() or sha256_of(path) != about.tokenizer_sha256:
+        raise ValueError(f"{path} is not the tokenizer that the run was trained with")
+    return path
