@@ -7,13 +7,14 @@ from typing import Any
 
 import gradio as gr
 
-from app.packs import ablations, speed
+from app.packs import ablations, curves, speed
 from app.packs.jobs import CancelledError
 from app.packs.measured import table
 from app.packs.rerun import Outcome, Runner, compare, measured_methods, obstacle
 from app.packs.speed import Speed
 from app.search.retriever import Retriever
 from app.tabs.benchmark import view
+from app.tabs.benchmark.curves import trainings
 from app.tabs.events import MODEL_QUEUE, Event, connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.session import Session
@@ -52,6 +53,10 @@ class BenchmarkTab:
             [], label="What happens when a method is varied", elem_id="pv-bench-ablation"
         )
         self._ablations = gr.HTML(elem_id="pv-bench-ablations")
+        with gr.Accordion(
+            "How the methods were trained", open=False, elem_id="pv-bench-training"
+        ) as self._training:
+            self._curves = gr.HTML(elem_id="pv-bench-curves")
         self._connect()
 
     def _lay_out_run(self, reason: str) -> None:
@@ -66,7 +71,7 @@ class BenchmarkTab:
 
     def _connect(self) -> None:
         pack = self._session.pack
-        shown = [self._results, self._plot, self._message]
+        shown = [self._results, self._plot, self._message, self._training, self._curves]
         opened, swapped = (self._session.blocks.load, "open"), (pack.change, "swap")
         selected = (self._selected, "select")
         numbers = [pack, self._measured]
@@ -101,11 +106,14 @@ class BenchmarkTab:
             found = measured[1]
         numbers = table(retriever, found)
         captions = bool(retriever.collection.captions)
+        trained = curves.load(retriever.info)
         return {
             self._results: view.results(numbers),
             self._plot: view.accuracy_and_speed(numbers, found, captions=captions),
             self._message: "",
             self._time: gr.Button(interactive=captions),
+            self._training: gr.Accordion(visible=bool(trained)),
+            self._curves: trainings(trained, self._titles(key)),
         }
 
     def vary(self, key: str, name: str | None) -> dict[Any, Any]:

@@ -1,7 +1,9 @@
 """Pretraining of the image encoder, and the features it leaves behind."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +57,24 @@ def test_every_object_is_in_some_cell(scenes_folder: Path) -> None:
     for row, scene in zip(labels, data.scenes, strict=True):
         shown = {name for name, on in zip(names, row, strict=True) if on and ":" not in name}
         assert shown == {item.name for item in scene.objects}
+
+
+@pytest.mark.font
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"warmup_steps": 6}, "warmup_steps is 6, but the whole run has 6 steps (2 x 3)"),
+        ({"batch_size": 25}, "batch_size 25 is more than the 24"),
+        ({"data": "nowhere"}, "nowhere/train does not exist: render it"),
+    ],
+)
+def test_what_is_wrong_is_said_first(
+    scenes_folder: Path, tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    config = _config(scenes_folder).changed(**changes)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        Pretraining(config, tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
 
 
 def test_r_precision_by_hand() -> None:
