@@ -238,6 +238,14 @@ def test_a_part_of_a_picture_shows_what_it_found(visitor: Visitor, gallery: Gall
     page.get_by_role("button", name="Search with this picture").click()
     own = page.locator("#pv-evidence .pv-ev-own button")
     expect(own).to_have_count(49)
+    # what came for an earlier question, as the visitor scrolled, is none of this one's
+    page.evaluate("""() => {
+        const bar = document.querySelector("#pv-evidence .pv-ev");
+        const { hits } = JSON.parse(bar.dataset.evidence);
+        for (const hit of Object.values(hits)) delete hit.tops;
+        document.querySelector("#pv-grid .pv-tiles").pvEvidence = { of: "an earlier one", hits };
+        document.dispatchEvent(new Event("pv-more"));
+    }""")
     own.nth(cell).hover()
     said = page.locator("#pv-evidence .pv-ev-said")
     expect(said).to_contain_text(f"Row {cell // 7 + 1}, column {cell % 7 + 1} of the picture")

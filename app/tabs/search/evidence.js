@@ -105,8 +105,11 @@ document.addEventListener("focusin", (event) => {
   if (facts && (!tile || tile.matches(":focus-visible"))) point(idOf(tile) ?? null);
 });
 
-// Images that came as the visitor scrolled bring their own.
-const further = () => facts && Object.assign(facts.hits, document.querySelector("#pv-grid .pv-tiles")?.pvEvidence);
+// Images that came as the visitor scrolled bring their own; the grid may still be an earlier question's.
+const further = () => {
+  const came = document.querySelector("#pv-grid .pv-tiles")?.pvEvidence;
+  if (facts && came?.of === facts.of) Object.assign(facts.hits, came.hits);
+};
 
 const read = () => {
   const frame = element.querySelector(".pv-ev");

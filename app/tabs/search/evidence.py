@@ -1,5 +1,6 @@
 """What a question brings to its hits, for the page: tinted words and lit images."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class Hits:
     sizes: tuple[tuple[int, int], ...]
     scores: tuple[float, ...]
 
+    @property
+    def key(self) -> str:
+        """Which question of which method it is, so that the browser mixes no two."""
+        return hashlib.sha256(repr((self.question, self.spec)).encode()).hexdigest()[:16]
+
     @classmethod
     def of(cls, results: Sequence[Result]) -> "Hits | None":
         """Those of some results; None where nothing was asked."""
@@ -67,7 +73,7 @@ def bar(hits: Hits, retriever: Retriever) -> Markup:
     """
     terms, found = _split(hits, retriever)
     facts = {
-        "grid": found.grid, "tops": found.tops(), "names": found.spoken(),
+        "of": hits.key, "grid": found.grid, "tops": found.tops(), "names": found.spoken(),
         "hits": _packed(found, hits, retriever),
     }  # fmt: skip
     words = [(at, one.name) for at, one in enumerate(found.columns, start=1) if not one.cell]
@@ -91,7 +97,7 @@ def more(hits: Hits | None, retriever: Retriever) -> str:
         _, found = _split(hits, retriever)
     except ValueError:
         return ""
-    return json.dumps(_packed(found, hits, retriever))
+    return json.dumps({"of": hits.key, "hits": _packed(found, hits, retriever)})
 
 
 def _split(hits: Hits, retriever: Retriever) -> tuple[list[Term], Split]:

@@ -71,6 +71,7 @@ watch("value", () => {
   }
   const { evidence } = from.dataset;
   if (!evidence) return;
-  to.pvEvidence = { ...to.pvEvidence, ...JSON.parse(evidence) }; // that of the first may yet come
+  const further = JSON.parse(evidence);
+  to.pvEvidence = { ...further, hits: { ...to.pvEvidence?.hits, ...further.hits } }; // that of the first may yet come
   document.dispatchEvent(new Event("pv-more"));
 });
