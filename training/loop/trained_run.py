@@ -1,13 +1,15 @@
 """A run as training left it, in torch: what it scores on a split, without an export."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 import models
-from export.build.trained import RunAbout
+from export.build.trained import EncoderAbout
 from export.hub.sources import describe_image_source, load_text_source
 from export.pack.validation import check
 from models.checkpoint import load_strict, load_tensors
@@ -45,16 +47,17 @@ def run_scores(
         FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
         ValueError: it holds something else, or an encoder is not the one it was trained with.
     """
-    tensors, values = load_tensors(folder / BEST)
-    if values.get("kind") != "run":
+    tensors, about = load_tensors(folder / BEST)
+    if about.get("kind") != "run":
         raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
-    about = check(RunAbout, values, str(folder / BEST))
     config = from_values(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = open_split(data or Path(config.data), part)
     encoder, features = None, _features(split, config, about, extraction)
-    if about.image_encoder is not None:
-        encoder = about.image_encoder.build(IMAGE_ENCODERS, str(folder / BEST))
-    method = models.build(about.method, about.image_dim, about.text_dim, about.arguments)
+    if "image_encoder" in about:
+        kept = check(EncoderAbout, about["image_encoder"], str(folder / BEST))
+        encoder = kept.build(IMAGE_ENCODERS, str(folder / BEST))
+    sizes = about["image_dim"], about["text_dim"]
+    method = models.build(about["method"], *sizes, about["arguments"])
     model = DualEncoder(method, _text_encoder(folder, about), config, image_encoder=encoder)
     for name, module in model.named_children():
         start = f"{name}."
@@ -64,19 +67,19 @@ def run_scores(
     device = extraction.torch_device
     table = TokenTable(Tokenizer.from_file(str(_tokenizer(folder, about))), split.captions)
     views = encode_split(model.to(device).eval(), features, table, device)
-    return about.method, score_matrix(method, *views), split
+    return config.method, score_matrix(method, *views), split
 
 
 def _features(
-    split: Split, config: TrainConfig, about: RunAbout, extraction: Extraction
+    split: Split, config: TrainConfig, about: Mapping[str, Any], extraction: Extraction
 ) -> np.ndarray | Copies | Pixels:
     """What the run's images are read as: features, or pixels where their encoder was trained."""
-    if about.image_encoder is not None:
+    if "image_encoder" in about:
         return read_pixels(split, load_image_side(config.backbone)).features
     if is_precomputed(split.folder.parent):
         return split.features
     refuse_missing(config.backbone, "backbone")
-    if describe_image_source(config.backbone)["sha256"] != about.backbone_sha256:
+    if describe_image_source(config.backbone)["sha256"] != about["backbone_sha256"]:
         raise ValueError(
             f"the image encoder in {config.backbone} is not the one that the run was trained over; "
             "put that one there, or train again"
@@ -84,9 +87,9 @@ def _features(
     return read_features(split, config.backbone, extraction).features
 
 
-def _text_encoder(folder: Path, about: RunAbout) -> TextEncoder:
+def _text_encoder(folder: Path, about: Mapping[str, Any]) -> TextEncoder:
     """The text encoder; one that was trained has random weights yet."""
-    text = about.text_encoder
+    text = check(EncoderAbout, about["text_encoder"], str(folder / BEST))
     if text.source is None or text.sha256 is None:
         encoder: TextEncoder = text.build(TEXT_ENCODERS, str(folder / BEST))
         return encoder
@@ -100,8 +103,8 @@ def _text_encoder(folder: Path, about: RunAbout) -> TextEncoder:
     return frozen
 
 
-def _tokenizer(folder: Path, about: RunAbout) -> Path:
+def _tokenizer(folder: Path, about: Mapping[str, Any]) -> Path:
     path = folder / TOKENIZER
-    if not path.is_file() or sha256_of(path) != about.tokenizer_sha256:
+    if not path.is_file() or sha256_of(path) != about["tokenizer_sha256"]:
         raise ValueError(f"{path} is not the tokenizer that the run was trained with")
     return path

@@ -1,5 +1,6 @@
 """The command line of a training: going on, being stopped, and what can be looked up."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 
 from models.checkpoint import load_tensors
 from tests.training.conftest import write_regions
-from training import distill, pretrain, train
+from training import distill, evaluate, pretrain, train
 from training.loop import command
 from training.loop.config import recipe_names
 from training.loop.logs import LOG, read_rows
@@ -74,6 +75,17 @@ def test_ctrl_c_names_the_command_that_goes_on(
     assert len(read_rows(Path("my run") / LOG)) == 3
     whole, resumed = (load_tensors(Path(run) / LAST)[0] for run in ("whole", "my run"))
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.usefixtures("world")
+def test_a_run_over_ready_made_features_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    begin()
+    best = max(float(row["rsum"]) for row in read_rows(Path("my run") / LOG))
+    capsys.readouterr()
+    evaluate.main(["--run", "my run", "--split", "val", "--json", "found.json"])
+    (found,) = json.loads(Path("found.json").read_text()).values()
+    assert round(found["rsum"], 2) == best
+    assert "| vsepp |" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("world")
