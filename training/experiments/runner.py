@@ -146,7 +146,7 @@ def parser_of(name: str, description: str, out: str, results: Path) -> argparse.
     add("--out", type=Path, default=Path(out), help="folder of the trainings")
     add("--threads", type=int, default=1, help="CPU threads of each training")
     add("--jobs", type=int, default=1, help="trainings at a time")
-    what = "replace a setting of every row, e.g. train_images=500"
+    what = "replace a setting of every row, e.g. epochs=2"
     add("--set", action="append", default=[], metavar="NAME=VALUE", help=what)
     add("--results", type=Path, default=results, help="folder of the results")
     return parser

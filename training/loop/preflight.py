@@ -29,6 +29,7 @@ from training.data.texts import TextConfig, check_text
 from training.loop.config import BackboneConfig, TrainConfig
 from training.loop.loop import device_for, is_first_process, steps_in_epoch
 from training.loop.runs import BEST, RunFolder
+from training.loop.start import check_start
 from training.loop.teacher import DistillConfig, missing_bytes
 from training.scenes.store import load_scenes
 
@@ -63,7 +64,8 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool, cache: Path)
         config.method, method, images is not None and images.summary_token, text.summary_token
     )
     if config.init:
-        _refuse_no_weights(Path(config.init))
+        sha256 = "" if images is None else describe_image_source(config.backbone)["sha256"]
+        check_start(Path(config.init), config, sha256)
     _check_pace(config, "optimizer.warmup_steps", len(train.first(config.train_images).captions))
     trained: list[nn.Module] = [method]
     trained += [text] if not (config.text.source and config.text.frozen) else []
@@ -89,8 +91,8 @@ def check_distillation(config: DistillConfig, out: Path, *, resume: bool) -> Non
             f"the teacher's map has {seen} cells and the student's {drawn}; choose blocks so that "
             "they agree"
         )
-    if config.init:
-        _refuse_no_weights(Path(config.init))
+    if config.init and not (Path(config.init) / BEST).is_file():
+        raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
     _check_pace(config, "warmup_steps", len(train.images))
     images = {"train": len(train.images), "val": len(val.images)}
     needed = missing_bytes(config, images, shown, seen)
@@ -145,13 +147,6 @@ def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -
             f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
             f"{' and the '.join(lacking)} encoder puts none there; use encoders whose "
             "summary_token is True, or choose a method that pools the whole set"
-        )
-
-
-def _refuse_no_weights(init: Path) -> None:
-    if not (init / BEST).is_file():
-        raise FileNotFoundError(
-            f"init: there is no weights file {init / BEST}; name a run that training made"
         )
 
 

@@ -6,12 +6,11 @@ starts, or stays, as its source has it, so the source must be the same.
 """
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 from export.hub.sources import describe_text_source
 from models.checkpoint import load_strict, load_tensors
@@ -38,10 +37,13 @@ def start_from(
         ValueError: it is no run, or what it holds does not fit; the sentence says what.
     """
     path = folder / BEST
-    tensors, about = load_tensors(path)
-    if about.get("kind") != "run":
-        raise ValueError(f"init: {path} is no method's run; name a folder that training made")
-    _refuse_unlike(folder, about, config, backbone_sha256, tokenizer)
+    tensors, about = check_start(folder, config, backbone_sha256)
+    words = hashlib.sha256(tokenizer.to_str(pretty=True).encode()).hexdigest()
+    if about["tokenizer_sha256"] != words:
+        raise ValueError(
+            f"init: {folder} reads texts with another tokenizer; train both with the same captions "
+            "and text settings"
+        )
     parts = dict(module.named_children())
     for name in ("method", *_SETTINGS):
         start = f"{name}."
@@ -56,13 +58,22 @@ def start_from(
             load_strict(parts[name], held, str(path))
 
 
-def _refuse_unlike(
-    folder: Path,
-    about: Mapping[str, Any],
-    config: TrainConfig,
-    backbone_sha256: str,
-    tokenizer: Tokenizer,
-) -> None:
+def check_start(
+    folder: Path, config: TrainConfig, backbone_sha256: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Looks whether an earlier run is one to start from, as far as no captions are read.
+
+    Returns:
+        Its best weights, and what training wrote about them.
+
+    Raises:
+        FileNotFoundError, ValueError: see `start_from`.
+    """
+    tensors, about = load_tensors(folder / BEST)
+    if about.get("kind") != "run":
+        raise ValueError(
+            f"init: {folder / BEST} is no method's run; name a folder that training made"
+        )
     if about["method"] != config.method:
         raise ValueError(f"init: {folder} is a run of {about['method']}, not of {config.method}")
     if about["backbone_sha256"] != backbone_sha256:
@@ -70,15 +81,10 @@ def _refuse_unlike(
             f"init: {folder} was trained with another image encoder than backbone "
             f'"{config.backbone}"; name the one in its config.toml'
         )
-    words = hashlib.sha256(tokenizer.to_str(pretty=True).encode()).hexdigest()
-    if about["tokenizer_sha256"] != words:
-        raise ValueError(
-            f"init: {folder} reads texts with another tokenizer; train both with the same captions "
-            "and text settings"
-        )
     frozen, source = about["text_encoder"].get("sha256"), config.text.source
     if frozen is not None and (not source or describe_text_source(source)["sha256"] != frozen):
         raise ValueError(
             f"init: {folder} was trained with another text encoder than text.source "
             f'"{source}"; name the one in its config.toml'
         )
+    return tensors, about

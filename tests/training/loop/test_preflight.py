@@ -29,12 +29,14 @@ text = {{ word_dim = 8, hidden_dim = 8 }}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`photos/` with 16 images of five captions to train on, `backbone/` and `recipe.toml`."""
+    """`photos/` with 16 images of five captions to train on, encoders, `recipe.toml`, a run."""
     root = tmp_path_factory.mktemp("world")
     write_photographs(root / "photos", {"train": 16, "val": 8})
     write_encoder(root / "backbone")
     save_bert(root / "bert")
     (root / "recipe.toml").write_text(RECIPE.format(root))
+    given = ["--recipe", f"{root}/recipe.toml", "--cache", f"{root}/cache", "--set", "epochs=1"]
+    train.main([*given, "--out", f"{root}/first"])
     return root
 
 
@@ -162,3 +164,8 @@ def test_features_that_are_there_need_no_room(world: Path, tmp_path: Path) -> No
     splits = [preflight.open_split(Path(config.data), name) for name in ("train", "val")]
     missing = preflight._bytes_of_features(config, splits, tmp_path / "cache")
     assert missing == 16 * 4 * 6 * 2  # the third look: images, cells, numbers, bytes of each
+
+
+def test_a_run_that_is_no_start_is_noticed_first(refused: Refused, world: Path) -> None:
+    said = refused(f"init={world}/first", "method=vse_infty")
+    assert said == f"init: {world}/first is a run of vsepp, not of vse_infty"
