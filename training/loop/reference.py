@@ -20,10 +20,12 @@ from models import METHODS, Method
 from training.loop.config import RECIPES, PretrainConfig, TrainConfig, recipe_names
 from training.loop.teacher import DistillConfig
 from training.objectives import OBJECTIVES
-from training.settings import Settings
+from training.settings import Settings, with_new_names
 
 _KINDS = (TrainConfig, PretrainConfig, DistillConfig)  # a recipe is of the first it fits
 PAPERS = "flickr30k"  # the recipes with the papers' own settings; those for COCO are alike
+_HOW = "In a recipe, or on the command line as `--set NAME=VALUE`."
+_PAPERS_ARE = f"*Papers*: what `training/recipes/{PAPERS}/` says, and its comments where from."
 _OF_THE_PLACE = ("method", "data", "backbone", "seed", "text.vectors")  # no paper's values
 _TYPES = {
     bool: "true or false",
@@ -42,11 +44,13 @@ _ENTRY = re.compile(r"^(\w+): ", re.MULTILINE)
 def recipe_lines(kind: type[Settings]) -> list[str]:
     """The recipes that hold such settings, each with what its comment begins with."""
     texts = {name: (RECIPES / f"{name}.toml").read_text("utf-8") for name in recipe_names()}
-    return [
-        f"{name}: {_subject(text)}"
-        for name, text in texts.items()
-        if kind == next(k for k in _KINDS if tomllib.loads(text).keys() <= k.model_fields.keys())
-    ]
+    return [f"{name}: {_subject(text)}" for name, text in texts.items() if kind == _kind_of(text)]
+
+
+def _kind_of(text: str) -> type[Settings]:
+    """Which settings a recipe holds; a method's where it holds unknown ones."""
+    names = with_new_names(tomllib.loads(text)).keys()
+    return next((kind for kind in _KINDS if names <= kind.model_fields.keys()), TrainConfig)
 
 
 def settings_lines(name: str, kind: type[Settings]) -> list[str]:
@@ -58,17 +62,8 @@ def settings_lines(name: str, kind: type[Settings]) -> list[str]:
     """
     methods = kind is TrainConfig
     papers = _papers() if methods else {}
-    lines = [f"# Settings of `python -m training.{name}`", ""]
-    lines += [
-        "In a recipe, or on the command line as `--set NAME=VALUE`. "
-        + (
-            "*Papers* are the values of `training/recipes/flickr30k/`, whose comments say where "
-            "each is from."
-            if methods
-            else ""
-        ),
-        "",
-    ]
+    lines = [f"# Settings of `python -m training.{name}`", "", _HOW]
+    lines += [_PAPERS_ARE, ""] if methods else [""]
     lines += _fields(kind, "", papers)
     for key, method in METHODS.items() if methods else ():
         if key in OBJECTIVES:
@@ -76,7 +71,7 @@ def settings_lines(name: str, kind: type[Settings]) -> list[str]:
             lines += ["", f'## `method = "{key}"`: {method.title}', ""]
             lines += _arguments(method, own)
             lines += _fields(OBJECTIVES[key], "objective.", own)
-    return [line.rstrip() for line in lines] + [""]
+    return [*lines, ""]
 
 
 def _fields(kind: type[Settings], prefix: str, papers: dict[str, dict[str, Any]]) -> Iterator[str]:
