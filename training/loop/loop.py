@@ -138,7 +138,11 @@ class Loop(ABC, Generic[C, B]):
             if self.is_over(epoch):
                 break
             began = time.perf_counter()
-            terms = self._epoch(epoch)
+            try:
+                terms = self._epoch(epoch)
+            finally:
+                if self.step_log:
+                    self.step_log.write()
             if not math.isfinite(terms["loss"]):
                 raise ValueError("the loss is not finite; lower the learning rate")
             metrics = self.validate(epoch)
@@ -247,8 +251,6 @@ class Loop(ABC, Generic[C, B]):
 
     def _tell(self, epoch: int, terms: dict[str, float], shown: dict[str, float]) -> None:
         """Says how an epoch went and how long the others will take, in words and on the board."""
-        if self.step_log:
-            self.step_log.write()
         if self.board:
             self.board.add("epoch", {**terms, **shown}, self.progress["step"])
         reached = f", val {self.best_by} {shown[self.best_by]}" if self.best_by in shown else ""
