@@ -148,7 +148,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Measure a pack or a run.")
+    parser = argparse.ArgumentParser(
+        prog="python -m training.evaluate", description="Measure a pack or a run."
+    )
     of = parser.add_mutually_exclusive_group(required=True)
     of.add_argument("--pack", help="folder or Hub id of a pack")
     of.add_argument("--run", type=Path, help="run folder of a method")
