@@ -138,7 +138,7 @@ def test_a_toy_method_is_trained_exported_measured_searched_and_looked_into(tree
     made = ("--backbone", backbone, "--run", tree / "run", "--gallery", gallery, "--out", pack)
     commands = [
         ("training.train", *train),
-        ("export.to_onnx", *made),
+        ("export.to_onnx", *made, "--licence", "MIT"),
         ("training.evaluate", "--pack", pack, "--all"),
     ]
     command = [sys.executable, "-c", COMMANDS, str(pack), json.dumps(commands, default=str)]

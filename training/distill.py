@@ -28,6 +28,7 @@ from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from models.views import lengths_to_mask
+from training.data.open_split import names_of_data
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
 from training.evaluation.metrics import retrieval_metrics
@@ -193,8 +194,15 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`."""
-        shown = replace(self.preprocess, size=self.config.side)
-        return self.model.trunk.state_dict(), describe_backbone(self.config, shown)
+        config, shown = self.config, replace(self.preprocess, size=self.config.side)
+        data = {
+            "kind": "photographs",
+            "name": names_of_data(Path(config.data), config.also),
+            "images": len(self.train.squares),
+            "captions": len(self.train.captions),
+            "teacher": config.teacher,
+        }
+        return self.model.trunk.state_dict(), describe_backbone(config, shown, data)
 
 
 def start_from(run: Path, trunk: SceneNet) -> None:

@@ -4,7 +4,7 @@
 `python -m training.evaluate --pack PACK --split test --data DIR`
 `python -m training.evaluate --run RUN --split val`
 
-With `--data` the images of DIR are encoded: photographs with captions (`training/data/karpathy.py`)
+With `--data` the images of DIR are encoded: captioned ones (`training/data/photographs.py`)
 or rendered scenes. What needs to know every image that a caption is true of is measured on scenes;
 photographs are also asked the everyday questions of `training/evaluation/everyday.py`, "a dog in
 the snow", of which P@5 is the share of right hits among the first five. `--judgements FILE`

@@ -5,10 +5,10 @@
 
 With a recipe it is all that the recipe's training reads: every look at the training images, the
 validation images, and the token features of a text encoder that is frozen. Without one it is one
-look at the images of some splits. DIR holds Karpathy's JSON and images/
-(`training/data/karpathy.py`), or rendered scenes; SOURCE is a run folder, a Hugging Face folder or
-a Hub id (`export/hub/sources.py`). An extraction that was interrupted goes on where it was when the
-command is run again.
+look at the images of some splits. DIR holds photographs with captions
+(`training/data/photographs.py`), or rendered scenes; SOURCE is a run folder, a pack, a Hugging Face
+folder or a Hub id (`export/hub/sources.py`). An extraction that was interrupted goes on where it
+was when the command is run again.
 """
 
 import argparse

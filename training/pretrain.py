@@ -168,7 +168,9 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
 
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`."""
-        return self.model.trunk.state_dict(), describe_backbone(self.config, self.preprocess)
+        data = {"kind": "scenes", "name": "rendered scenes", "images": len(self.train)}
+        about = describe_backbone(self.config, self.preprocess, {**data, "captions": 0})
+        return self.model.trunk.state_dict(), about
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -29,8 +29,8 @@ from export.hub.address import parse_hub_id
 from export.hub.client import HubError, connect
 from export.hub.download import VISITORS, Count, fetch_file
 from export.hub.offer import CLIP, KINDS, PACK, Part, look
+from export.pack.schema import UNKNOWN_LICENCE
 
-UNKNOWN_LICENCE = official.UNKNOWN_LICENCE
 INTERRUPTED = 130
 
 

@@ -13,11 +13,11 @@ from export.build.pack import (
     PackParts,
     add_options,
     build_pack,
-    labels_of,
     refuse_existing,
     run_command,
 )
-from export.build.trained import TrainedMethod, load_backbone, load_method
+from export.build.provenance import labels_for
+from export.build.trained import TrainedBackbone, TrainedMethod, load_backbone, load_method
 from export.pack.schema import PackInfo
 
 MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
@@ -51,6 +51,13 @@ def export_runs(
         DriftError: the result does not compute what torch computes.
     """
     refuse_existing(out, force)
+    return _export(out, *_read(backbone, runs), labels, gallery, force)
+
+
+def _read(
+    backbone: str | Path, runs: Sequence[Path]
+) -> tuple[TrainedBackbone, list[TrainedMethod]]:
+    """An image encoder and the methods over it, each once and all with one tokenizer."""
     encoder = load_backbone(backbone)
     trained: dict[str, TrainedMethod] = {}
     for folder in runs:
@@ -67,14 +74,25 @@ def export_runs(
                 f"{run.folder} and {first.folder} have different tokenizers, but a pack holds one; "
                 "train both with the same captions and text settings"
             )
-    logs = {"backbone": Path(encoder.source), **{name: run.folder for name, run in trained.items()}}
+    return encoder, list(trained.values())
+
+
+def _export(
+    out: Path,
+    encoder: TrainedBackbone,
+    runs: Sequence[TrainedMethod],
+    labels: Labels,
+    gallery: Path | None,
+    force: bool,
+) -> PackInfo:
+    first, logs = runs[0], {"backbone": encoder.logs, **{run.name: run.folder for run in runs}}
     parts = PackParts(
         image_encoder=encoder.rounded,
         image_dim=encoder.rounded.dim,
         preprocess=encoder.preprocess,
         tokenizer=first.tokenizer.read_text("utf-8"),
         max_length=first.about.text_encoder.max_length or MAX_LENGTH,
-        methods={name: run.parts(encoder) for name, run in trained.items()},
+        methods={run.name: run.parts(encoder) for run in runs},
         gallery=gallery,
         logs=logs,
     )
@@ -90,18 +108,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--backbone", required=True, help=what)
     add("--run", type=Path, action="append", required=True, help="run folder of a method; repeat")
     add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
-    defaults = {
-        "name": "scenes",
-        "title": "Scenes",
-        "licence": "Apache-2.0",
-        "credits": "Noto Color Emoji (OFL 1.1)",
-        "description": "Retrieval in a rendered world of scenes, trained from random weights.",
-    }
-    add_options(parser, defaults)
+    add_options(parser, {})
 
     def build(given: argparse.Namespace) -> PackInfo:
-        labels = labels_of(given)
-        return export_runs(given.out, given.backbone, given.run, labels, given.gallery, given.force)
+        refuse_existing(given.out, given.force)
+        encoder, runs = _read(given.backbone, given.run)
+        labels = labels_for(given, encoder, runs)
+        return _export(given.out, encoder, runs, labels, given.gallery, given.force)
 
     return run_command(build, parser, argv)
 

@@ -13,8 +13,9 @@ import models
 from export.build.graph import round_to_half
 from export.build.pack import TOKENIZER, MethodParts
 from export.build.parity import TorchStack
+from export.hub.packed import LOGS, is_pack
 from export.hub.sources import load_image_source, load_text_source
-from export.pack.schema import Width
+from export.pack.schema import Count, Line, Width
 from export.pack.validation import OPEN, Arguments, Name, Text, check
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
@@ -52,8 +53,30 @@ class EncoderAbout:
 
 
 @dataclass(frozen=True, config=OPEN)
+class DataAbout:
+    """What was learned from.
+
+    Attributes:
+        kind: "scenes" are rendered, "features" ready-made.
+        name: for people, such as "Flickr8k and COCO".
+        images: how many.
+        captions: how many; an image encoder needs none.
+        teacher: source of the published encoder that taught an image encoder.
+    """
+
+    kind: Literal["scenes", "photographs", "features"]
+    name: Line
+    images: Count
+    captions: Count
+    teacher: Line | None = None
+
+
+@dataclass(frozen=True, config=OPEN)
 class RunAbout:
-    """What training wrote about a method's run; `kind` tells it from an image encoder's."""
+    """What training wrote about a method's run; `kind` tells it from an image encoder's.
+
+    Earlier runs do not say what `data` they learned from.
+    """
 
     kind: Literal["run"]
     method: Name
@@ -65,6 +88,7 @@ class RunAbout:
     backbone_sha256: Text
     tokenizer_sha256: Text
     image_encoder: EncoderAbout | None = None
+    data: DataAbout | None = None
 
 
 @plain_dataclass(frozen=True)
@@ -73,17 +97,28 @@ class TrainedBackbone:
 
     Attributes:
         source: where it is from, see `export/hub/sources.py`.
-        sha256: its identity.
+        about: what it is: `sha256`, its identity; what it learned from, where that is known.
         preprocess: how images are prepared.
         rounded: with weights rounded to half precision, as the pack holds them.
         original: with its weights as they are.
     """
 
     source: str
-    sha256: str
+    about: Mapping[str, Any]
     preprocess: Preprocess
     rounded: ImageEncoder
     original: ImageEncoder
+
+    @property
+    def sha256(self) -> str:
+        """Its identity."""
+        return str(self.about["sha256"])
+
+    @property
+    def logs(self) -> Path:
+        """The folder of its recipe and log, where it is one of our own."""
+        folder = Path(self.source)
+        return folder / LOGS if is_pack(folder) else folder
 
 
 @plain_dataclass(frozen=True)
@@ -160,7 +195,7 @@ def load_backbone(source: str | Path) -> TrainedBackbone:
     """
     rounded, preprocess, about = load_image_source(source)
     original, _, _ = load_image_source(source, rounded=False)
-    return TrainedBackbone(str(source), about["sha256"], preprocess, rounded, original)
+    return TrainedBackbone(str(source), about, preprocess, rounded, original)
 
 
 def load_method(folder: Path, backbone: TrainedBackbone) -> TrainedMethod:

@@ -1,8 +1,9 @@
-"""Where encoders come from: a run folder, a Hugging Face folder, or an id on the Hub.
+"""Where encoders come from: a run folder, a pack, a Hugging Face folder, or an id on the Hub.
 
 A source is a text, `FOLDER_OR_ID[@REVISION][#projected]`:
 
     runs/backbone                       our own encoder, what training left behind
+    app/bundled/scenes                  the image encoder of a pack, if it is one of our own
     ../backbones/mobilenet_v2           config.json, model.safetensors, preprocessor_config.json
     google/vit-base-patch16-224@main    the same on the Hub, kept in its client's cache
     openai/clip-vit-base-patch32#projected    CLIP's features in the space of images and texts
@@ -25,6 +26,8 @@ from torch import Tensor, nn
 
 from export.hub import client as hub
 from export.hub.address import HUB_ID
+from export.hub.packed import describe_packed, is_pack, read_packed
+from export.pack.schema import MANIFEST
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
@@ -113,6 +116,8 @@ def load_image_source(
     encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
     if found.is_run:
         tensors, _ = load_tensors(found.folder / RUN_WEIGHTS)
+    elif is_pack(found.folder):
+        tensors = read_packed(found.folder, encoder)
     else:
         tensors = _read_weights(found, _IMAGES, encoder)
     _fill(encoder, tensors, found, rounded)
@@ -194,17 +199,17 @@ def _find(source: str | Path) -> _Source:
     if not folder.is_dir():
         if hub_id is None or folder.parent.is_dir():
             raise FileNotFoundError(
-                f"there is no folder {name}; name a run folder, a Hugging Face folder, or a Hub "
-                "id as owner/name"
+                f"there is no folder {name}; name a run folder, a pack, a Hugging Face folder, or "
+                "a Hub id as owner/name"
             )
         try:
             folder = hub.fetch(hub_id["id"], hub_id["revision"], wanted_files)
         except hub.HubError as error:
             raise SourceError(f"there is no folder {name}, and on the Hub: {error}") from error
-    if not any((folder / file).is_file() for file in (RUN_WEIGHTS, "config.json")):
+    if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         raise FileNotFoundError(
             f"there is no weights file in {name}: it holds neither {RUN_WEIGHTS} (a training run) "
-            "nor config.json (a Hugging Face model)"
+            f"nor {MANIFEST} (a pack) nor config.json (a Hugging Face model)"
         )
     return _Source(folder, str(source), part == PROJECTED)
 
@@ -226,6 +231,8 @@ def _describe_image(found: _Source) -> dict[str, Any]:
             )
         sha256 = sha256_of(found.folder / RUN_WEIGHTS)
         return {**about, "source": found.name, "sha256": sha256}
+    if is_pack(found.folder):
+        return {**describe_packed(found.folder), "source": found.name}
     described = _describe(found, _IMAGES, "image_backbone", "an image encoder")
     described["preprocess"] = read_preprocess(found.folder, found.name).to_json()
     return _with_identity(described, found)

@@ -34,7 +34,7 @@ from export.hub.download import Download, Limits, Tell, TooLargeError
 from export.hub.listing import show
 from export.pack import card
 from export.pack.reading import list_files, load_info
-from export.pack.schema import CARD, MANIFEST
+from export.pack.schema import CARD, MANIFEST, UNKNOWN_LICENCE
 from export.pack.validation import PackError
 from models.files import write_whole
 
@@ -64,11 +64,16 @@ def push(
 
     Raises:
         FileNotFoundError: a file of the pack is missing.
-        PackError: the pack is damaged.
+        PackError: the pack is damaged, or nobody said which licence its weights have.
         HubError: the Hub refused or could not be reached.
     """
     check_address(repo_id, revision)
     info = load_info(pack)
+    if info.licence.lower() == UNKNOWN_LICENCE:
+        raise PackError(
+            f"{pack} does not say which licence its weights have, and the Hub would show that to "
+            "everybody; ask their authors, and make the pack again with --licence"
+        )
     adds = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
     if not (info.folder / CARD).is_file():  # by whose tag it is found
         adds.append(CommitOperationAdd(CARD, card.render(info).encode()))

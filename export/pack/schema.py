@@ -34,6 +34,7 @@ from models.preprocess import Preprocess
 FORMAT = 1
 MANIFEST, CARD = "pack.json", "README.md"
 FOLDER, INDEX = "gallery", "gallery.json"
+UNKNOWN_LICENCE = "unknown"  # of weights whose authors do not say
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
 

@@ -21,7 +21,7 @@ from export.pack.weights import check_weights
 from models.checkpoint import load_tensors
 from tests.soak.packs import write_head
 from training.data.image_files import ImageFiles
-from training.data.karpathy import open_photographs
+from training.data.photographs import open_photographs
 
 SLOW = 20.0  # seconds of computing, or of waiting for an answer
 # Files of the server, and Python's or onnxruntime's own words about where it failed.

@@ -4,11 +4,13 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from training.data.captions_file import find_captions, name_of
 from training.data.image_files import ImageArrays, ImageFiles
-from training.data.karpathy import karpathy_file, open_photographs, uncaptioned
+from training.data.photographs import open_photographs, uncaptioned
 from training.data.precomputed import is_precomputed, open_regions
 from training.data.split import SeenObjects, Split
 from training.scenes.classes import names_of
@@ -21,7 +23,7 @@ def open_split(data: Path, name: str) -> Split:
 
     Args:
         data: folder that holds it: rendered scenes, photographs with captions
-            (`training/data/karpathy.py`), or captions with ready-made features
+            (`training/data/photographs.py`), or captions with ready-made features
             (`training/data/precomputed.py`).
         name: "train", "val" or "test".
 
@@ -31,15 +33,41 @@ def open_split(data: Path, name: str) -> Split:
     """
     if is_precomputed(data):
         return open_regions(data, name)
-    if karpathy_file(data) is not None:
-        return open_photographs(data, name)
     if (data / name).is_dir():
         return _open_scenes(data / name)
+    if find_captions(data) is not None:
+        return open_photographs(data, name)
     raise FileNotFoundError(
-        f"{data} holds neither photographs (dataset_flickr8k.json and images/) nor a rendered "
-        f'split "{name}" (python -m training.scenes makes it) nor ready-made features '
-        "(train_ims.npy and so on); see training/data/karpathy.py and precomputed.py"
+        f"{data} holds neither photographs (a file of captions and images/) nor a rendered split "
+        f'"{name}" (python -m training.scenes makes it) nor ready-made features (train_ims.npy and '
+        f"so on); python -m training.data {data} says what it sees"
     )
+
+
+def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, Any]:
+    """What was learned from, for the card of whatever is made of it.
+
+    Args:
+        data: see `open_split`.
+        also: see `open_training`.
+        split: what was opened of them.
+
+    Returns:
+        `kind` ("scenes", "photographs" or "features"), `name`, numbers of `images` and `captions`.
+    """
+    if isinstance(split.images, ImageArrays):
+        kind, name = "scenes", "rendered scenes"
+    else:
+        kind = "photographs" if isinstance(split.images, ImageFiles) else "features"
+        name = names_of_data(data, also) if kind == "photographs" else data.resolve().name
+    images = len(split.images) or len(split.features)
+    return {"kind": kind, "name": name, "images": images, "captions": len(split.captions)}
+
+
+def names_of_data(data: Path, also: Sequence[str]) -> str:
+    """What people call folders of photographs: "Flickr8k and my_photos"."""
+    files = [find_captions(folder) for folder in (data, *map(Path, also))]
+    return " and ".join(dict.fromkeys(name_of(file) for file in files if file))
 
 
 def open_training(data: Path, also: Sequence[str] = (), *, without_captions: bool = False) -> Split:

@@ -120,11 +120,20 @@ def _lay_out_as_weights(optimizer: torch.optim.Optimizer) -> None:
                 slots[name] = torch.empty_like(weight).copy_(value)
 
 
-def describe_backbone(config: BackboneConfig, preprocess: Preprocess) -> dict[str, Any]:
-    """What the weights of a SceneNet are, as `export/hub/sources.py` reads it."""
+def describe_backbone(
+    config: BackboneConfig, preprocess: Preprocess, data: dict[str, Any]
+) -> dict[str, Any]:
+    """What the weights of a SceneNet are, as `export/hub/sources.py` reads it.
+
+    Args:
+        config: what it was trained with.
+        preprocess: how it is shown images.
+        data: what it learned from, see `training.data.open_split.describe_data`.
+    """
     return {
         "kind": "image_backbone",
         "arch": "scene_net",
         "arguments": {"widths": list(config.widths), "blocks": list(config.blocks)},
         "preprocess": preprocess.to_json(),
+        "data": data,
     }

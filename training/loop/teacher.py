@@ -37,7 +37,7 @@ class DistillConfig(BackboneConfig):
     """Training of a small image encoder under a teacher.
 
     Attributes:
-        data: folder of captioned photographs, see `training/data/karpathy.py`.
+        data: folder of captioned photographs, see `training/data/photographs.py`.
         also: further such folders to learn from; photographs there that no caption speaks of have
             the teacher alone.
         teacher: a source of the published image encoder, see `export/hub/sources.py`.

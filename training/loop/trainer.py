@@ -20,7 +20,7 @@ from models import Views
 from models.files import sha256_of, write_whole
 from training.data.batches import Batch, ahead, batches
 from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
-from training.data.open_split import open_split, open_training
+from training.data.open_split import describe_data, open_split, open_training
 from training.data.precomputed import is_precomputed
 from training.data.split import Split
 from training.data.texts import TextSide, build_text_side
@@ -214,6 +214,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             "backbone_sha256": self.backbone_sha256,
             "tokenizer_sha256": sha256_of(tokenizer),
             "seed": self.config.seed,
+            "data": describe_data(Path(self.config.data), self.config.also, self.train),
         }
         if self.images is not None:
             about["image_encoder"] = dict(self.images.about)

@@ -29,11 +29,8 @@ from export.build.pack import (
 )
 from export.build.parity import TorchStack
 from export.hub.checkpoints import fetch_checkpoint
-from export.pack.schema import PackInfo
+from export.pack.schema import UNKNOWN_LICENCE, PackInfo
 from models import METHODS
-
-UNKNOWN_LICENCE = "unknown"
-
 
 # options that only one family reads
 ONLY = {"image_backbone": "avse", "block_dim": "avse", "centres": "avse", "legacy_text": "pvse"}

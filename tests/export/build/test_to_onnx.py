@@ -18,16 +18,9 @@ from tests.export.conftest import LABELS, write_backbone, write_run
 
 def command(runs: Path, out: Path, *more: str) -> list[str]:
     """The command line that exports the first method."""
-    name = next(iter(METHODS))
-    return [
-        "--backbone",
-        f"{runs / 'backbone'}",
-        "--run",
-        f"{runs / name}",
-        "--out",
-        f"{out}",
-        *more,
-    ]
+    made = ("--backbone", f"{runs / 'backbone'}", "--run", f"{runs / next(iter(METHODS))}")
+    said = ("--licence", "MIT", "--credits", "nobody", "--description", "Random weights.")
+    return [*made, "--out", f"{out}", "--name", "tiny", "--title", "Tiny", *said, *more]
 
 
 def test_the_command_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,14 @@ def test_push_then_pull_keeps_every_byte(server: HubState, copied: Path, tmp_pat
     assert "notes.txt" not in server.repos[ID].commits[server.repos[ID].branches["main"]]
 
 
+def test_a_pack_of_unknown_licence_stays_here(server: HubState, copied: Path) -> None:
+    with edited(copied / "pack.json") as values:
+        values["licence"] = "unknown"
+    with pytest.raises(ValueError, match=r"does not say which licence.*--licence"):
+        hub.push(copied, ID, token=WRITER)
+    assert not server.repos
+
+
 def test_binaries_go_through_lfs_and_all_is_one_commit(server: HubState, pack: Path) -> None:
     hub.push(pack, ID, token=WRITER)
     texts = (".json", ".md", ".csv", ".toml")

@@ -22,7 +22,7 @@ from training.data import extraction as module
 from training.data.extraction import Reader, extract
 from training.data.features import Extraction, feature_file, load_features, read_features
 from training.data.image_files import Crops, ImageArrays, ImageFiles
-from training.data.karpathy import open_photographs
+from training.data.photographs import open_photographs
 from training.data.split import Copies
 
 ROOT = Path(__file__).parents[3]

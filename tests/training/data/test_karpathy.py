@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from tests.training.photographs import read_entries, write_entries, write_photographs
+from training.data.captions_file import find_captions
 from training.data.image_files import ImageFiles
-from training.data.karpathy import karpathy_file, open_photographs
 from training.data.open_split import open_training
+from training.data.photographs import open_photographs
 from training.data.split import Split
 
 SHARED = Path(__file__).parents[4] / "shared" / "flickr8k"
@@ -77,7 +78,7 @@ def test_a_folder_without_images_says_where_they_go(folder: Path) -> None:
     [
         (lambda entry: entry["sentences"].clear(), r"000\.jpg has no caption"),
         (lambda entry: entry["sentences"][1].update(raw=" \n"), r"000\.jpg has an empty caption"),
-        (lambda entry: entry.pop("split"), r'image 0 has no "split" of type str'),
+        (lambda entry: entry.pop("split"), r"000\.jpg has no split and others have one"),
         (
             lambda entry: entry.update(filename="../../secret.jpg"),
             r"secret\.jpg\", which leaves the folder",
@@ -101,12 +102,12 @@ def test_damaged_json_is_refused(folder: Path, text: str) -> None:
 
 def test_two_data_sets_in_a_folder_are_refused(folder: Path) -> None:
     (folder / "dataset_coco.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"dataset_flickr8k\.json and dataset_coco\.json"):
-        karpathy_file(folder)
+    with pytest.raises(ValueError, match=r"dataset_coco\.json and dataset_flickr8k\.json"):
+        find_captions(folder)
 
 
 def test_a_folder_without_json_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none of dataset_flickr8k\.json"):
+    with pytest.raises(FileNotFoundError, match=r"holds no file of captions \(\.csv"):
         open_photographs(tmp_path, "train")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.settings import BUNDLED, PHOTOGRAPHS
 from tests.training.photographs import write_photographs
-from training.data.karpathy import open_photographs
+from training.data.photographs import open_photographs
 from training.data.split import Split
 from training.evaluate import main
 from training.evaluation.judgements import read_judgements, tau_c

@@ -77,7 +77,7 @@ def refused(world: Path, looking: None) -> Refused:  # noqa: ARG001
         ("backbone=../gone", "there is no folder ../gone"),
         ("arguments.width=3", 'method "vsepp" has no argument "width"'),
         ("init=gone", "there is no weights file gone/best.safetensors"),
-        ("also=['gone']", "gone holds none of"),
+        ("also=['gone']", "gone holds no file of captions"),
         ("method=base_cls", "reads the first element of a set as its summary"),
     ],
 )

@@ -1,0 +1,140 @@
+"""Where a pack is from: its card says what training knew, and guesses nothing."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+
+from export.build import merge, to_onnx
+from export.hub.sources import load_image_source
+from export.pack.reading import load_info
+from models.checkpoint import load_tensors, save_tensors
+from tests.training.photographs import write_encoder, write_photographs
+from training import train
+
+BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
+RECIPE = """
+method = "vsepp"
+epochs = 1
+batch_size = 8
+arguments = {embed_dim = 8}
+text = {word_dim = 8, hidden_dim = 8}
+"""
+SCENES = {"kind": "scenes", "name": "rendered scenes", "images": 12, "captions": 60}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`my_photos/`, `backbone/`, and a `run/` over them."""
+    root = tmp_path_factory.mktemp("trained")
+    data = write_photographs(root / "my_photos", {"train": 16, "val": 4})
+    (data / "dataset_flickr8k.json").rename(data / "captions.json")
+    shape = "widths = [4, 4, 6]\nblocks = [1, 1]\n"
+    (write_encoder(root / "backbone") / "config.toml").write_text(shape)
+    (root / "recipe.toml").write_text(RECIPE)
+    made = ("--set", f"data={data}", "--set", f"backbone={root / 'backbone'}")
+    cache = ("--cache", f"{root / 'cache'}")
+    train.main(["--recipe", f"{root / 'recipe.toml'}", "--out", f"{root / 'run'}", *made, *cache])
+    return root
+
+
+def export(root: Path, out: Path, *more: str) -> int:
+    made = ("--backbone", f"{root / 'backbone'}", "--run", f"{root / 'run'}", "--out", f"{out}")
+    return to_onnx.main([*made, *more])
+
+
+def relabel(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Changes what training wrote about weights."""
+    tensors, about = load_tensors(path)
+    change(about)
+    save_tensors(path, tensors, about)
+
+
+def test_photographs_need_a_licence_and_name_their_source(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "pack"
+    assert export(trained, out) == 1
+    assert "learned from my_photos over" in (said := capsys.readouterr().err)
+    assert "--licence CC-BY-4.0" in said
+    assert not out.exists()
+    assert export(trained, out, "--licence", "CC-BY-4.0") == 0
+    info, card = load_info(out), (out / "README.md").read_text("utf-8")
+    assert (info.name, info.title, info.licence) == ("my_photos", "my_photos", "CC-BY-4.0")
+    assert "trained on my_photos (16 images with 80 captions)" in info.description
+    assert "Images and captions: my_photos" in card
+    assert not any(word in card for word in ("Noto", "Apache", "Scenes", "rendered"))
+
+
+def test_a_name_makes_the_title(trained: Path, tmp_path: Path) -> None:
+    assert export(trained, tmp_path / "a", "--licence", "MIT", "--name", "holidays_2026") == 0
+    assert load_info(tmp_path / "a").title == "Holidays 2026"
+
+
+def test_rendered_scenes_are_free(trained: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(trained, tmp_path / "scenes"))
+    relabel(root / "backbone" / "best.safetensors", lambda about: about.update(data=SCENES))
+    sha256 = load_image_source(root / "backbone")[2]["sha256"]
+    weights = root / "run" / "best.safetensors"
+    relabel(weights, lambda about: about.update(data=SCENES, backbone_sha256=sha256))
+    assert export(root, tmp_path / "pack") == 0
+    info = load_info(tmp_path / "pack")
+    assert (info.name, info.licence, info.credits) == (
+        "scenes",
+        "Apache-2.0",
+        "Noto Color Emoji (OFL 1.1)",
+    )
+    relabel(root / "backbone" / "best.safetensors", lambda about: about.pop("data"))
+    sha256 = load_image_source(root / "backbone")[2]["sha256"]
+    relabel(weights, lambda about: about.update(backbone_sha256=sha256))
+    assert export(root, tmp_path / "other") == 1  # nobody knows what that encoder has seen
+
+
+def test_an_earlier_run_says_nothing(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(shutil.copytree(trained, tmp_path / "earlier"))
+    relabel(root / "run" / "best.safetensors", lambda about: about.pop("data"))
+    assert export(root, tmp_path / "pack", "--name", "mine", "--licence", "MIT") == 1
+    said = capsys.readouterr().err
+    assert "an earlier version trained it" in said
+    assert "--title ... --credits ... --description ..." in said
+
+
+@pytest.mark.parametrize("name", ["scenes", "photos_mini"])
+def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
+    pack = BUNDLED / name
+    encoder, preprocess, about = load_image_source(pack)
+    pixels = torch.rand(2, 3, preprocess.size, preprocess.size) * 2 - 1
+    session = ort.InferenceSession(pack / "image_encoder.onnx")
+    (shown,) = session.run(None, {"pixels": pixels.numpy()})
+    with torch.no_grad():
+        assert np.abs(shown - encoder(pixels).numpy()).max() < 1e-5 * np.abs(shown).max()
+    assert about["pack"]["title"] == load_info(pack).title
+
+
+def test_a_method_trained_over_a_pack_joins_it(trained: Path, tmp_path: Path) -> None:
+    pack, more = tmp_path / "pack", tmp_path / "more"
+    assert export(trained, pack, "--licence", "MIT") == 0
+    made = ("--set", f"data={trained / 'my_photos'}", "--set", f"backbone={pack}")
+    cache = ("--cache", f"{tmp_path / 'cache'}", "--set", "method=base_attn")
+    run = tmp_path / "run"
+    train.main(["--recipe", f"{trained / 'recipe.toml'}", "--out", f"{run}", *made, *cache])
+    over = ("--backbone", f"{pack}", "--run", f"{run}", "--out", f"{more}", "--licence", "MIT")
+    assert to_onnx.main(over) == 0
+    info, first = load_info(more), load_info(pack)
+    assert info.files["image_encoder.onnx"] == first.files["image_encoder.onnx"]
+    assert 'over the image encoder of the pack "my_photos"' in info.description
+    assert "training/backbone/config.toml" in info.files
+    assert merge.main(["--pack", f"{pack}", "--source", f"{more}"]) == 0
+    assert list(load_info(pack).methods) == ["vsepp", "base_attn"]
+
+
+def test_a_pack_of_somebody_else_s_encoder_cannot_be_trained_over(pack: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be trained over: the pack has no training/back"):
+        load_image_source(pack)
