@@ -11,12 +11,13 @@ from typing import Literal, cast
 
 from app.gallery.qdrant.address import Address
 from app.server.hosts import is_loopback, is_name, trusts_everybody
+from export.pack.names import present_name
 
 Device = Literal["auto", "cpu", "cuda"]
 
 DEVICES = ("auto", "cpu", "cuda")
 BUNDLED = Path(__file__).parent / "bundled"
-SCENES, PHOTOGRAPHS = "scenes", "photos_mini"  # bundled: the rendered world, and for photographs
+SCENES, PHOTOGRAPHS = "scenes", "photos"  # bundled: the rendered world, and for photographs
 # Names of a Space, and of a page shared by gradio's tunnel (GRADIO_SHARE).
 _SPACE_NAMES, _SHARE_NAMES = (".hf.space",), (".gradio.live",)
 
@@ -137,13 +138,13 @@ class Settings:
 
 def bundled_packs() -> list[str]:
     """The names of the packs that come with the app."""
-    return sorted(path.name for path in BUNDLED.iterdir() if bundled_pack(path.name) is not None)
+    return sorted(path.parent.name for path in BUNDLED.glob("*/pack.json"))
 
 
 def bundled_pack(name: str) -> Path | None:
     """The folder of a pack that comes with the app, or None if there is none of that name."""
-    plain = name.replace("_", "").isalnum()
-    return BUNDLED / name if plain and (BUNDLED / name / "pack.json").is_file() else None
+    plain, folder = name.replace("_", "").isalnum(), BUNDLED / present_name(name)
+    return folder if plain and (folder / "pack.json").is_file() else None
 
 
 def _gallery(text: str | None) -> Path | Address | None:

@@ -162,14 +162,14 @@ def scenes(tree: Path, folder: Path) -> dict[str, Any]:
 
 
 def photos(tree: Path, folder: Path) -> dict[str, Any]:
-    """What `photos_mini` answers about a folder and an archive of drawn images."""
+    """What `photos` answers about a folder and an archive of drawn images."""
     drawn = folder / "drawn"
     _draw(drawn)
     archive = shutil.make_archive(str(folder / "archive"), "zip", drawn)
     answers: dict[str, Any] = {}
     for gallery in (drawn, Path(archive)):
         home = folder / f"home-{gallery.suffix}"
-        with _app(tree, home, "--pack", "photos_mini", "--gallery", str(gallery)) as url:
+        with _app(tree, home, "--pack", "photos", "--gallery", str(gallery)) as url:
             client = Client(url, verbose=False)
             asked: list[tuple[str, list[Any]]] = [("/info", [])]
             asked += [("/search_text", [q, m, 5]) for q in PHOTO_QUERIES for m in METHODS]
@@ -194,7 +194,7 @@ def cards(tree: Path, folder: Path) -> dict[str, Any]:
     """What the Python of each bundled pack's card prints about an image."""
     image = tree / "app/bundled/scenes/gallery/images/test-000303.webp"
     printed = {}
-    for pack in ("scenes", "photos_mini"):
+    for pack in ("scenes", "photos"):
         text = (tree / "app/bundled" / pack / "README.md").read_text("utf-8")
         code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
         for name, ours in (("PATH_OR_HUB_ID", f"app/bundled/{pack}"), ("picture.jpg", str(image))):
@@ -249,7 +249,7 @@ def variables(tree: Path, _: Path) -> dict[str, Any]:
 
 def space(tree: Path, folder: Path) -> dict[str, Any]:
     """The folder of a Space: each file that is no code, with its size and SHA-256."""
-    arguments = f"-m export.space --pack scenes --pack photos_mini --out {folder / 'space'}"
+    arguments = f"-m export.space --pack scenes --pack photos --out {folder / 'space'}"
     done = _run(tree, folder, arguments.split())
     if done.returncode:
         return {"failed": done.stderr}

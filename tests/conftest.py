@@ -55,7 +55,7 @@ LONG = (
     "tests/training/evaluation/test_report.py",
     "tests/training/experiments/test_ablate.py",
     "tests/export/space/test_space.py",
-    "tests/app/test_photos_mini.py",
+    "tests/app/test_photos.py",
     "tests/app/packs/test_hub_trouble.py",
 )
 

@@ -18,6 +18,7 @@ from app.search.hits import NotReadyError
 from app.search.query import Term, checked_k, write
 from app.search.questions import known_to_satisfy, remark
 from app.search.retriever import Retriever
+from export.pack.names import present_name
 from export.pack.schema import FOLDER
 
 _RUNS = 3  # answers of which each column's time is the median
@@ -148,6 +149,7 @@ class Columns:
 
     def _column(self, key: Any) -> _Asked:
         label, _, spec = str(key).strip().rpartition("/")
+        label = label if label in self.others else present_name(label)
         pack = self.others.get(label) if label else self.home
         if pack is None:
             known = ", ".join(self.others) or "none"

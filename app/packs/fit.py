@@ -7,6 +7,7 @@ import torch
 
 from app.search.retriever import Retriever
 from app.settings import PHOTOGRAPHS, SCENES
+from export.pack.names import present_name
 from export.pack.schema import FOLDER, PackInfo
 
 _SAMPLE = 48  # images that are looked at
@@ -27,6 +28,11 @@ def knows_scenes(info: PackInfo) -> bool:
     return info.name == SCENES
 
 
+def knows_photographs(info: PackInfo) -> bool:
+    """Whether a pack is the one for photographs, or a copy of it from before it had that name."""
+    return present_name(info.name) == PHOTOGRAPHS
+
+
 def mismatch(retriever: Retriever) -> Mismatch | None:
     """What is wrong with a pack over images; None where nothing is known to be.
 
@@ -37,9 +43,10 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     info, images = retriever.info, retriever.collection
     if images.folder == (info.folder / FOLDER).resolve():
         return None
-    if info.name == PHOTOGRAPHS and images.relevant:
-        return Mismatch(f"{info.title} knows photographs, and these are drawn scenes.", SCENES)
-    if info.name != PHOTOGRAPHS and _unfamiliar(retriever):
+    photographs = knows_photographs(info)
+    if photographs and images.relevant:
+        return Mismatch("This pack knows photographs, and these are drawn scenes.", SCENES)
+    if not photographs and _unfamiliar(retriever):
         known = "drawn scenes of emoji only" if knows_scenes(info) else "other images than these"
         return Mismatch(
             f"{info.title} knows {known}: what it finds here means little.", PHOTOGRAPHS

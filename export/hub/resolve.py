@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from export.hub.address import HUB_ID
+from export.pack.names import present_name
 
 
 def resolve(pack: str) -> Path:
@@ -16,9 +17,10 @@ def resolve(pack: str) -> Path:
         FileNotFoundError: it is neither a folder nor looks like a repository.
         HubError: the repository could not be fetched, or is no pack.
     """
-    folder = Path(pack).expanduser()
-    if folder.is_dir():
-        return folder
+    given = Path(pack).expanduser()
+    for folder in (given, given.parent / present_name(given.name)):
+        if folder.is_dir():
+            return folder
     match = HUB_ID.fullmatch(pack)
     if match is None:
         raise FileNotFoundError(

@@ -15,6 +15,7 @@ from typing import Any
 
 from huggingface_hub import SpaceCardData, SpaceHardware, metadata_load
 
+from export.pack.names import present_name
 from export.pack.reading import list_files, load_info
 from export.pack.schema import PackInfo
 from export.space import requirements
@@ -150,9 +151,9 @@ def _refuse_place(out: Path, root: Path) -> None:
 def _find_pack(name: str, root: Path) -> PackInfo:
     """A pack by its bundled name or its folder, checked."""
     bundled = root / BUNDLED
-    plain = name.replace("_", "").isalnum()
-    if plain and (bundled / name / "pack.json").is_file():
-        return load_info(bundled / name)
+    plain, folder = name.replace("_", "").isalnum(), bundled / present_name(name)
+    if plain and (folder / "pack.json").is_file():
+        return load_info(folder)
     if not Path(name).is_dir():
         known = ", ".join(sorted(path.parent.name for path in bundled.glob("*/pack.json")))
         raise FileNotFoundError(

@@ -43,7 +43,7 @@ def test_nonsense(arguments: list[str], sentence: str, capsys: pytest.CaptureFix
 
 
 def test_images_of_ones_own_are_searched_with_the_pack_for_photographs(tmp_path: Path) -> None:
-    assert Settings(gallery=tmp_path).first_pack == "photos_mini"
+    assert Settings(gallery=tmp_path).first_pack == "photos"
     assert Settings("scenes", tmp_path).first_pack == "scenes"
     assert Settings(gallery=Address.parse("qdrant://host:6333/mine")).first_pack == "scenes"
 

@@ -183,7 +183,7 @@ def test_a_setting_under_both_names_is_refused() -> None:
         from_values(TrainConfig, {"backbone_rate": 0.1, "backbone_lr_scale": 0.1})
 
 
-@pytest.mark.parametrize("pack", ["scenes", "photos_mini"])
+@pytest.mark.parametrize("pack", ["scenes", "photos"])
 def test_settings_that_packs_ship_are_understood(pack: str) -> None:
     logs = sorted((BUNDLED / pack / "training").glob("*/config.toml"))
     assert len(logs) >= 7

@@ -9,7 +9,7 @@ from training.evaluation.report import COLUMNS
 
 RESULTS = Path("app/bundled/ablations/scenes")
 PACK = Path("app/bundled/scenes/pack.json")
-PHOTOS = Path("app/bundled/photos_mini/pack.json")
+PHOTOS = Path("app/bundled/photos/pack.json")
 PAGE = Path("docs/results.md")
 MAIN_COLUMNS = (
     "i2t_r1",

@@ -4,9 +4,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from app.packs.fit import mismatch
+from app.packs.fit import knows_photographs, mismatch
 from app.search.retriever import Retriever
-from app.settings import PHOTOGRAPHS, SCENES
+from app.settings import SCENES
 from app.tabs.html import render
 
 
@@ -45,7 +45,7 @@ def note(retriever: Retriever, images: str, private: bool) -> Markup:
     if found is not None:
         choose = {"images": SCENES} if found.better == SCENES else {"pack": found.better}
         return render("start/mismatch", sentence=found.sentence, choose=choose)
-    if images and info.name == PHOTOGRAPHS:
+    if images and knows_photographs(info):
         return render("start/searched", title=info.title, private=private)
     return Markup()
 

@@ -74,9 +74,7 @@ def test_what_names_no_pack_is_refused(open_packs: OpenPacks, address: str) -> N
 def test_visitors_of_a_public_app_may_not_name_folders(tiny_pack: Path, tmp_path: Path) -> None:
     settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
     open_packs = OpenPacks(settings, tmp_path / "cache")
-    with pytest.raises(
-        ValueError, match=r"may not be loaded here; name one of photos_mini, scenes$"
-    ):
+    with pytest.raises(ValueError, match=r"may not be loaded here; name one of photos, scenes$"):
         open_packs.load(str(tiny_pack))
 
 
@@ -140,7 +138,7 @@ def test_the_packs_on_this_machine_are_listed_once_each(
     open_packs.open(variant(tiny_pack, tmp_path / "cache" / "packs" / "converted", 8, "Converted"))
     titles = [info.title for info in open_packs.here().values()]
     assert sorted(titles) == [
-        "Converted", "Photographs, small", "Scenes", "Shapes <b>", "Variant"
+        "Converted", "Photographs", "Scenes", "Shapes <b>", "Variant"
     ]  # fmt: skip
     with pytest.raises(ValueError, match="not here any more"):
         open_packs.use("x", "")
@@ -182,12 +180,12 @@ def test_galleries_of_sent_files_are_bounded(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(module, "_UPLOADED", 2)
     files = sent(tmp_path / "sent", "a.png")
-    other = open_packs.load("photos_mini")
+    other = open_packs.load("photos")
     keys = []
     for _ in range(3):
         keys.append(open_packs.upload("", files))
         assert open_packs.get(keys[-1]).index.wait(60)
-    assert open_packs.get(other).info.name == "photos_mini"  # packs have places of their own
+    assert open_packs.get(other).info.name == "photos"  # packs have places of their own
     with pytest.raises(ValueError, match="closed to make room"):
         open_packs.get(keys[0])
     deadline = time.monotonic() + 20

@@ -80,7 +80,7 @@ def test_a_folder_without_captions_gets_examples_of_words_that_the_pack_knows(
 ) -> None:
     draw(1)[0].save(tmp_path / "a.png")
     folder = from_folder(tmp_path)
-    for pack, fewest in ((BUNDLED / "photos_mini", 5), (BUNDLED / "scenes", 1), (tiny_pack, 0)):
+    for pack, fewest in ((BUNDLED / "photos", 5), (BUNDLED / "scenes", 1), (tiny_pack, 0)):
         asked = Retriever(Runtime.load(pack, "cpu"), folder, tmp_path / "cache")
         chosen = examples(asked, 5)
         assert len(chosen) == 5

@@ -73,7 +73,7 @@ def test_a_folder_is_searched_with_a_pack_that_suits_and_stays(
     top, note = page.locator("#pv-top"), page.locator("#pv-note")
     expect(top).to_contain_text("5 pictures")
     expect(page.locator(".pv-start")).to_be_hidden()
-    expect(note).to_contain_text("Photographs, small")
+    expect(note).to_contain_text("Searched with Photographs")
     expect(page.locator("#pv-answer")).to_contain_text("5 pictures to search")
     assert sum("zcopy" in hit or "broken" in hit for hit in visitor.hits()) == 0
     page.get_by_role("button", name="2 left out").click()

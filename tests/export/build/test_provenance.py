@@ -106,7 +106,7 @@ def test_an_earlier_run_says_nothing(
     assert "--title ... --credits ... --description ..." in said
 
 
-@pytest.mark.parametrize("name", ["scenes", "photos_mini"])
+@pytest.mark.parametrize("name", ["scenes", "photos"])
 def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
     pack = BUNDLED / name
     encoder, preprocess, about = load_image_source(pack)

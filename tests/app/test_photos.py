@@ -3,15 +3,21 @@
 import csv
 import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from app.settings import BUNDLED
+from app.packs import fit
+from app.packs.columns import Columns
+from app.packs.open_packs import OpenPacks
+from app.settings import BUNDLED, Settings
+from export.hub.resolve import resolve
 from export.pack.reading import load_info
 from export.runtime import Runtime
+from export.space.build import Plan, build_space
 from models import METHODS
 from tests.app import hostile
 from tests.app.conftest import draw
@@ -21,7 +27,7 @@ from training.evaluate import main as evaluate
 from training.loop.config import TrainConfig, load_recipe
 from training.settings import to_values, with_new_names
 
-PACK = BUNDLED / "photos_mini"
+PACK = BUNDLED / "photos"
 MB = 2**20
 
 
@@ -75,6 +81,23 @@ def test_every_method_came_of_its_recipe_and_is_measured() -> None:
         assert method.metrics.values["rsum"] == pytest.approx(best, abs=1.0)
     best = max(m.metrics.values["rsum"] for m in info.methods.values() if m.metrics)
     assert best >= 130
+
+
+def test_its_former_name_still_means_it(images: Path, tmp_path: Path) -> None:
+    info = load_info(PACK)
+    before = replace(info, name="photos_mini", title="Photographs, small")
+    assert before.checksum == info.checksum  # so what was encoded under that name holds
+    assert fit.knows_photographs(before)  # a copy, such as one on the Hub
+    assert resolve(str(BUNDLED / "photos_mini")) == PACK
+    opened = OpenPacks(Settings("photos_mini", images, "cpu"), tmp_path / "cache")
+    assert opened.first.info.folder == PACK
+    key = opened.open(BUNDLED / "scenes")
+    assert opened.load("photos_mini") == opened.use("photos_mini", key) == ""
+    pack, method = Columns(opened, key).asked("photos_mini/mvam")
+    assert (pack, method) == (opened.first, "mvam")
+    build_space(tmp_path / "space", Plan(("scenes", "photos_mini")))
+    packs = (tmp_path / "space/app/bundled").glob("*/pack.json")
+    assert {path.parent.name for path in packs} == {"scenes", "photos"}
 
 
 def test_a_folder_of_ones_own_is_searched(photos: Server) -> None:
