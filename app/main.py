@@ -20,8 +20,11 @@ NO_MCP = (
 )
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the app until it is stopped.
+
+    Args:
+        argv: the arguments; None takes the program's.
 
     Returns:
         0 after a normal end, 1 where it could not start; the reason is printed as a sentence.
@@ -37,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
     from app.settings import Settings
 
-    settings = Settings.from_argv(argv)
+    settings = Settings.from_argv(sys.argv[1:] if argv is None else argv)
     if settings.mcp and importlib.util.find_spec("mcp") is None:
         print(f"polyview: {NO_MCP}", file=sys.stderr)
         return 1
@@ -112,4 +115,4 @@ def without_hints() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

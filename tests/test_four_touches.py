@@ -25,7 +25,13 @@ from models.method import Method
 
 
 class TwoMaps(Method):
-    """The mean of two learned linear maps, averaged over the set; V = 1."""
+    """The mean of two learned linear maps, averaged over the set; V = 1.
+
+    Args:
+        image_dim: width of the image features.
+        text_dim: width of the text features.
+        embed_dim: width of a view.
+    """
 
     title = "Two maps"
     paper = "Nobody, nowhere, this year"

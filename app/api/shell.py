@@ -22,8 +22,8 @@ from models.files import write_whole
 FOUND, NOTHING, FAILED = 0, 1, 2
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command; see the module."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; see the module. Without `argv` it takes the program's."""
     given = _parser().parse_args(argv)
     logging.basicConfig(level=logging.ERROR, format="polyview: %(message)s")
     try:

@@ -1,0 +1,93 @@
+"""The pages that lead through a training: their commands, as they stand there, only smaller."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from export.pack.reading import load_info
+from tests.training.photographs import write_photographs
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+# what stands on the pages -> what a test has time for
+SMALLER = {
+    "--count 1500": "--count 48",
+    "--count 300": "--count 12",
+    "optimizer.warmup_steps=50": "optimizer.warmup_steps=1 --set epochs=2 --set batch_size=32",
+    "app/bundled/scenes/gallery/images": "few",
+    "--out runs/yours ": "--set epochs=1 --set feature_copies=1 "
+    "--set optimizer.warmup_steps=0 --out runs/yours ",
+}
+
+
+def commands(page: str, heading: str) -> list[list[str]]:
+    """The commands of the first shell block of each section from a heading on, split."""
+    text = (DOCS / page).read_text("utf-8")
+    text = text[text.index(heading) :]
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    for shown, smaller in SMALLER.items():
+        lines = [f"{line} ".replace(shown, smaller) for line in lines]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def run(folder: Path, command: list[str]) -> str:
+    """What a command prints that is run in a folder which stands for a checkout."""
+    program = [sys.executable if word == "python" else word for word in command]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "POLYVIEW_CACHE": str(folder / "kept")}
+    done = subprocess.run(program, cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder from which the bundled packs are where they are in a checkout."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "bundled").symlink_to(ROOT / "app" / "bundled")
+    images = sorted((ROOT / "app/bundled/scenes/gallery/images").iterdir())[:6]
+    (tmp_path / "few").mkdir()
+    for image in images:
+        shutil.copyfile(image, tmp_path / "few" / image.name)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.font
+def test_five_minutes_from_a_clone_to_a_pack_that_is_searched(checkout: Path) -> None:
+    steps = commands("training.md", "## Five minutes")[:7]
+    assert [step[2] for step in steps] == [
+        "training.scenes", "training.scenes", "training.train", "training.plot", "export.to_onnx",
+        "training.evaluate", "app.search",
+    ]  # fmt: skip
+    said = [run(checkout, step) for step in steps]
+    assert "best val rsum" in said[2]
+    assert "| vse_infty |" in said[5]
+    assert len(said[6].splitlines()) == 6  # every image of the folder, best first
+    info = load_info(checkout / "runs" / "quick_pack")
+    assert (info.licence, info.credits) == ("Apache-2.0", "Noto Color Emoji (OFL 1.1)")
+
+
+@pytest.mark.slow
+def test_from_a_folder_of_photographs_to_a_pack(checkout: Path) -> None:
+    data = write_photographs(checkout / "data" / "yours", {"train": 24, "val": 8, "test": 6})
+    lines = ["file,caption"]
+    lines += [f"{n:03}.jpg,a field of color {n % 4} and more" for n in range(38) for _ in range(2)]
+    (data / "dataset_flickr8k.json").unlink()
+    (data / "captions.csv").write_text("\n".join(lines))
+    steps = commands("your-data.md", "## 1. A folder")
+    seen, trained, exported, measured, opened = steps
+    assert "the splits are drawn here" in run(checkout, seen)
+    assert "best val rsum" in run(checkout, trained)
+    assert "ranking identical" in run(checkout, exported)
+    assert "| vse_infty |" in run(checkout, measured)
+    assert opened[:2] == ["python", "app/main.py"]  # which would not end
+    info = load_info(checkout / "runs" / "yours_pack")
+    assert (info.title, info.licence) == ("yours", "CC-BY-4.0")
+    assert "trained on yours (32 images with 64 captions)" in info.description
