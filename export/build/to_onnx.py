@@ -5,6 +5,7 @@ On drift the command ends with status 1, see `export/build/pack.py`.
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from export.build.provenance import labels_for
 from export.build.trained import TrainedBackbone, TrainedMethod, load_backbone, load_method
 from export.pack.schema import PackInfo
 
+CONFIG = "config.toml"
+_LONGEST_HISTORY = 9  # image encoders, each of which went on from the next
 MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
 
 
@@ -85,7 +88,7 @@ def _export(
     gallery: Path | None,
     force: bool,
 ) -> PackInfo:
-    first, logs = runs[0], {"backbone": encoder.logs, **{run.name: run.folder for run in runs}}
+    first, logs = runs[0], {**_history(encoder.logs), **{run.name: run.folder for run in runs}}
     parts = PackParts(
         image_encoder=encoder.rounded,
         image_dim=encoder.rounded.dim,
@@ -97,6 +100,17 @@ def _export(
         logs=logs,
     )
     return build_pack(out, labels, parts, force)
+
+
+def _history(folder: Path) -> dict[str, Path]:
+    """The run folder of an image encoder, and those of the encoders that it went on from."""
+    found = {"backbone": folder}
+    while (config := folder / CONFIG).is_file() and len(found) < _LONGEST_HISTORY:
+        folder = Path(str(tomllib.loads(config.read_text("utf-8")).get("init", "")))
+        if not (folder / CONFIG).is_file():
+            break
+        found[f"backbone_{len(found) + 1}"] = folder
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:

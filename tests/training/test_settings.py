@@ -18,6 +18,7 @@ KINDS: dict[str, type[Settings]] = {
     "scenes/backbone": PretrainConfig,
     "flickr8k/backbone": DistillConfig,
     "photos/backbone": DistillConfig,
+    "photos/backbone_first": DistillConfig,
 }
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled"
 

@@ -10,6 +10,7 @@ OWN = ("runs", "data")  # folders in which trainings and fetched encoders lie
 _MADE = {
     "runs/backbone": "training.pretrain --recipe scenes/backbone",
     "runs/photo_backbone": "training.distill --recipe flickr8k/backbone",
+    "runs/photos_backbone_first": "training.distill --recipe photos/backbone_first",
     "runs/photos_backbone": "training.distill --recipe photos/backbone",
 }
 

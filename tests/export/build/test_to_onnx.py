@@ -1,6 +1,7 @@
 """The command that builds a pack: what it writes, what it refuses, and that drift stops it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,19 @@ def test_everything_in_the_pack_is_accounted_for(pack: Path) -> None:
     assert found == list_files(load_info(pack))
     assert "training/backbone/log.csv" in found
     assert all(f"training/{name}/config.toml" in found for name in METHODS)
+
+
+def test_an_encoder_brings_the_logs_of_those_it_went_on_from(runs: Path, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "config.toml").write_text("epochs = 3\n")
+    (first / "log.csv").write_text("epoch,loss\n1,2.0\n")
+    backbone = Path(shutil.copytree(runs / "backbone", tmp_path / "backbone"))
+    (backbone / "config.toml").write_text(f'init = "{first}"\n')
+    run = runs / next(iter(METHODS))
+    info = to_onnx.export_runs(tmp_path / "out", backbone, [run], LABELS)
+    assert "training/backbone_2/log.csv" in info.files
+    assert (info.folder / "training/backbone_2/config.toml").read_text() == "epochs = 3\n"
 
 
 def test_parity_is_measured_and_kept(pack: Path) -> None:
