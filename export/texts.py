@@ -1,10 +1,13 @@
 """A text as a pack's text encoders read it: its tokens, their ids, and what of it they lack."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
+
+from export.word_forms import read_word
 
 
 @dataclass(frozen=True)
@@ -15,13 +18,27 @@ class Tokens:
         ids: token ids, at least one, at most the pack's `max_length`.
         words: the same tokens as text; words the vocabulary lacks appear as its unknown token.
         truncated: whether tokens beyond `max_length` were cut off.
-        unknown: the words that the vocabulary lacks, as they were typed.
+        unknown: the words that the vocabulary lacks, as they were typed, by their place among
+            `words`.
     """
 
     ids: list[int]
     words: list[str]
     truncated: bool
-    unknown: tuple[str, ...] = ()
+    unknown: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reworded:
+    """A text in words of the vocabulary, as far as there are any for it.
+
+    Attributes:
+        text: the text.
+        read_as: for words that were replaced, as they were typed, the words in their place.
+    """
+
+    text: str
+    read_as: Mapping[str, str]
 
 
 class TextReader:
@@ -42,7 +59,7 @@ class TextReader:
 
     def words(self) -> list[str]:
         """The words that are known, in alphabetical order, without marks and pieces."""
-        return sorted(word for word in self._tokenizer.get_vocab() if word.isalpha())
+        return sorted(self._known)
 
     def read(self, text: str) -> Tokens:
         """Splits a text into tokens.
@@ -50,6 +67,49 @@ class TextReader:
         Raises:
             ValueError: the text holds no word, or is not valid Unicode.
         """
+        text, encoding = self._encode(text)
+        ids, words = encoding.ids[: self._longest], encoding.tokens[: self._longest]
+        truncated = len(encoding.ids) > self._longest
+        if truncated and encoding.special_tokens_mask[-1]:  # a text still ends with its end mark
+            ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
+        lacking = {
+            place: text[start:end]
+            for place, (start, end) in enumerate(encoding.offsets[: self._longest])
+            if words[place] == self._missing
+        }
+        return Tokens(ids, words, truncated, lacking)
+
+    def reword(self, text: str) -> Reworded:
+        """Puts known words in the place of unknown ones, where they mean the same.
+
+        Such a word is another form, or a plain name, of the one that was typed, see `read_word`.
+        What is measured on captions is not reworded: it compares vocabularies, too.
+
+        Raises:
+            ValueError: see `read`.
+        """
+        text, encoding = self._encode(text)
+        read_as, parts, done = dict[str, str](), list[str](), 0
+        read = zip(encoding.tokens, encoding.offsets[: self._longest], strict=False)
+        for token, (start, end) in read:
+            typed = text[start:end]
+            known = read_word(typed, self._known) if token == self._missing else None
+            if known is not None:
+                parts += [text[done:start], known]
+                read_as[typed], done = known, end
+        return Reworded("".join([*parts, text[done:]]), read_as)
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(word for word in self._tokenizer.get_vocab() if word.isalpha())
+
+    @property
+    def _missing(self) -> str | None:
+        """The token in the place of unknown words; None where there is none."""
+        return getattr(self._tokenizer.model, "unk_token", None)
+
+    def _encode(self, text: str) -> tuple[str, Encoding]:
+        """A text without space around it, and its tokens, which speak of that."""
         try:
             text = text.strip()
             encoding = self._tokenizer.encode(text)
@@ -58,14 +118,7 @@ class TextReader:
             raise ValueError("the text is not valid Unicode; type it again") from error
         if bare:
             raise ValueError("the text is empty; type at least one word")
-        ids, words = encoding.ids[: self._longest], encoding.tokens[: self._longest]
-        truncated = len(encoding.ids) > self._longest
-        if truncated and encoding.special_tokens_mask[-1]:  # a text still ends with its end mark
-            ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
-        missing = getattr(self._tokenizer.model, "unk_token", None)
-        spans = zip(words, encoding.offsets, strict=False)
-        lacking = tuple(text[start:end] for word, (start, end) in spans if word == missing)
-        return Tokens(ids, words, truncated, lacking)
+        return text, encoding
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64.

@@ -27,6 +27,7 @@ TOGETHER = {
     "tests/app/api/test_compare_api.py": "server",
     "tests/app/tabs/test_compare_browser.py": "server",
     "tests/app/api/test_events.py": "server",
+    "tests/app/search/test_unknown_words.py": "bundled",
     "tests/app/test_bundled.py": "bundled",
     "tests/app/tabs/test_start_browser.py": "bundled",
     "tests/app/tabs/test_accessible.py": "bundled",

@@ -25,6 +25,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"hub"},
         {"runtime"},
         {"sessions", "texts", "heads"},
+        {"word_forms"},
         {"pack"},
     ],
     "training": [

@@ -43,10 +43,11 @@ class Term(TypedDict):
 
 
 class Unknown(TypedDict):
-    """A word that the pack lacks, and known ones that are spelled alike."""
+    """A word that the pack lacks: the known one it is read as, else those spelled alike."""
 
     word: str
     nearest: list[str]
+    read_as: str | None
 
 
 class _Found(TypedDict):

@@ -32,6 +32,7 @@ from app.gallery.images import open_image
 from app.gallery.indexing import Progress
 from app.search.hits import Hit
 from app.search.query import Term, checked, parse
+from app.search.questions import Unknown, unknown_words
 from app.search.retriever import Retriever
 from app.settings import Device, Settings, bundled_pack
 from export.hub.resolve import resolve
@@ -66,9 +67,11 @@ class Matches(list[Match]):
 
     Attributes:
         sure: whether anything in the gallery satisfies the query; None where the pack does not say.
+        unknown: words of the query that the pack does not know, and what it reads them as.
     """
 
     sure: bool | None = None
+    unknown: tuple[Unknown, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,12 +175,15 @@ class Library:
         method = method or self.method
         if method != self._retriever.index.first:
             self._retriever.index.images_done.wait()
-        found = self._retriever.search(self._terms(query), method, k)
+        terms = self._terms(query)
+        found = self._retriever.search(terms, method, k)
         judged = found.judgement
         chances = (None,) * len(found.hits) if judged is None else judged.hits
         pairs = zip(found.hits, chances, strict=False)
         matches = Matches(self._match(hit, probability) for hit, probability in pairs)
         matches.sure = None if judged is None else judged.matches
+        words = [term.words for term in terms if term.image is None]
+        matches.unknown = unknown_words(self._retriever, *words)
         return matches
 
     def explain(self, query: Query, image: Match | int, method: str | None = None) -> Why:

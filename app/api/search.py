@@ -47,9 +47,10 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
             `satisfies` says whether it is known to satisfy the query, where that is a caption of
             the gallery. `probability` says how probable a hit is to satisfy the query, and
             `matches` whether anything does; null for several terms and methods, and where the
-            pack cannot tell. `unknown` names words that the pack does not know, with the nearest
-            known ones. `terms` and `read_as` say how the query was read, `searched` how many
-            pictures were ranked, `exact` whether none that scores more can be missing.
+            pack cannot tell. `unknown` names words that the pack does not know, each with the known
+            one that it is `read_as`, or null and those that are spelled alike. `terms` and
+            `read_as` say how the query was read, `searched` how many pictures were ranked, `exact`
+            whether none that scores more can be missing.
         """
         wanted = Filters.of(retriever.collection, filters)
         found = answer(retriever, Question("words", words=query), method, k, wanted)

@@ -62,13 +62,17 @@ def _search(given: argparse.Namespace) -> int:
     if given.json:
         hits = [{**asdict(one), "path": str(one.path)} for one in found]
         answer = {"query": given.query, "method": library.method, "matches": found.sure}
-        print(json.dumps({**answer, "hits": hits}, indent=2))
+        unknown = [asdict(word) for word in found.unknown]
+        print(json.dumps({**answer, "unknown": unknown, "hits": hits}, indent=2))
     elif given.paths0:
         sys.stdout.buffer.write(b"".join(os.fsencode(one.path) + b"\0" for one in found))
     else:
         for one in found:
             print(f"{one.score:.3f}\t{_shown(one.path)}")
     sys.stdout.flush()
+    for lacking in found.unknown:
+        read = f"read as “{lacking.read_as}”" if lacking.read_as else "unknown to this pack"
+        print(f"polyview: “{lacking.word}” is {read}", file=sys.stderr)
     if found.sure is False:
         print("polyview: nothing here matches; these are the nearest", file=sys.stderr)
     return NOTHING if found.sure is False or not found else FOUND

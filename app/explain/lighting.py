@@ -26,6 +26,8 @@ def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None
     Raises:
         ValueError: there is no such word, or the image cannot be opened.
     """
+    if word is not None and word.strip():  # as the pack reads it
+        word = retriever.reworded(word).text
     cells = _cells(seen, word)
     opened = retriever.open(image_id)
     opened.thumbnail((SIDE, SIDE))

@@ -165,10 +165,17 @@ class Question:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A word that the pack lacks, as it was typed, and known ones that are spelled alike."""
+    """A word that the pack lacks.
+
+    Attributes:
+        word: as it was typed.
+        nearest: known ones that are spelled alike, where it is not read as one.
+        read_as: the known word that it is read as; None where there is none.
+    """
 
     word: str
     nearest: tuple[str, ...]
+    read_as: str | None = None
 
 
 @dataclass(frozen=True)
@@ -186,7 +193,7 @@ class Answer:
         image: what the image that is part of the question is called; may be empty.
         remark: how words were read; see `remark`.
         satisfying: ids of the images known to satisfy the question, a caption of the collection.
-        unknown: the first words that the pack does not know.
+        unknown: the first words that the pack does not know, those it reads as others included.
         unfamiliar: whether an uploaded image is unlike those that the pack was trained on; None
             where there is none, or the pack cannot tell.
         ms: milliseconds that it took.
@@ -330,9 +337,12 @@ def remark(retriever: Retriever, *texts: str) -> str:
     remarks = []
     if longest := max((len(tokens.ids) for tokens in read if tokens.truncated), default=0):
         remarks.append(f"Only the first {longest} words were read.")
-    if unknown := _not_known(retriever, texts):
-        named = ", ".join(f"“{word[:_LONGEST_WORD]}”" for word in unknown)
-        remarks.append(f"Unknown to this pack: {named}.")
+    named = _not_known(retriever, texts)
+    if unknown := [_quoted(word) for word, known in named.items() if known is None]:
+        remarks.append(f"Unknown to this pack: {', '.join(unknown)}.")
+    for word, known in named.items():
+        if known:
+            remarks.append(f"{_quoted(word)} is read as {_quoted(known)}.")
     if not retriever.index.complete:
         remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
     return " ".join(remarks)
@@ -340,20 +350,26 @@ def remark(retriever: Retriever, *texts: str) -> str:
 
 def unknown_words(retriever: Retriever, *texts: str) -> tuple[Unknown, ...]:
     """The first few words of texts that the pack does not know, each once."""
-    named = _not_known(retriever, texts)
-    known = retriever.words() if named else []
-    return tuple(
-        Unknown(
-            word[:_LONGEST_WORD],
-            tuple(get_close_matches(word.lower()[:_LONGEST_WORD], known, _NEAREST, _ALIKE)),
-        )
-        for word in named
-    )
+    found = []
+    for typed, read_as in _not_known(retriever, texts).items():
+        word, known = typed[:_LONGEST_WORD], [] if read_as else retriever.words()
+        nearest = get_close_matches(word.lower(), known, _NEAREST, _ALIKE)
+        found.append(Unknown(word, tuple(nearest), read_as))
+    return tuple(found)
 
 
-def _not_known(retriever: Retriever, texts: Sequence[str]) -> list[str]:
-    found = dict.fromkeys(word for text in texts for word in retriever.read(text).unknown)
-    return [word for word in found if any(map(str.isalnum, word))][:_NAMED]
+def _not_known(retriever: Retriever, texts: Sequence[str]) -> dict[str, str | None]:
+    """The first few words that the pack does not know, and what each is read as."""
+    found: dict[str, str | None] = {}
+    for text in texts:
+        found.update(dict.fromkeys(retriever.read(text).unknown.values()))
+        found.update(retriever.reworded(text).read_as)
+    named = [word for word in found if any(map(str.isalnum, word))]
+    return {word: found[word] for word in named[:_NAMED]}
+
+
+def _quoted(word: str) -> str:
+    return f"“{word[:_LONGEST_WORD]}”"
 
 
 def instead(question: Question, word: str, known: str) -> Question:

@@ -26,7 +26,7 @@ from app.search.methods import Methods
 from app.search.query import Term, checked, checked_k, combined
 from export.pack.calibration import FEWEST, TENTH, Background, Judgement, unknown_share
 from export.runtime import Runtime
-from export.texts import Tokens
+from export.texts import Reworded, Tokens
 from models import Views
 from models.evidence import Parts
 
@@ -146,7 +146,7 @@ class Retriever:
         """
         self.methods.one(name)
         if isinstance(subject, str):
-            return self.runtime.text_views([checked(subject)], name, attention)
+            return self.runtime.text_views([self.reworded(subject).text], name, attention)
         if isinstance(subject, int):
             features = self._features([subject], name)
         else:
@@ -165,7 +165,7 @@ class Retriever:
         """
         self.methods.one(name)
         if isinstance(subject, str):
-            return self.runtime.text_parts([checked(subject)], name)
+            return self.runtime.text_parts([self.reworded(subject).text], name)
         if isinstance(subject, Image.Image):
             features = self.runtime.image_features([subject], name)
         else:
@@ -206,7 +206,7 @@ class Retriever:
         rows = [row for one in image_ids for row in self.collection.caption_rows(one)]
         if not words.strip() or not rows or len(gallery) < len(captions):
             return {}
-        asked = self.runtime.text_views([words], name).embeddings[0]  # (W, D)
+        asked = self.runtime.text_views([self.reworded(words).text], name).embeddings[0]  # (W, D)
         views = gallery.views(rows).embeddings.to(asked)  # (n, W, D)
         close = (views @ asked.T).amax(dim=(1, 2)).tolist()
         best: dict[int, tuple[float, str]] = {}
@@ -221,8 +221,16 @@ class Retriever:
         return self.index.images[name]
 
     def read(self, text: str) -> Tokens:
-        """A text as its encoders read it."""
-        return self.runtime.tokenize(text)
+        """A question's words as the encoders read them."""
+        return self.runtime.tokenize(self.reworded(text).text)
+
+    def reworded(self, text: str) -> Reworded:
+        """A question's words as the pack knows them; every question goes this way.
+
+        Raises:
+            ValueError: it is no text, or there is no word in it.
+        """
+        return self.runtime.reader.reword(checked(text))
 
     def shown_images(self) -> Sequence[CollectionImage]:
         """The collection without copies, and without what could not be read so far."""
@@ -278,7 +286,7 @@ class Retriever:
                 views[name].append(
                     self.runtime.image_views(features[name], name)
                     if features
-                    else self.runtime.text_views([term.words], name)
+                    else self.runtime.text_views([self.reworded(term.words).text], name)
                 )
         return _Query(tuple(distinct), views)
 
@@ -352,7 +360,7 @@ class Retriever:
         scores = method.score(sample, text.to(sample.embeddings.device))[:, 0].float().cpu().numpy()
         best = np.array([match.score for match in found])
         tokens = self.read(query.terms[0].words)
-        unknown = unknown_share(tokens.words, len(tokens.unknown))
+        unknown = unknown_share(tokens.words, tokens.unknown)
         facts = (best[0], best[min(len(best), TENTH) - 1], scores.mean(), scores.std())
         given = (*facts, count, len(tokens.words), unknown)
         return calibration.judge(Background(*(np.array([value]) for value in given)), best)

@@ -6,7 +6,7 @@ were fitted on questions with and without an answer (`training/evaluation/calibr
 whether anything matches, the other, with its result, whether one hit does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ TENTH = 10  # the place of the hit that the best one is compared with
 STRONG, LIKELY = 0.8, 0.4  # probabilities from which a hit is called so
 
 # Words that say nothing of what an image shows; whether others are known is what counts.
-_SMALL = {
+SMALL_WORDS = {
     "a", "an", "the", "this", "that", "some", "any", "and", "or", "of", "in", "on", "at", "by",
     "to", "from", "with", "without", "near", "beside", "behind", "between", "under", "over",
     "above", "below", "next", "left", "right", "there", "is", "are", "was", "be", "its", "his",
@@ -29,6 +29,15 @@ _SMALL = {
 }  # fmt: skip
 
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
+
+
+# Words that say nothing of it either, where a pack lacks them.
+_PRAISE = {
+    "cute", "adorable", "beautiful", "lovely", "nice", "pretty", "gorgeous", "amazing", "awesome",
+    "cool", "funny", "sweet", "great", "good", "best", "wonderful", "favorite", "favourite",
+    "photo", "photos", "photograph", "picture", "pictures", "image", "images", "pic", "pics",
+    "show", "find", "please", "my", "me", "our",
+}  # fmt: skip
 
 
 class Background(NamedTuple):
@@ -170,14 +179,27 @@ def strength(probability: float) -> str:
     return "strong" if probability >= STRONG else "likely" if probability >= LIKELY else "weak"
 
 
-def unknown_share(words: Sequence[str], unknown: int) -> float:
+def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
     """The share of a text's words that a pack lacks; those that say nothing are not counted.
 
-    Args:
-        words: as the pack's tokenizer splits them.
-        unknown: how many of them it lacks.
+    Nor is an unknown word that only describes: one of praise, or one right before a known word, as
+    in "a fluffy dog". The rest still says what to look for. Where no such word is known, nothing
+    does, and all that is unknown counts.
 
-    >>> unknown_share(["a", "dog", "in", "the", "[UNK]"], 1)
+    Args:
+        words: as the pack reads them.
+        unknown: those that it lacks, as they were typed, by their place among `words`.
+
+    >>> unknown_share(["a", "dog", "in", "the", "[UNK]"], {4: "zebra"})
+    0.5
+    >>> unknown_share(["a", "[UNK]", "dog"], {1: "fluffy"}), unknown_share(["[UNK]"], {0: "cute"})
+    (0.0, 1.0)
+    >>> unknown_share(["a", "[UNK]", "and", "a", "dog"], {1: "zebra"})
     0.5
     """
-    return unknown / max(1, sum(word not in _SMALL for word in words))
+    telling = [i for i, word in enumerate(words) if i in unknown or word not in SMALL_WORDS]
+    said = {i for i in telling if i not in unknown}
+    for place in sorted(unknown, reverse=True) if said else ():
+        if place + 1 in said or unknown[place].lower() in _PRAISE:
+            said.add(place)
+    return (len(telling) - len(said)) / max(1, len(telling))

@@ -219,7 +219,8 @@ For searching pictures by sentences and sentences by pictures, for comparing ret
 by side, and for looking at what each view of a method attends to.
 
 - It knows what its training data showed: see the description and the recipes in `training/`.
-- Words outside the vocabulary are read as unknown.
+- Words outside the vocabulary are read as unknown. The app reads another form, or a plain name, of
+  such a word in its place where the vocabulary has one, and says so.
 - Texts are cut after {info.tokenizer.max_length} tokens.
 - {sees}
 - A score orders results within one method. It is no probability, and scores of different methods

@@ -186,6 +186,16 @@ def test_a_word_lights_the_object_that_it_names(
 
 
 @pytest.mark.browser
+def test_the_page_says_what_an_unknown_word_is_read_as(visitor: Visitor) -> None:
+    visitor.search("two fluffy labradors")
+    line = visitor.page.locator("#pv-answer")
+    expect(line).to_contain_text("Unknown to this pack: “fluffy”. “labradors” is read as “dogs”.")
+    expect(line).not_to_contain_text("Nothing here matches")
+    words = visitor.page.locator("#pv-evidence .pv-ev-word")
+    expect(words.last).to_contain_text("dogs")
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_word_lights_its_object_in_every_column(
     visitor: Visitor, gallery: GalleryInfo, width: int

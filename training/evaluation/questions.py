@@ -140,5 +140,5 @@ def _nonsense(random: np.random.Generator) -> str:
 def read_texts(runtime: Runtime, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """How many words each text (Q,) has, and the share that the pack lacks."""
     tokens = [runtime.tokenize(text) for text in texts]
-    lacking = [unknown_share(text.words, len(text.unknown)) for text in tokens]
+    lacking = [unknown_share(text.words, text.unknown) for text in tokens]
     return np.array([len(text.words) for text in tokens]), np.array(lacking)

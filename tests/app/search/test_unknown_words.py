@@ -1,0 +1,131 @@
+"""Words that the bundled packs lack: read as known ones, or named; refused where all are."""
+
+import json
+
+import httpx
+import numpy as np
+import pytest
+
+from app.api.library import Library
+from app.api.shell import main as shell
+from app.explain.evidence import explain
+from app.gallery.collection import from_folder, from_pack
+from app.search.query import parse
+from app.search.questions import Answer, Question, answer
+from app.search.retriever import Retriever
+from app.settings import BUNDLED
+from export.runtime import Runtime
+from tests.app.conftest import draw
+from tests.app.serving import Server
+
+LACKING, KNOWN = "two Labradors on a hill", "two dogs on a mountain"
+READINGS = {"Labradors": "dogs", "hill": "mountain"}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+    """The bundled scenes, ready to be searched."""
+    pack = BUNDLED / "scenes"
+    cache = tmp_path_factory.mktemp("cache")
+    retriever = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), cache)
+    retriever.index.start()
+    assert retriever.index.wait(120)
+    return retriever
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+    """The bundled pack for photographs over one image, nothing of it encoded."""
+    folder = tmp_path_factory.mktemp("mine")
+    draw(1)[0].save(folder / "a.png")
+    return Retriever(Runtime.load(BUNDLED / "photos", "cpu"), from_folder(folder), folder / "cache")
+
+
+def ask(retriever: Retriever, words: str, method: str = "mv_vse") -> Answer:
+    return answer(retriever, Question("words", words), method, 5)
+
+
+def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
+    for method in scenes.runtime.methods:
+        lacking, known = ask(scenes, LACKING, method), ask(scenes, KNOWN, method)
+        assert lacking.hits == known.hits
+        assert lacking.matches == known.matches
+        assert lacking.probabilities == known.probabilities
+    assert {word.word: word.read_as for word in lacking.unknown} == READINGS
+    assert not any(word.nearest for word in lacking.unknown)
+    for typed, known_word in READINGS.items():
+        assert f"“{typed}” is read as “{known_word}”." in lacking.remark
+    assert not known.remark
+
+
+def test_every_term_of_a_query_is_read_so(scenes: Retriever) -> None:
+    found = ask(scenes, "2: labradors + a hill - a photo")
+    assert found.hits == ask(scenes, "2: dogs + a mountain - a picture").hits
+    assert [word.read_as for word in found.unknown] == ["dogs", "mountain", "picture"]
+
+
+def test_evidence_speaks_of_the_words_that_were_read(scenes: Retriever) -> None:
+    lacking, known = (explain(scenes, parse(one), "mv_vse", [3]) for one in (LACKING, KNOWN))
+    assert lacking.terms[0].words == known.terms[0].words == tuple(KNOWN.split())
+    np.testing.assert_array_equal(lacking.terms[0].cells, known.terms[0].cells)
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("two kittens", "two kitten"),
+        ("lakes, and an automobile", "lake, and an car"),
+        ("she SLEPT!", "she sleeps!"),
+        ("dogs and puppies run", "dogs and puppies run"),
+        ("a zebra", "a zebra"),
+    ],
+)
+def test_a_known_word_stays(photos: Retriever, words: str, read: str) -> None:
+    assert photos.reworded(words).text == read
+
+
+def test_captions_are_measured_word_for_word(scenes: Retriever) -> None:
+    assert list(scenes.runtime.tokenize(LACKING).unknown.values()) == list(READINGS)
+
+
+@pytest.mark.parametrize("words", ["a cute dog", "the whale is adorable", "some fluffy cats"])
+def test_a_word_that_only_describes_refuses_nothing(scenes: Retriever, words: str) -> None:
+    for method in scenes.runtime.methods:
+        found = ask(scenes, words, method)
+        assert found.matches
+        [unknown] = found.unknown
+        assert unknown.read_as is None
+        assert f"Unknown to this pack: “{unknown.word}”." in found.remark
+
+
+@pytest.mark.parametrize("words", ["cute", "adorable fluffy", "a truck and a telescope"])
+def test_unknown_things_are_refused(scenes: Retriever, words: str) -> None:
+    assert ask(scenes, words).matches is False
+
+
+def test_the_library_and_the_shell_say_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with Library("scenes", device="cpu") as library:
+        found = library.search(LACKING, 3)
+        assert list(found) == list(library.search(KNOWN, 3))
+        why = library.explain(LACKING, found[0])
+    assert {word.word: word.read_as for word in found.unknown} == READINGS
+    assert why.light("labradors").tobytes() == why.light("dogs").tobytes()
+    given = ["--pack", "scenes", "--device", "cpu", "--json", "-k", "1"]
+    assert shell(["fluffy Labradors", *given]) == 0
+    printed = capsys.readouterr()
+    told = {word["word"]: word["read_as"] for word in json.loads(printed.out)["unknown"]}
+    assert told == {"fluffy": None, "Labradors": "dogs"}
+    assert "“Labradors” is read as “dogs”" in printed.err
+    assert "“fluffy” is unknown to this pack" in printed.err
+
+
+def test_programs_are_told(bundled: Server) -> None:
+    asked = bundled.ask("search_text", LACKING, "mv_vse", 3)
+    assert {word["word"]: word["read_as"] for word in asked["unknown"]} == READINGS
+    answered = httpx.get(
+        f"{bundled.url}/api/v1/search", params={"q": LACKING, "method": "mv_vse", "k": 3}
+    ).json()
+    assert (answered["unknown"], answered["hits"]) == (asked["unknown"], asked["hits"])
+    lit = bundled.ask("explain_image", LACKING, 3, "mv_vse", "Labradors")
+    assert lit["png"] == bundled.ask("explain_image", KNOWN, 3, "mv_vse", "dogs")["png"]
+    assert bundled.ask("explain", LACKING, 3, "mv_vse")["words"] == KNOWN.split()
