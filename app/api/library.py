@@ -16,6 +16,7 @@ True
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from app.gallery.archive import open_images
 from app.gallery.cache import cache_folder
 from app.gallery.collection import from_pack
 from app.gallery.images import open_image
-from app.gallery.indexing import Progress
+from app.gallery.indexing import Index, Progress
 from app.search.hits import Hit
 from app.search.query import Term, checked, parse
 from app.search.questions import Unknown, unknown_words
@@ -144,6 +145,8 @@ class Library:
         self.methods = tuple(runtime.methods)
         self.method = method or self._retriever.methods.best
         index = self._retriever.index
+        # also as the program ends: torch and onnxruntime abort it while a thread is within them
+        self._end = weakref.finalize(self, _end, index)
         index.start(watch)
         index.first_done.wait()
         if index.progress.stage == "failed":
@@ -158,8 +161,7 @@ class Library:
 
     def close(self) -> None:
         """Ends what is still being read for other methods; what was read is kept."""
-        self._retriever.index.stop()
-        self._retriever.index.wait()
+        self._end()
 
     def search(self, query: Query, k: int = 10, method: str | None = None) -> Matches:
         """The best images, best first.
@@ -222,3 +224,8 @@ class Library:
     def _match(self, hit: Hit, probability: float | None) -> Match:
         path = self._retriever.image(hit.image_id).path
         return Match(path, hit.score, hit.rank, hit.image_id, hit.view, probability)
+
+
+def _end(index: Index) -> None:
+    index.stop()
+    index.wait()
