@@ -189,5 +189,5 @@ def test_settings_that_packs_ship_are_understood(pack: str) -> None:
     logs = sorted((BUNDLED / pack / "training").glob("*/config.toml"))
     assert len(logs) >= 7
     for path in logs:
-        if path.parent.name != "backbone":
+        if not path.parent.name.startswith("backbone"):
             from_values(TrainConfig, tomllib.loads(path.read_text("utf-8")))
