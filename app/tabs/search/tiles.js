@@ -109,7 +109,13 @@ const button = (name, words, press, to, before = null) => {
 // Right after the question, a way past all that lies between it and its answer.
 const skip = () => tiles().length && focus(tiles()[0]);
 button("pv-skip", "Skip to the pictures", skip, document.querySelector("#pv-question"));
-// On a narrow screen, all that can be chosen beside the question.
-const chips = document.querySelector("#pv-chips");
+// On a narrow screen, all that can be chosen beside the question. It comes again when gradio draws the line anew.
+const beside = document.querySelector("#pv-chips").parentElement;
 const show = (made) => made.setAttribute("aria-expanded", made.ariaExpanded !== "true");
-button("pv-options", "Options", show, chips, chips.firstElementChild).ariaExpanded = "false";
+const narrow = () => {
+  const chips = beside.querySelector("#pv-chips");
+  if (chips && !chips.querySelector(".pv-options"))
+    button("pv-options", "Options", show, chips, chips.firstElementChild).ariaExpanded = "false";
+};
+narrow();
+new MutationObserver(narrow).observe(beside, { childList: true, subtree: true });
