@@ -14,12 +14,14 @@ import contextlib
 import http.client
 import io
 import os
+import shutil
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
@@ -183,7 +185,7 @@ def _visiting(app: App, over: threading.Event, calls: Counter[str], errors: list
 
     with sync_playwright() as playwright, contextlib.ExitStack() as open_things:
         browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         open_things.callback(browser.close)
         while not over.is_set():
@@ -222,6 +224,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--no-browser", action="store_true", help="programs alone")
     parser.add_argument("--out", type=Path, help="also write all that is printed there")
     given = parser.parse_args(argv)
+    if not given.no_browser and find_spec("playwright") is None:
+        parser.error("pages are loaded with playwright, which is not installed: say --no-browser")
     if given.minutes <= 0:
         parser.error(f"--minutes must be above 0, not {given.minutes:g}")
     lines: list[str] = []
@@ -253,14 +257,14 @@ def _section(title: str, samples: Iterator[Sample], tell: Callable[[str], None])
     tell(f"\n## {title.capitalize()}\n")
     tell("| minute | calls | RSS, MB | threads | open files | files on disk |")
     tell("|---:|---:|---:|---:|---:|---:|")
-    kept = []
+    seen = []
     for one in samples:
-        kept.append(one)
+        seen.append(one)
         tell(
             f"| {one.seconds / 60:.1f} | {one.calls:,} | {one.memory:.0f} | {one.threads} | "
             f"{one.files} | {one.disk:,} |"
         )
-    percent, each = growth(kept)
+    percent, each = growth(seen)
     tell(f"\nGrowth after the first tenth: {percent:.1f} %, {each:.2f} MB in a thousand calls.")
     return percent
 

@@ -1,4 +1,4 @@
-"""Draws the curves of runs: `python -m training.plot RUN [RUN ...] --out curves.png`.
+"""Draws the curves of runs: `python -m training.plot RUN [RUN ...]`.
 
 RUN is a run folder, or any folder with a `log.csv`, such as those that packs bring. Loss, rate and
 gradient norm are those of single steps where the run has logged them, else means over epochs.
@@ -109,16 +109,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m training.plot", description="Draw the curves of runs."
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
-    what = "the PNG to write; curves.png without it"
-    parser.add_argument("--out", type=Path, default=Path("curves.png"), help=what)
+    what = "the PNG to write; without it curves.png in the run, or beside the first of several"
+    parser.add_argument("--out", type=Path, help=what)
     options = parser.parse_args(argv)
     with refusals_end():
         names = [folder.resolve().name for folder in options.runs]
         alike = len(set(names)) < len(names)
         labels = [str(folder) for folder in options.runs] if alike else names
         runs = [read_curves(*given) for given in zip(options.runs, labels, strict=True)]
-        draw(runs, options.out)
-    print(f"{', '.join(labels)}: {options.out}")
+        first = options.runs[0]
+        out = options.out or (first if len(runs) == 1 else first.parent) / "curves.png"
+        draw(runs, out)
+    print(f"{', '.join(labels)}: {out}")
 
 
 if __name__ == "__main__":

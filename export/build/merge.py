@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from export.build.provenance import refuse_freer
 from export.pack.reading import list_files, load_info
 from export.pack.schema import MethodInfo, PackInfo
 from export.pack.writing import write_info
@@ -32,7 +33,8 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
         The new description of `pack`.
 
     Raises:
-        ValueError: the packs do not share image encoder and tokenizer, or there is no such method.
+        ValueError: the packs do not share image encoder and tokenizer, there is no such method, or
+            the licence of `pack` allows what that of `source` does not.
     """
     into, given = load_info(pack), load_info(source)
     for name in names:
@@ -62,6 +64,7 @@ def _refuse_unlike(into: PackInfo, given: PackInfo, moved: Mapping[str, MethodIn
     shared: list[str | None] = [given.tokenizer.file]
     if any(method.image_encoder is None for method in moved.values()):
         shared.append(given.image_encoder.file)
+    refuse_freer(into.licence, given.licence, f"{given.folder}")
     both = f"{given.folder} and {into.folder}"
     for file in shared:
         if file is None and into.image_encoder.file is None:

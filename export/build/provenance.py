@@ -45,7 +45,7 @@ def labels_for(
     if missing == ["licence"]:
         raise ValueError(
             f"nobody knows the licence of weights that learned from {known['name']} over "
-            f"{encoder.source}; say it with --licence, for example --licence CC-BY-4.0, or "
+            f"{encoder.source}; say it with --licence, for example --licence CC-BY-NC-4.0, or "
             '--licence "research only"'
         )
     if missing:
@@ -56,7 +56,28 @@ def labels_for(
         )
     if not given.title and given.name:
         known["title"] = given.name.replace("_", " ").capitalize()
-    return labels_of(given, **known)
+    labels = labels_of(given, **known)
+    if pack := encoder.about.get("pack"):
+        refuse_freer(labels.licence, pack["licence"], f'the pack "{pack["title"]}"')
+    return labels
+
+
+def refuse_freer(licence: str, theirs: str, whose: str) -> None:
+    """Weights over others that are not for commerce cannot be for it.
+
+    Raises:
+        ValueError: the licence allows what that of the others does not.
+    """
+    if _commercial(licence) and not _commercial(theirs):
+        raise ValueError(
+            f'the licence "{licence}" does not keep what {whose} asks for, which is under '
+            f"{theirs}: no commercial use; give --licence {theirs}"
+        )
+
+
+def _commercial(licence: str) -> bool:
+    """Whether a licence, by what it is called, leaves commercial use open."""
+    return not re.search(r"\bnc\b|non-?commercial|research", licence.lower())
 
 
 def _known(encoder: TrainedBackbone, runs: Sequence[TrainedMethod]) -> dict[str, str]:

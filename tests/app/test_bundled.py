@@ -256,6 +256,9 @@ def test_a_part_of_a_picture_shows_what_it_found(visitor: Visitor, gallery: Gall
         document.querySelector("#pv-grid .pv-tiles").pvEvidence = { of: "an earlier one", hits };
         document.dispatchEvent(new Event("pv-more"));
     }""")
+    few = page.locator("#pv-grid .pv-tile").count()
+    page.locator("#pv-grid .pv-further").scroll_into_view_if_needed()
+    expect(page.locator("#pv-grid .pv-tile")).not_to_have_count(few)  # more, which join none of it
     own.nth(cell).hover()
     said = page.locator("#pv-evidence .pv-ev-said")
     expect(said).to_contain_text(f"Row {cell // 7 + 1}, column {cell % 7 + 1} of the picture")

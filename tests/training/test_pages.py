@@ -89,5 +89,5 @@ def test_from_a_folder_of_photographs_to_a_pack(checkout: Path) -> None:
     assert "| vse_infty |" in run(checkout, measured)
     assert opened[:2] == ["python", "app/main.py"]  # which would not end
     info = load_info(checkout / "runs" / "yours_pack")
-    assert (info.title, info.licence) == ("yours", "CC-BY-4.0")
+    assert (info.title, info.licence) == ("yours", "CC-BY-NC-4.0")
     assert "trained on yours (32 images with 64 captions)" in info.description

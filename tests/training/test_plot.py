@@ -46,6 +46,10 @@ def test_runs_are_drawn_together(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert drawn[0].shape == drawn[1].shape
     assert (np.ptp(drawn[0], axis=2) > 60).sum() > 300  # coloured lines
     assert (drawn[0] != drawn[1]).any()
+    plot.main([runs[1]])
+    plot.main([runs[1], runs[0]])
+    assert (tmp_path / "run" / "curves.png").is_file()
+    assert (tmp_path / "curves.png").is_file()  # never where one happens to be
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ watch("value", () => {
   const { evidence } = from.dataset;
   if (!evidence) return;
   const further = JSON.parse(evidence);
-  to.pvEvidence = { ...further, hits: { ...to.pvEvidence?.hits, ...further.hits } }; // that of the first may yet come
+  const before = to.pvEvidence?.of === further.of ? to.pvEvidence.hits : {}; // that of the first may yet come
+  to.pvEvidence = { ...further, hits: { ...before, ...further.hits } };
   document.dispatchEvent(new Event("pv-more"));
 });

@@ -61,11 +61,11 @@ def test_photographs_need_a_licence_and_name_their_source(
     out = tmp_path / "pack"
     assert export(trained, out) == 1
     assert "learned from my_photos over" in (said := capsys.readouterr().err)
-    assert "--licence CC-BY-4.0" in said
+    assert "--licence CC-BY-NC-4.0" in said
     assert not out.exists()
-    assert export(trained, out, "--licence", "CC-BY-4.0") == 0
+    assert export(trained, out, "--licence", "CC-BY-NC-4.0") == 0
     info, card = load_info(out), (out / "README.md").read_text("utf-8")
-    assert (info.name, info.title, info.licence) == ("my_photos", "my_photos", "CC-BY-4.0")
+    assert (info.name, info.title, info.licence) == ("my_photos", "my_photos", "CC-BY-NC-4.0")
     assert "trained on my_photos (16 images with 80 captions)" in info.description
     assert "Images and captions: my_photos" in card
     assert not any(word in card for word in ("Noto", "Apache", "Scenes", "rendered"))
@@ -133,6 +133,28 @@ def test_a_method_trained_over_a_pack_joins_it(trained: Path, tmp_path: Path) ->
     assert "training/backbone/config.toml" in info.files
     assert merge.main(["--pack", f"{pack}", "--source", f"{more}"]) == 0
     assert list(load_info(pack).methods) == ["vsepp", "base_attn"]
+
+
+def test_nothing_over_weights_that_are_not_for_commerce_is_for_it(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bound, free = tmp_path / "bound", tmp_path / "free"
+    assert export(trained, bound, "--licence", "CC-BY-NC-4.0") == 0
+    assert export(trained, free, "--licence", "MIT") == 0
+    assert merge.main(["--pack", f"{free}", "--source", f"{bound}"]) == 1
+    assert 'the licence "MIT" does not keep what' in capsys.readouterr().err
+    assert merge.main(["--pack", f"{bound}", "--source", f"{free}"]) == 0
+    made = ("--set", f"data={trained / 'my_photos'}", "--set", f"backbone={bound}")
+    cache = ("--cache", f"{tmp_path / 'cache'}")
+    run, out = tmp_path / "run", tmp_path / "over"
+    train.main(["--recipe", f"{trained / 'recipe.toml'}", "--out", f"{run}", *made, *cache])
+    over = ("--backbone", f"{bound}", "--run", f"{run}", "--out", f"{out}", "--licence")
+    assert to_onnx.main([*over, "CC-BY-4.0"]) == 1
+    said = capsys.readouterr().err
+    assert 'the licence "CC-BY-4.0"' in said
+    assert "give --licence CC-BY-NC-4.0" in said
+    assert not out.exists()
+    assert to_onnx.main([*over, "research only"]) == 0
 
 
 def test_a_pack_of_somebody_else_s_encoder_cannot_be_trained_over(pack: Path) -> None:
