@@ -1,6 +1,7 @@
 """Compares recipes on one set of images: `python -m training.study flickr8k --set data=DIR`.
 
-What was not trained before is trained. The table goes into the folder of the trainings and is
+What was not trained before is trained: first the trials of every row, then the best of each with
+every seed. The table goes into the folder of the trainings and is
 printed; with `--write`, and where no setting is replaced, it goes to `docs/<name>.json` and into
 `docs/results.md`, which are this repository's own numbers.
 """
@@ -29,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     study = load_study(options.name)
-    run_rows([row.row(options.set) for row in study.rows], options)
+    run_rows(study.trials(options.set), options)
+    run_rows(study.rows_of(options.set, study.chosen(options.set, options.out)), options)
     result = result_of(study, options.set, options.out)
     if options.set and not options.write:
         show_result(options.out, {**result, "here": ""})

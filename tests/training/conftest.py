@@ -47,9 +47,9 @@ def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_regions(folder: Path) -> Path:
-    """The same world as ready-made features: 60 images to train on, 30 to validate."""
+    """The same world as ready-made features: 60 images to train on, 30 to validate, 20 to test."""
     folder.mkdir()
-    for part, images in (("train", 60), ("dev", 30)):
+    for part, images in (("train", 60), ("dev", 30), ("test", 20)):
         split = make_features(images, images)
         np.save(folder / f"{part}_ims.npy", split.features[:])
         (folder / f"{part}_caps.txt").write_text("\n".join(split.captions))

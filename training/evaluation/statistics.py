@@ -21,8 +21,9 @@ def bootstrap_difference(
     whole, so that ranks do not depend on the draw.
 
     Args:
-        scores_a: (N_img, N_txt) scores of one method.
-        scores_b: (N_img, N_txt) scores of the other, on the same data.
+        scores_a: (N_img, N_txt) scores of one method, or (S, N_img, N_txt) of its S trainings,
+            whose hits are averaged.
+        scores_b: likewise of the other, on the same data.
         text_images: (N_txt,) row of the image that each text describes.
         samples: number of draws.
         seed: of the draws.
@@ -31,7 +32,7 @@ def bootstrap_difference(
         `difference` in rsum on the data as it is, `low` and `high` of its 95 % percentile interval,
         and `share_above`, the share of samples in which a is better, in 0..1.
     """
-    images = len(scores_a)
+    images = scores_a.shape[-2]
     i2t_a, t2i_a = _hits(scores_a, text_images)
     i2t_b, t2i_b = _hits(scores_b, text_images)
     captions = np.bincount(text_images, minlength=images)  # (N_img,)
@@ -51,6 +52,9 @@ def bootstrap_difference(
 
 def _hits(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of the three recalls, how many each image (N_img,) and each text (N_txt,) counts for."""
+    if scores.ndim == 3:
+        each = [_hits(one, text_images) for one in scores]
+        return np.mean([i2t for i2t, _ in each], axis=0), np.mean([t2i for _, t2i in each], axis=0)
     i2t, t2i = retrieval_ranks(scores, text_images)
     cutoffs = np.array(RECALLS)
     return (i2t[:, None] < cutoffs).sum(axis=1), (t2i[:, None] < cutoffs).sum(axis=1)

@@ -13,9 +13,9 @@ import torch
 from export.hub.sources import SourceError, describe_image_source
 from models import Method, Views
 from models.checkpoint import load_strict, load_tensors
-from models.files import write_whole
+from models.files import replacing, write_whole
 from models.gpo import RankPooling
-from training.data.features import load_features
+from training.data.features import Extraction, load_features
 from training.data.local_sources import refuse_missing
 from training.data.split import Split
 from training.evaluation.metrics import retrieval_metrics
@@ -23,6 +23,7 @@ from training.evaluation.scoring import score_matrix
 from training.evaluation.statistics import view_statistics
 from training.loop.config import TrainConfig
 from training.loop.runs import BEST
+from training.loop.trained_run import run_scores
 from training.loop.trainer import Trainer, build_trainer
 from training.settings import to_values, with_old_names
 
@@ -86,6 +87,17 @@ def run_trial(config: TrainConfig, out: Path, *, keep_scores: bool = False) -> d
             np.save(scores, matrix)
         write_whole(measured, json.dumps(values, indent=2) + "\n")
     return json.loads(measured.read_text("utf-8"))
+
+
+def split_scores(config: TrainConfig, out: Path, split: str) -> np.ndarray:
+    """The scores (N_img, N_txt) of a trial that was run, on any split; kept beside it."""
+    folder = trial_folder(config, out)
+    path = folder / f"scores_{split}.npy"
+    if not path.is_file():
+        scores = run_scores(folder, split, Extraction())[1]
+        with replacing(path) as draft, draft.open("wb") as file:
+            np.save(file, scores)
+    return np.load(path)
 
 
 def trial_scores(config: TrainConfig, out: Path) -> np.ndarray:

@@ -1,5 +1,7 @@
 """PVSE's objective (Song and Soleymani, CVPR 2019): multiple instances, diversity, discrepancy."""
 
+from typing import Literal
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -7,7 +9,7 @@ from torch.nn import functional as F
 
 from models import Method, Views
 from models.layers import l2_normalize
-from training.objectives.losses import Hinge, own_scores, rivals, same_image
+from training.objectives.losses import Hinge, Softmax, own_scores, pair_costs, rivals, same_image
 from training.objectives.objective import Objective
 
 
@@ -23,6 +25,9 @@ class Polysemous(Objective):
         warmup_epochs: first epochs with all negatives although `hardest` is set.
         released: the release's forms of all three losses, see the functions below.
         gamma: of the kernel of the discrepancy (the release's value).
+        cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, as in
+            `training/objectives/vse_infty.py`, averaged over the batch.
+        temperature: of the softmax.
     """
 
     margin: float = Field(default=0.1, gt=0, le=2)
@@ -33,15 +38,20 @@ class Polysemous(Objective):
     warmup_epochs: int = Field(default=1, ge=0)
     released: bool = False
     gamma: float = Field(default=0.5, gt=0)
+    cost: Literal["triplet", "softmax"] = "triplet"
+    temperature: float = Field(default=0.05, gt=0)
 
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
         """See `Objective`."""
         scores, positives = method.score(images, texts), same_image(image_ids, image_ids)
-        hardest = self.hardest and epoch >= self.warmup_epochs
-        form = {"released": self.released, "hardest": hardest}
-        ranking = multiple_instance(scores, positives, self.margin, **form)
+        if self.cost == "softmax":
+            ranking = pair_costs(scores, positives, Softmax(self.temperature)).mean()
+        else:
+            hardest = self.hardest and epoch >= self.warmup_epochs
+            form = {"released": self.released, "hardest": hardest}
+            ranking = multiple_instance(scores, positives, self.margin, **form)
         terms = {"mil": ranking}
         if self.diversity and "residuals" in images.extras:  # K = 0 has none
             sides = (images.extras["residuals"], texts.extras["residuals"])

@@ -123,7 +123,7 @@ def test_every_study_is_whole(name: str) -> None:
     assert len({row.label for row in found.rows}) == len(found.rows)
     for row in found.rows:
         assert (RECIPES / f"{row.recipe}.toml").is_file()
-        assert load_recipe(TrainConfig, row.recipe).method == row.row([]).trainings[0][0].method
+        assert load_recipe(TrainConfig, row.recipe, found.settings)  # all of them know these
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -134,3 +134,59 @@ def test_the_page_here_says_what_the_file_says(name: str, tmp_path: Path) -> Non
     if path.is_file():
         replace_part(copy, name, study_lines(json.loads(path.read_text("utf-8"))))
     assert copy.read_text("utf-8") == PAGE.read_text("utf-8"), f"python -m training.study {name}"
+
+
+GRID = """
+about = "Tried."
+seeds = [0, 1]
+split = "test"
+baseline = "one"
+trial = ["epochs=1"]
+settings = ["epochs=2"]
+grid = {{ "optimizer.learning_rate" = [1e-9, 5e-3] }}
+[[rows]]
+label = "one"
+recipe = "{folder}/short.toml"
+[[rows]]
+label = "two"
+recipe = "{folder}/short.toml"
+settings = ["arguments.embed_dim=8"]
+grid = {{ "text.hidden_dim" = [8, 12] }}
+"""
+
+
+def test_the_best_of_equally_many_trials_is_trained_with_every_seed(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (world / "toy.toml").write_text(GRID.format(folder=world))
+    assert run(world, "--write") == 0
+    result = json.loads((world / "toy.json").read_text())
+    tried = result["trials"]
+    assert next(iter(tried["one"])) == "optimizer.learning_rate=0.005"  # at the other none learns
+    assert sorted(tried["two"]) == ["text.hidden_dim=12", "text.hidden_dim=8"]
+    configs = [path.read_text() for path in (world / "runs").glob("*/config.toml")]
+    assert len(configs) == 4 + 2 * 2
+    assert sum("epochs = 1\n" in text for text in configs) == 4
+    assert sum("learning_rate = 1e-09" in text for text in configs) == 1
+    one, two = result["rows"]
+    place = result["columns"].index("above one")
+    assert one[place : place + 3] == [None] * 3
+    above, low, high = two[place : place + 3]
+    assert low <= above <= high
+    rsum = result["columns"].index("rsum")
+    assert above == pytest.approx(two[rsum] - one[rsum], abs=0.2)
+    assert "two with text.hidden_dim=8, seed 0: rsum" in capsys.readouterr().out
+    assert "- one: optimizer.learning_rate=0.005 " in (world / PAGE.name).read_text()
+
+
+def test_rows_with_fewer_trials_are_no_comparison(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unfair = GRID.format(folder=world).replace("[8, 12]", "[8]")
+    (world / "toy.toml").write_text(unfair)
+    assert run(world) == 1
+    said = capsys.readouterr().err
+    assert "every row must have as many trials, not 1 (two) and 2 (one)" in said
+    (world / "toy.toml").write_text(unfair.replace('baseline = "one"', 'baseline = "three"'))
+    assert run(world) == 1
+    assert 'there is no row "three"' in capsys.readouterr().err
