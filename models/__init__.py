@@ -16,7 +16,7 @@ from models.pvse import PVSE
 from models.views import Views
 from models.vse_infty import VSEInfinity
 
-__all__ = ["METHODS", "Method", "Views", "build"]
+__all__ = ["METHODS", "Method", "Views", "build", "complete_arguments", "former_arguments"]
 
 METHODS: dict[str, type[Method]] = {
     "vsepp": VSEPP,
@@ -64,6 +64,29 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         if value != default:
             _check(name, argument, value, 0 if default is None else default)
     return METHODS[name](image_dim=image_dim, text_dim=text_dim, **arguments)
+
+
+_FORMER: dict[str, dict[str, Any]] = {
+    "mv_vse": {"own_projections": False},
+    "mvam": {"code_space": "view", "map_text": False},
+    "base_attn": {"map_text": False},
+}
+"""Arguments whose default was another one once: what weights that do not say were made with."""
+
+
+def former_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What the named arguments of weights that were written before mean.
+
+    >>> former_arguments("mv_vse", {"views": 2})
+    {'own_projections': False, 'views': 2}
+    """
+    return {**_FORMER.get(name, {}), **arguments}
+
+
+def complete_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as they are to be written: those whose default was another one once are said."""
+    parameters = inspect.signature(METHODS[name].__init__).parameters
+    return {**{key: parameters[key].default for key in _FORMER.get(name, {})}, **arguments}
 
 
 def _check(method: str, argument: str, value: Any, like: Any) -> None:

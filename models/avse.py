@@ -60,6 +60,7 @@ class AVSE(Method):
         released_text: project the text with a residual MLP and put a layer-norm behind the pooling.
         sampled_features: the encoder has sampled already: its features are those of the n views
             side by side (image_dim is n times a view's width), 0 where a view left an element out.
+        map_text: see `VSEInfinity`.
     """
 
     title = "AVSE"
@@ -88,6 +89,7 @@ class AVSE(Method):
         released_gpo: bool = False,
         released_text: bool = False,
         sampled_features: bool = False,
+        map_text: bool = False,
     ) -> None:
         super().__init__()
         self.block_dim = embed_dim // 2 if block_dim is None else block_dim
@@ -111,7 +113,7 @@ class AVSE(Method):
         view_dim = image_dim // views if sampled_features else image_dim
         self.project_image = FeatureProjection(view_dim, embed_dim, mlp_dim)
         self.pool_image = GPO.build(released_gpo)
-        self.project_text: nn.Module = text_projection(text_dim, embed_dim)
+        self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
         self.pool_text = GPO.build(released_gpo)
         self.norm_text: nn.Module = nn.Identity()
         if released_text:
@@ -249,7 +251,7 @@ class AVSE(Method):
             keys = torch.rand(self.views, *mask.shape, device=mask.device)
             starts = torch.zeros(self.views, len(sizes), dtype=torch.int64, device=mask.device)
         else:
-            keys = (features.float() @ self.direction).expand(self.views, -1, -1)
+            keys = (features.float() @ self.direction.float()).expand(self.views, -1, -1)
             view = torch.arange(self.views, device=mask.device)[:, None]  # (n, 1)
             starts = view * sizes // self.views  # (n, B)
         share = self.train_share if self.training else self.test_share

@@ -32,6 +32,7 @@ class VSEPP(Method):
         text_dim: d of the text encoder.
         embed_dim: D of the joint space.
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
+        map_text: see `VSEInfinity`.
     """
 
     title = "VSE++"
@@ -41,11 +42,16 @@ class VSEPP(Method):
     )
 
     def __init__(
-        self, image_dim: int, text_dim: int, embed_dim: int = 1024, mlp_dim: int = 0
+        self,
+        image_dim: int,
+        text_dim: int,
+        embed_dim: int = 1024,
+        mlp_dim: int = 0,
+        map_text: bool = False,
     ) -> None:
         super().__init__()
         self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
-        self.project_text: nn.Module = text_projection(text_dim, embed_dim)
+        self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""

@@ -199,7 +199,8 @@ class GPO(RankPooling):
         j = torch.arange(0, self.position_dim, 2, device=device, dtype=torch.float32)
         w = torch.exp(-math.log(10000.0) * j / self.position_dim)  # w_j
         angles = k[:, None] * w  # (count, p / 2)
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        encoded = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        return encoded.to(next(self.gru.parameters()).dtype)
 
 
 def build_pooling(kind: str, count: int, *, released: bool) -> RankPooling:

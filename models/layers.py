@@ -128,13 +128,15 @@ class FeatureProjection(nn.Module):
         return projected if full else projected.masked_fill(~mask[..., None], 0.0)
 
 
-def text_projection(text_dim: int, embed_dim: int) -> nn.Module:
+def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
     """The map from text features to the joint space.
 
     None for a recurrent encoder whose states already have the joint width, one linear map
-    otherwise, as in VSE-infinity's two text branches.
+    otherwise, as in VSE-infinity's two text branches; with `always`, also where widths agree.
     """
-    return nn.Identity() if text_dim == embed_dim else nn.Linear(text_dim, embed_dim)
+    if text_dim == embed_dim and not always:
+        return nn.Identity()
+    return nn.Linear(text_dim, embed_dim)
 
 
 def single_view(embedding: Tensor, attention: Tensor | None) -> Views:

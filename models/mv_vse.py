@@ -6,10 +6,11 @@ IJCAI 2022.
 It adds to a single-view model K aggregators in place of one (Eq. 4), the maximum over views as the
 score (Eqs. 5-6), and losses that keep every view in use
 (`training/objectives/mv_vse.py`). The framework takes any aggregator: `aggregator`
-chooses between the paper's GPO and the average pooling of VSE++. Averages of the same projected
-features would all be equal, so there each view has a linear map of its own. Over GPO the views
-share one, which fits the 0.1 M parameters that the paper counts for an aggregator;
-`own_projections` gives each view its own there, too.
+chooses between the paper's GPO and the average pooling of VSE++. Section 1, step 2 and Eq. (4) put
+the projection inside the aggregator, so each view has its own. With `own_projections=False` views
+over GPO share one, which fits the 0.1 M parameters that the paper counts for an aggregator; trained
+so, they are nearly one view. Averages of the same projected features would be one view exactly, so
+over average pooling each view always has its own.
 
 The release holds no GPO: its views are K linear maps with max pooling, its text is the last state
 of a forward GRU. `aggregator="released"` is that, over the text encoder "gru".
@@ -56,6 +57,8 @@ class MVVSE(Method):
         aggregator: "gpo", "mean" or "released", see above.
         released_gpo: build the poolings as their release does, see `models/gpo.py`.
         own_projections: give each view a projection of its own over "gpo", too.
+        pad_statistics: see `FeatureProjection`.
+        map_text: see `VSEInfinity`.
     """
 
     title = "MV-VSE"
@@ -72,7 +75,9 @@ class MVVSE(Method):
         mlp_dim: int = 0,
         aggregator: str = "gpo",
         released_gpo: bool = False,
-        own_projections: bool = False,
+        own_projections: bool = True,
+        pad_statistics: bool = False,
+        map_text: bool = False,
     ) -> None:
         super().__init__()
         if views < 1:
@@ -85,9 +90,10 @@ class MVVSE(Method):
         gpo = aggregator == "gpo"
         projections = 1 if gpo and not own_projections else views
         self.project_image = nn.ModuleList(
-            FeatureProjection(image_dim, embed_dim, mlp_dim) for _ in range(projections)
+            FeatureProjection(image_dim, embed_dim, mlp_dim, pad_statistics=pad_statistics)
+            for _ in range(projections)
         )
-        self.project_text: nn.Module = text_projection(text_dim, embed_dim)
+        self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
         self.pool_image = nn.ModuleList(GPO.build(released_gpo) for _ in range(views if gpo else 0))
         self.pool_text = GPO.build(released_gpo) if gpo else None
 

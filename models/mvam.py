@@ -83,6 +83,7 @@ class MVAM(Method):
         code_space: where codes meet features: "view" after the projection to D, "encoder" before
             it, where a code has the width of the encoder's features (the paper's section 3.3) and
             can tell them apart by all of it.
+        map_text: see `VSEInfinity`; section 4.3 maps both sides.
     """
 
     title = "MVAM"
@@ -99,7 +100,8 @@ class MVAM(Method):
         views: int = 16,
         mlp_dim: int = 0,
         learned_temperature: float = 0.0,
-        code_space: str = "view",
+        code_space: str = "encoder",
+        map_text: bool = True,
     ) -> None:
         super().__init__()
         if code_space not in CODE_SPACES:
@@ -119,7 +121,7 @@ class MVAM(Method):
         self.project_text: nn.Module = nn.Identity()
         if embed_dim:
             self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
-            self.project_text = text_projection(text_dim, embed_dim)
+            self.project_text = text_projection(text_dim, embed_dim, always=map_text)
         self.code_space = code_space
         wide = code_space == "encoder" or not embed_dim
         self.image_codes = ViewCodes(views, image_dim if wide else embed_dim)
@@ -266,6 +268,7 @@ class BaseAttention(MVAM):
         embed_dim: D (paper: 1,024).
         mlp_dim: see `MVAM`.
         learned_temperature: see `MVAM`.
+        map_text: see `MVAM`.
     """
 
     title = "Attention pooling"
@@ -279,8 +282,11 @@ class BaseAttention(MVAM):
         embed_dim: int = 1024,
         mlp_dim: int = 0,
         learned_temperature: float = 0.0,
+        map_text: bool = True,
     ) -> None:
-        super().__init__(image_dim, text_dim, embed_dim, 1, mlp_dim, learned_temperature)
+        sizes = image_dim, text_dim, embed_dim, 1, mlp_dim
+        # section 4.3: features are projected first, then attended to
+        super().__init__(*sizes, learned_temperature, "view", map_text)
 
 
 class BaseSummary(Method):

@@ -35,6 +35,8 @@ class VSEInfinity(Method):
             "max" and "kmax".
         text_pooling: of texts, likewise.
         pool_count: K of "kmax" (20 is best over the paper's grid features).
+        map_text: map texts to the joint space linearly where their features already have its width,
+            too, so that a frozen text encoder is learned over.
     """
 
     title = "VSE∞"
@@ -52,12 +54,13 @@ class VSEInfinity(Method):
         pooling: str = "gpo",
         text_pooling: str = "gpo",
         pool_count: int = 20,
+        map_text: bool = False,
     ) -> None:
         super().__init__()
         self.project_image = FeatureProjection(
             image_dim, embed_dim, mlp_dim, pad_statistics=pad_statistics
         )
-        self.project_text: nn.Module = text_projection(text_dim, embed_dim)
+        self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
         self.pool_image = build_pooling(pooling, pool_count, released=released_gpo)
         self.pool_text = build_pooling(text_pooling, pool_count, released=released_gpo)
 

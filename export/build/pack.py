@@ -33,6 +33,7 @@ from export.pack.schema import (
 from export.pack.validation import STRICT, Name, check
 from export.pack.writing import describe_file, summarize_gallery, write_info
 from export.runtime import Runtime
+from models import complete_arguments
 from models.checkpoint import save_tensors
 from models.encoders.encoder import ImageEncoder
 from models.files import replacing_folder
@@ -192,10 +193,11 @@ def _write_method(work: Path, name: str, given: MethodParts, parts: PackParts) -
     weights = stack.method.state_dict()
     if stack is not given.original:  # half precision holds them
         weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
-    about = {"kind": "head", "method": name, "arguments": given.arguments}
+    arguments = complete_arguments(name, given.arguments)
+    about = {"kind": "head", "method": name, "arguments": arguments}
     save_tensors(work / head, weights, about)
     return MethodInfo(
-        arguments=given.arguments,
+        arguments=arguments,
         image_dim=parts.image_dim,
         text_dim=stack.text_encoder.dim,
         text_encoder=text_encoder,

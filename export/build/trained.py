@@ -151,7 +151,7 @@ class TrainedMethod:
         """What it brings into a pack of this backbone."""
         halves, about = round_to_half(self.tensors, str(self.folder)), self.about
         return MethodParts(
-            about.arguments,
+            models.former_arguments(self.name, about.arguments),
             about.config,
             self._stack(halves, backbone.rounded, rounded=True),
             self._stack(self.tensors, backbone.original, rounded=False),
@@ -167,7 +167,8 @@ class TrainedMethod:
         if about.image_encoder is not None:
             images = about.image_encoder.build(IMAGE_ENCODERS, self._weights).eval()
             load_strict(images, _under("image_encoder.", tensors), self._weights)
-        method = models.build(self.name, about.image_dim, about.text_dim, about.arguments)
+        arguments = models.former_arguments(self.name, about.arguments)
+        method = models.build(self.name, about.image_dim, about.text_dim, arguments)
         load_strict(method, _under("method.", tensors), self._weights)
         return TorchStack(images, self._text_encoder(tensors, rounded).eval(), method.eval())
 

@@ -19,7 +19,7 @@ from export.build.pack import Labels
 from export.build.to_onnx import export_runs
 from export.hub import connection
 from export.pack.writing import describe_file
-from models import METHODS, build
+from models import METHODS, build, complete_arguments
 from models.checkpoint import save_tensors
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
@@ -91,7 +91,7 @@ def write_run(
     about = {
         "kind": "run",
         "method": name,
-        "arguments": head_arguments(name),
+        "arguments": complete_arguments(name, head_arguments(name)),
         "image_dim": IMAGE_DIM,
         "text_dim": TEXT_DIM,
         "text_encoder": {"arch": "bigru", "arguments": text_arguments},

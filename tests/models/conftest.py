@@ -13,7 +13,7 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("vse_infty", {"pooling": "mean"}),
     ("mv_vse", {"aggregator": "mean", "views": 2}),
     ("mv_vse", {"aggregator": "released"}),
-    ("mv_vse", {"own_projections": True}),
+    ("mv_vse", {"own_projections": False, "pad_statistics": True, "mlp_dim": 8}),
     ("pvse", {"views": 3, "fusion": "concat"}),
     ("pvse", {"fusion": "local", "legacy_text": True}),
     ("pvse", {"match": "concat"}),
@@ -21,7 +21,9 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("avse", {"match": "maxsim", "block_dim": 4}),
     ("avse", {"views": 4, "released_text": True, "temperature": 0.1}),
     ("avse", {"views": 1, "temperature": 0.01}),
-    ("mvam", {"views": 1, "mlp_dim": 8}),
+    ("mvam", {"views": 1, "mlp_dim": 8, "code_space": "view"}),
+    ("mvam", {"map_text": False}),
+    ("vsepp", {"map_text": True}),
 ]
 CASES = [*((name, {}) for name in sorted(METHODS)), *VARIANTS]
 

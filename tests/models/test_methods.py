@@ -118,6 +118,23 @@ def test_attention_is_a_share_of_the_set_or_a_cosine(method: Method) -> None:
     assert float(maps[1, :, 0].min()) == pytest.approx(1.0, abs=1e-4)  # the set of one element
 
 
+def test_double_precision_goes_through(method: Method) -> None:
+    method.double()
+    for side, dim in (("image", IMAGE_DIM), ("text", TEXT_DIM)):
+        features, mask = torch.randn(2, 5, dim).double(), torch.ones(2, 5, dtype=torch.bool)
+        views = getattr(method, f"encode_{side}")(features, mask)
+        assert views.embeddings.dtype == torch.float64
+
+
+def test_arguments_with_another_default_once_are_said() -> None:
+    said = models.complete_arguments("mv_vse", {"views": 2})
+    assert said == {"own_projections": True, "views": 2}
+    assert models.former_arguments("mv_vse", said) == said
+    for name, meant in models._FORMER.items():
+        assert models.former_arguments(name, {}) == meant != models.complete_arguments(name, {})
+        models.build(name, IMAGE_DIM, TEXT_DIM, meant)
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match='no method "vse"; choose one of'):
         models.build("vse", 8, 8, {})

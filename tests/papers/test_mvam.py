@@ -37,7 +37,7 @@ def test_codes_attend_like_the_loop(features: torch.Tensor) -> None:
 
 
 def test_score_is_the_cosine_of_the_joined_views(features: torch.Tensor) -> None:
-    method = MVAM(8, 8, 5, views=3)
+    method = MVAM(8, 8, 5, views=3, code_space="view")
     images, texts = method.encode_image(features, MASK), method.encode_text(features, MASK)
     raw = method.image_codes(method.project_image(features, MASK), MASK)[0]
     other = method.text_codes(method.project_text(features), MASK)[0]

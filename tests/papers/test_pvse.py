@@ -161,10 +161,22 @@ def test_nearly_equal_rows_keep_their_distance() -> None:
 
 
 def test_pvse_takes_hardest_negatives_after_its_first_epochs() -> None:
-    losses = [terms_of("pvse", epoch, hardest=True, released=True)["mil"] for epoch in (0, 1)]
+    given = {"hardest": True, "released": True, "warmup_epochs": 1}
+    losses = [terms_of("pvse", epoch, **given)["mil"] for epoch in (0, 1)]
     plain = terms_of("pvse", released=True)["mil"]
     assert losses[0] == plain
     assert losses[1] > plain
+
+
+def test_pvse_goes_with_a_softmax() -> None:
+    method, images, texts = views_of("pvse")
+    own = torch.arange(len(IDS))
+    others = (IDS[:, None] == IDS) & (own[:, None] != own)  # captions of the same image
+    scores = method.score(images, texts).masked_fill(others, -torch.inf) / 0.1
+    entropy = torch.nn.functional.cross_entropy
+    expected = 0.1 * (entropy(scores, own) + entropy(scores.T, own))
+    given = terms_of("pvse", cost="softmax", temperature=0.1)["mil"]
+    torch.testing.assert_close(given, expected)
 
 
 def test_pvse_weighs_its_terms() -> None:

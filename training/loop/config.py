@@ -1,7 +1,8 @@
 """What a training is told: settings with their ranges, read from TOML recipes.
 
-A recipe is `training/recipes/<name>.toml`. Any value can be replaced on the command line by its
-dotted name: `--set optimizer.learning_rate=3e-4`.
+A recipe is `training/recipes/<name>.toml`. With `extends = "<name>"` it says only what differs from
+another one. Any value can be replaced on the command line by its dotted name:
+`--set optimizer.learning_rate=3e-4`.
 """
 
 import math
@@ -30,7 +31,7 @@ class OptimizerConfig(Settings):
         clip_norm: largest norm of the whole gradient (2.0 in the releases of the five papers).
         schedule: "step" multiplies the rate by `decay` after each epoch of `decay_epochs`; "cosine"
             lets it fall to 0 over all steps; "plateau" multiplies it by `decay` whenever the
-            validation rsum has not risen for `plateau_epochs`.
+            validation rsum has not risen for more than `plateau_epochs`, as in PyTorch.
         decay_epochs: after how many epochs the rate drops.
         decay: the factor of each drop.
         plateau_epochs: see `schedule`.
@@ -65,7 +66,7 @@ class TrainConfig(Settings):
             Otherwise it is trained along, on images that are decoded as they are needed; batch
             norms keep the statistics they came with.
         backbone_lr_scale: learning rate of an image encoder that is trained, as a share of the base
-            rate (VSE-infinity trains its CNN with 0.1).
+            rate (VSE-infinity trains a CNN with 0.1, one that has seen billions of tags with 0.01).
         init: run folder whose best weights training starts from; empty for none, see
             `training/loop/start.py`.
         text: tokenizer and text encoder.
@@ -83,6 +84,9 @@ class TrainConfig(Settings):
         precision: "fp32", "bf16", which needs a GPU or a CPU that computes in it, or "fp16", which
             needs a GPU.
         seed: of weights, batches and augmentation.
+        projection_init: "xavier" draws the linear maps of image features as VSE++'s and
+            VSE-infinity's releases do, uniformly within sqrt(6 / (d + D)), and starts their biases
+            at 0; "torch" as torch does.
         train_images: use only the first so many training images; 0 for all.
     """
 
@@ -107,6 +111,7 @@ class TrainConfig(Settings):
     validate_every: int = Field(default=1, ge=1)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0
+    projection_init: Literal["torch", "xavier"] = "torch"
     train_images: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
@@ -195,14 +200,33 @@ def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) 
         FileNotFoundError: there is no such recipe; the sentence lists those there are.
         ValueError: an unknown name or a value that does not fit.
     """
+    values = _read(name, ())
+    for change in changes or []:
+        apply_change(values, change)
+    return from_values(kind, values, f"recipe {name}")
+
+
+def _read(name: str, by: tuple[str, ...]) -> dict[str, Any]:
+    """A recipe's values, those of the recipe that it extends below them; `by` extend this one."""
+    if name in by:
+        raise ValueError(f"recipes extend each other in a circle: {' -> '.join([*by, name])}")
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
         there = ", ".join(recipe_names())
         raise FileNotFoundError(f'there is no recipe "{name}"; choose one of {there}')
     values = with_new_names(tomllib.loads(path.read_text("utf-8")))
-    for change in changes or []:
-        apply_change(values, change)
-    return from_values(kind, values, f"recipe {name}")
+    base = values.pop("extends", None)
+    return values if base is None else _joined(_read(str(base), (*by, name)), values)
+
+
+def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries as one; the values of the second one win."""
+    deeper = {
+        key: _joined(base[key], value)
+        for key, value in values.items()
+        if isinstance(value, dict) and isinstance(base.get(key), dict)
+    }
+    return {**base, **values, **deeper}
 
 
 def recipe_names() -> list[str]:

@@ -235,7 +235,7 @@ class Loop(ABC, Generic[C, B]):
             reached = metrics.get(self.best_by, self.progress["best"])
             self.progress |= {"best": reached, "best_epoch": epoch, "metrics": metrics}
         last = max([self.progress["best_epoch"], *self.progress["drops"]])
-        if epoch - last >= self.config.optimizer.plateau_epochs:
+        if epoch - last > self.config.optimizer.plateau_epochs:
             self.progress["drops"].append(epoch)  # which the schedule "plateau" goes by
         if self.rank:
             return

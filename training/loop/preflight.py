@@ -63,6 +63,7 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool, cache: Path)
     refuse_without_summary(
         config.method, method, images is not None and images.summary_token, text.summary_token
     )
+    _refuse_idle_text(config, method)
     if config.init:
         sha256 = "" if images is None else describe_image_source(config.backbone)["sha256"]
         check_start(Path(config.init), config, sha256)
@@ -147,6 +148,19 @@ def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -
             f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
             f"{' and the '.join(lacking)} encoder puts none there; use encoders whose "
             "summary_token is True, or choose a method that pools the whole set"
+        )
+
+
+def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
+    """Texts that come from a frozen encoder and are not mapped stay where they are."""
+    frozen = bool(config.text.source) and config.text.frozen
+    mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
+    width = config.arguments.get("embed_dim")
+    if frozen and not mapped and width != 0 and "map_text" not in config.arguments:
+        raise ValueError(
+            f"the text encoder is frozen and its features already have embed_dim's width"
+            f"{f', {width}' if width else ''}, so nothing would learn to map texts: say "
+            "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
         )
 
 

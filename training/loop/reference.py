@@ -160,6 +160,8 @@ def _papers() -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted((RECIPES / PAPERS).glob("*.toml")):
         values = tomllib.loads(path.read_text("utf-8"))
+        if "extends" in values:  # with another encoder, say
+            continue
         stated = {k: v for k, v in _dotted(values, "") if k not in _OF_THE_PLACE}
         found[values["method"]] = stated
     return found

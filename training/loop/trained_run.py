@@ -57,7 +57,8 @@ def run_scores(
         kept = check(EncoderAbout, about["image_encoder"], str(folder / BEST))
         encoder = kept.build(IMAGE_ENCODERS, str(folder / BEST))
     sizes = about["image_dim"], about["text_dim"]
-    method = models.build(about["method"], *sizes, about["arguments"])
+    arguments = models.former_arguments(about["method"], about["arguments"])
+    method = models.build(about["method"], *sizes, arguments)
     model = DualEncoder(method, _text_encoder(folder, about), config, image_encoder=encoder)
     for name, module in model.named_children():
         start = f"{name}."

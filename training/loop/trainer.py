@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 import models
 from export.hub.sources import describe_image_source
-from models import Views
+from models import Method, Views
 from models.files import sha256_of, write_whole
+from models.layers import FeatureProjection
 from training.data.batches import Batch, ahead, batches
 from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
 from training.data.open_split import describe_data, open_split, open_training
@@ -99,6 +100,8 @@ class Trainer(Loop[TrainConfig, Batch]):
         method = models.build(config.method, self.image_dim, texts.encoder.dim, config.arguments)
         summaries = self.train.summary_token, texts.summary_token
         refuse_without_summary(config.method, method, *summaries)
+        if config.projection_init == "xavier":
+            _start_as_released(method)
         return DualEncoder(
             method,
             texts.encoder,
@@ -207,7 +210,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         about = {
             "kind": "run",
             "method": self.config.method,
-            "arguments": self.config.arguments,
+            "arguments": models.complete_arguments(self.config.method, self.config.arguments),
             "image_dim": self.image_dim,
             "text_dim": self.model.text_encoder.dim,
             "text_encoder": dict(self.texts.about),
@@ -253,3 +256,11 @@ def build_trainer(
     train = train.first(config.train_images)
     given: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
     return Trainer(config, train, val, out, backbone_sha256=sha256, **given)
+
+
+def _start_as_released(method: Method) -> None:
+    """See `TrainConfig.projection_init`."""
+    for name, part in method.named_modules():
+        if isinstance(part, FeatureProjection) and name.startswith("project_image"):
+            nn.init.xavier_uniform_(part.linear.weight)
+            nn.init.zeros_(part.linear.bias)

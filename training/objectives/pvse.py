@@ -35,7 +35,7 @@ class Polysemous(Objective):
     discrepancy: float = Field(default=0.01, ge=0)
     relative: bool = False
     hardest: bool = False
-    warmup_epochs: int = Field(default=1, ge=0)
+    warmup_epochs: int = Field(default=0, ge=0)
     released: bool = False
     gamma: float = Field(default=0.5, gt=0)
     cost: Literal["triplet", "softmax"] = "triplet"

@@ -16,14 +16,15 @@ class Triplet(Objective):
 
     Attributes:
         margin: alpha (0.2 in VSE++, VSE-infinity, MV-VSE and AVSE).
-        warmup_epochs: first epochs that sum over all negatives, the releases' "mean warm-up".
+        warmup_epochs: first epochs that sum over all negatives, "mean warm-up" in VSE-infinity's
+            release (1 there); no paper speaks of it.
         cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, times the
             temperature, which keeps its size near that of hinges.
         temperature: of the softmax.
     """
 
     margin: float = Field(default=0.2, gt=0, le=2)
-    warmup_epochs: int = Field(default=1, ge=0)
+    warmup_epochs: int = Field(default=0, ge=0)
     cost: Literal["triplet", "softmax"] = "triplet"
     temperature: float = Field(default=0.05, gt=0)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from export.hub import client
+from models.checkpoint import load_tensors
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
 from training import distill, train
@@ -100,6 +101,21 @@ def test_a_missing_text_encoder_is_noticed_first(refused: Refused, world: Path) 
     assert said.endswith("with --set text.source=...")
     said = refused("text.arch=clip_text", f"text.source={world}/bert")
     assert 'is of text.arch "bert", not "clip_text"' in said
+
+
+def test_texts_that_nothing_would_map_are_refused(
+    refused: Refused, world: Path, tmp_path: Path
+) -> None:
+    text = f"text={{arch='bert',source='{world}/bert'}}"
+    same = "arguments.embed_dim=16"  # the width of that encoder's features
+    assert "already have embed_dim's width, 16, so nothing would learn to map texts" in refused(
+        text, same
+    )
+    run = ["--recipe", f"{world}/recipe.toml", "--cache", f"{world}/cache", "--set", text]
+    run += ["--set", same, "--set", "arguments.map_text=true", "--out", f"{tmp_path}/mapped"]
+    train.main(run)
+    tensors = load_tensors(tmp_path / "mapped" / "best.safetensors")[0]
+    assert tensors["method.project_text.weight"].shape == (16, 16)
 
 
 @pytest.mark.parametrize("parent_is_there", [False, True])

@@ -9,10 +9,11 @@ import torch
 
 from models import METHODS
 from models.encoders.bigru import BiGRUTextEncoder
-from tests.published import save_bert
+from tests.published import save_bert, save_clip, save_image_model
+from tests.training.photographs import write_photographs
 from training.data.split import Split
 from training.loop.config import RECIPES, TrainConfig, load_recipe
-from training.loop.trainer import Trainer
+from training.loop.trainer import Trainer, build_trainer
 from training.objectives import OBJECTIVES
 from training.settings import to_values
 
@@ -20,8 +21,10 @@ NAMES = sorted(
     p.relative_to(RECIPES).with_suffix("").as_posix()
     for p in RECIPES.rglob("*.toml")
     if not p.stem.startswith("backbone")
-    and p.parent.name != "clip"  # see tests/export/build/test_trained_backbones.py
+    and not p.stem.endswith("mvam_stage1")  # see tests/export/build/test_trained_backbones.py
 )
+ALONG = [name for name in NAMES if not load_recipe(TrainConfig, name).backbone_frozen]
+COCO = [name for name in NAMES if "coco" in name]
 PAIRS = 8
 PAPERS = ("flickr30k", "coco")
 # section by section: MV-VSE 4.2, PVSE 3.5, AVSE 4.2, MVAM 4.3 and 4.4, VSE-infinity 3.3
@@ -43,7 +46,7 @@ def stand_in() -> Split:
     return Split(captions, np.arange(PAIRS), features=features)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("coco/")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in [*COCO, *ALONG]])
 def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
     changes = [f"batch_size={PAIRS}"]
     if load_recipe(TrainConfig, name).text.source:
@@ -68,11 +71,51 @@ def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
     assert sum(not torch.equal(before[n], p) for n, p in after.items()) > len(after) / 2
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("coco/")])
+@pytest.mark.parametrize("name", [name for name in ALONG if name not in COCO])
+def test_an_image_encoder_is_trained_along(name: str, tmp_path: Path) -> None:
+    config = load_recipe(TrainConfig, name)
+    if clip := config.text.arch == "clip_text":
+        source = f"{save_clip(tmp_path / 'eye')}#projected"
+    else:
+        source = str(save_image_model(tmp_path / "eye", "resnet"))
+    photographs = write_photographs(tmp_path / "photographs", {"train": PAIRS, "val": 4})
+    text = {**to_values(config)["text"], "vectors": "", "min_count": 1}
+    if config.text.source:
+        text["source"] = source if clip else str(save_bert(tmp_path / "bert"))
+    small = {"data": str(photographs), "backbone": source, "batch_size": PAIRS, "text": text}
+    tiny = config.changed(**small, init="", epochs=1, patience=1)
+    trainer = build_trainer(tiny, tmp_path / "run", resume=False, cache=tmp_path)
+    encoder = trainer.model.image_encoder
+    assert encoder is not None
+    before = {key: p.detach().clone() for key, p in encoder.named_parameters()}
+    assert trainer.step_milliseconds(1) > 0
+    assert any(not torch.equal(before[key], p) for key, p in encoder.named_parameters())
+
+
+@pytest.mark.parametrize("name", COCO)
 def test_a_recipe_for_coco_differs_in_its_data_alone(name: str) -> None:
     config = load_recipe(TrainConfig, name)
-    other = load_recipe(TrainConfig, name.replace("coco", "flickr30k"))
-    assert config.changed(data=config.data.replace("coco", "flickr30k")) == other
+    alike = name.replace("clip/coco_", "clip/").replace("coco/", "flickr30k/")
+    assert config.changed(data="", init="") == load_recipe(TrainConfig, alike, ["data=", "init="])
+    assert config.data.replace("coco", "flickr30k") == load_recipe(TrainConfig, alike).data
+
+
+def test_recipes_extend_others(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.toml", tmp_path / "two.toml"
+    one.write_text('extends = "flickr30k/vse_infty"\n[objective]\nmargin = 0.3\n')
+    two.write_text(f'extends = "{one}"\nepochs = 2\n[arguments]\nembed_dim = 8\n')
+    config, base = (
+        load_recipe(TrainConfig, str(two)),
+        load_recipe(TrainConfig, "flickr30k/vse_infty"),
+    )
+    assert (config.epochs, config.objective["margin"]) == (2, 0.3)
+    assert config.arguments == {**base.arguments, "embed_dim": 8}
+    one.write_text(f'extends = "{two}"\n')
+    with pytest.raises(ValueError, match=r"in a circle: .*two\.toml -> .*one\.toml -> .*two"):
+        load_recipe(TrainConfig, str(two))
+    one.write_text('extends = "flickr30k/moon"\n')
+    with pytest.raises(FileNotFoundError, match='no recipe "flickr30k/moon"; choose one of'):
+        load_recipe(TrainConfig, str(two))
 
 
 def test_every_method_that_can_be_trained_has_a_recipe() -> None:

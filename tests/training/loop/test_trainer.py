@@ -12,6 +12,7 @@ import torch
 
 from models import METHODS
 from models.checkpoint import load_tensors
+from models.layers import FeatureProjection
 from tests.training import distributed_run
 from training.data.split import Split
 from training.loop import loop
@@ -49,7 +50,8 @@ def _weights(out: Path) -> dict[str, torch.Tensor]:
 # the features of this world have no summary to read
 @pytest.mark.parametrize("method", sorted(n for n in METHODS if not METHODS[n].summary_token))
 def test_every_method_learns(method: str, train_set: Split, val_set: Split, tmp_path: Path) -> None:
-    trainer = Trainer(config(method, epochs=6), train_set, val_set, tmp_path)
+    first = {"objective": {"warmup_epochs": 1}} if method == "avse" else {}
+    trainer = Trainer(config(method, epochs=6, **first), train_set, val_set, tmp_path)
     before = trainer.validate(5)["rsum"]
     assert trainer.fit()["rsum"] > before + 60
     with (tmp_path / "log.csv").open() as file:
@@ -59,6 +61,22 @@ def test_every_method_learns(method: str, train_set: Split, val_set: Split, tmp_
     terms = names[names.index("loss") + 1 : names.index("grad_norm")]
     total = sum(float(rows[-1][name]) for name in terms)
     assert float(rows[-1]["loss"]) == pytest.approx(total, abs=1e-3)
+
+
+def test_image_maps_begin_as_the_releases_begin(
+    train_set: Split, val_set: Split, tmp_path: Path
+) -> None:
+    given = {"projection_init": "xavier", "arguments": {"embed_dim": 16, "mlp_dim": 8}}
+    trainer = Trainer(config("mv_vse", **given), train_set, val_set, tmp_path)
+    projections = [p for p in trainer.model.method.modules() if isinstance(p, FeatureProjection)]
+    assert len(projections) == 3
+    for project in projections:
+        weight, bias = project.linear.weight, project.linear.bias
+        assert not bias.any()
+        bound = (6 / sum(weight.shape)) ** 0.5
+        assert 0.9 * bound < weight.abs().max() <= bound
+        assert project.mlp is not None
+        assert project.mlp.get_parameter("3.bias").any()  # the rest begins as ever
 
 
 @pytest.mark.parametrize("method", ["vse_infty", "avse"])
