@@ -219,12 +219,16 @@ class Runtime:
 
     @torch.no_grad()
     def image_views(
-        self, features: Tensor, method: str, attention: bool = False, mask: Tensor | None = None
+        self,
+        features: Tensor | np.ndarray,
+        method: str,
+        attention: bool = False,
+        mask: Tensor | None = None,
     ) -> Views:
         """Turns image features into views.
 
         Args:
-            features: (B, N, d).
+            features: (B, N, d); an array may lie on the disk, of which a part is read at a time.
             method: a method of the pack.
             attention: also compute the (B, V, N) maps.
             mask: (B, N) bool, where sets differ in size; None for all real.
@@ -250,10 +254,10 @@ class Runtime:
         _check_parts(head.encode_image, *given)
         return head.image_parts(*given)
 
-    def _mask(self, features: Tensor, mask: Tensor | None) -> Tensor:
+    def _mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
         """The mask (B, N) of image features, which are checked; all real where there is none."""
         dim = self.info.image_encoder.dim
-        if features.dim() != 3 or features.shape[2] != dim:
+        if features.ndim != 3 or features.shape[2] != dim:
             raise ValueError(
                 f"the pack {self.info.name} reads features (B, N, {dim}), "
                 f"not {tuple(features.shape)}"
@@ -339,14 +343,17 @@ class Runtime:
         return head.text_parts(*given)
 
     def _in_batches(
-        self, encode: _Encode, features: Tensor, mask: Tensor, attention: bool
+        self, encode: _Encode, features: Tensor | np.ndarray, mask: Tensor, attention: bool
     ) -> Views:
         """Runs a head over (B, N, d) and (B, N), a part of the batch at a time to save memory."""
         parts = []
         for i in range(0, len(features), HEAD_BATCH):
             rows = slice(i, i + HEAD_BATCH)
-            part = features[rows].to(self.device), mask[rows].to(self.device)
-            parts.append(encode(*part, attention=attention))
+            part = features[rows]
+            if isinstance(part, np.ndarray):
+                part = torch.from_numpy(np.array(part, np.float32))
+            given = part.to(self.device), mask[rows].to(self.device)
+            parts.append(encode(*given, attention=attention))
         embeddings = torch.cat([part.embeddings for part in parts])  # (B, V, D)
         maps = [part.attention for part in parts if part.attention is not None]
         return Views(embeddings, torch.cat(maps) if maps else None)

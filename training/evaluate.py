@@ -12,7 +12,11 @@ compares scores with people's ratings. `--ensemble a+b` adds the average of two 
 `--compare a,b` says how sure a difference in rsum is, and `--views` what each view does and whether
 it looks at what a caption mentions. `--calibrate` fits how sure each method may be of its hits and
 keeps it in the pack, `--calibration` measures whether that is true (docs/calibration.md).
-With `--run` recalls alone are measured, in torch, of the data that the run was trained on.
+With `--run` recalls alone are measured, in torch, of the data that the run was trained on; several
+runs, such as two seeds of a recipe, are a row each, and their scores' average a last one.
+
+Methods over ready-made features of regions (`training/data/precomputed.py`) are measured on a
+folder of those: `--run RUN --split testall --folds 5`, or `--pack PACK --data DIR`.
 """
 
 import argparse
@@ -26,12 +30,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+import torch
 
 from export.hub.resolve import resolve
 from export.pack.calibration import Calibration
 from export.pack.domain import Domain
-from export.pack.gallery import GalleryInfo, load_gallery
 from export.pack.reading import load_info
 from export.pack.schema import Metrics
 from export.pack.validation import check
@@ -41,9 +44,9 @@ from export.sessions import hardware
 from models import Views
 from models.files import write_whole
 from training.data.features import CACHE, Extraction
-from training.data.image_files import ImageFiles
 from training.data.open_split import open_split
-from training.data.split import SeenObjects, Split
+from training.data.pack_gallery import from_pack
+from training.data.split import Split
 from training.evaluation.calibration import ask, fit, measure
 from training.evaluation.evaluator import (
     CAPTIONS_AT_ONCE,
@@ -71,22 +74,8 @@ from training.evaluation.scoring import ensemble_scores, score_matrix
 from training.evaluation.statistics import bootstrap_difference
 from training.loop.command import refusals_end
 from training.loop.trained_run import run_scores
-from training.scenes.classes import names_of
 
 _SEED = 0  # of the questions by which calibrations are fitted and measured
-
-
-class _Masks(Sequence[np.ndarray]):
-    """Masks of a gallery, opened when they are asked for."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> np.ndarray:  # type: ignore[override]
-        return np.asarray(Image.open(self.paths[index]).convert("L"))
 
 
 class _Steps:
@@ -106,40 +95,12 @@ class _Steps:
             print(json.dumps(step), file=sys.stderr, flush=True)
 
 
-def from_pack(pack: Path, split: str) -> Split:
-    """The gallery that comes with a pack."""
-    gallery = load_gallery(pack)
-    if gallery.split != split:
-        raise ValueError(f'{pack} brings the split "{gallery.split}"; for "{split}" add --data DIR')
-    counts = [len(image.captions) for image in gallery.images]
-    relevant = [np.array(caption.relevant) for caption in gallery.captions]
-    known = any(len(rows) > 1 for rows in relevant)
-    return Split(
-        [caption.text for caption in gallery.captions],
-        np.repeat(np.arange(len(counts)), counts),
-        ImageFiles([gallery.folder / image.file for image in gallery.images]),
-        folder=pack / split,
-        relevant=(lambda: relevant) if known else None,
-        objects=_seen_objects(gallery),
-    )
-
-
-def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:
-    """The truth about objects, None unless every image of the gallery has a mask."""
-    masks = [image.mask for image in gallery.images if image.mask is not None]
-    if len(masks) < len(gallery.images):
-        return None
-    mentions = [caption.mentions for caption in gallery.captions]
-    names = [[names_of(thing.name) for thing in image.objects] for image in gallery.images]
-    return SeenObjects(_Masks([gallery.folder / mask for mask in masks]), mentions, names)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line, measures, prints."""
     options = _parser().parse_args(argv)
     with refusals_end():
         if options.run:
-            rows = _measure_run(options)
+            rows = _measure_runs(options)
         else:
             certain = options.calibrate or options.calibration
             rows = _certainty(options) if certain else _measure(options)
@@ -153,7 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     of = parser.add_mutually_exclusive_group(required=True)
     of.add_argument("--pack", help="folder or Hub id of a pack")
-    of.add_argument("--run", type=Path, help="run folder of a method")
+    what = "run folder of a method; may be repeated, for the average of their scores, too"
+    of.add_argument("--run", type=Path, action="append", help=what)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--method", help="one of the pack's methods; all without it")
     which.add_argument("--all", action="store_true", help="every method of the pack")
@@ -175,7 +137,8 @@ def _parser() -> argparse.ArgumentParser:
     what = "also Kendall's tau-c with people's ratings: Flickr8k's ExpertAnnotations.txt"
     parser.add_argument("--judgements", type=Path, metavar="FILE", help=what)
     parser.add_argument("--split", default="test")
-    what = "photographs with captions, or scenes; without it the pack's own gallery"
+    what = "photographs with captions, scenes, or ready-made features; without it a pack's own "
+    what += "gallery, or what a run was trained on"
     parser.add_argument("--data", type=Path, help=what)
     parser.add_argument("--folds", type=int, default=1, help="average over so many folds")
     parser.add_argument("--json", type=Path, help="also write the metrics to this file")
@@ -189,14 +152,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure_run(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def _measure_runs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     asked = {name for name, value in vars(options).items() if value}
     if more := sorted(asked - {"run", "data", "split", "folds", "json", "cache", "device"}):
         raise ValueError(f"--{more[0]} measures packs; export the run, or leave it out")
+    if len({folder.resolve() for folder in options.run}) < len(options.run):
+        raise ValueError(
+            "--run names a folder twice; the average of a run with itself says nothing"
+        )
     extraction = Extraction(options.cache, device=options.device)
-    name, scores, data = run_scores(options.run, options.split, extraction, options.data)
-    check_folds(len(scores), options.folds)
-    rows = {name: score_metrics(scores, data, options.folds)}
+    rows: dict[str, dict[str, float]] = {}
+    for folder in options.run:
+        name, scores, data = run_scores(folder, options.split, extraction, options.data)
+        check_folds(len(scores), options.folds)
+        if not rows:
+            together, first = np.zeros_like(scores), data
+        elif data.captions != first.captions or not np.array_equal(data.image_of, first.image_of):
+            raise ValueError(
+                f"{folder} and {options.run[0]} were trained on different data; say with --data "
+                "what to measure all of them on"
+            )
+        together += scores / len(options.run)
+        rows[name if len(options.run) == 1 else str(folder)] = score_metrics(
+            scores, data, options.folds
+        )
+    if len(rows) > 1:
+        rows["average"] = score_metrics(together, data, options.folds)
     print_table(rows)
     return rows
 
@@ -204,7 +185,7 @@ def _measure_run(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     pack, split = resolve(options.pack), options.split
     data = open_split(options.data, split) if options.data else from_pack(pack, split)
-    check_folds(len(data.images), options.folds)
+    check_folds(data.image_count, options.folds)
     people = read_judgements(options.judgements, data) if options.judgements else None
     runtime = Runtime.load(pack, options.device)
     names = [*([options.method] if options.method else runtime.info.methods), *options.ensemble]
@@ -232,6 +213,7 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
         if options.views and part in names:
             seen[part] = view_metrics(runtime, part, data, views, covered)
         if options.evidence and part in names:
+            assert isinstance(read, torch.Tensor)  # `named_cells` refuses packs of regions
             split_up[part] = evidence_metrics(runtime, part, data, read, covered, places)
             tell(part)
     for matrices in (scores, everyday):
@@ -312,8 +294,9 @@ def _certainty(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             name: replace(entry, **changes.get(name, {})) for name, entry in info.methods.items()
         }
         own = features.get(info.image_encoder.file) if options.calibrate else None
-        domain = info.domain if own is None else Domain.fit(own.cpu().numpy())
-        write_info(replace(info, methods=entries, domain=domain))
+        # of ready-made features there is no image that could be unlike them
+        fitted_to = Domain.fit(own.cpu().numpy()) if isinstance(own, torch.Tensor) else info.domain
+        write_info(replace(info, methods=entries, domain=fitted_to))
     print_certainty(rows)
     return rows
 
@@ -343,11 +326,12 @@ def _write(pack: Path, options: argparse.Namespace, rows: dict[str, dict[str, fl
 def _command(options: argparse.Namespace, name: str) -> str:
     """The command line that measures a method, or fits its calibration, again."""
     data = f" --data {_named(str(options.data))}" if options.data else ""
+    folds = f" --folds {options.folds}" if options.folds > 1 else ""
     flags = ("views", "evidence", "calibrate", "calibration", "halves")
     asked = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
     return (
         f"python -m training.evaluate --pack {_named(options.pack)} --method {name}{data} "
-        f"--split {options.split}{asked}"
+        f"--split {options.split}{folds}{asked}"
     )
 
 

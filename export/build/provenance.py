@@ -24,13 +24,13 @@ _KINDS = {
 
 
 def labels_for(
-    given: argparse.Namespace, encoder: TrainedBackbone, runs: Sequence[TrainedMethod]
+    given: argparse.Namespace, encoder: TrainedBackbone | None, runs: Sequence[TrainedMethod]
 ) -> Labels:
     """What people read about a pack; what the command line says wins.
 
     Args:
         given: the options of `export.build.pack.add_options`.
-        encoder: the pack's image encoder.
+        encoder: the pack's image encoder; None where it reads ready-made features.
         runs: its methods.
 
     Raises:
@@ -43,10 +43,10 @@ def labels_for(
         if not (getattr(given, name) or known.get(name))
     ]
     if missing == ["licence"]:
+        over = f" over {encoder.source}" if encoder is not None else ""
         raise ValueError(
-            f"nobody knows the licence of weights that learned from {known['name']} over "
-            f"{encoder.source}; say it with --licence, for example --licence CC-BY-NC-4.0, or "
-            '--licence "research only"'
+            f"nobody knows the licence of weights that learned from {known['name']}{over}; say it "
+            'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
         )
     if missing:
         options = " ".join(f"--{name} ..." for name in missing)
@@ -57,7 +57,7 @@ def labels_for(
     if not given.title and given.name:
         known["title"] = given.name.replace("_", " ").capitalize()
     labels = labels_of(given, **known)
-    if pack := encoder.about.get("pack"):
+    if encoder is not None and (pack := encoder.about.get("pack")):
         refuse_freer(labels.licence, pack["licence"], f'the pack "{pack["title"]}"')
     return labels
 
@@ -80,7 +80,7 @@ def _commercial(licence: str) -> bool:
     return not re.search(r"\bnc\b|non-?commercial|research", licence.lower())
 
 
-def _known(encoder: TrainedBackbone, runs: Sequence[TrainedMethod]) -> dict[str, str]:
+def _known(encoder: TrainedBackbone | None, runs: Sequence[TrainedMethod]) -> dict[str, str]:
     """Those of the labels that follow from what was trained on what."""
     data = [run.about.data for run in runs if run.about.data is not None]
     if len(data) < len(runs):
@@ -88,11 +88,15 @@ def _known(encoder: TrainedBackbone, runs: Sequence[TrainedMethod]) -> dict[str,
     names = list(dict.fromkeys(about.name for about in data))
     scenes = all(about.kind == "scenes" for about in data)
     texts = list(dict.fromkeys(s for run in runs if (s := run.about.text_encoder.source)))
-    eyes, credits, free = _of_encoder(encoder)
+    eyes = f"{runs[0].about.image_dim:,} numbers for each region"
+    credits, free = list[str](), True
+    if encoder is not None:
+        eyes, credits, free = _of_encoder(encoder)
     methods = " and ".join(METHODS[run.name].title for run in runs[-2:])
     methods = ", ".join([*(METHODS[run.name].title for run in runs[:-2]), methods])
+    shown = "Images and captions" if encoder is not None else "Features and captions"
     counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
-    credits = [GLYPHS if scenes else f"Images and captions: {' and '.join(names)}", *credits]
+    credits = [GLYPHS if scenes else f"{shown}: {' and '.join(names)}", *credits]
     known = {
         "name": "scenes"
         if scenes

@@ -20,6 +20,7 @@ from export.build.pack import (
 from export.build.provenance import labels_for
 from export.build.trained import TrainedBackbone, TrainedMethod, load_backbone, load_method
 from export.pack.schema import PackInfo
+from models.preprocess import Preprocess
 
 CONFIG = "config.toml"
 _LONGEST_HISTORY = 9  # image encoders, each of which went on from the next
@@ -28,7 +29,7 @@ MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
 
 def export_runs(
     out: Path,
-    backbone: str | Path,
+    backbone: str | Path | None,
     runs: Sequence[Path],
     labels: Labels,
     gallery: Path | None = None,
@@ -38,7 +39,8 @@ def export_runs(
 
     Args:
         out: the folder to make.
-        backbone: source of the image encoder, see `export/hub/sources.py`.
+        backbone: source of the image encoder, see `export/hub/sources.py`; None where the runs were
+            trained on ready-made features, which the pack then reads.
         runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
             trained the backbone along brings its own.
         labels: what people read about it.
@@ -58,10 +60,10 @@ def export_runs(
 
 
 def _read(
-    backbone: str | Path, runs: Sequence[Path]
-) -> tuple[TrainedBackbone, list[TrainedMethod]]:
+    backbone: str | Path | None, runs: Sequence[Path]
+) -> tuple[TrainedBackbone | None, list[TrainedMethod]]:
     """An image encoder and the methods over it, each once and all with one tokenizer."""
-    encoder = load_backbone(backbone)
+    encoder = None if backbone is None else load_backbone(backbone)
     trained: dict[str, TrainedMethod] = {}
     for folder in runs:
         run = load_method(folder, encoder)
@@ -77,27 +79,32 @@ def _read(
                 f"{run.folder} and {first.folder} have different tokenizers, but a pack holds one; "
                 "train both with the same captions and text settings"
             )
+        if run.about.image_dim != first.about.image_dim:
+            raise ValueError(
+                f"{run.folder} reads features of {run.about.image_dim} numbers and {first.folder} "
+                f"of {first.about.image_dim}; make a pack of each"
+            )
     return encoder, list(trained.values())
 
 
 def _export(
     out: Path,
-    encoder: TrainedBackbone,
+    encoder: TrainedBackbone | None,
     runs: Sequence[TrainedMethod],
     labels: Labels,
     gallery: Path | None,
     force: bool,
 ) -> PackInfo:
-    first, logs = runs[0], {**_history(encoder.logs), **{run.name: run.folder for run in runs}}
+    first, logs = runs[0], {} if encoder is None else _history(encoder.logs)
     parts = PackParts(
-        image_encoder=encoder.rounded,
-        image_dim=encoder.rounded.dim,
-        preprocess=encoder.preprocess,
+        image_encoder=None if encoder is None else encoder.rounded,
+        image_dim=first.about.image_dim,
+        preprocess=Preprocess() if encoder is None else encoder.preprocess,
         tokenizer=first.tokenizer.read_text("utf-8"),
         max_length=first.about.text_encoder.max_length or MAX_LENGTH,
         methods={run.name: run.parts(encoder) for run in runs},
         gallery=gallery,
-        logs=logs,
+        logs=logs | {run.name: run.folder for run in runs},
     )
     return build_pack(out, labels, parts, force)
 
@@ -118,8 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m export.to_onnx", description="Build a pack from run folders."
     )
-    add, what = parser.add_argument, "image encoder: run folder, Hugging Face folder or Hub id"
-    add("--backbone", required=True, help=what)
+    add, what = parser.add_argument, "image encoder: run folder, Hugging Face folder or Hub id; "
+    add("--backbone", help=what + "none for runs on ready-made features")
     add("--run", type=Path, action="append", required=True, help="run folder of a method; repeat")
     add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
     add_options(parser, {})

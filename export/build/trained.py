@@ -75,7 +75,8 @@ class DataAbout:
 class RunAbout:
     """What training wrote about a method's run; `kind` tells it from an image encoder's.
 
-    Earlier runs do not say what `data` they learned from.
+    Earlier runs do not say what `data` they learned from. `backbone_sha256` is empty where those
+    were ready-made features.
     """
 
     kind: Literal["run"]
@@ -85,7 +86,7 @@ class RunAbout:
     text_dim: Width
     text_encoder: EncoderAbout
     config: Arguments
-    backbone_sha256: Text
+    backbone_sha256: str
     tokenizer_sha256: Text
     image_encoder: EncoderAbout | None = None
     data: DataAbout | None = None
@@ -147,20 +148,23 @@ class TrainedMethod:
     def _weights(self) -> str:
         return str(self.folder / WEIGHTS)
 
-    def parts(self, backbone: TrainedBackbone) -> MethodParts:
-        """What it brings into a pack of this backbone."""
+    def parts(self, backbone: TrainedBackbone | None) -> MethodParts:
+        """What it brings into a pack of this backbone, or of ready-made features."""
         halves, about = round_to_half(self.tensors, str(self.folder)), self.about
+        rounded, original = (
+            (None, None) if backbone is None else (backbone.rounded, backbone.original)
+        )
         return MethodParts(
             models.former_arguments(self.name, about.arguments),
             about.config,
-            self._stack(halves, backbone.rounded, rounded=True),
-            self._stack(self.tensors, backbone.original, rounded=False),
+            self._stack(halves, rounded, rounded=True),
+            self._stack(self.tensors, original, rounded=False),
             about.image_encoder is not None,
             about.text_encoder.sha256,
         )
 
     def _stack(
-        self, tensors: dict[str, Tensor], backbone: ImageEncoder, *, rounded: bool
+        self, tensors: dict[str, Tensor], backbone: ImageEncoder | None, *, rounded: bool
     ) -> TorchStack:
         """The modules with the given weights; with the backbone where it was not trained along."""
         about, images = self.about, backbone
@@ -199,8 +203,12 @@ def load_backbone(source: str | Path) -> TrainedBackbone:
     return TrainedBackbone(str(source), about, preprocess, rounded, original)
 
 
-def load_method(folder: Path, backbone: TrainedBackbone) -> TrainedMethod:
+def load_method(folder: Path, backbone: TrainedBackbone | None) -> TrainedMethod:
     """Reads a method's run folder.
+
+    Args:
+        folder: the run.
+        backbone: what it was trained on; None for ready-made features.
 
     Raises:
         FileNotFoundError: weights or tokenizer are missing.
@@ -209,7 +217,13 @@ def load_method(folder: Path, backbone: TrainedBackbone) -> TrainedMethod:
     tensors, values = load_tensors(folder / WEIGHTS)
     about = check(RunAbout, values, str(folder / WEIGHTS))
     run = TrainedMethod(folder, about.method, about, tensors)
-    if about.backbone_sha256 != backbone.sha256:
+    if backbone is None and about.backbone_sha256:
+        raise ValueError(
+            f"{folder} was trained on images; name the backbone of its config.toml with --backbone"
+        )
+    if backbone is not None and not about.backbone_sha256:
+        raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
+    if backbone is not None and about.backbone_sha256 != backbone.sha256:
         raise ValueError(
             f"{folder} was trained on features of another backbone than {backbone.source}; "
             "pass the backbone of its config.toml, or train it again"

@@ -50,11 +50,10 @@ def seen(data: Path) -> Iterator[str]:
     splits = {name: open_split(data, name) for name in _there(data, named)}
     yield f"{data}: {_kind(splits['train'], path)}"
     for name, split in splits.items():
-        images = len(split.images) or len(split.features)
         longest = max(len(caption.split()) for caption in split.captions)
         yield (
-            f"  {name:5} {images:7,} images {len(split.captions):8,} captions, "
-            f"{len(split.captions) / images:.1f} each, of at most {longest} words"
+            f"  {name:5} {split.image_count:7,} images {len(split.captions):8,} captions, "
+            f"{len(split.captions) / split.image_count:.1f} each, of at most {longest} words"
         )
     for name in ("train", "val"):
         if name not in splits:

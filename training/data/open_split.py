@@ -25,7 +25,7 @@ def open_split(data: Path, name: str) -> Split:
         data: folder that holds it: rendered scenes, photographs with captions
             (`training/data/photographs.py`), or captions with ready-made features
             (`training/data/precomputed.py`).
-        name: "train", "val" or "test".
+        name: "train", "val" or "test"; of ready-made features "testall", too.
 
     Raises:
         FileNotFoundError: the folder holds no such split.
@@ -60,8 +60,8 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     else:
         kind = "photographs" if isinstance(split.images, ImageFiles) else "features"
         name = names_of_data(data, also) if kind == "photographs" else data.resolve().name
-    images = len(split.images) or len(split.features)
-    return {"kind": kind, "name": name, "images": images, "captions": len(split.captions)}
+    counts = {"images": split.image_count, "captions": len(split.captions)}
+    return {"kind": kind, "name": name, **counts}
 
 
 def names_of_data(data: Path, also: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
 """Ready-made region features with captions, in the layout that the field shares.
 
 Flickr30K and COCO are trained on the features that SCAN's authors published (Lee et al., ECCV 2018;
-the footnote of AVSE, section 4.2, names them): a folder with, for each of `train`, `dev` (or `val`)
-and `test`,
+the footnote of AVSE, section 4.2, names them): a folder with, for each of `train`, `dev` (or
+`val`), `test` and, for the 5,000 test images of COCO, `testall`,
 
     <part>_ims.npy     float (rows, 36, 2048); a row an image, or five equal rows an image
     <part>_caps.txt    one caption a line, the captions of an image one after the other
@@ -25,7 +25,7 @@ REPEATED = 5
 
 def is_precomputed(folder: Path) -> bool:
     """Whether a folder holds features in this layout."""
-    return any((folder / f"{part}_ims.npy").is_file() for parts in PARTS.values() for part in parts)
+    return any(folder.glob("*_ims.npy"))
 
 
 def open_regions(folder: Path, name: str) -> Split:
@@ -33,7 +33,7 @@ def open_regions(folder: Path, name: str) -> Split:
 
     Args:
         folder: see above.
-        name: "train", "val" or "test".
+        name: "train", "val", "test", or what else the folder has, such as "testall".
 
     Raises:
         FileNotFoundError: a file is missing.

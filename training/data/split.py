@@ -64,10 +64,14 @@ class Split:
         """Refuses features or images that disagree with the captions."""
         if len(self.captions) != len(self.image_of):
             raise ValueError(f"{len(self.captions)} captions, but {len(self.image_of)} image rows")
-        there = len(self.features) or len(self.images)
-        if len(self.image_of) == 0 or self.image_of.max() >= there:
+        if len(self.image_of) == 0 or self.image_of.max() >= self.image_count:
             last = self.image_of.max(initial=-1)
-            raise ValueError(f"captions name image {last}, but there are {there} images")
+            raise ValueError(f"captions name image {last}, but there are {self.image_count} images")
+
+    @property
+    def image_count(self) -> int:
+        """N_img, whether there are images, features of them, or both."""
+        return len(self.features) or len(self.images)
 
     def first(self, count: int) -> Split:
         """The captions of the first so many images, or of all for 0."""

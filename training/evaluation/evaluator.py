@@ -22,15 +22,23 @@ Tell = Callable[[str], None]  # told what was just done, after every step
 
 def image_features(
     runtime: Runtime, data: Split, tell: Tell | None = None, method: str | None = None
-) -> torch.Tensor:
+) -> torch.Tensor | np.ndarray:
     """Features (N_img, N, d) of all images, through an ONNX encoder of the pack.
+
+    Where the pack has none, they are those that the data bring, which stay on the disk.
 
     Args:
         runtime: a loaded pack.
         data: whose images.
         tell: told of every batch; without it, a bar is drawn.
         method: whose image encoder reads them; None takes the pack's.
+
+    Raises:
+        ValueError: the data are images and the pack reads features, or the other way round; or
+            features are of another width.
     """
+    if runtime.image_encoder_of(method) is None:
+        return _ready_made(runtime, data)
     if not len(data.images):
         raise ValueError(
             f"{data.folder.parent} holds ready-made features, but the pack reads images; name a "
@@ -45,12 +53,28 @@ def image_features(
     return torch.cat(parts)
 
 
+def _ready_made(runtime: Runtime, data: Split) -> np.ndarray:
+    """The features that data bring, see `image_features`."""
+    dim = runtime.info.image_encoder.dim
+    if len(data.images) or not isinstance(data.features, np.ndarray):
+        raise ValueError(
+            f"{data.folder.parent} holds images, but the pack reads ready-made features of {dim} "
+            "numbers a region; name a folder of those (training/data/precomputed.py)"
+        )
+    if data.features.shape[2] != dim:
+        raise ValueError(
+            f"{data.folder.parent} holds features of {data.features.shape[2]} numbers a region, "
+            f"but the pack reads {dim}; name a folder of the features that it was trained on"
+        )
+    return data.features
+
+
 @torch.inference_mode()
 def split_views(
     runtime: Runtime,
     method: str,
     data: Split,
-    features: torch.Tensor,
+    features: torch.Tensor | np.ndarray,
     attention: bool = False,
     tell: Tell | None = None,
 ) -> tuple[Views, Views]:
@@ -91,7 +115,15 @@ def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
 
 
 def named_cells(runtime: Runtime, data: Split) -> list[Place]:
-    """What each caption's words name, on the pack's grid: `named_places`; none if not known."""
+    """What each caption's words name, on the pack's grid: `named_places`; none if not known.
+
+    Raises:
+        ValueError: the pack reads ready-made features, which are on no grid.
+    """
+    if runtime.info.image_encoder.file is None:
+        raise ValueError(
+            "--evidence asks which cells of a grid a score is from, and a region is on no grid"
+        )
     if data.objects is None or not data.objects.names:
         return []
     words = [runtime.tokens(caption) for caption in data.captions]

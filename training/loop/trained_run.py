@@ -36,7 +36,7 @@ def run_scores(
 
     Args:
         folder: the run.
-        part: which split, "train", "val" or "test".
+        part: which split, see `open_split`.
         extraction: where and how image features are made that are not cached.
         data: folder of the split; None takes the one the run was trained on.
 
@@ -52,6 +52,7 @@ def run_scores(
         raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
     config = from_values(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = open_split(data or Path(config.data), part)
+    _refuse_unlike(folder, about, split)
     encoder, features = None, _features(split, config, about, extraction)
     if "image_encoder" in about:
         kept = check(EncoderAbout, about["image_encoder"], str(folder / BEST))
@@ -69,6 +70,21 @@ def run_scores(
     table = TokenTable(Tokenizer.from_file(str(_tokenizer(folder, about))), split.captions)
     views = encode_split(model.to(device).eval(), features, table, device)
     return config.method, score_matrix(method, *views), split
+
+
+def _refuse_unlike(folder: Path, about: Mapping[str, Any], split: Split) -> None:
+    """Refuses images for a run over ready-made features, and the other way round."""
+    data, reads_images = split.folder.parent, bool(about["backbone_sha256"])
+    if is_precomputed(data) == reads_images:
+        reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
+        raise ValueError(
+            f"{folder} was trained on {reads}, and {data} holds {holds}; name other --data"
+        )
+    if not reads_images and split.features.shape[2] != about["image_dim"]:
+        raise ValueError(
+            f"{folder} reads features of {about['image_dim']} numbers a region, and those in "
+            f"{data} have {split.features.shape[2]}; name other --data"
+        )
 
 
 def _features(

@@ -13,7 +13,7 @@ from export.runtime import Runtime
 from tests.app.serving import Serve, Server
 from tests.app.visitor import Guests, Visit, Visitor, visits
 from tests.measuring import measure
-from training.evaluate import from_pack
+from training.data.pack_gallery import from_pack
 
 pytestmark = pytest.mark.browser
 OFF = 1.5  # by how much the second method's rsum is stated wrongly

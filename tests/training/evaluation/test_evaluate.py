@@ -14,8 +14,9 @@ from PIL import Image
 from export.runtime import Runtime
 from tests.measuring import measure
 from training.data.open_split import open_split
+from training.data.pack_gallery import from_pack
 from training.data.split import Split
-from training.evaluate import from_pack, main
+from training.evaluate import main
 from training.evaluation.metrics import retrieval_metrics
 
 ROOT = Path(__file__).parents[3]

@@ -16,8 +16,9 @@ import pytest
 from export.pack.reading import load_info
 from export.runtime import Runtime
 from tests.training.sample import BUNDLED, SCENES, read_numbers, write_sample
+from training.data.pack_gallery import from_pack
 from training.data.split import SeenObjects, Split
-from training.evaluate import from_pack, main
+from training.evaluate import main
 from training.evaluation.evaluator import image_features, mentioned_cells, split_views, view_metrics
 from training.evaluation.report import print_views
 

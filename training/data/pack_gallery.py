@@ -1,0 +1,61 @@
+"""The gallery that comes with a pack, as a split to measure on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from export.pack.gallery import GalleryInfo, load_gallery
+from training.data.image_files import ImageFiles
+from training.data.split import SeenObjects, Split
+from training.scenes.classes import names_of
+
+
+class _Masks(Sequence[np.ndarray]):
+    """Masks of a gallery, opened when they are asked for."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> np.ndarray:  # type: ignore[override]
+        return np.asarray(Image.open(self.paths[index]).convert("L"))
+
+
+def from_pack(pack: Path, split: str) -> Split:
+    """The gallery that comes with a pack.
+
+    Args:
+        pack: its folder.
+        split: the one that the gallery must be of.
+
+    Raises:
+        ValueError: the gallery is of another split.
+    """
+    gallery = load_gallery(pack)
+    if gallery.split != split:
+        raise ValueError(f'{pack} brings the split "{gallery.split}"; for "{split}" add --data DIR')
+    counts = [len(image.captions) for image in gallery.images]
+    relevant = [np.array(caption.relevant) for caption in gallery.captions]
+    known = any(len(rows) > 1 for rows in relevant)
+    return Split(
+        [caption.text for caption in gallery.captions],
+        np.repeat(np.arange(len(counts)), counts),
+        ImageFiles([gallery.folder / image.file for image in gallery.images]),
+        folder=pack / split,
+        relevant=(lambda: relevant) if known else None,
+        objects=_seen_objects(gallery),
+    )
+
+
+def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:
+    """The truth about objects, None unless every image of the gallery has a mask."""
+    masks = [image.mask for image in gallery.images if image.mask is not None]
+    if len(masks) < len(gallery.images):
+        return None
+    mentions = [caption.mentions for caption in gallery.captions]
+    names = [[names_of(thing.name) for thing in image.objects] for image in gallery.images]
+    return SeenObjects(_Masks([gallery.folder / mask for mask in masks]), mentions, names)
