@@ -9,6 +9,7 @@ from typing import Any
 from models.avse import AVSE
 from models.baselines import VSEPP
 from models.clip import CLIP
+from models.dive import DivE
 from models.method import Method
 from models.mv_vse import MVVSE
 from models.mvam import MVAM, BaseAttention, BaseSummary
@@ -24,6 +25,7 @@ METHODS: dict[str, type[Method]] = {
     "mv_vse": MVVSE,
     "pvse": PVSE,
     "avse": AVSE,
+    "dive": DivE,
     "mvam": MVAM,
     "base_attn": BaseAttention,
     "base_cls": BaseSummary,

@@ -4,6 +4,7 @@ from typing import Any
 
 from export.pack.validation import check
 from training.objectives.avse import Asymmetric
+from training.objectives.dive import RepellingSlots
 from training.objectives.mv_vse import MultiView
 from training.objectives.mvam import Contrastive, DiverseContrastive
 from training.objectives.objective import Objective
@@ -18,6 +19,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "mv_vse": MultiView,
     "pvse": Polysemous,
     "avse": Asymmetric,
+    "dive": RepellingSlots,
     "mvam": DiverseContrastive,
     "base_attn": Contrastive,
     "base_cls": Contrastive,
