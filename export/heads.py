@@ -18,12 +18,15 @@ def load_head(info: PackInfo, name: str) -> Method:
     entry = info.methods[name]
     try:
         tensors, _ = load_tensors(info.folder / entry.head)
-        arguments = models.former_arguments(name, entry.arguments)
+        key, sizes = entry.method or name, (entry.image_dim, entry.text_dim)
+        arguments = models.former_arguments(key, entry.arguments)
         with torch.device("meta"):  # sizes from a file cost memory only once its weights have them
-            method = models.build(name, entry.image_dim, entry.text_dim, arguments)
+            method = models.build(key, *sizes, arguments)
         check_fit(method, tensors, entry.head)
-        method = models.build(name, entry.image_dim, entry.text_dim, arguments)
+        method = models.build(key, *sizes, arguments)
         load_strict(method, tensors, entry.head)
     except (TypeError, ValueError) as error:
         raise PackError(f"the pack {info.folder} does not load: {error}") from error
+    if entry.title is not None:
+        method.title = entry.title  # type: ignore[misc]  # of this one
     return method.eval().requires_grad_(False)

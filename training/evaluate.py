@@ -303,6 +303,9 @@ def _certainty(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 def _parts(names: list[str], pack: Path, known: list[str]) -> list[str]:
     """The methods that methods and ensembles (`a+b`) are made of, each once."""
+    for name in names:
+        if len(set(each := name.split("+"))) < len(each):
+            raise ValueError(f'the ensemble "{name}" names a method twice; name each once')
     parts = list(dict.fromkeys(part for name in names for part in name.split("+")))
     for part in parts:
         if part not in known:

@@ -33,7 +33,7 @@ from export.pack.schema import (
 from export.pack.validation import STRICT, Name, check
 from export.pack.writing import describe_file, summarize_gallery, write_info
 from export.runtime import Runtime
-from models import complete_arguments
+from models import METHODS, complete_arguments
 from models.checkpoint import save_tensors
 from models.encoders.encoder import ImageEncoder
 from models.files import replacing_folder
@@ -66,6 +66,7 @@ class MethodParts:
         original: its modules with the weights as trained; the same object where nothing is rounded.
         own_images: whether its image encoder was trained along with it, and goes with it.
         shared_text: identity of a text encoder that several methods share.
+        method: key of `models.METHODS`; empty where the pack calls it so.
     """
 
     arguments: dict[str, Any]
@@ -74,6 +75,7 @@ class MethodParts:
     original: TorchStack
     own_images: bool = False
     shared_text: str | None = None
+    method: str = ""
 
 
 @plain_dataclass(frozen=True)
@@ -193,8 +195,9 @@ def _write_method(work: Path, name: str, given: MethodParts, parts: PackParts) -
     weights = stack.method.state_dict()
     if stack is not given.original:  # half precision holds them
         weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
-    arguments = complete_arguments(name, given.arguments)
-    about = {"kind": "head", "method": name, "arguments": arguments}
+    key = given.method or name
+    arguments = complete_arguments(key, given.arguments)
+    about = {"kind": "head", "method": key, "arguments": arguments}
     save_tensors(work / head, weights, about)
     return MethodInfo(
         arguments=arguments,
@@ -205,7 +208,18 @@ def _write_method(work: Path, name: str, given: MethodParts, parts: PackParts) -
         config=given.config,
         parity={},
         image_encoder=image_encoder,
+        method=None if key == name else key,
+        title=None if key == name else _title(key, name),
     )
+
+
+def _title(method: str, name: str) -> str:
+    """What people call a model that a pack holds beside others of its method.
+
+    >>> _title("mvam", "mvam_4_codes")
+    'MVAM, 4 codes'
+    """
+    return f"{METHODS[method].title}, {name.removeprefix(f'{method}_').replace('_', ' ')}"
 
 
 def _copy(source: Path, target: Path, files: Sequence[str]) -> None:

@@ -92,8 +92,8 @@ def _known(encoder: TrainedBackbone | None, runs: Sequence[TrainedMethod]) -> di
     credits, free = list[str](), True
     if encoder is not None:
         eyes, credits, free = _of_encoder(encoder)
-    methods = " and ".join(METHODS[run.name].title for run in runs[-2:])
-    methods = ", ".join([*(METHODS[run.name].title for run in runs[:-2]), methods])
+    methods = " and ".join(METHODS[run.about.method].title for run in runs[-2:])
+    methods = ", ".join([*(METHODS[run.about.method].title for run in runs[:-2]), methods])
     shown = "Images and captions" if encoder is not None else "Features and captions"
     counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
     credits = [GLYPHS if scenes else f"{shown}: {' and '.join(names)}", *credits]

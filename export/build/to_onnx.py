@@ -4,9 +4,11 @@ On drift the command ends with status 1, see `export/build/pack.py`.
 """
 
 import argparse
+import re
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from export.build.pack import (
@@ -20,6 +22,7 @@ from export.build.pack import (
 from export.build.provenance import labels_for
 from export.build.trained import TrainedBackbone, TrainedMethod, load_backbone, load_method
 from export.pack.schema import PackInfo
+from models import METHODS
 from models.preprocess import Preprocess
 
 CONFIG = "config.toml"
@@ -30,7 +33,7 @@ MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
 def export_runs(
     out: Path,
     backbone: str | Path | None,
-    runs: Sequence[Path],
+    runs: Sequence[str | Path],
     labels: Labels,
     gallery: Path | None = None,
     force: bool = False,
@@ -42,7 +45,8 @@ def export_runs(
         backbone: source of the image encoder, see `export/hub/sources.py`; None where the runs were
             trained on ready-made features, which the pack then reads.
         runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
-            trained the backbone along brings its own.
+            trained the backbone along brings its own. "NAME=FOLDER" gives a model a name of its
+            own, so that a pack can hold several of one method.
         labels: what people read about it.
         gallery: a folder with `gallery.json` that is to come with the pack.
         force: replace what is at `out`.
@@ -60,15 +64,24 @@ def export_runs(
 
 
 def _read(
-    backbone: str | Path | None, runs: Sequence[Path]
+    backbone: str | Path | None, runs: Sequence[str | Path]
 ) -> tuple[TrainedBackbone | None, list[TrainedMethod]]:
     """An image encoder and the methods over it, each once and all with one tokenizer."""
     encoder = None if backbone is None else load_backbone(backbone)
     trained: dict[str, TrainedMethod] = {}
-    for folder in runs:
+    for given in runs:
+        name, folder = _named(given)
         run = load_method(folder, encoder)
+        run = replace(run, name=name or run.name)
         if run.name in trained:
-            raise ValueError(f"{folder} and {trained[run.name].folder} both hold {run.name}")
+            raise ValueError(
+                f"{folder} and {trained[run.name].folder} both hold {run.name}; give one of them "
+                f"another name: --run {run.name}_2={folder}"
+            )
+        if run.name != run.about.method and run.name in METHODS:
+            raise ValueError(
+                f"{folder} holds {run.about.method}, which cannot be called {run.name}"
+            )
         trained[run.name] = run
     if not trained:
         raise ValueError("a pack needs at least one method; pass --run")
@@ -85,6 +98,18 @@ def _read(
                 f"of {first.about.image_dim}; make a pack of each"
             )
     return encoder, list(trained.values())
+
+
+def _named(given: str | Path) -> tuple[str | None, Path]:
+    """A run's name in the pack, where it is given one, and its folder.
+
+    >>> _named("vsepp_2=runs/other")
+    ('vsepp_2', PosixPath('runs/other'))
+    """
+    name, found, folder = str(given).partition("=")
+    if found and re.fullmatch("[a-z0-9_]+", name):
+        return name, Path(folder)
+    return None, Path(given)
 
 
 def _export(
@@ -127,7 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add, what = parser.add_argument, "image encoder: run folder, Hugging Face folder or Hub id; "
     add("--backbone", help=what + "none for runs on ready-made features")
-    add("--run", type=Path, action="append", required=True, help="run folder of a method; repeat")
+    what = "run folder of a method; repeat; NAME=FOLDER where two are of one method"
+    add("--run", action="append", required=True, help=what)
     add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
     add_options(parser, {})
 

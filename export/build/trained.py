@@ -128,7 +128,7 @@ class TrainedMethod:
 
     Attributes:
         folder: the run folder.
-        name: key of `models.METHODS`.
+        name: what the pack calls it, usually the key of `models.METHODS`, which `about` has.
         about: what training wrote about it.
         tensors: weights named `method.*`, `text_encoder.*` and, where the image encoder was trained
             along, `image_encoder.*`; as trained.
@@ -155,12 +155,13 @@ class TrainedMethod:
             (None, None) if backbone is None else (backbone.rounded, backbone.original)
         )
         return MethodParts(
-            models.former_arguments(self.name, about.arguments),
+            models.former_arguments(about.method, about.arguments),
             about.config,
             self._stack(halves, rounded, rounded=True),
             self._stack(self.tensors, original, rounded=False),
             about.image_encoder is not None,
             about.text_encoder.sha256,
+            about.method,
         )
 
     def _stack(
@@ -171,8 +172,8 @@ class TrainedMethod:
         if about.image_encoder is not None:
             images = about.image_encoder.build(IMAGE_ENCODERS, self._weights).eval()
             load_strict(images, _under("image_encoder.", tensors), self._weights)
-        arguments = models.former_arguments(self.name, about.arguments)
-        method = models.build(self.name, about.image_dim, about.text_dim, arguments)
+        arguments = models.former_arguments(about.method, about.arguments)
+        method = models.build(about.method, about.image_dim, about.text_dim, arguments)
         load_strict(method, _under("method.", tensors), self._weights)
         return TorchStack(images, self._text_encoder(tensors, rounded).eval(), method.eval())
 

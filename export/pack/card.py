@@ -133,16 +133,22 @@ def _front_matter(info: PackInfo) -> str:
         model_name=info.title if results else None,
         eval_results=results or None,
         pipeline_tag="feature-extraction",
-        tags=[TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *info.methods],
+        tags=[TAG, "image-text-retrieval", "visual-semantic-embedding", "onnx", *_keys(info)],
     )
     return f"---\n{data.to_yaml()}\n---"
 
 
+def _keys(info: PackInfo) -> list[str]:
+    """The methods of a pack, by their keys in `models.METHODS`, each once."""
+    return list(dict.fromkeys(entry.method or name for name, entry in info.methods.items()))
+
+
 def _methods(info: PackInfo) -> str:
     rows = []
-    for name in info.methods:
-        known = METHODS.get(name)
-        rows.append((f"`{name}`", known.title if known else "", known.paper if known else ""))
+    for name, entry in info.methods.items():
+        known = METHODS.get(entry.method or name)
+        title = entry.title or (known.title if known else "")
+        rows.append((f"`{name}`", title, known.paper if known else ""))
     intro = (
         "A Polyview pack: one image encoder, and for each method a text encoder (both ONNX) and "
         "the heads that turn their features into views (safetensors, read by torch)."

@@ -140,6 +140,9 @@ class MethodInfo:
             preprocessing, width and grid, other weights; None where it reads the pack's.
         calibration: how sure its scores are; None where that was not fitted.
         calibration_metrics: how true that is.
+        method: key of `models.METHODS`; None where the pack calls it so, too. A pack holds several
+            models of one method under names of their own.
+        title: what people call it; None for the method's own title.
     """
 
     arguments: Arguments
@@ -153,6 +156,8 @@ class MethodInfo:
     image_encoder: PlainPath | None = None
     calibration: Calibration | None = None
     calibration_metrics: Metrics | None = None
+    method: Name | None = None
+    title: Line | None = None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -257,7 +262,8 @@ class Manifest:
         values = asdict(self)
         values.pop("folder", None)
         for method in values["methods"].values():
-            _leave_out(method, "image_encoder", "calibration", "calibration_metrics")
+            rare = "image_encoder", "calibration", "calibration_metrics", "method", "title"
+            _leave_out(method, *rare)
         _leave_out(values, "domain")
         values["preprocess"] = self.preprocess.to_json()
         values["image_encoder"]["grid"] = list(self.image_encoder.grid)

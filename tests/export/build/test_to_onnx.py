@@ -35,6 +35,28 @@ def test_the_command_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert [path.name for path in out.parent.iterdir()] == ["mine"]
 
 
+def test_a_pack_holds_several_models_of_a_method(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = Path(shutil.copytree(runs / "mvam", tmp_path / "again"))
+    given = ["--run", f"{runs / 'mvam'}", "--run"]
+    assert to_onnx.main(command(runs, tmp_path / "out", *given, f"{again}")) == 1
+    assert f"both hold mvam; give one of them another name: --run mvam_2={again}" in (
+        capsys.readouterr().err
+    )
+    assert to_onnx.main(command(runs, tmp_path / "out", *given, f"avse={again}")) == 1
+    assert "holds mvam, which cannot be called avse" in capsys.readouterr().err
+    assert to_onnx.main(command(runs, tmp_path / "out", *given, f"mvam_4_codes={again}")) == 0
+    runtime = Runtime.load(tmp_path / "out", "cpu")
+    (one, other) = (runtime.methods[name] for name in ("mvam", "mvam_4_codes"))
+    assert type(one) is type(other)
+    assert (one.title, other.title) == ("MVAM", "MVAM, 4 codes")
+    views = [runtime.text_views(["a dog"], name).embeddings for name in ("mvam", "mvam_4_codes")]
+    assert views[0].equal(views[1])
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "| `mvam_4_codes` | MVAM, 4 codes | Cui et al., arXiv 2402.17237 |" in card
+
+
 def test_everything_in_the_pack_is_accounted_for(pack: Path) -> None:
     found = sorted(p.relative_to(pack).as_posix() for p in pack.rglob("*") if p.is_file())
     assert found == list_files(load_info(pack))

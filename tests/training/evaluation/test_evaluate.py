@@ -71,6 +71,7 @@ def test_a_rendered_folder_can_be_measured(scenes_folder: Path) -> None:
     ("arguments", "message"),
     [
         (["--method", "nothing"], 'has no method "nothing"; choose one of'),
+        (["--ensemble", "pvse+pvse"], 'the ensemble "pvse+pvse" names a method twice'),
         (["--method", "vsepp", "--split", "val"], 'for "val" add --data DIR'),
         (["--method", "vsepp", "--data", "nowhere"], "nowhere"),
         (["--method", "vsepp", "--folds", "7"], "7 folds do not divide 1000 images"),
