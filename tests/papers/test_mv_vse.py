@@ -23,6 +23,7 @@ from training.objectives.mv_vse import (
     best_view_loss,
     each_view_loss,
     released_losses,
+    shared_scores,
     upper_bound_loss,
 )
 
@@ -339,3 +340,18 @@ def test_every_view_has_its_own_curve() -> None:
     assert picture.rows == ("view 1", "view 2", "view 3")
     assert not torch.allclose(picture.values[0], picture.values[1], atol=1e-5)
     assert text.rows == ("text",)
+
+
+def test_views_share_the_score_at_first() -> None:
+    method, images, texts = views_of("mv_vse")
+    view_scores = method.view_scores(images, texts)
+    torch.testing.assert_close(shared_scores(view_scores, 0.0), view_scores.mean(dim=0))
+    torch.testing.assert_close(shared_scores(view_scores, 1e4), view_scores.amax(dim=0))
+    middle = shared_scores(view_scores, 5.0)
+    assert (middle >= view_scores.mean(dim=0)).all()
+    assert (middle <= view_scores.amax(dim=0) + 1e-6).all()
+    given = {"anneal_epochs": 2, "cost": "softmax", "temperature": 0.1}
+    first, second, later = (terms_of("mv_vse", epoch, **given) for epoch in (0, 1, 2))
+    assert first.keys() == second.keys() == {"shared"}
+    assert float(first["shared"]) != float(second["shared"])
+    assert later == terms_of("mv_vse", 2, cost="softmax", temperature=0.1)

@@ -15,6 +15,8 @@ from models import Method, Views
 from training.objectives.losses import Cost, own_scores, pair_costs, rivals, same_image
 from training.objectives.vse_infty import Triplet
 
+_SHARPEST = 40.0  # of `anneal_epochs`, which the last of them comes near
+
 
 class MultiView(Triplet):
     """Eq. (15), and the other losses of Table 3; summed over the batch.
@@ -23,10 +25,14 @@ class MultiView(Triplet):
         loss: "mix" (Eq. 15), "max" (Eq. 9), "avg" (Eq. 8), "up" (Eq. 10), "rough" (Eq. 13), or
             "released": what the authors published, with the weights in the other order.
         lam: lambda of Eq. (15) (paper: 0.7).
+        anneal_epochs: first epochs in which all views of an image share its score, by a softmax
+            that sharpens from the mean to the maximum, so that views that begin at random all
+            learn before they compete; not in the paper.
     """
 
     loss: Literal["mix", "max", "avg", "up", "rough", "released"] = "mix"
     lam: float = Field(default=0.7, ge=0, le=1)
+    anneal_epochs: int = Field(default=0, ge=0)
 
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
@@ -34,6 +40,9 @@ class MultiView(Triplet):
         """See `Objective`."""
         positives = same_image(image_ids, image_ids)
         given = method.view_scores(images, texts), positives, self.cost_at(epoch)
+        if epoch < self.anneal_epochs:
+            shared = shared_scores(given[0], _SHARPEST * epoch / self.anneal_epochs)
+            return {"shared": pair_costs(shared, *given[1:]).sum()}
         if self.loss == "released":
             upper, lower = released_losses(*given)
             return {"upper": self.lam * upper, "lower": (1 - self.lam) * lower}
@@ -47,6 +56,19 @@ class MultiView(Triplet):
             up = upper_bound_loss(*given, rough=self.loss == "rough").sum()
             terms["up"] = (1 - share) * up  # Eq. (15)
         return terms
+
+
+def shared_scores(view_scores: Tensor, sharpness: float) -> Tensor:
+    """Scores to which all views contribute: sum over k of softmax(sharpness s)_k s_k.
+
+    Args:
+        view_scores: (K, B, B).
+        sharpness: 0 gives the mean over views; the higher, the nearer to the maximum.
+
+    Returns:
+        (B, B).
+    """
+    return ((sharpness * view_scores).softmax(dim=0) * view_scores).sum(dim=0)
 
 
 def best_view_loss(view_scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
