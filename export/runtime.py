@@ -21,6 +21,7 @@ from torch import Tensor
 
 from export.heads import load_head
 from export.pack.reading import load_info
+from export.pack.regions import regions_of
 from export.pack.schema import ImageEncoderInfo, PackInfo
 from export.pack.tokens import load_tokenizer
 from export.pack.validation import PackError
@@ -50,6 +51,7 @@ class Runtime:
         preprocess: how an image becomes pixels.
         grid: rows and columns of the image features; see `on_grid` for one that sums up the rest.
         boxes: (N, 4) the features' boxes in the square image the encoder sees, relative xyxy.
+        regions: features of its gallery's images, where they are ready-made; None elsewhere.
         threads: processor threads of one ONNX session, and what callers in many threads may use.
         providers: onnxruntime's providers really in use, best first.
         reader: how a text becomes tokens.
@@ -63,6 +65,7 @@ class Runtime:
         self.grid = info.image_encoder.grid
         self.boxes = _boxes(info.image_encoder)  # (N, 4)
         self.threads = sessions.threads
+        self.regions = regions_of(info)
         self._sessions = sessions
         self._image_session = None
         if info.image_encoder.file is not None:

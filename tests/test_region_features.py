@@ -1,59 +1,46 @@
-"""The papers' own data, end to end: trained, measured, exported and measured again.
+"""The papers' own data, end to end: trained, measured, exported, measured again and searched.
 
-A folder of ready-made region features stands for SCAN's of Flickr30K and COCO; its `testall` has
-five equal rows an image, as COCO's.
+A folder of ready-made region features stands for SCAN's of Flickr30K and COCO.
 """
 
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from app.explain.evidence import explain
+from app.explain.look import maps_of
+from app.gallery.collection import from_pack
+from app.search.query import Term
+from app.search.questions import Question
+from app.search.retriever import Retriever
 from export import to_onnx
 from export.pack.reading import load_info
+from export.runtime import Runtime
 from models.checkpoint import load_tensors, save_tensors
-from tests.training.conftest import make_features, write_regions
+from tests.regions import LABELS, write_world
+from tests.training.conftest import write_regions
 from tests.training.photographs import write_photographs
-from training import evaluate, train
+from training import evaluate
 from training.data.features import Extraction
+from training.data.open_split import open_split
+from training.evaluation.evaluator import image_features, split_views
 from training.evaluation.metrics import folded_metrics
+from training.evaluation.scoring import score_matrix
 from training.loop.trained_run import run_scores
 
 BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
-RECIPE = """
-method = "{method}"
-epochs = 2
-batch_size = 24
-data = "data"
-backbone = ""
-arguments = {{ embed_dim = 12 }}
-text = {{ word_dim = 8, hidden_dim = 8 }}
-"""
-LABELS = ("--licence", "research only")
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`data`, two seeds of one recipe and another method over it, and a pack; nobody changes it."""
-    root = tmp_path_factory.mktemp("regions")
-    write_regions(root / "data")
-    split = make_features(20, 7)
-    np.save(root / "data" / "testall_ims.npy", np.repeat(split.features[:], 5, axis=0))
-    captions = [line for line in split.captions[::2] for _ in range(5)]
-    (root / "data" / "testall_caps.txt").write_text("\n".join(captions))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        for method in ("vsepp", "mv_vse"):
-            Path(f"{method}.toml").write_text(RECIPE.format(method=method))
-        for method, seed in (("vsepp", 0), ("vsepp", 1), ("mv_vse", 0)):
-            out = ["--out", f"runs/{method}_{seed}", "--set", f"seed={seed}"]
-            train.main(["--recipe", f"{method}.toml", *out])
-        runs = ["--run", "runs/vsepp_0", "--run", "runs/mv_vse_0"]
-        assert to_onnx.main([*runs, "--out", "pack", *LABELS]) == 0
-    return root
+    """`data`, `runs` and `pack`, see `write_world`; nobody changes them."""
+    return write_world(tmp_path_factory.mktemp("regions"))
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +91,9 @@ def test_a_pack_without_an_image_encoder() -> None:
     assert "ready-made features of their regions" in info.description
     assert "60 images with 120 captions" in info.description
     assert "training/vsepp/config.toml" in info.files
-    assert "There is no image encoder" in Path("pack/README.md").read_text()
+    card = Path("pack/README.md").read_text()
+    assert "There is no image encoder" in card
+    assert "It searches the pack's own gallery there" in card
 
 
 @pytest.mark.parametrize("split", ["test", "testall"])
@@ -115,6 +104,62 @@ def test_the_pack_measures_as_its_runs_do(split: str, tmp_path: Path) -> None:
     assert list(pack) == ["vsepp", "mv_vse", "vsepp+mv_vse"]
     for ours, theirs in zip(pack.values(), runs.values(), strict=True):
         assert ours["rsum"] == pytest.approx(theirs["rsum"], abs=15)  # weights in half precision
+
+
+def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) -> None:
+    runtime = Runtime.load(Path("pack"), "cpu")
+    retriever = Retriever(runtime, from_pack(Path("pack")), tmp_path)
+    retriever.index.start()
+    assert retriever.index.wait(60)
+    assert str(retriever.index.progress) == "20 pictures ready"
+    data = open_split(Path("data"), "test")
+    regions, caption = runtime.regions, data.captions[6]
+    assert regions is not None
+    for name, method in runtime.methods.items():
+        features = image_features(runtime, data, method=name)
+        scores = score_matrix(method, *split_views(runtime, name, data, features))
+        hits = retriever.search([Term(caption)], name, 20).hits
+        order = np.argsort(-scores[:, 6], kind="stable")
+        np.testing.assert_allclose([hit.score for hit in hits], scores[order, 6], atol=1e-5)
+        row = hits[0].image_id
+        found = explain(retriever, [Term(caption)], name, [row, 3])
+        for place, score in enumerate(found.scores):
+            (term,) = found.terms
+            brought = term.cells[place].sum() + term.whole_sentence[place].sum()
+            assert term.base[place] + brought == pytest.approx(score, abs=1e-5)
+        seen = retriever.views(row, name, attention=True).attention
+        assert seen is not None
+        drawn = regions.summed if method.attention_sums_to_one else regions.strongest
+        maps = maps_of(retriever, row, name)
+        assert maps.shape == (seen.shape[1], *retriever.grid)
+        np.testing.assert_allclose(maps, drawn(row, seen[0]).numpy(), atol=1e-6)
+
+
+def test_an_image_of_the_gallery_can_be_asked_with_and_no_other(tmp_path: Path) -> None:
+    retriever = Retriever(Runtime.load(Path("pack"), "cpu"), from_pack(Path("pack")), tmp_path)
+    retriever.index.start()
+    assert retriever.index.wait(60)
+    terms = Question("image", image_id=4, words="a thing1").terms(retriever)
+    assert terms[0].source == retriever.image(4)
+    alone = retriever.search(terms[:1], "mv_vse", 1).hits
+    assert (alone[0].image_id, alone[0].score) == (4, pytest.approx(1, abs=1e-5))
+    found = explain(retriever, terms, "vsepp", [4])
+    everything = sum(
+        term.base[0] + term.cells[0].sum() + term.whole_sentence[0].sum() for term in found.terms
+    )
+    assert everything == pytest.approx(found.scores[0], abs=1e-5)
+    assert found.terms[0].cells.shape == (1, 16, 16, 256)
+    foreign = replace(retriever.image(4), file="of another pack")
+    for source in (None, foreign):
+        with pytest.raises(ValueError, match="reads no pictures"):
+            retriever.search([Term(image=retriever.open(4), source=source)], "vsepp", 1)
+    with pytest.raises(ValueError, match="reads no pictures"):
+        maps_of(retriever, Image.new("RGB", (40, 40)), "vsepp")
+
+
+def test_the_pack_is_measured_on_what_it_brings(tmp_path: Path) -> None:
+    own = measure(tmp_path, "--pack", "pack", "--split", "test", "--folds", "5")
+    assert own == measure(tmp_path, "--pack", "pack", "--data", "data", "--folds", "5")
 
 
 def test_what_is_written_says_how_it_was_measured(tmp_path: Path) -> None:
@@ -175,6 +220,9 @@ def test_images_and_features_are_told_apart(
     both = [*run, "--run", narrow, "--out", str(tmp_path / "pack"), *LABELS]
     assert to_onnx.main(both) == 1
     assert "reads features of 8 numbers" in capsys.readouterr().err
+    with_images = [*run, "--gallery", str(BUNDLED / "gallery"), "--out", str(tmp_path / "pack")]
+    assert to_onnx.main([*with_images, *LABELS]) == 1
+    assert "python -m training.data.region_gallery" in capsys.readouterr().err
     assert not (tmp_path / "pack").exists()
 
 

@@ -139,7 +139,8 @@ class Library:
         settings = Settings(None if pack is None else str(pack), given, device)
         folder = bundled_pack(settings.first_pack) or resolve(settings.first_pack)
         runtime, cache = Runtime.load(folder, device), cache_folder()
-        runtime.require_images()
+        if runtime.regions is None or given is not None:
+            runtime.require_images()
         images = from_pack(folder) if given is None else open_images(given, cache)
         self._retriever = Retriever(runtime, images, cache, first=method)
         self.methods = tuple(runtime.methods)

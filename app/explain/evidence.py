@@ -1,5 +1,6 @@
 """Evidence for answers: how much each cell of a found image and each word brings to its score."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,7 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from app.search.query import Term, checked, combined
+from app.explain.maps import placed
+from app.search.query import Term, combined
 from app.search.retriever import Retriever
 from models import Views
 from models.evidence import Evidence, mean_evidence
@@ -82,7 +84,7 @@ def explain(
     scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
     explained = []
     for term in combined(terms):
-        subject = checked(term.words) if term.image is None else term.image
+        subject = retriever.subject(term)
         found = []
         for name, method, parts, own in zip(names, methods, seen, views, strict=True):
             asked = retriever.parts(subject, name)
@@ -90,22 +92,27 @@ def explain(
             score = method.view_scores if per_view else method.score
             rows = score(own, Views(asked.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
             scores += term.weight / len(names) * rows.double().cpu().numpy()
-        explained.append(_placed(mean_evidence(found), term, retriever))
-    return Explained(retriever.info.image_encoder.grid, scores, tuple(explained))
+        explained.append(_placed(mean_evidence(found), term, retriever, images))
+    return Explained(retriever.grid, scores, tuple(explained))
 
 
-def _placed(found: Evidence, term: Term, retriever: Retriever) -> TermEvidence:
+def _placed(
+    found: Evidence, term: Term, retriever: Retriever, images: Sequence[int] | Image.Image
+) -> TermEvidence:
     """Evidence on the grid; what has no place there goes to where it adds up."""
-    rows, columns = retriever.info.image_encoder.grid
-    count, table, whole = rows * columns, found.cells, found.whole_sentence
-    if term.image is not None:
+    table, whole, count = found.cells, found.whole_sentence, math.prod(retriever.grid)
+    if retriever.runtime.regions is not None:
+        count = whole.shape[-1]  # every region has a place
+    subject = retriever.subject(term)
+    if not isinstance(subject, str):  # its features are placed, too
         whole = whole + table[..., :-count].sum(dim=-1)
-        table = table[..., -count:]
+        table = placed(retriever, table[None, ..., -count:], subject)[0].flatten(-2)
     base = found.base + table[..., :-count, :].sum(dim=(-2, -1)) + whole[..., :-count].sum(dim=-1)
+    cells = placed(retriever, table[..., -count:, :].mT, images).movedim(-3, -1)
     return TermEvidence(
         term,
-        () if term.image is not None else tuple(retriever.read(term.words).words),
-        table[..., -count:, :].unflatten(-2, (rows, columns)).float().cpu().numpy(),
-        whole[..., -count:].unflatten(-1, (rows, columns)).float().cpu().numpy(),
+        tuple(retriever.read(subject).words) if isinstance(subject, str) else (),
+        cells.float().cpu().numpy(),
+        placed(retriever, whole[..., -count:], images).float().cpu().numpy(),
         base.float().cpu().numpy(),
     )

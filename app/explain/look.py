@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from app.explain.maps import attention_maps, drawn_as
 from app.search.retriever import Retriever
 from models import Method, Views
 from models.panel import Panel, Settings
@@ -23,6 +24,7 @@ class Look:
         maps: (V, rows, columns) what each view is made of, see `Method.attention_is`; None where
             the method has no attention.
         similarity: (V, V) cosines between the image's views.
+        drawn_as: how `maps` are drawn, where that is not cell by cell.
         text: what was asked, as typed; empty where nothing was.
         words: the text as its encoder reads it.
         word_maps: (W, M) the same as `maps` for each view of the text over its words.
@@ -37,6 +39,7 @@ class Look:
     method: str
     maps: np.ndarray | None
     similarity: np.ndarray
+    drawn_as: str = ""
     text: str = ""
     words: tuple[str, ...] = ()
     word_maps: np.ndarray | None = None
@@ -73,10 +76,10 @@ def look(
     """
     method = retriever.methods.one(name)
     images = retriever.views(image, name, attention=True)
-    maps = retriever.maps(images)
+    maps, drawn = attention_maps(retriever, images, image, name), drawn_as(retriever, name)
     if not text.strip():
         panels = _panels(method, images, None, settings)
-        return Look(name, maps, _cosines(images.embeddings[0]), panels=panels)
+        return Look(name, maps, _cosines(images.embeddings[0]), drawn, panels=panels)
     texts = retriever.views(text, name, attention=True)
     word_maps = None if texts.attention is None else texts.attention[0].float().cpu().numpy()
     with torch.inference_mode():
@@ -86,6 +89,7 @@ def look(
         method=name,
         maps=maps,
         similarity=_cosines(images.embeddings[0]),
+        drawn_as=drawn,
         text=text,
         words=tuple(retriever.read(text).words),
         word_maps=word_maps,
@@ -103,7 +107,8 @@ def maps_of(retriever: Retriever, image: int | Image.Image, name: str) -> np.nda
     Raises:
         ValueError: there is no such image or method, or it has no attention.
     """
-    maps = retriever.maps(retriever.views(image, name, attention=True))
+    seen = retriever.views(image, name, attention=True)
+    maps = attention_maps(retriever, seen, image, name)
     if maps is None:
         raise ValueError(f"{retriever.methods[name].title} has no attention to show")
     return maps

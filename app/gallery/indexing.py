@@ -16,6 +16,7 @@ from app.gallery.collection import Collection, CollectionImage
 from app.gallery.embedding_cache import StoppedError
 from app.gallery.encoder import Encoded, Encoder
 from app.gallery.image_files import Refusal, reason
+from app.gallery.regions import RegionEncoder
 from app.gallery.searchable import Searchable
 from app.gallery.vector_index import Gallery
 from export.pack.schema import FOLDER
@@ -132,7 +133,11 @@ class Index:
         self.captions = {n: Gallery("texts", m, runtime.device, count) for n, m in methods}
         self.first_done, self.images_done = threading.Event(), threading.Event()
         self.captions_done = threading.Event()
-        self.encoder = Encoder(runtime, collection, cache)
+        self.encoder = (
+            Encoder(runtime, collection, cache)
+            if runtime.regions is None
+            else RegionEncoder(runtime, collection, cache, runtime.regions)
+        )
         self.refused = list(collection.left_out)
         self.copies: list[Copy] = []
         self._shown: dict[bytes, str] = {}  # the file in the place of all that are the same

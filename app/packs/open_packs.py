@@ -254,7 +254,8 @@ class OpenPacks:
                 if obtained and not self.private:
                     hub.remove(folder)
                 raise
-            images = self._images_of(key)
+            # ready-made features are of the pack's own images alone
+            images = self._images_of(key) if runtime.regions is None else None
             if images is None and runtime.info.gallery is None:
                 images = self.first.collection
             return self._keep(runtime, images, key.startswith(_OWN))
@@ -357,6 +358,8 @@ class OpenPacks:
                     "give your own with --gallery DIR"
                 )
             images = from_pack(runtime.info.folder)
+        else:
+            runtime.require_images()
         if self._distant is not None and images is self._distant.collection:
             return Retriever(runtime, images, self._cache, self._distant.galleries(runtime))
         if not uploaded:
@@ -382,14 +385,16 @@ class OpenPacks:
         runtime = self._runtimes.get(key)
         if runtime is None:
             runtime = Runtime.load(folder, self._settings.device)
-            runtime.require_images()
+            if runtime.regions is None:
+                runtime.require_images()
             self._runtimes[key] = runtime
         return runtime
 
     def _for_photographs(self, key: str) -> Runtime:
-        """The pack behind a key, unless it knows rendered scenes alone."""
+        """The pack behind a key, unless it knows rendered scenes alone, or reads no images."""
         runtime = self.get(key).runtime
-        return self._load(BUNDLED / PHOTOGRAPHS) if fit.knows_scenes(runtime.info) else runtime
+        unfit = fit.knows_scenes(runtime.info) or runtime.regions is not None
+        return self._load(BUNDLED / PHOTOGRAPHS) if unfit else runtime
 
 
 def _key(info: PackInfo, images: Collection | None = None) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from PIL import Image
 
+from app.gallery.collection import CollectionImage
 from export.pack.validation import MAX_WHOLE
 
 MAX_QUERY = 10_000  # characters
@@ -34,12 +35,14 @@ class Term:
         image: an image, or None.
         weight: what its scores are multiplied by; negative to take away.
         name: of an image, where the query has several.
+        source: the image's entry in the collection that it is from, if it is from one.
     """
 
     words: str = ""
     image: Image.Image | None = None
     weight: float = 1.0
     name: str = ""
+    source: CollectionImage | None = None
 
 
 def checked(text: Any) -> str:

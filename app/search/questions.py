@@ -138,6 +138,7 @@ class Question:
                 image=retriever.open(one),
                 weight=weight / len(images),
                 name=f"like {Path(retriever.image(one).file).name}",
+                source=retriever.image(one),
             )
             for weight, images in ((1.0, self.more), (-0.5, self.less))
             for one in images
@@ -150,10 +151,11 @@ class Question:
         """The same without examples."""
         if not self.has_image:
             return parse(checked(self.words))
-        image = self._open(retriever)
+        source = retriever.image(self.image_id) if self.kind == "image" else None
+        image = Term(image=self._open(retriever), source=source)
         if isinstance(self.words, str) and not self.words.strip():
-            return [Term(image=image)]
-        return [Term(image=image, weight=checked_weight(self.weight)), *parse(checked(self.words))]
+            return [image]
+        return [replace(image, weight=checked_weight(self.weight)), *parse(checked(self.words))]
 
     def _open(self, retriever: Retriever) -> Image.Image:
         if self.kind == "image":

@@ -54,6 +54,7 @@ class Retriever:
         methods: the pack's, by name.
         device: where they compute.
         providers: of its ONNX sessions, see `Runtime`.
+        grid: rows and columns of an image's maps.
         collection: as given.
         index: what is searchable so far; `index.start()` begins to fill it.
     """
@@ -69,6 +70,7 @@ class Retriever:
     ) -> None:
         self.runtime = runtime
         self.info, self.device, self.providers = runtime.info, runtime.device, runtime.providers
+        self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
         self.methods = Methods(runtime.methods, runtime.info)
         self.collection = collection
         first = self.methods.names(first)[0] if first else self.methods.best
@@ -172,6 +174,22 @@ class Retriever:
             features = self._features(subject, name)
         return self.runtime.image_parts(features, name)
 
+    def subject(self, term: Term) -> str | list[int] | Image.Image:
+        """What `parts` takes for a term: its words or its image.
+
+        Where features are ready-made, an image of the collection goes by its id.
+
+        Raises:
+            ValueError: there are no words.
+        """
+        if term.image is None:
+            return checked(term.words)
+        row = None if term.source is None else term.source.image_id
+        if self.runtime.regions is None or row is None:
+            return term.image
+        own = self.collection.images[row : row + 1] == (term.source,)  # and not another pack's
+        return [row] if own else term.image
+
     def _features(self, image_ids: Sequence[int], name: str) -> Tensor:
         """What a method reads of images of the collection: (n, N, d)."""
         images = [self.image(image_id).reached() for image_id in image_ids]
@@ -179,20 +197,6 @@ class Retriever:
         if refused:
             raise ValueError(refused[0].reason)
         return torch.stack([found[image_id] for image_id in image_ids])
-
-    def maps(self, image: Views) -> np.ndarray | None:
-        """What each view of an image is made of; `Method.attention_is` says in what sense.
-
-        Args:
-            image: views (1, V, D) of `views`, with attention.
-
-        Returns:
-            (V, rows, columns) float32 on the grid of the pack's encoder; shares of 1, or cosines
-            where `Method.attention_sums_to_one` is False. None where the method has no attention.
-        """
-        if image.attention is None:
-            return None
-        return self.runtime.on_grid(image.attention[0]).float().cpu().numpy()
 
     @torch.inference_mode()
     def best_captions(self, words: str, image_ids: Sequence[int], spec: str) -> dict[int, str]:
@@ -279,9 +283,11 @@ class Retriever:
         distinct = combined(terms)
         views: dict[str, list[Views]] = {name: [] for name in names}
         for term in distinct:
-            features = {}
-            if term.image is not None:
-                features = self.runtime.features_by_method([term.image], names)
+            subject, features = self.subject(term), dict[str, Tensor]()
+            if isinstance(subject, Image.Image):
+                features = self.runtime.features_by_method([subject], names)
+            elif isinstance(subject, list):
+                features = {name: self._features(subject, name) for name in names}
             for name in names:
                 views[name].append(
                     self.runtime.image_views(features[name], name)

@@ -22,6 +22,7 @@ from export.pack.reading import load_info
 from export.pack.schema import (
     FOLDER,
     INDEX,
+    REGIONS,
     ImageEncoderInfo,
     Line,
     MethodInfo,
@@ -161,8 +162,14 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     listed = [path for path in sorted(work.rglob("*")) if path.is_file()]
     if parts.gallery is not None:
         gallery = load_gallery(parts.gallery)
-        _copy(gallery.folder, work / FOLDER, [INDEX, *gallery.files])
-        listed.append(work / FOLDER / INDEX)
+        own = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
+        if encoder is None and REGIONS not in own:
+            raise ValueError(
+                f"{parts.gallery} holds images alone, and the pack reads ready-made features; make "
+                "its gallery with python -m training.data.region_gallery"
+            )
+        _copy(gallery.folder, work / FOLDER, [*own, *gallery.files])
+        listed += [work / FOLDER / file for file in own]
     info = PackInfo(
         folder=work,
         **asdict(labels),

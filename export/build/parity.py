@@ -145,10 +145,13 @@ def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, 
 def _from_gallery(runtime: Runtime, pack: Path) -> Probe:
     gallery = load_gallery(pack)
     entries, images = gallery.images[:RANKED], []
+    captions = [caption.text for entry in entries for caption in entry.captions[:2]]
+    if runtime.regions is not None:
+        features = runtime.regions.features(range(len(entries))).numpy()
+        return Probe(features, *runtime.reader.batch(captions))
     for entry in entries:
         with Image.open(gallery.folder / entry.file) as image:
             images.append(image.copy())
-    captions = [caption.text for entry in entries for caption in entry.captions[:2]]
     return Probe(runtime.preprocess(images), *runtime.reader.batch(captions))
 
 

@@ -245,7 +245,9 @@ def _loading(info: PackInfo) -> str:
         f'runtime.image_features([Image.open("picture.jpg")]{reader})',
     )
     if info.image_encoder.file is None:
-        app = "The app searches pictures, which this pack cannot."
+        app += "\n\nIt searches the pack's own gallery there, by features that come with it."
+        if not info.has_regions:
+            app = "The app searches pictures, which this pack cannot."
         library, features = "import numpy as np\nimport torch", 'torch.tensor(np.load("ims.npy"))'
     return f"""## How to load it
 

@@ -8,7 +8,7 @@ A folder, or a Hub repository with the same files:
     <method>/image_encoder.onnx  the same, where the method was trained with one of its own
     <method>/text_encoder.onnx   ids (B, L), lengths (B,) -> features (B, L, d)
     <method>/head.safetensors    the heads, for `models.build`
-    gallery/                     optional, see `export/pack/gallery.py`
+    gallery/                     optional, see `export/pack/gallery.py` and `regions.py`
     training/                    optional: recipes and logs
     README.md                    the model card, rendered from pack.json
 """

@@ -34,6 +34,7 @@ from models.preprocess import Preprocess
 FORMAT = 1
 MANIFEST, CARD = "pack.json", "README.md"
 FOLDER, INDEX = "gallery", "gallery.json"
+REGIONS = "regions.safetensors"  # beside INDEX, see `export/pack/regions.py`
 UNKNOWN_LICENCE = "unknown"  # of weights whose authors do not say
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
@@ -63,7 +64,7 @@ class ImageEncoderInfo:
 
     Attributes:
         file: its ONNX file; None in a pack whose methods read features that were computed
-            elsewhere, such as a detector's regions. Such a pack searches no images.
+            elsewhere, such as a detector's regions. Such a pack searches those of its own gallery.
         dim: width d of its features.
         grid: rows and columns of its features; (1, 1) without a file.
         summary_token: whether a summary of the whole image comes before the grid's cells.
@@ -209,6 +210,11 @@ class Manifest:
                 f"domain.mean has {len(self.domain.mean)} numbers, but features of "
                 f"{self.image_encoder.dim} dimensions need {2 * self.image_encoder.dim}"
             )
+        if self.has_regions and (self.gallery is None or self.image_encoder.file is not None):
+            raise ValueError(
+                f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; "
+                "leave it out, or export the pack again"
+            )
         for file in self.named_files():
             if file not in self.files:
                 raise ValueError(f"it names {file}, but its files table has no checksum of it")
@@ -224,6 +230,11 @@ class Manifest:
         # only where they are not the usual ones, so that what was encoded with usual packs holds
         parts |= {"roles": roles} if (roles := self._unusual_roles()) else {}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether its gallery comes with ready-made features, see `export/pack/regions.py`."""
+        return f"{FOLDER}/{REGIONS}" in self.files
 
     @property
     def identity(self) -> str:

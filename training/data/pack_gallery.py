@@ -7,6 +7,8 @@ import numpy as np
 from PIL import Image
 
 from export.pack.gallery import GalleryInfo, load_gallery
+from export.pack.reading import load_info
+from export.pack.regions import regions_of
 from training.data.image_files import ImageFiles
 from training.data.split import SeenObjects, Split
 from training.scenes.classes import names_of
@@ -41,9 +43,13 @@ def from_pack(pack: Path, split: str) -> Split:
     counts = [len(image.captions) for image in gallery.images]
     relevant = [np.array(caption.relevant) for caption in gallery.captions]
     known = any(len(rows) > 1 for rows in relevant)
+    captions = [caption.text for caption in gallery.captions]
+    image_of = np.repeat(np.arange(len(counts)), counts)
+    if (regions := regions_of(load_info(pack, verify=False))) is not None:
+        return Split(captions, image_of, features=regions.all_features(), folder=pack / split)
     return Split(
-        [caption.text for caption in gallery.captions],
-        np.repeat(np.arange(len(counts)), counts),
+        captions,
+        image_of,
         ImageFiles([gallery.folder / image.file for image in gallery.images]),
         folder=pack / split,
         relevant=(lambda: relevant) if known else None,

@@ -12,6 +12,7 @@ from PIL import Image
 
 from app.explain import heatmaps
 from app.explain.look import maps_of
+from app.explain.maps import drawn_as
 from app.search.links import LookLink
 from app.search.retriever import Retriever
 from app.tabs.events import connect, on_refresh
@@ -208,6 +209,7 @@ class Inspector:
         label = heatmaps.label(
             method.title, method.attention_is, shown, shares=method.attention_sums_to_one
         )
+        label = f"{label} {drawn_as(retriever, name)}".strip()
         return {self._image: drawn, self._legend: gr.update(value=view.legend(label), visible=True)}
 
 

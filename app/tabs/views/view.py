@@ -74,6 +74,7 @@ def maps(look: Look, method: Method, shown: Shown, *, alike: bool = False) -> Ma
         scale=scale("0" if method.attention_sums_to_one else "0 or less",
                     "the highest cell of each map"),
         method=method,
+        drawn_as=look.drawn_as,
         scored=look.view_scores is not None and count > 1,
     )  # fmt: skip
 

@@ -127,9 +127,13 @@ def test_a_summary_has_no_place_but_adds_up(scenes: Retriever) -> None:
     """An encoder's [CLS] stands before the cells; it is no cell, and belongs to the base."""
     method = CLIP(8, 8, 4).eval()
     images, text = (Parts.of(torch.randn(2, 1, 1 + 4, 4)).unit() for _ in range(2))
+    runtime = SimpleNamespace(regions=None, grid=(2, 2))
+    runtime.on_grid = lambda values: Runtime.on_grid(cast("Runtime", runtime), values)
     pretended = SimpleNamespace(
         methods=Methods({"clip": method}, scenes.info),
-        info=SimpleNamespace(image_encoder=SimpleNamespace(grid=(2, 2))),
+        runtime=runtime,
+        grid=runtime.grid,
+        subject=lambda term: term.image,
         parts=lambda subject, _: text if isinstance(subject, Image.Image) else images,
     )
     term = Term(image=Image.new("RGB", (2, 2)))

@@ -1,0 +1,112 @@
+"""Regions of a gallery's images: what is read of them, where they lie, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from export.pack.reading import load_info
+from export.pack.regions import MAPS, Regions, regions_of, write_regions
+from export.pack.schema import REGIONS, parse_info
+from export.pack.validation import PackError
+from tests.regions import write_world
+
+RANDOM = np.random.default_rng(0)
+FEATURES = RANDOM.normal(size=(3, 4, 6)).astype(np.float32)
+# the upper left quarter, all, nothing but a line, and what lies between cells
+BOXES = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.7, 1, 0.7, 1], [0.26, 0.11, 0.63, 0.9]])
+
+
+@pytest.fixture
+def regions(tmp_path: Path) -> Regions:
+    write_regions(tmp_path, FEATURES, np.stack([BOXES] * 3))
+    return Regions(tmp_path / REGIONS)
+
+
+def test_features_of_some_images(regions: Regions) -> None:
+    assert regions.shape == FEATURES.shape
+    half = FEATURES.astype(np.float16)
+    assert np.array_equal(regions.features([2, 0]).numpy(), half[[2, 0]].astype(np.float32))
+    assert np.array_equal(regions.all_features(), half)
+
+
+def test_shares_are_spread_over_boxes_and_add_up(regions: Regions) -> None:
+    rows, columns = MAPS
+    quarter, whole, line, odd = torch.eye(4)
+    upper_left = np.zeros(MAPS)
+    upper_left[: rows // 2, : columns // 2] = 4 / (rows * columns)
+    np.testing.assert_allclose(regions.summed(0, quarter), upper_left, atol=1e-7)
+    np.testing.assert_allclose(regions.summed(0, whole), np.full(MAPS, 1 / 256), atol=1e-7)
+    drawn = regions.summed(0, line)
+    assert drawn.sum() == pytest.approx(1)
+    assert drawn[-1, int(0.7 * columns)] == drawn.max()
+    values = torch.from_numpy(RANDOM.normal(size=(2, 3, 4)).astype(np.float32))
+    maps = regions.summed(1, values)
+    assert maps.shape == (2, 3, *MAPS)
+    torch.testing.assert_close(maps.sum(dim=(-2, -1)), values.sum(dim=-1))
+    torch.testing.assert_close(maps[1, 2], sum(v * regions.summed(1, one) for v, one in zip(
+        values[1, 2], torch.eye(4), strict=True)))  # fmt: skip
+    near, far = (0.26 * columns, 0.63 * columns)
+    share = min(int(near) + 1, far) - near  # of its leftmost column within the box
+    across = regions.summed(0, odd).sum(dim=0)
+    assert float(across[int(near)]) == pytest.approx(share / (far - near), abs=1e-5)
+
+
+def test_cosines_are_those_of_the_strongest_region(tmp_path: Path) -> None:
+    write_regions(tmp_path, FEATURES[:1, :2], np.array([[[0, 0, 0.5, 1], [0, 0, 0.25, 1]]]))
+    regions, columns = Regions(tmp_path / REGIONS), MAPS[1]
+    drawn = regions.strongest(0, torch.tensor([-0.2, 0.9]))
+    assert torch.equal(drawn, drawn[:1].expand(MAPS))
+    expected = [0.9] * (columns // 4) + [-0.2] * (columns // 4) + [0.0] * (columns // 2)
+    assert drawn[0].tolist() == pytest.approx(expected)
+
+
+def test_regions_without_boxes_are_everywhere(tmp_path: Path) -> None:
+    write_regions(tmp_path, FEATURES, None)
+    regions = Regions(tmp_path / REGIONS)
+    values = torch.tensor([0.1, 0.2, 0.3, -0.1])
+    assert regions.grid == (1, 1)
+    assert regions.summed(0, values).tolist() == [[pytest.approx(0.5)]]
+    assert regions.strongest(0, values).tolist() == [[pytest.approx(0.3)]]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sentence"),
+    [
+        ({"boxes": torch.zeros(1, 2, 4)}, "must hold features and boxes"),
+        ({"features": torch.zeros(1, 2, 3), "more": torch.zeros(1)}, "must hold features and"),
+        ({"features": torch.zeros(1, 2)}, "images, regions, numbers"),
+        ({"features": torch.zeros(1, 0, 3)}, "images, regions, numbers"),
+        (
+            {"features": torch.zeros(1, 2, 3), "boxes": torch.zeros(1, 3, 4)},
+            r"boxes must be \(1, 2",
+        ),
+        ({"features": torch.zeros(1, 2, 3), "boxes": torch.full((1, 2, 4), 9.0)}, "relative xyxy"),
+    ],
+)
+def test_what_cannot_be_regions(
+    tensors: dict[str, torch.Tensor], sentence: str, tmp_path: Path
+) -> None:
+    save_file(tensors, tmp_path / REGIONS)
+    with pytest.raises(PackError, match=sentence):
+        Regions(tmp_path / REGIONS)
+
+
+def test_regions_of_another_gallery(tmp_path: Path) -> None:
+    pack = write_world(tmp_path / "world") / "pack"
+    info = load_info(pack)
+    assert regions_of(info) is not None
+    write_regions(pack / "gallery", FEATURES, None)
+    with pytest.raises(PackError, match=r"bytes, but pack\.json says"):
+        load_info(pack)
+    with pytest.raises(PackError, match=r"3 images' of 6 numbers, but its gallery .* 20 of 16"):
+        regions_of(info)
+    values = info.to_json()
+    values["image_encoder"]["file"] = values["tokenizer"]["file"]
+    with pytest.raises(PackError, match="without an image encoder"):
+        parse_info(values, pack)
+    values = info.to_json() | {"gallery": None}
+    with pytest.raises(PackError, match="without an image encoder"):
+        parse_info(values, pack)

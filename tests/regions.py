@@ -1,0 +1,49 @@
+"""A folder of ready-made region features, what is trained on it, and a pack of that."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export import to_onnx
+from tests.training.conftest import make_features, write_regions
+from training import train
+from training.data import region_gallery
+
+RECIPE = """
+method = "{method}"
+epochs = 2
+batch_size = 24
+data = "data"
+backbone = ""
+arguments = {{ embed_dim = 12 }}
+text = {{ word_dim = 8, hidden_dim = 8 }}
+"""
+LABELS = ("--licence", "research only")
+
+
+def write_world(root: Path) -> Path:
+    """Writes `data`, `runs/vsepp_0`, `runs/vsepp_1` (another seed), `runs/mv_vse_0` and `pack`.
+
+    The pack holds the methods of seed 0, and comes with the features of the test split as its
+    gallery. `testall` has five equal rows an image, as COCO's.
+    """
+    root.mkdir(exist_ok=True)
+    write_regions(root / "data")
+    split = make_features(20, 7)
+    np.save(root / "data" / "testall_ims.npy", np.repeat(split.features[:], 5, axis=0))
+    captions = [line for line in split.captions[::2] for _ in range(5)]
+    (root / "data" / "testall_caps.txt").write_text("\n".join(captions))
+    corners = np.random.default_rng(5).uniform(size=(20, 5, 2, 2)).astype(np.float32)
+    boxes = np.concatenate([corners.min(axis=2), corners.max(axis=2)], axis=-1)
+    np.save(root / "data" / "test_boxes.npy", boxes)  # (20, 5, 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for method, seed in (("vsepp", 0), ("vsepp", 1), ("mv_vse", 0)):
+            Path(f"{method}.toml").write_text(RECIPE.format(method=method))
+            out = ["--out", f"runs/{method}_{seed}", "--set", f"seed={seed}"]
+            train.main(["--recipe", f"{method}.toml", *out])
+        region_gallery.main(["--data", "data", "--split", "test", "--out", "gallery"])
+        runs = ["--run", "runs/vsepp_0", "--run", "runs/mv_vse_0", "--gallery", "gallery"]
+        assert to_onnx.main([*runs, "--out", "pack", *LABELS]) == 0
+    return root

@@ -1,0 +1,126 @@
+"""Turns ready-made features of regions into the gallery of a pack that reads no images.
+
+`python -m training.data.region_gallery --data DIR --split test --out runs/gallery`
+
+The features come along (`export/pack/regions.py`), so that such a pack can be searched in the app.
+With `--images DIR --names FILE` the photographs do, too; FILE names one an image, in the order of
+the features. Without them an image is a drawing of its regions' boxes.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from export.pack.regions import write_regions
+from export.pack.schema import INDEX
+from models.files import replacing_folder
+from models.preprocess import to_rgb
+from training.data.precomputed import open_regions
+from training.data.split import Split
+
+COUNT = 1000  # images of a gallery where nothing else is said
+SIDE = 640  # pixels of the longer side of a photograph
+QUALITY = 82  # of the WebP files
+_DRAWN = (320, 240)
+_PAPER, _INK = (243, 243, 240), (70, 78, 96)
+_LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe and Ito's
+
+
+def write_gallery(
+    data: Split, split: str, out: Path, photographs: Sequence[Path] = (), count: int = COUNT
+) -> None:
+    """Writes images, features, boxes and `gallery.json`, whole or not at all.
+
+    Args:
+        data: ready-made features, as `open_regions` gives them.
+        split: its name.
+        out: the folder to write.
+        photographs: one an image; none draws the boxes.
+        count: how many images, from the first.
+
+    Raises:
+        FileExistsError: `out` is there.
+        ValueError: there are more or fewer photographs than images.
+        OSError: a photograph cannot be read.
+    """
+    assert isinstance(data.features, np.ndarray)  # they are ready-made
+    if out.exists():
+        raise FileExistsError(f"{out} is there already; remove it or choose another folder")
+    if photographs and len(photographs) != data.image_count:
+        raise ValueError(
+            f"there are {len(photographs)} names of photographs, and features of "
+            f"{data.image_count} images; name one an image, in their order"
+        )
+    count = min(count, data.image_count)
+    boxes = None if data.boxes is None else data.boxes[:count]
+    captions: list[list[dict[str, str]]] = [[] for _ in range(count)]
+    part = data.first(count)
+    for text, row in zip(part.captions, part.image_of.tolist(), strict=True):
+        captions[row].append({"text": text})
+    with replacing_folder(out) as draft:
+        (draft / "images").mkdir(parents=True)
+        files = [f"images/{split}-{row:06}.webp" for row in range(count)]
+        for row, file in enumerate(files):
+            if photographs:
+                image = _photograph(photographs[row])
+            else:
+                image = _drawing(row, None if boxes is None else boxes[row])
+            image.save(draft / file, quality=QUALITY)
+        write_regions(draft, data.features[:count], boxes)
+        records = [{"file": f, "captions": c} for f, c in zip(files, captions, strict=True)]
+        index = {"split": split, "world": data.folder.parent.resolve().name, "images": records}
+        (draft / INDEX).write_text(json.dumps(index), "utf-8")
+
+
+def _photograph(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        shown = to_rgb(image)
+    shown.thumbnail((SIDE, SIDE))
+    return shown
+
+
+def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
+    """What stands for an image that is not there: its number, and its regions (n, 4)."""
+    image = Image.new("RGB", _DRAWN, _PAPER)
+    pen = ImageDraw.Draw(image)
+    for place, box in enumerate([] if boxes is None else boxes):
+        near, far = (box[:2] * _DRAWN).round(), (box[2:] * _DRAWN).round() - 1
+        corners = [*np.minimum(near, far).tolist(), *np.maximum(near, far).tolist()]
+        pen.rectangle(corners, outline=_LINES[place % len(_LINES)])
+    pen.text((8, 6), f"image {row + 1}: regions, no photograph", fill=_INK)
+    return image
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Reads the command line and writes the gallery."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.data.region_gallery",
+        description="Turn ready-made features of regions into a pack's gallery.",
+    )
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="folder of features and captions")
+    add("--split", default="test", help="which of its splits; test without it")
+    add("--out", type=Path, required=True, help="gallery folder to write")
+    add("--images", type=Path, help="folder of the photographs; drawings of boxes without it")
+    add("--names", type=Path, help="text file that names each image's photograph, one a line")
+    add("--count", type=int, default=COUNT, help=f"how many images; {COUNT:,} without it")
+    options = parser.parse_args(argv)
+    try:
+        if (options.images is None) != (options.names is None):
+            raise ValueError("--images and --names go together: a folder, and its files in order")
+        if options.count < 1:
+            raise ValueError(f"--count must be 1 or more, not {options.count}")
+        lines = options.names.read_text("utf-8").splitlines() if options.names else []
+        photographs = [options.images / line.strip() for line in lines if line.strip()]
+        data = open_regions(options.data, options.split)
+        write_gallery(data, options.split, options.out, photographs, options.count)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"{error}") from error
+
+
+if __name__ == "__main__":
+    main()
