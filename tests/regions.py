@@ -25,8 +25,8 @@ LABELS = ("--licence", "research only")
 def write_world(root: Path) -> Path:
     """Writes `data`, `runs/vsepp_0`, `runs/vsepp_1` (another seed), `runs/mv_vse_0` and `pack`.
 
-    The pack holds the methods of seed 0, and comes with the features of the test split as its
-    gallery. `testall` has five equal rows an image, as COCO's.
+    The pack holds all of them, the second as `vsepp_2`, and comes with the features of the test
+    split as its gallery. `testall` has five equal rows an image, as COCO's.
     """
     root.mkdir(exist_ok=True)
     write_regions(root / "data")
@@ -44,6 +44,7 @@ def write_world(root: Path) -> Path:
             out = ["--out", f"runs/{method}_{seed}", "--set", f"seed={seed}"]
             train.main(["--recipe", f"{method}.toml", *out])
         region_gallery.main(["--data", "data", "--split", "test", "--out", "gallery"])
-        runs = ["--run", "runs/vsepp_0", "--run", "runs/mv_vse_0", "--gallery", "gallery"]
-        assert to_onnx.main([*runs, "--out", "pack", *LABELS]) == 0
+        runs = ["runs/vsepp_0", "vsepp_2=runs/vsepp_1", "runs/mv_vse_0"]
+        given = [option for run in runs for option in ("--run", run)]
+        assert to_onnx.main([*given, "--gallery", "gallery", "--out", "pack", *LABELS]) == 0
     return root

@@ -141,7 +141,9 @@ def run(options: argparse.Namespace) -> PackInfo:
     checkpoint, conversion = convert(options.family, path, given)
     labels = labels_for(options.family, origin, conversion, options)
     about = _about(conversion, checkpoint, origin)
-    return build_pack(options.out, labels, _parts(conversion, about), options.force)
+    return build_pack(
+        options.out, labels, _parts(conversion, about, options.gallery), options.force
+    )
 
 
 def _about(conversion: Conversion, checkpoint: Checkpoint, origin: str) -> dict[str, Any]:
@@ -160,7 +162,7 @@ def _about(conversion: Conversion, checkpoint: Checkpoint, origin: str) -> dict[
     }
 
 
-def _parts(conversion: Conversion, about: dict[str, Any]) -> PackParts:
+def _parts(conversion: Conversion, about: dict[str, Any], gallery: Path | None) -> PackParts:
     """What the pack is made of; the weights stay in single precision, as they were published."""
     stack = TorchStack(conversion.image_encoder, conversion.text_encoder, conversion.method)
     return PackParts(
@@ -170,6 +172,7 @@ def _parts(conversion: Conversion, about: dict[str, Any]) -> PackParts:
         tokenizer=conversion.tokenizer.to_str(pretty=True),
         max_length=conversion.max_length,
         methods={conversion.name: MethodParts(conversion.arguments, about, stack, stack)},
+        gallery=gallery,
     )
 
 
@@ -191,6 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
     add("--centres", type=int, nargs="+", help="AVSE: a patch for each view, row-major from 0")
+    add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
     add_options(parser, {})
     return parser
 

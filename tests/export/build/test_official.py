@@ -8,17 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from app.gallery.collection import from_pack
+from app.search.retriever import Retriever
 from export.build.official.convert import main
 from export.runtime import Runtime
 from models.views import lengths_to_mask
 from tests.export import releases
 from tests.export.releases import State
+from training import evaluate
+from training.data import region_gallery
 
 Command = Callable[..., tuple[int, str]]
 TEXTS = ["a dog runs on the beach", "the cat"]
@@ -152,6 +157,26 @@ def test_region_packs_say_they_read_no_images(command: Command, words: str, tmp_
     assert "are kept as they were" in card
     assert "unknown" in card
     assert "model_best.pth" in card
+
+
+def test_region_packs_are_measured_on_features_and_take_a_gallery_of_them(
+    command: Command, words: str, tmp_path: Path
+) -> None:
+    data, pack = tmp_path / "data", tmp_path / "pack"
+    data.mkdir()
+    np.save(data / "test_ims.npy", np.random.default_rng(0).normal(size=(4, 5, releases.REGION)))
+    (data / "test_caps.txt").write_text("\n".join(TEXTS * 4))
+    region_gallery.main(["--data", str(data), "--out", str(tmp_path / "gallery")])
+    given = ("--vocab", words, "--gallery", str(tmp_path / "gallery"))
+    status, said = command(releases.vse_infty_regions(), "vse_infty", *given)
+    assert status == 0, said
+    rows: list[dict[str, Any]] = []
+    for more in ([], ["--data", str(data)]):
+        json_file = tmp_path / f"{len(rows)}.json"
+        evaluate.main(["--pack", str(pack), *more, "--folds", "2", "--json", str(json_file)])
+        rows.append(json.loads(json_file.read_text()))
+    assert rows[0] == rows[1]
+    assert Retriever(Runtime.load(pack, "cpu"), from_pack(pack), tmp_path).grid == (1, 1)
 
 
 def test_mv_vse_with_options_that_are_text(command: Command, words: str) -> None:
