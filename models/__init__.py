@@ -14,6 +14,7 @@ from models.method import Method
 from models.mv_vse import MVVSE
 from models.mvam import MVAM, BaseAttention, BaseSummary
 from models.pvse import PVSE
+from models.scan import SCAN
 from models.views import Views
 from models.vse_infty import VSEInfinity
 
@@ -27,6 +28,7 @@ METHODS: dict[str, type[Method]] = {
     "avse": AVSE,
     "dive": DivE,
     "mvam": MVAM,
+    "scan": SCAN,
     "base_attn": BaseAttention,
     "base_cls": BaseSummary,
     "clip": CLIP,

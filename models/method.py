@@ -36,6 +36,8 @@ class Method(nn.Module, ABC):
         views_add_up: the score adds what view v of the image finds in view v of the text, for every
             v, so that no view can be left out; otherwise views compete. An instance may say other
             than its class.
+        views_are_elements: view v is the set's v-th real element, and 0 beyond the last, so that
+            views stand in the order of the set.
         view_scores_are: what `view_scores` are, in words, for people. An instance may say other
             than its class.
     """
@@ -47,6 +49,7 @@ class Method(nn.Module, ABC):
     summary_token: ClassVar[bool] = False
     row_search: bool = True
     views_add_up: bool = False
+    views_are_elements: ClassVar[bool] = False
     view_scores_are: str = "each view's best cosine with the text; the highest is the score"
 
     @abstractmethod

@@ -21,6 +21,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "avse": Asymmetric,
     "dive": RepellingSlots,
     "mvam": DiverseContrastive,
+    "scan": Triplet,
     "base_attn": Contrastive,
     "base_cls": Contrastive,
 }

@@ -1,0 +1,83 @@
+"""SCAN: stacked attention in both directions, against loops written from the paper."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from models import Views
+from models.layers import l2_normalize
+from models.scan import SCAN
+from models.views import lengths_to_mask
+
+MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
+
+
+def similarity(image: Tensor, text: Tensor, direction: str, sharpness: float) -> float:
+    """The score of cells (k, D) and words (n, D) of unit length, one number after the other."""
+    source, query = (image, text) if direction == "t2i" else (text, image)
+    total = 0.0
+    for asked in query:
+        weights = []
+        for element in source:
+            # thresholded at 0 and normalised over what asks
+            all_of = [max(float(element @ other), 0.0) for other in query]
+            length = math.sqrt(sum(value**2 for value in all_of) + 1e-8)
+            weights.append(math.exp(sharpness * max(float(element @ asked), 0.0) / length))
+        shares = [weight / sum(weights) for weight in weights]
+        found = sum(share * element for share, element in zip(shares, source, strict=True))
+        total += float(torch.cosine_similarity(found, asked, dim=0))
+    return total / len(query)
+
+
+@pytest.mark.parametrize(("direction", "sharpness"), [("t2i", 9.0), ("i2t", 4.0)])
+def test_scores_equal_the_loop(direction: str, sharpness: float) -> None:
+    torch.manual_seed(4)
+    method = SCAN(10, 8, 8, direction, sharpness, cells=7, words=5).eval()
+    features, words = torch.randn(2, 6, 10), torch.randn(3, 4, 8)
+    spoken = lengths_to_mask(torch.tensor([4, 1, 2]), 4)
+    with torch.no_grad():
+        images, texts = method.encode_image(features, MASK), method.encode_text(words, spoken)
+        scores = method.score(images, texts)
+        cells = l2_normalize(method.project_image(features, MASK))
+        read = l2_normalize(method.project_text(words))
+    assert images.embeddings.shape == (2, 7, 8)
+    for i in range(2):
+        for t in range(3):
+            expected = similarity(cells[i, MASK[i]], read[t, spoken[t]], direction, sharpness)
+            assert float(scores[i, t]) == pytest.approx(expected, abs=1e-5)
+    torch.testing.assert_close(method.view_scores(images, texts).sum(dim=0), scores)
+
+
+def test_many_texts_are_scored_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = SCAN(8, 8, 8, cells=4, words=3)
+    images = Views(l2_normalize(torch.randn(5, 4, 8)))
+    texts = Views(l2_normalize(torch.randn(7, 3, 8)))
+    whole = method.score(images, texts)
+    monkeypatch.setattr("models.scan._MOST", 2 * 5 * 4 * 3)
+    assert len(method._parts(images, texts)) == 4
+    torch.testing.assert_close(method.score(images, texts), whole)
+
+
+def test_what_is_too_much_is_left_out() -> None:
+    method = SCAN(8, 8, 8, cells=4, words=2)
+    features = torch.randn(2, 6, 8)
+    images = method.encode_image(features, MASK, attention=True)
+    assert images.attention is not None
+    assert images.attention[1].argmax(dim=1).tolist()[:3] == [0, 2, 3]  # the real ones, in order
+    assert not images.embeddings[1, 3].any()
+    assert method.encode_text(features, MASK).embeddings.shape == (2, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"direction": "both"}, 'direction must be one of t2i, i2t, not "both"'),
+        ({"words": 0}, "words 0 must be 1 or more"),
+        ({"sharpness": 0.0}, "sharpness 0.0 above 0"),
+    ],
+)
+def test_nonsense_is_refused(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        SCAN(8, 8, 8, **wrong)  # type: ignore[arg-type]
