@@ -44,6 +44,7 @@ _Tabs = tuple[tuple[str, Callable[[Session, Event], object]], ...]
 TABS: _Tabs = (("Search", SearchTab), ("Compare", CompareTab))
 LAB: _Tabs = (("Views", ViewsTab), ("Benchmark", BenchmarkTab), ("Models", ModelsTab))
 _AT_ONCE = max(2, os.cpu_count() or 1)  # events that may run a model at the same time
+_LOOK_EVERY = 0.01  # seconds between two looks into the queue of events
 _SPACE_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
 _NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"  # its proxies
 STYLES = sorted(Path(__file__).parent.rglob("*.css"))
@@ -130,6 +131,9 @@ def launch(blocks: gr.Blocks, api: ASGIApp, settings: Settings, cache: Path) -> 
         cache: the user's cache folder; of it, only the thumbnails can be fetched.
     """
     blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE, api_open=False)
+    # gradio looks for events a thousand times a second, which takes 6 % of a processor at rest
+    blocks._queue.sleep_when_free = _LOOK_EVERY
+    blocks._queue.progress_update_sleep_when_free = _LOOK_EVERY * 10
     with _front_door(blocks, settings, api):
         blocks.launch(
             server_name=settings.host,

@@ -42,10 +42,10 @@ TOGETHER = {
 }
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
+    "bundled",
+    "views_server",
     "server",
     "many_server",
-    "views_server",
-    "bundled",
     "tests/app/packs/test_strangers.py",
     "tests/app/packs/test_obtaining.py",
     "tests/app/server/test_public.py",

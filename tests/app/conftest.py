@@ -155,42 +155,49 @@ def many_retriever(many_pack: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+def serve_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
     """Starts `python app/main.py` with arguments and waits until all is searchable."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
         yield start
 
 
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """The same for the tests of one file; what they started ends with them."""
+    with servers(lambda: tmp_path_factory.mktemp("server")) as start:
+        yield start
+
+
 @pytest.fixture(scope="session")
-def server(serve: Serve, tiny_pack: Path) -> Server:
+def server(serve_all: Serve, tiny_pack: Path) -> Server:
     """The app over the tiny pack, ready to search."""
-    return serve("--pack", tiny_pack)
+    return serve_all("--pack", tiny_pack)
 
 
 @pytest.fixture(scope="session")
-def bundled(serve: Serve) -> Server:
+def bundled(serve_all: Serve) -> Server:
     """`python app/main.py` without arguments and without a cache."""
-    return serve()
+    return serve_all()
 
 
 @pytest.fixture(scope="session")
-def views_server(serve: Serve, views_pack: Path) -> Server:
+def views_server(serve_all: Serve, views_pack: Path) -> Server:
     """The app over the pack with several views, ready to search, also for assistants."""
-    return serve("--pack", views_pack, "--mcp")
+    return serve_all("--pack", views_pack, "--mcp")
 
 
 @pytest.fixture(scope="session")
-def public_server(serve: Serve, tiny_pack: Path) -> Server:
+def public_server(serve_all: Serve, tiny_pack: Path) -> Server:
     """The app over the tiny pack for other machines and assistants, with few descriptors."""
     name = "polyview.example"
     public = ("--host", "0.0.0.0", "--allow-host", name, "--mcp")
-    return serve("--pack", tiny_pack, *public, descriptors=1024)
+    return serve_all("--pack", tiny_pack, *public, descriptors=1024)
 
 
 @pytest.fixture(scope="session")
-def many_server(serve: Serve, many_pack: Path) -> Server:
+def many_server(serve_all: Serve, many_pack: Path) -> Server:
     """The app over the pack of six methods, ready to search."""
-    return serve("--pack", many_pack)
+    return serve_all("--pack", many_pack)
 
 
 @pytest.fixture(scope="session")
@@ -203,12 +210,17 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def all_guests(browser: Browser, request: pytest.FixtureRequest) -> Guests:
+    """The visitors of all files."""
+    return Guests(browser, request.session)
+
+
 @pytest.fixture(scope="module")
-def guests(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Guests]:
-    """The visitors whose pages stay open from test to test of a file."""
-    guests = Guests(browser, request.session)
-    yield guests
-    guests.leave()
+def guests(all_guests: Guests) -> Iterator[Guests]:
+    """The visitors of a file, whose pages stay open from test to test."""
+    yield all_guests
+    all_guests.leave()
 
 
 def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:

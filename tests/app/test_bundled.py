@@ -21,7 +21,6 @@ PACK = BUNDLED / "scenes"
 def visitor(guests: Guests, bundled: Server) -> Iterator[Visitor]:
     """Somebody who has just come, in the browser of the one before."""
     with guests.at(bundled) as guest:
-        guest.page.evaluate("localStorage.clear()")
         guest.enter()
         yield guest
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
@@ -38,11 +39,18 @@ class Visitor:
 
     def enter(self, address: str = "", dark: bool = False) -> None:
         """Loads the page; what was there before is gone, and the session is a new one."""
-        self.page.evaluate("try { localStorage.clear() } catch { /* no page yet */ }")
-        self.leave()
+        self.forget()
         theme = "dark" if dark else "light"
         self.page.goto(f"{self.home}/?__theme={theme}&{address}".rstrip("&"))
         expect(self.page.locator("#pv-grid img").first).to_be_visible()
+
+    def forget(self) -> None:
+        """Leaves the page, and nothing of it in the browser but its files."""
+        self.page.evaluate(
+            "try { localStorage.clear(); sessionStorage.clear() } catch { /* none */ }"
+        )
+        self.page.context.clear_permissions()
+        self.leave()
 
     def leave(self) -> None:
         """Leaves the page."""
@@ -51,6 +59,13 @@ class Visitor:
     def reload(self) -> None:
         """Loads the page anew."""
         self._leaving(self.page.reload)
+
+    def settle(self) -> None:
+        """Shows Search with no image open and words asked at most; loads the page if it has to."""
+        self.open_tab("Search")
+        self.close()
+        if not self.asked().keys() <= {"__theme", "tab", "q", "method"}:
+            self.enter()
 
     def _leaving(self, leave: Callable[[], object]) -> None:
         """What a page says of answers it was still waiting for is no complaint."""
@@ -87,6 +102,10 @@ class Visitor:
             self.page.get_by_role("option", name=option).click()
             expect(self.page.locator("#pv-answer")).to_contain_text(title)
 
+    def asked(self) -> dict[str, list[str]]:
+        """What the page's address holds."""
+        return parse_qs(urlsplit(self.page.url).query)
+
     def hits(self) -> list[str]:
         """What the results are called, best first."""
         return [str(img.get_attribute("alt")) for img in self.page.locator("#pv-grid img").all()]
@@ -121,42 +140,25 @@ def arrive(browser: Browser, server: Server) -> Visitor:
     return Visitor(context.new_page(), server.url)
 
 
-@contextmanager
-def visits(browser: Browser, server: Server) -> Iterator[Visit]:
-    """Gives a function that opens the page; at the end, no visitor may have a complaint."""
-    visitors: list[Visitor] = []
-
-    def open_page(width: int = WIDTH, dark: bool = False, address: str = "") -> Visitor:
-        visitor = arrive(browser, server)
-        visitors.append(visitor)
-        visitor.resize(width, dark)
-        visitor.enter(address, dark)
-        return visitor
-
-    yield open_page
-    for visitor in visitors:
-        visitor.page.context.close()
-    complaints = [complaint for visitor in visitors for complaint in visitor.complaints]
-    assert not complaints, complaints
-
-
 @dataclass
 class Guests:
-    """Visitors who stay from test to test, one for each server: opening the page takes seconds.
+    """Visitors of a process's tests: opening a page takes seconds, and twice that the first time.
 
-    What was done on a page before is still there, so a test says all that it depends on: the
-    sentence, the method, the tab.
+    One of each server stays on its page from test to test of a file. What was done there before is
+    still there, so a test says all that it depends on: the sentence, the method, the tab. Others
+    come for one test. When they leave, their browser session waits, empty, for another test.
     """
 
     browser: Browser
     session: pytest.Session
     _staying: dict[str, Visitor] = field(default_factory=dict)
+    _resting: dict[str, list[Visitor]] = field(default_factory=dict)
 
     @contextmanager
     def at(self, server: Server) -> Iterator[Visitor]:
-        """The guest of a server, who leaves where a test fails: the next test finds a fresh one."""
+        """The guest who stays; where a test fails, the next one finds another."""
         if server.url not in self._staying:
-            self._staying[server.url] = arrive(self.browser, server)
+            self._staying[server.url] = self._come(server)
             self._staying[server.url].enter()
         visitor, before = self._staying[server.url], self.session.testsfailed
         visitor.resize(WIDTH)
@@ -166,8 +168,38 @@ class Guests:
             visitor.page.context.close()
         assert not visitor.complaints, visitor.complaints
 
+    @contextmanager
+    def visits(self, server: Server) -> Iterator[Visit]:
+        """Gives a function that opens the page; at the end, no visitor may have a complaint."""
+        visitors: list[Visitor] = []
+        before = self.session.testsfailed
+
+        def open_page(width: int = WIDTH, dark: bool = False, address: str = "") -> Visitor:
+            visitor = self._come(server)
+            visitors.append(visitor)
+            visitor.resize(width, dark)
+            visitor.enter(address, dark)
+            return visitor
+
+        yield open_page
+        complaints = [complaint for visitor in visitors for complaint in visitor.complaints]
+        for visitor in visitors:
+            if complaints or self.session.testsfailed > before:
+                visitor.page.context.close()
+            else:
+                self._go(visitor)
+        assert not complaints, complaints
+
     def leave(self) -> None:
-        """Closes what is open: an open page keeps the browser and the app busy."""
+        """Leaves the pages: an open one keeps the browser and the app busy."""
         for visitor in self._staying.values():
-            visitor.page.context.close()
+            self._go(visitor)
         self._staying.clear()
+
+    def _come(self, server: Server) -> Visitor:
+        resting = self._resting.get(server.url)
+        return resting.pop() if resting else arrive(self.browser, server)
+
+    def _go(self, visitor: Visitor) -> None:
+        visitor.forget()
+        self._resting.setdefault(visitor.home, []).append(visitor)

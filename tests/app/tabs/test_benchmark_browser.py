@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from export.pack.writing import update_metrics
 from export.runtime import Runtime
 from tests.app.serving import Serve, Server
-from tests.app.visitor import Guests, Visit, Visitor, visits
+from tests.app.visitor import Guests, Visit, Visitor
 from tests.measuring import measure
 from training.data.pack_gallery import from_pack
 
@@ -47,9 +47,9 @@ def visitor(guests: Guests, benchmark_server: Server) -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def visit(browser: Browser, benchmark_server: Server) -> Iterator[Visit]:
+def visit(guests: Guests, benchmark_server: Server) -> Iterator[Visit]:
     """Opens the page for another visitor."""
-    with visits(browser, benchmark_server) as open_page:
+    with guests.visits(benchmark_server) as open_page:
         yield open_page
 
 

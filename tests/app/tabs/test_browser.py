@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from models import METHODS
 from tests.app import hostile
 from tests.app.conftest import HOSTILE, IMAGES, draw
 from tests.app.packs.test_open_packs import variant
 from tests.app.serving import Server
-from tests.app.visitor import WORDS, Guests, Visitor, visits
+from tests.app.visitor import WORDS, Guests, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -28,9 +28,9 @@ def visitor(guests: Guests, server: Server) -> Iterator[Visitor]:
 
 
 @pytest.fixture(scope="module")
-def second(browser: Browser, server: Server) -> Iterator[Visitor]:
+def second(guests: Guests, server: Server) -> Iterator[Visitor]:
     """A visitor beside that one, who enters anew in each test."""
-    with visits(browser, server) as open_page:
+    with guests.visits(server) as open_page:
         yield open_page()
 
 

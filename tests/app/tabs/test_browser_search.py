@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from gradio_client import handle_file
@@ -36,10 +35,7 @@ def newcomer(guests: Guests, views_server: Server) -> Iterator[Visitor]:
 @pytest.fixture
 def visitor(newcomer: Visitor) -> Visitor:
     """The same, on the page as it is at first but for what was asked and answered."""
-    newcomer.open_tab("Search")
-    newcomer.close()
-    if not asked(newcomer).keys() <= {"__theme", "tab", "q", "method"}:
-        newcomer.enter()  # what a link had narrowed down
+    newcomer.settle()
     newcomer.choose_method(METHODS["mv_vse"].title)
     return newcomer
 
@@ -77,11 +73,6 @@ def focused(visitor: Visitor) -> int:
             "[...document.querySelectorAll('#pv-grid button')].indexOf(document.activeElement)"
         )
     )
-
-
-def asked(visitor: Visitor) -> dict[str, list[str]]:
-    """What the page's address holds."""
-    return parse_qs(urlsplit(visitor.page.url).query)
 
 
 def test_a_badge_names_the_view_of_the_api(
@@ -219,7 +210,7 @@ def test_ticks_and_filters_are_true(newcomer: Visitor, views_server: Server) -> 
     reply = views_server.ask("search_text", caption, "mv_vse", IMAGES, wanted)
     assert [hit["image_id"] % 3 for hit in reply["hits"]] == [2] * 8
     assert shows(newcomer, reply["hits"])
-    assert asked(newcomer)["only"] == ["setting:dusk"]
+    assert newcomer.asked()["only"] == ["setting:dusk"]
 
 
 def test_a_link_restores_question_method_and_tab(newcomer: Visitor, views_server: Server) -> None:
@@ -237,7 +228,7 @@ def test_a_link_restores_question_method_and_tab(newcomer: Visitor, views_server
     expect(maps.locator("h3")).to_have_text(["What the words find", *methods, "Without a map"])
     newcomer.search("a green square & more")
     expect(page).to_have_url(re.compile("q=a\\+green"))
-    assert asked(newcomer) == {
+    assert newcomer.asked() == {
         "__theme": ["light"], "tab": ["search"], "q": ["a green square & more"],
         "method": [BOTH],
     }  # fmt: skip
@@ -311,7 +302,7 @@ def test_a_link_into_views_restores_all_of_it(newcomer: Visitor, views_server: S
     page.locator(".pv-v-strip button[data-picture='3']").click()
     expect(line).to_contain_text("test-000003")
     held = {"tab": ["views"], "image": ["3"], "method": ["vse_infty"], "q": [words]}
-    assert asked(newcomer) == held
+    assert newcomer.asked() == held
     page.get_by_role("tab", name="Search").click()  # which has asked the same words
     expect(page.locator("#pv-answer")).to_contain_text(f"for “{words}”")
     expect(page).not_to_have_url(re.compile("image="))

@@ -4,7 +4,6 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pillow_heif
 import pytest
@@ -13,7 +12,7 @@ from playwright.sync_api import Browser, ViewportSize, expect
 
 from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
-from tests.app.visitor import WIDTH, Guests, Visitor
+from tests.app.visitor import HEIGHT, WIDTH, Guests, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -49,9 +48,9 @@ def mine(serve: Serve, tiny_pack: Path, folder: Path) -> Server:
 
 @pytest.fixture
 def visitor(guests: Guests, mine: Server) -> Iterator[Visitor]:
-    """The visitor who stays on that page, with nothing asked."""
+    """The visitor who stays on that page, with no image open."""
     with guests.at(mine) as guest:
-        guest.enter()
+        guest.settle()
         yield guest
 
 
@@ -75,10 +74,14 @@ def places(visitor: Visitor, what: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(("width", "dark"), [(WIDTH, False), (390, True)])
-def test_rows_are_even_and_every_image_is_whole(visitor: Visitor, width: int, dark: bool) -> None:
+@pytest.mark.parametrize(
+    ("width", "dark", "words"), [(WIDTH, False, "a red square"), (390, True, "a red bar")]
+)
+def test_rows_are_even_and_every_image_is_whole(
+    visitor: Visitor, width: int, dark: bool, words: str
+) -> None:
     visitor.resize(width, dark)
-    visitor.search("a red circle")
+    visitor.search(words)
     scroll_to_the_end(visitor)
     page = visitor.page
     assert page.locator(ITEMS).count() == PLAIN + 6  # the broken file is none
@@ -101,7 +104,7 @@ def test_rows_are_even_and_every_image_is_whole(visitor: Visitor, width: int, da
 def test_ranks_are_those_of_the_api(visitor: Visitor, mine: Server) -> None:
     visitor.search("a blue bar")
     scroll_to_the_end(visitor)
-    method = parse_qs(urlsplit(visitor.page.url).query)["method"][0]
+    method = visitor.asked()["method"][0]
     hits = mine.ask("search_text", "a blue bar", method, 1000)["hits"]
     wanted = [f"{hit['rank']} · {hit['score']:.3f} · {Path(hit['file']).name}" for hit in hits]
     assert visitor.hits() == wanted
@@ -110,7 +113,7 @@ def test_ranks_are_those_of_the_api(visitor: Visitor, mine: Server) -> None:
 
 
 def test_near_duplicates_are_one_tile_that_opens(visitor: Visitor) -> None:
-    visitor.search("a red circle")
+    visitor.search("a pink bar")
     scroll_to_the_end(visitor)
     page = visitor.page
     wide = page.locator(f'{SHOWN} img[alt*="panorama"]')
@@ -200,8 +203,9 @@ def swipe(visitor: Visitor, across: int, down: int) -> None:
 def test_the_open_image_can_be_found_and_asked_with(visitor: Visitor, folder: Path) -> None:
     page = visitor.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    visitor.search("a red circle")
+    visitor.search("a pink circle")
     visitor.look(0)
+    assert places(visitor, "#pv-inspector")[0]["height"] < HEIGHT  # all of it can be reached
     file = page.locator(".pv-subject h2").inner_text()
     page.get_by_role("button", name="Copy path").click()
     expect(page.get_by_role("button", name="Path copied")).to_be_visible()

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from app.search.links import write_look
 from models import METHODS
 from tests.app.serving import Server
-from tests.app.visitor import WIDTH, WORDS, Guests, Visit, Visitor, visits
+from tests.app.visitor import WIDTH, WORDS, Guests, Visit, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -27,9 +27,9 @@ def visitor(guests: Guests, views_server: Server) -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def visit(browser: Browser, views_server: Server) -> Iterator[Visit]:
+def visit(guests: Guests, views_server: Server) -> Iterator[Visit]:
     """Opens that page for another visitor."""
-    with visits(browser, views_server) as open_page:
+    with guests.visits(views_server) as open_page:
         yield open_page
 
 

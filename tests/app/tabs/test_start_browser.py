@@ -13,16 +13,16 @@ from playwright.sync_api import Browser, expect
 
 from tests.app.conftest import draw
 from tests.app.serving import Server
-from tests.app.visitor import WORDS, Visit, arrive, visits
+from tests.app.visitor import WORDS, Guests, Visit, arrive
 
 pytestmark = pytest.mark.browser
 BOTH = pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 
 
 @pytest.fixture
-def visit(browser: Browser, bundled: Server) -> Iterator[Visit]:
+def visit(guests: Guests, bundled: Server) -> Iterator[Visit]:
     """Opens the page over the scenes."""
-    with visits(browser, bundled) as open_page:
+    with guests.visits(bundled) as open_page:
         yield open_page
 
 
