@@ -22,7 +22,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "mv_vse": {"embed_dim": 16, "views": 3},
     "pvse": {"embed_dim": 16, "views": 2},
     "avse": {"embed_dim": 16, "views": 2, "block_dim": 4, "temperature": 0.2},
-    "mvam": {"embed_dim": 8, "views": 16},
+    "mvam": {"embed_dim": 8, "views": 16, "code_space": "view"},
 }
 WIDTH, HEIGHT = 96, 72  # of the drawn pictures
 
