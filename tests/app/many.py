@@ -61,10 +61,8 @@ def write_many(tiny_pack: Path, folder: Path) -> Path:
         torch.manual_seed(seed)
         method = settle(build(name, like.image_dim, like.text_dim, arguments))
         with torch.no_grad():
-            for part, weight in method.named_parameters():
-                weight.mul_(
-                    6 if part.endswith("codes") else 3
-                )  # otherwise attention is nearly the same everywhere
+            for weight in method.parameters():
+                weight.mul_(3)  # otherwise attention is nearly the same everywhere
         head = f"{name}/head.safetensors"
         (folder / name).mkdir()
         save_tensors(folder / head, method.state_dict(), {"kind": "head", "method": name})
