@@ -24,6 +24,7 @@ class Pretended:
     def __init__(self, checksum: str = "a pack", eye: str = "an encoder") -> None:
         self.preprocess = Preprocess(size=16)
         self.device = torch.device("cpu")
+        self.regions = None
         one_row = SimpleNamespace(row_search=True, row_dim=lambda _, dim: dim)
         self.methods = dict.fromkeys(METHODS, one_row)
         self.info = SimpleNamespace(

@@ -39,8 +39,8 @@ class Report:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("report")
     pack = write_sample(folder / "scenes")
-    ensembles = ["--ensemble", "vsepp+vse_infty", "--ensemble", "vsepp+vsepp"]
-    compare = ["--compare", "vse_infty,vsepp", "--compare", "vsepp,vsepp+vsepp"]
+    ensembles = ["--ensemble", "vsepp+vse_infty", "--ensemble", "vse_infty+vsepp"]
+    compare = ["--compare", "vse_infty,vsepp", "--compare", "vsepp,vsepp"]
     out = ["--write", "--progress", "--json", str(folder / "rows.json")]
     asked = ["--all", "--split", "test", "--views", *ensembles, *compare, *out]
     with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as progress:
@@ -101,11 +101,9 @@ def test_progress_is_told(report: Report) -> None:
 
 
 def test_an_ensemble_is_a_row(report: Report) -> None:
-    assert list(report.rows) == [*METHODS, "vsepp+vse_infty", "vsepp+vsepp"]
+    assert list(report.rows) == [*METHODS, "vsepp+vse_infty", "vse_infty+vsepp"]
     assert report.rows["vsepp+vse_infty"]["rsum"] > report.rows["vsepp"]["rsum"]
-    alone = report.rows["vsepp"]
-    same = report.rows["vsepp+vsepp"]
-    assert all(alone[key] == value for key, value in same.items())
+    assert report.rows["vse_infty+vsepp"] == report.rows["vsepp+vse_infty"]
     assert "| vsepp+vse_infty |" in report.printed
 
 
@@ -118,7 +116,7 @@ def test_differences_come_with_an_interval(report: Report) -> None:
     expected = read_numbers()["vse_infty"]["rsum"] - report.rows["vsepp"]["rsum"]
     assert difference == pytest.approx(expected, abs=0.6)  # as the numbers are
     assert 0 < low < difference < high
-    assert "vsepp - vsepp+vsepp: rsum +0.0, 95 % interval [+0.0, +0.0]" in report.printed
+    assert "vsepp - vsepp: rsum +0.0, 95 % interval [+0.0, +0.0]" in report.printed
 
 
 def test_views_are_measured_and_beat_chance(report: Report) -> None:
