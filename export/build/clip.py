@@ -1,4 +1,4 @@
-"""A pack that searches with CLIP as it was pre-trained: `python -m export.clip --help`.
+"""A pack that searches with CLIP or SigLIP as pre-trained: `python -m export.clip --help`.
 
     python -m export.clip --from openai/clip-vit-base-patch32 --out PACK
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 import models
@@ -32,9 +33,10 @@ from models.checkpoint import load_strict
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.encoders.pretrained_image import CLIPImageEncoder
 from models.encoders.pretrained_text import CLIPTextEncoder
+from models.encoders.siglip import SiglipImageEncoder, SiglipTextEncoder
 
 METHOD = "clip"
-DESCRIPTION = "Zero-shot retrieval with CLIP (Radford et al., ICML 2021), as it was pre-trained."
+DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), as pre-trained."
 
 
 def build_clip(
@@ -44,7 +46,8 @@ def build_clip(
 
     Args:
         out: the folder to make.
-        source: a CLIP in the Hub's format, as a folder or a Hub id; see `export/hub/sources.py`.
+        source: a CLIP or SigLIP in the Hub's format, as a folder or a Hub id; see
+            `export/hub/sources.py`.
         labels: what people read about it.
         gallery: a folder with `gallery.json` that is to come with the pack.
         force: replace what is at `out`.
@@ -93,7 +96,9 @@ def build_clip(
 
 
 def _projection(encoder: ImageEncoder | TextEncoder, source: str) -> Tensor:
-    """The map (D, d) from an encoder's width to the joint space."""
+    """The map (D, d) from an encoder's width to the joint space; none is needed by SigLIP."""
+    if isinstance(encoder, SiglipImageEncoder | SiglipTextEncoder):
+        return torch.eye(encoder.dim)
     if not isinstance(encoder, CLIPImageEncoder | CLIPTextEncoder) or encoder.projection is None:
         raise ValueError(f"{source} is not a CLIP with a joint space of images and texts")
     return encoder.projection.weight.detach()

@@ -22,12 +22,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
+from tokenizers.models import Unigram
 from torch import Tensor, nn
 
 from export.hub import client as hub
 from export.hub.address import HUB_ID
 from export.hub.packed import describe_packed, is_pack, read_packed
 from export.pack.schema import MANIFEST
+from export.pack.tokens import siglip_tokenizer
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
@@ -58,25 +60,31 @@ class _Kind:
     Attributes:
         arch: key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`.
         network: the class whose `from_pretrained` reads the weights.
-        part: of a CLIP model, the prefix of its weights' names ("vision" or "text").
+        part: of a CLIP or SigLIP model, the prefix of its weights' names ("vision" or "text").
+        projects: it maps into the space that images and texts share; SigLIP's is there anyway.
     """
 
     arch: str
     network: str
     part: str = ""
+    projects: bool = False
 
 
 _IMAGES = {
     "mobilenet_v2": _Kind("mobilenet_v2", "MobileNetV2Model"),
     "resnet": _Kind("resnet", "ResNetModel"),
     "vit": _Kind("vit", "ViTModel"),
-    "clip": _Kind("clip_vision", "CLIPModel", "vision"),
-    "clip_vision_model": _Kind("clip_vision", "CLIPVisionModelWithProjection", "vision"),
+    "clip": _Kind("clip_vision", "CLIPModel", "vision", projects=True),
+    "clip_vision_model": _Kind(
+        "clip_vision", "CLIPVisionModelWithProjection", "vision", projects=True
+    ),
+    "siglip": _Kind("siglip_vision", "SiglipModel", "vision"),
 }
 _TEXTS = {
     **{kind: _Kind("bert", "AutoModel") for kind in ("bert", "distilbert", "roberta", "electra")},
-    "clip": _Kind("clip_text", "CLIPModel", "text"),
-    "clip_text_model": _Kind("clip_text", "CLIPTextModelWithProjection", "text"),
+    "clip": _Kind("clip_text", "CLIPModel", "text", projects=True),
+    "clip_text_model": _Kind("clip_text", "CLIPTextModelWithProjection", "text", projects=True),
+    "siglip": _Kind("siglip_text", "SiglipModel", "text"),
 }
 
 
@@ -185,6 +193,8 @@ def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
     except Exception as error:
         # tokenizers raises the bare Exception for whatever it cannot read.
         raise SourceError(f"{folder} holds no tokenizer that can be read: {error}") from error
+    if isinstance(tokenizer.model, Unigram):
+        tokenizer = siglip_tokenizer(tokenizer)
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     return tokenizer
@@ -261,14 +271,14 @@ def _describe(found: _Source, kinds: dict[str, _Kind], kind: str, what: str) -> 
             f"known: {', '.join(kinds)}"
         )
     entry = kinds[model_type]
-    if model_type == "clip":
-        shared = config.get("projection_dim", 512)
-        config = {**config[f"{entry.part}_config"], "projection_dim": shared}
-        config["model_type"] = f"clip_{entry.part}_model"
+    if model_type in ("clip", "siglip"):
+        shared = {"projection_dim": config.get("projection_dim", 512)} if entry.projects else {}
+        config = {**config[f"{entry.part}_config"], **shared}
+        config["model_type"] = f"{model_type}_{entry.part}_model"
     arguments: dict[str, Any] = {"config": config}
-    if entry.part:
+    if entry.projects:
         arguments["projected"] = found.projected
-    elif found.projected:
+    elif found.projected and not entry.part:
         raise SourceError(f'{found.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
     return {"kind": kind, "arch": entry.arch, "arguments": arguments, "source": found.name}
 

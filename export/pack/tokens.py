@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers.models import Unigram
 
 from export.pack.validation import PackError, read_json
 
@@ -22,8 +23,9 @@ WORDS = (
 )
 # The one of CLIP, as transformers writes it now, as the converted files on the Hub have it.
 _CLIP = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+_PUNCTUATION = r"[!-/:-@\[-`{-~]"  # of ASCII, which SigLIP does not read
 # Whether another regular expression ends is not to be told by looking at it.
-_PATTERNS = {r"\s+", WORDS, _CLIP, rf"<\|startoftext\|>|<\|endoftext\|>|{_CLIP}"}
+_PATTERNS = {r"\s+", WORDS, _CLIP, rf"<\|startoftext\|>|<\|endoftext\|>|{_CLIP}", _PUNCTUATION}
 # A section of the file -> the parts it may be made of, and the key of a sequence's parts: those of
 # word lists, BERT and CLIP, and their like that do no more work.
 _KNOWN = {
@@ -32,10 +34,10 @@ _KNOWN = {
         "normalizers",
     ),
     "pre_tokenizer": (
-        "Whitespace WhitespaceSplit Punctuation Digits BertPreTokenizer ByteLevel Split",
+        "Whitespace WhitespaceSplit Punctuation Digits BertPreTokenizer ByteLevel Split Metaspace",
         "pretokenizers",
     ),
-    "model": ("WordLevel WordPiece BPE", ""),
+    "model": ("WordLevel WordPiece BPE Unigram", ""),
     "post_processor": (
         "TemplateProcessing BertProcessing RobertaProcessing ByteLevel",
         "processors",
@@ -46,6 +48,7 @@ _MOST_PARTS = 16  # of a section
 _MOST_GROWTH = 8  # times a text's length
 _MOST_MARKS = 64  # tokens put before and after a text
 _LONGEST_MARK = 64  # characters of a model's unknown token, prefix and suffix
+_LONGEST_PIECE = 64  # characters of a piece that a whole text is searched for, at every place
 _LONGEST_WORD = 1000  # characters of which word pieces are sought; their time grows by the square
 
 
@@ -82,6 +85,38 @@ def load_tokenizer(path: Path) -> Tokenizer:
     except Exception as error:
         # tokenizers raises the bare Exception for whatever it cannot read.
         raise PackError(f"{path} is not a readable tokenizer: {error}") from error
+    return tokenizer
+
+
+def siglip_tokenizer(given: Tokenizer) -> Tokenizer:
+    """Reads a text as SigLIP does: lower case, without punctuation, in the pieces of `given`.
+
+    What else `given` does is left out: its files write the same steps in several ways, one of them
+    a table in SentencePiece's own format. NFKC is what that table does to all but rare signs.
+
+    Args:
+        given: of a SigLIP in the Hub's format.
+
+    Raises:
+        PackError: it has no mark for the end of a text.
+    """
+    end, model = "</s>", json.loads(given.to_str())["model"]
+    if given.token_to_id(end) is None:
+        raise PackError(f"the tokenizer has no {end}, with which every text ends")
+    pieces = [(str(piece), float(score)) for piece, score in model["vocab"]]
+    tokenizer = Tokenizer(Unigram(pieces, model["unk_id"]))
+    steps = [
+        normalizers.Lowercase(),
+        normalizers.Replace(Regex(_PUNCTUATION), ""),
+        normalizers.NFKC(),
+        normalizers.Replace(Regex(r"\s+"), " "),
+        normalizers.Strip(),
+    ]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, given.token_to_id(end))]
+    )
     return tokenizer
 
 
@@ -123,6 +158,8 @@ def _check_pattern(part: dict[str, Any]) -> None:
 
 def _check_model(parts: list[dict[str, Any]]) -> None:
     for model in parts:
+        if model["type"] == "Unigram":
+            _check_pieces(model)
         for key, value in model.items():
             if isinstance(value, str) and len(value) > _LONGEST_MARK:
                 raise ValueError(f"its {key:.60} has more than {_LONGEST_MARK} characters")
@@ -131,6 +168,16 @@ def _check_model(parts: list[dict[str, Any]]) -> None:
             raise ValueError(f"max_input_chars_per_word must be at most {_LONGEST_WORD}")
         if model.get("dropout"):
             raise ValueError(f"its dropout of {model['dropout']!r:.20} would read a text at random")
+
+
+def _check_pieces(model: dict[str, Any]) -> None:
+    pieces, unknown = model.get("vocab"), model.get("unk_id")
+    if not isinstance(pieces, list) or unknown not in range(len(pieces)):
+        raise ValueError("its pieces are no list, or none of them stands for what is unknown")
+    for piece in pieces:
+        text = piece[0] if isinstance(piece, list) and piece else None
+        if not isinstance(text, str) or not 1 <= len(text) <= _LONGEST_PIECE:
+            raise ValueError(f"a piece must be a text of 1 to {_LONGEST_PIECE} characters")
 
 
 def _growth(step: dict[str, Any]) -> int:

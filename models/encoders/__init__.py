@@ -10,6 +10,7 @@ from models.encoders.pretrained_image import (
 )
 from models.encoders.pretrained_text import BertTextEncoder, CLIPTextEncoder
 from models.encoders.scene_net import SceneNet
+from models.encoders.siglip import SiglipImageEncoder, SiglipTextEncoder
 
 IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
     "scene_net": SceneNet,
@@ -17,9 +18,11 @@ IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
     "resnet": ResNetImageEncoder,
     "vit": ViTImageEncoder,
     "clip_vision": CLIPImageEncoder,
+    "siglip_vision": SiglipImageEncoder,
 }
 TEXT_ENCODERS: dict[str, type[TextEncoder]] = {
     "bigru": BiGRUTextEncoder,
     "bert": BertTextEncoder,
     "clip_text": CLIPTextEncoder,
+    "siglip_text": SiglipTextEncoder,
 }

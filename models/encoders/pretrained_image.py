@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from models.encoders.encoder import ImageEncoder
 from models.encoders.huggingface import build_network
+from models.encoders.patches import patches
 
 
 class MobileNetV2ImageEncoder(ImageEncoder):
@@ -79,7 +80,7 @@ class ViTImageEncoder(ImageEncoder):
 
     def grid(self, size: int) -> tuple[int, int]:
         """See `ImageEncoder.grid`."""
-        return _patches(self.model.config, size)
+        return patches(self.model.config, size)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """See `ImageEncoder.forward`."""
@@ -110,7 +111,7 @@ class CLIPImageEncoder(ImageEncoder):
 
     def grid(self, size: int) -> tuple[int, int]:
         """See `ImageEncoder.grid`."""
-        return _patches(self.model.config, size)
+        return patches(self.model.config, size)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """See `ImageEncoder.forward`."""
@@ -121,13 +122,3 @@ class CLIPImageEncoder(ImageEncoder):
 def _cells(feature_map: Tensor) -> Tensor:
     """(B, d, rows, columns) -> (B, N, d), row-major."""
     return feature_map.flatten(2).transpose(1, 2)
-
-
-def _patches(config: Any, size: int) -> tuple[int, int]:
-    if size != config.image_size:
-        raise ValueError(
-            f"this transformer reads {config.image_size} x {config.image_size} pixels, not "
-            f"{size} x {size}; take the preprocessing that came with it"
-        )
-    side = size // config.patch_size
-    return side, side

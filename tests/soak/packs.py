@@ -196,6 +196,10 @@ def _split(pattern: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": pattern}, **how}
 
 
+def _pieces(piece: list[Any], unknown: int = 0) -> dict[str, Any]:
+    return {"type": "Unigram", "vocab": [["<unk>", 0.0], piece], "unk_id": unknown}
+
+
 def _marking_tokenizer(pack: Path) -> None:
     mark = {"id": "X", "ids": [1] * 1000, "tokens": ["X"] * 1000}
     marks = {
@@ -302,6 +306,18 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "tokenizer of long prefixes": (
         _tokenizer("model", {"type": "WordPiece", "continuing_subword_prefix": "#" * 10**6}),
         "continuing_subword_prefix has more than 64 characters",
+    ),
+    "tokenizer of pieces as long as texts": (
+        _tokenizer("model", _pieces(["a" * 10**4, -1.0])),
+        "a piece must be a text of 1 to 64 characters",
+    ),
+    "tokenizer of pieces of nothing": (
+        _tokenizer("model", _pieces(["", -1.0])),
+        "a piece must be a text of 1 to 64 characters",
+    ),
+    "tokenizer without a piece for what is unknown": (
+        _tokenizer("model", _pieces(["a", -1.0], unknown=7)),
+        "none of them stands for what is unknown",
     ),
     "tokenizer of bytes of bytes": (
         _tokenizer(

@@ -1,0 +1,174 @@
+"""Published layouts of CLIP, converted: the scores and the ranking are those of `transformers`."""
+
+import json
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from export.build import clip
+from export.hub.sources import SourceError
+from export.runtime import Runtime
+from tests.clip_twins import SIGLIP, VIT_B_16, VIT_B_32, save_twin, unigram_pieces, write
+from tests.export.conftest import LABELS
+
+TEXTS = [
+    "a red dog on the beach",
+    "Two cars, a plate of food!",
+    "the cat",
+    "a chair",
+    "zebras  &  don't",
+    " ".join(["a plate of food on the beach"] * 20),
+]
+
+
+@pytest.fixture(scope="module", params=[VIT_B_32, VIT_B_16, SIGLIP])
+def twin(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path, Path]:
+    """A layout, its twin, and the pack made of it."""
+    root = tmp_path_factory.mktemp("twin")
+    source = save_twin(root / "source", request.param)
+    arguments = ["--from", str(source), "--out", str(root / "pack"), "--licence", "MIT"]
+    assert clip.main(arguments) == 0
+    return request.param, source, root / "pack"
+
+
+def test_scores_and_ranking_are_those_of_transformers(twin: tuple[str, Path, Path]) -> None:
+    layout, source, pack = twin
+    runtime = Runtime.load(pack, "cpu", threads=1)
+    images = _images(24)
+    own = runtime.image_views(runtime.image_features(images), "clip")
+    scores = runtime.methods["clip"].score(own, runtime.text_views(TEXTS, "clip"))
+    network = _network(layout, source)
+    same = _scores(network, torch.from_numpy(runtime.preprocess(images)), _ids(layout, source))
+    torch.testing.assert_close(scores, same, rtol=0, atol=2e-4)
+    assert scores.std(0).min() > 0.02  # of images, so that a ranking says something
+    pixels = _processed(source, images)
+    theirs = _scores(network, pixels, _ids(layout, source))
+    torch.testing.assert_close(scores, theirs, rtol=0, atol=5e-3)
+    for reference, slack in ((same, 4e-4), (theirs, 1e-2)):
+        ranked = reference.gather(0, scores.argsort(0, descending=True))
+        assert bool((ranked[:-1] - ranked[1:] >= -slack).all())
+
+
+def test_maps_are_of_patches_in_the_space_of_the_whole(twin: tuple[str, Path, Path]) -> None:
+    layout, _, pack = twin
+    runtime = Runtime.load(pack, "cpu", threads=1)
+    views = runtime.image_views(runtime.image_features(_images(2)), "clip", attention=True)
+    assert views.attention is not None
+    maps = runtime.on_grid(views.attention)
+    side = 7 if layout == VIT_B_32 else 14
+    assert maps.shape == (2, 1, side, side)
+    assert float(maps.abs().max()) < 0.9999  # the whole image is no cell
+    assert float(maps.std()) > 0.01
+
+
+def test_siglip_reads_texts_as_its_authors_do(tmp_path: Path) -> None:
+    source, pack = save_twin(tmp_path / "source", SIGLIP), tmp_path / "pack"
+    clip.build_clip(pack, str(source), LABELS)
+    runtime = Runtime.load(pack, "cpu", threads=1)
+    texts = ["A Red-Dog!", "  two\tcars ", "chairs on the beach", "ﬁsh №1", "ünïcode", "a ▁b"]
+    for text in texts:
+        assert runtime.tokenize(text).ids == _pieces(text), text
+
+
+def test_patches_alone_are_what_the_query_finds_where_there_is_one(tmp_path: Path) -> None:
+    from export.hub.sources import load_image_source
+
+    encoder, _, _ = load_image_source(save_twin(tmp_path / "source", SIGLIP), rounded=False)
+    network: Any = encoder.model
+    pixels = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        features, patches = encoder(pixels), network(pixels).last_hidden_state
+        for place in (0, 77, 195):
+            alone = network.head(patches[:, place : place + 1])
+            torch.testing.assert_close(features[:, 1 + place], alone)
+
+
+def test_a_siglip_without_a_head_or_an_end_mark_is_refused(tmp_path: Path) -> None:
+    source = save_twin(tmp_path / "source", SIGLIP)
+    config = json.loads((source / "config.json").read_text())
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"][1][0] = "<end>"
+    write(source / "tokenizer.json", tokenizer)
+    with pytest.raises(ValueError, match="no </s>"):
+        clip.build_clip(tmp_path / "pack", str(source), LABELS)
+    config["vision_config"]["vision_use_head"] = False
+    write(source / "config.json", config)
+    with pytest.raises((SourceError, ValueError), match="no head"):
+        clip.build_clip(tmp_path / "pack", str(source), LABELS)
+    assert not (tmp_path / "pack").exists()
+
+
+def _images(count: int) -> list[Image.Image]:
+    random = np.random.default_rng(0)
+    coarse = [random.integers(0, 256, (6, 5, 3), np.uint8) for _ in range(count)]
+    return [Image.fromarray(one).resize((300, 260), Image.Resampling.BICUBIC) for one in coarse]
+
+
+def _network(layout: str, source: Path) -> Any:
+    """The reference, with weights rounded as packs ship them."""
+    import transformers
+
+    kind = transformers.SiglipModel if layout == SIGLIP else transformers.CLIPModel
+    return kind.from_pretrained(source).half().float().eval()
+
+
+def _processed(source: Path, images: list[Image.Image]) -> Tensor:
+    from transformers import AutoImageProcessor
+
+    processor = AutoImageProcessor.from_pretrained(source, backend="pil")
+    return processor(images=images, return_tensors="pt")["pixel_values"]
+
+
+def _ids(layout: str, source: Path) -> dict[str, Tensor]:
+    """The texts as the authors' code reads them, padded as the networks were trained."""
+    if layout == SIGLIP:
+        rows = [_pieces(text) for text in TEXTS]
+        return {"input_ids": torch.tensor([[*row, *[1] * (64 - len(row))] for row in rows])}
+    from transformers import CLIPTokenizer
+
+    read = CLIPTokenizer.from_pretrained(source)
+    padded = read(TEXTS, padding=True, truncation=True, max_length=77, return_tensors="pt")
+    return dict(padded)
+
+
+@torch.no_grad()
+def _scores(network: Any, pixels: Tensor, texts: dict[str, Tensor]) -> Tensor:
+    """Cosines (images, texts)."""
+    output = network(pixel_values=pixels, **texts)
+    return output.image_embeds @ output.text_embeds.T
+
+
+def _pieces(text: str) -> list[int]:
+    """SigLIP's reading, step by step: canonical form, then the likeliest pieces (Viterbi)."""
+    import unicodedata
+
+    text = text.lower().translate(str.maketrans("", "", string.punctuation))
+    text = unicodedata.normalize("NFKC", text)
+    text = "▁" + re.sub(r"\s+", " ", text).strip().replace(" ", "▁")
+    pieces = {piece: (place, score) for place, (piece, score) in enumerate(unigram_pieces())}
+    del pieces["<pad>"], pieces["</s>"], pieces["<unk>"]
+    unknown = min(score for _, score in unigram_pieces()) - 10
+    best: list[tuple[float, list[int]]] = [(0.0, [])]
+    for end in range(1, len(text) + 1):
+        ways = [
+            (
+                best[begin][0] + pieces[text[begin:end]][1],
+                [*best[begin][1], pieces[text[begin:end]][0]],
+            )
+            for begin in range(end)
+            if text[begin:end] in pieces
+        ]
+        ways.append((best[end - 1][0] + unknown, [*best[end - 1][1], 2]))
+        best.append(max(ways, key=lambda way: way[0]))
+    ids = best[-1][1]
+    fused = [one for i, one in enumerate(ids) if not (one == 2 and i and ids[i - 1] == 2)]
+    return [*fused[:63], 1]
