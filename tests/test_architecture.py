@@ -29,7 +29,17 @@ FLOORS: dict[str, list[set[str]]] = {
         {"pack"},
     ],
     "training": [
-        {"train", "pretrain", "distill", "evaluate", "extract", "ablate", "study", "plot"},
+        {
+            "train",
+            "pretrain",
+            "distill",
+            "evaluate",
+            "extract",
+            "ablate",
+            "study",
+            "headroom",
+            "plot",
+        },
         {"experiments"},
         {"loop"},
         {"objectives", "evaluation"},

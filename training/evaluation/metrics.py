@@ -87,8 +87,17 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
     i2t_ranks, t2i_ranks = retrieval_ranks(scores, text_images)
     i2t = recall_summary(i2t_ranks, "i2t", scores.shape[1])
     t2i = recall_summary(t2i_ranks, "t2i", scores.shape[0])
-    recalls = [table[f"{way}_r{k}"] for way, table in (("i2t", i2t), ("t2i", t2i)) for k in RECALLS]
-    return {**i2t, **t2i, "rsum": float(np.sum(recalls))}
+    return {**i2t, **t2i, "rsum": recall_sum(i2t_ranks, t2i_ranks)}
+
+
+def recall_sum(i2t_ranks: np.ndarray, t2i_ranks: np.ndarray) -> float:
+    """rsum: the six recalls of ranks, see `retrieval_ranks`, added up in percent (0 to 600).
+
+    >>> recall_sum(np.array([0, 1]), np.array([0, 20]))
+    400.0
+    """
+    recalls = [100.0 * np.mean(ranks < k) for ranks in (i2t_ranks, t2i_ranks) for k in RECALLS]
+    return float(np.sum(recalls))
 
 
 def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:

@@ -1,9 +1,10 @@
 """The full score matrix of a split, of a method or of several together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from models import Method, Views
 
@@ -21,11 +22,25 @@ def score_matrix(method: Method, images: Views, texts: Views, chunk: int = 512) 
     Returns:
         (N_img, N_txt) float32.
     """
+    return _in_blocks(method.score, images, texts, chunk)
+
+
+@torch.inference_mode()
+def view_score_matrices(
+    method: Method, images: Views, texts: Views, chunk: int = 512
+) -> np.ndarray:
+    """All scores of every image view, (V, N_img, N_txt) float32; see `score_matrix`."""
+    return _in_blocks(method.view_scores, images, texts, chunk)
+
+
+def _in_blocks(
+    score: Callable[[Views, Views], Tensor], images: Views, texts: Views, chunk: int
+) -> np.ndarray:
     blocks = [
-        method.score(images[start : start + chunk], texts).float().cpu()
+        score(images[start : start + chunk], texts).float().cpu()
         for start in range(0, len(images), chunk)
     ]
-    return torch.cat(blocks).numpy()
+    return torch.cat(blocks, dim=-2).numpy()
 
 
 def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:

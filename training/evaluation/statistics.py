@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from models import Method, Views
-from training.evaluation.metrics import RECALLS, retrieval_ranks
+from training.evaluation.metrics import RECALLS, recall_sum, retrieval_ranks
 
 
 def bootstrap_difference(
@@ -114,6 +114,31 @@ def view_statistics(
     if count > 1:
         values["view_cosine"] = _mean_pairwise_cosine(images.embeddings)
     return values
+
+
+def choice_of_views(view_scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
+    """What another use of the same views would reach, in rsum: how much room views leave.
+
+    Args:
+        view_scores: (V, N_img, N_txt) scores of every image view; or of V models, each read as if
+            it were a view.
+        text_images: (N_txt,) row of the image that each text describes.
+
+    Returns:
+        `best_view` for the single view that is best alone; `mean_of_views` and `max_of_views` for
+        these scores; and `oracle_view`, where every query is ranked by the view that ranks what is
+        right highest: no choice of one view for each query is better. Luck is in it: even views
+        that differ by noise alone have an oracle above the best of them, so compare it with that
+        of as many models.
+    """
+    ranks = [retrieval_ranks(scores, text_images) for scores in view_scores]
+    best_i2t, best_t2i = (np.min(way, axis=0) for way in zip(*ranks, strict=True))
+    return {
+        "best_view": max(recall_sum(*each) for each in ranks),
+        "mean_of_views": recall_sum(*retrieval_ranks(view_scores.mean(axis=0), text_images)),
+        "max_of_views": recall_sum(*retrieval_ranks(view_scores.max(axis=0), text_images)),
+        "oracle_view": recall_sum(best_i2t, best_t2i),
+    }
 
 
 def _mean_pairwise_cosine(embeddings: torch.Tensor) -> float:

@@ -5,7 +5,6 @@ Where it has a grid, every recipe is first tried with each setting of it, on a s
 the one that validates best is what the seeds train: a fair comparison gives all the same number.
 """
 
-import csv
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,9 +23,8 @@ from training.evaluation.report import COLUMNS
 from training.evaluation.statistics import bootstrap_difference
 from training.experiments.results import table_lines
 from training.experiments.runner import Row, deviation_of, mean_of, measured, settings_given
-from training.experiments.trial import split_scores, trial_folder
+from training.experiments.trial import split_scores, trial_minutes
 from training.loop.config import TrainConfig, load_recipe
-from training.loop.logs import LOG
 from training.settings import Settings
 
 FOLDER = Path(__file__).parent / "studies"
@@ -108,7 +106,7 @@ class Study(Settings):
         return [
             Row(
                 f"{row.label} with {', '.join(given)}",
-                ((self._config(row, (*self.trial, *given), changes),),),
+                ((self.config(row, (*self.trial, *given), changes),),),
             )
             for row in self.rows
             for given in self.tried(row)
@@ -132,12 +130,27 @@ class Study(Settings):
         rows = []
         for row in self.rows:
             given = next(iter(chosen[row.label]), "").split()
-            config = self._config(row, given, changes)
+            config = self.config(row, given, changes)
             seeds = row.seeds or self.seeds
             rows.append(Row(row.label, tuple((config.changed(seed=seed),) for seed in seeds)))
         return rows
 
-    def _config(self, row: StudyRow, given: Sequence[str], changes: Sequence[str]) -> TrainConfig:
+    def only(self, labels: Sequence[str]) -> Self:
+        """The study of some of its rows alone.
+
+        Raises:
+            ValueError: it has no such row.
+        """
+        rows = {row.label: row for row in self.rows}
+        if unknown := [label for label in labels if label not in rows]:
+            raise ValueError(
+                f'study {self.name} has no row "{unknown[0]}"; it has {", ".join(rows)}'
+            )
+        chosen = tuple(row for row in self.rows if row.label in labels)
+        return self.model_copy(update={"rows": chosen, "baseline": ""})
+
+    def config(self, row: StudyRow, given: Sequence[str], changes: Sequence[str]) -> TrainConfig:
+        """What a row trains with further settings, and with changes, which win over all others."""
         everything = [*self.settings, *row.settings, *given, *changes]
         return load_recipe(TrainConfig, row.recipe, everything)
 
@@ -192,7 +205,7 @@ def _line(row: Row, base: Row | None, split: str, out: Path) -> list[Any]:
         here, there = _scores(row, split, out), _scores(base, split, out)
         sure = bootstrap_difference(here, there, _image_of(row, split))
         above = [round(sure[key], 1) for key in ("difference", "low", "high")]
-    minutes = [{"minutes": _minutes(trial_folder(config, out))} for (config,) in row.trainings]
+    minutes = [{"minutes": trial_minutes(config, out)} for (config,) in row.trainings]
     means = [mean_of(found, key) for key in KEYS]
     spread, parameters = deviation_of(found), found[0]["parameters"]
     return [
@@ -207,12 +220,6 @@ def _scores(row: Row, split: str, out: Path) -> np.ndarray:
 
 def _image_of(row: Row, split: str) -> np.ndarray:
     return open_split(Path(row.trainings[0][0].data), split).image_of
-
-
-def _minutes(folder: Path) -> float:
-    """How long a training took, validations included."""
-    with (folder / LOG).open(newline="", encoding="utf-8") as log:
-        return sum(float(line["seconds"]) for line in csv.DictReader(log)) / 60
 
 
 def study_lines(result: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """A trial: one configuration trained to its end, once, and measured on the validation split."""
 
+import csv
 import functools
 import hashlib
 import json
@@ -19,11 +20,12 @@ from training.data.features import Extraction, load_features
 from training.data.local_sources import refuse_missing
 from training.data.split import Split
 from training.evaluation.metrics import retrieval_metrics
-from training.evaluation.scoring import score_matrix
-from training.evaluation.statistics import view_statistics
+from training.evaluation.scoring import score_matrix, view_score_matrices
+from training.evaluation.statistics import choice_of_views, view_statistics
 from training.loop.config import TrainConfig
+from training.loop.logs import LOG
 from training.loop.runs import BEST
-from training.loop.trained_run import run_scores
+from training.loop.trained_run import run_scores, run_views
 from training.loop.trainer import Trainer, build_trainer
 from training.settings import to_values, with_old_names
 
@@ -100,6 +102,30 @@ def split_scores(config: TrainConfig, out: Path, split: str) -> np.ndarray:
     return np.load(path)
 
 
+def split_views(config: TrainConfig, out: Path, split: str) -> dict[str, float]:
+    """What the views of a trial that was run are like on a split; kept beside it.
+
+    Returns:
+        `views`, V, and `dim`, D; `choice_of_views`; `view_statistics`; and `wins_top`, see
+        `measure`.
+    """
+    path = trial_folder(config, out) / f"views_{split}.json"
+    if not path.is_file():
+        _, method, images, texts, data = run_views(path.parent, split, Extraction())
+        _, count, dim = images.embeddings.shape
+        found: dict[str, float] = {"views": count, "dim": dim}
+        found |= choice_of_views(view_score_matrices(method, images, texts), data.image_of)
+        found |= _with_busiest(view_statistics(method, images, texts, data.image_of))
+        write_whole(path, json.dumps(found, indent=2) + "\n")
+    return json.loads(path.read_text("utf-8"))
+
+
+def trial_minutes(config: TrainConfig, out: Path) -> float:
+    """How long a trial's training took, validations included."""
+    with (trial_folder(config, out) / LOG).open(newline="", encoding="utf-8") as log:
+        return sum(float(line["seconds"]) for line in csv.DictReader(log)) / 60
+
+
 def trial_scores(config: TrainConfig, out: Path) -> np.ndarray:
     """The validation scores (N_img, N_txt) that `run_trial` kept."""
     return np.load(trial_folder(config, out) / SCORES)
@@ -127,8 +153,7 @@ def measure(trainer: Trainer) -> tuple[dict[str, Any], np.ndarray]:
     learned = method.contrastive_temperature()
     values: dict[str, Any] = {
         **retrieval_metrics(scores, rows),
-        **views,
-        "wins_top": max(v for k, v in views.items() if k.removeprefix("wins_").isdecimal()),
+        **_with_busiest(views),
         "parameters": sum(p.numel() for p in method.parameters()),
         "curves": _curves(trainer),
         "score_ms": _score_milliseconds(method, images, texts),
@@ -137,6 +162,12 @@ def measure(trainer: Trainer) -> tuple[dict[str, Any], np.ndarray]:
         values["temperature"] = learned.item()
     values["step_ms"] = trainer.step_milliseconds()
     return values, scores
+
+
+def _with_busiest(views: dict[str, float]) -> dict[str, float]:
+    """`view_statistics` with `wins_top`, the largest share of wins."""
+    shares = [v for k, v in views.items() if k.removeprefix("wins_").isdecimal()]
+    return {**views, "wins_top": max(shares)}
 
 
 @torch.inference_mode()

@@ -12,6 +12,7 @@ import models
 from export.build.trained import EncoderAbout
 from export.hub.sources import describe_image_source, load_text_source
 from export.pack.validation import check
+from models import Method, Views
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import TextEncoder
@@ -32,7 +33,18 @@ from training.settings import from_values
 def run_scores(
     folder: Path, part: str, extraction: Extraction, data: Path | None = None
 ) -> tuple[str, np.ndarray, Split]:
-    """What the best weights of a run score on a split.
+    """What the best weights of a run score on a split: its method's name, scores, the split.
+
+    See `run_views`; scores are (N_img, N_txt).
+    """
+    name, method, images, texts, split = run_views(folder, part, extraction, data)
+    return name, score_matrix(method, images, texts), split
+
+
+def run_views(
+    folder: Path, part: str, extraction: Extraction, data: Path | None = None
+) -> tuple[str, Method, Views, Views, Split]:
+    """What the best weights of a run make of a split.
 
     Args:
         folder: the run.
@@ -41,7 +53,7 @@ def run_scores(
         data: folder of the split; None takes the one the run was trained on.
 
     Returns:
-        The method's name, scores (N_img, N_txt), and the split.
+        The method's name, the method, views of N_img images and N_txt texts, and the split.
 
     Raises:
         FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
@@ -69,7 +81,7 @@ def run_scores(
     device = extraction.torch_device
     table = TokenTable(Tokenizer.from_file(str(_tokenizer(folder, about))), split.captions)
     views = encode_split(model.to(device).eval(), features, table, device)
-    return config.method, score_matrix(method, *views), split
+    return config.method, method, *views, split
 
 
 def _refuse_unlike(folder: Path, about: Mapping[str, Any], split: Split) -> None:
