@@ -32,7 +32,7 @@ from models.panel import Knob, Panel, Settings, view_names
 from models.sinkhorn import log_plan, match_blocks
 from models.views import Views
 
-MATCHES = ("sinkhorn", "maxsim")
+MATCHES = ("sinkhorn", "maxsim", "mean")
 _PAIRS = 1 << 14  # scored at once on a CPU: what stays in a core's cache
 _IMAGES = 64  # of one matrix product
 _FEW_COLUMNS = 16
@@ -48,11 +48,12 @@ class AVSE(Method):
         image_dim: d of the image encoder.
         text_dim: d of the text encoder.
         embed_dim: d1, width of a view and of the text (paper: 1,024).
-        block_dim: d2, must divide d1 (paper: 512); None for half of d1.
+        block_dim: d2, must divide d1 (paper: 512); None for half of d1. With "mean" it is d1.
         views: n (paper: 2).
         train_share: share of the elements in each group while training (paper: 0.75).
         test_share: share of the elements in each group otherwise (paper: 0.9).
-        match: "sinkhorn", or "maxsim" for the best visual block of each text block as it is.
+        match: "sinkhorn"; "maxsim" for the best visual block of each text block as it is; or "mean"
+            for the cosine of the groups' average, one view, as in the first rows of Table 3.
         iterations: of Sinkhorn (paper: 20).
         temperature: of Sinkhorn; the paper names none, which reads as 1.
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
@@ -105,9 +106,15 @@ class AVSE(Method):
                 f"views {views} and iterations {iterations} must be 1 or more, and temperature "
                 f"{temperature} above 0"
             )
+        if match == "mean":
+            if sampled_features:
+                raise ValueError('match "mean" is not offered with sampled_features')
+            self.block_dim, self.row_search = embed_dim, True
+            self.view_scores_are = Method.view_scores_are
         if sampled_features and image_dim % views:
             raise ValueError(f"features of {views} views side by side cannot be {image_dim} wide")
         self.views, self.iterations, self.temperature = views, iterations, temperature
+        self.averaged = match == "mean"
         self.train_share, self.test_share = train_share, test_share
         self.sampled_features = sampled_features
         view_dim = image_dim // views if sampled_features else image_dim
@@ -132,9 +139,10 @@ class AVSE(Method):
         pairs = zip(projected, members, strict=True)
         pooled = [self.pool_image(view, group)[0] for view, group in pairs]
         groups = l2_normalize(torch.stack(pooled, dim=1))  # (B, n, d1)
+        views = l2_normalize(groups.mean(dim=1, keepdim=True)) if self.averaged else groups
         return Views(
-            self._unit_blocks(groups),
-            self._attention(projected, groups, members, mask) if attention else None,
+            self._unit_blocks(views),
+            self._attention(projected, views, members, mask) if attention else None,
             {"groups": groups} if self.training else {},
         )
 
@@ -142,7 +150,10 @@ class AVSE(Method):
         """See `Method.image_parts`."""
         pairs = zip(*self._sampled(features, mask), strict=True)
         parts = [self.pool_image.parts(view, group) for view, group in pairs]
-        return Parts.of(torch.stack(parts, dim=1)).unit().unit(self.block_dim)
+        groups = Parts.of(torch.stack(parts, dim=1)).unit()  # (B, n, N + 2, d1)
+        if self.averaged:
+            groups = Parts(groups.rows.mean(dim=1, keepdim=True))
+        return groups.unit(self.block_dim)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.text_parts`."""
@@ -283,7 +294,7 @@ class AVSE(Method):
             return ()
         most = max(_MOST_SHOWN, self.iterations)
         return (
-            Knob("match", "Blocks are matched by", "sinkhorn", MATCHES),
+            Knob("match", "Blocks are matched by", "sinkhorn", ("sinkhorn", "maxsim")),
             Knob("iterations", "Sinkhorn iterations", self.iterations, low=1, high=most),
         )
 
@@ -295,7 +306,7 @@ class AVSE(Method):
         curves = pooling_panels(
             images, texts, {"picture": self.pool_image}, {"text": self.pool_text}, self.test_share
         )
-        if texts is None:
+        if texts is None or self.averaged:
             return curves
         visual = images.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, p, d2)
         textual = texts.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, q, d2)

@@ -19,6 +19,7 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("pvse", {"match": "concat"}),
     ("pvse", {"similarity": "order"}),
     ("avse", {"match": "maxsim", "block_dim": 4}),
+    ("avse", {"match": "mean"}),
     ("avse", {"views": 4, "released_text": True, "temperature": 0.1}),
     ("avse", {"views": 1, "temperature": 0.01}),
     ("mvam", {"views": 1, "mlp_dim": 8, "code_space": "view"}),

@@ -38,6 +38,7 @@ OFFICIAL: list[Case] = [  # as export/build/official/ builds them
     ("mv_vse", {"aggregator": "released", "views": 2}),
     ("pvse", {"views": 2, "legacy_text": True}),
     ("avse", {"match": "maxsim", "block_dim": 4, "views": 2, **RELEASED}),
+    ("avse", {"match": "mean", "views": 3}),
 ]
 SPLIT = [case for case in CASES + MORE + OFFICIAL if case[1].get("similarity") != "order"]
 

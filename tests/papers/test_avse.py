@@ -84,6 +84,24 @@ def test_scores_equal_the_loop(match: str, iterations: int) -> None:
             assert float(scores[i, t]) == pytest.approx(expected, abs=1e-5)
 
 
+def test_averaged_groups_compare_by_cosine(features: torch.Tensor) -> None:
+    torch.manual_seed(1)
+    method = AVSE(10, 8, 8, views=3, match="mean").eval()
+    apart = AVSE(10, 8, 8, views=3, match="maxsim", block_dim=8).eval()
+    apart.load_state_dict(method.state_dict())  # no weights beyond those of the groups
+    texts = method.encode_text(torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool))
+    groups = apart.encode_image(features, MASK).embeddings  # (3, 3, 8), of unit length
+    scores = method.score(method.encode_image(features, MASK), texts)
+    assert scores.shape == (3, 4)
+    for i in range(3):
+        for t in range(4):
+            expected = torch.cosine_similarity(groups[i].mean(dim=0), texts.embeddings[t, 0], dim=0)
+            torch.testing.assert_close(scores[i, t], expected)
+    assert method.row_search
+    assert method.row_dim(1, 8) == 8
+    assert method.train().encode_image(features, MASK).extras["groups"].shape == (3, 3, 8)
+
+
 def test_many_pairs_are_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     method = AVSE(10, 8, 8)
@@ -114,7 +132,8 @@ def test_the_dustbin_is_there_only_for_sinkhorn() -> None:
         ({"block_dim": 3}, "block_dim 3 does not divide embed_dim 8"),
         ({"train_share": 0.0}, "train_share must be above 0"),
         ({"test_share": 1.5}, "test_share must be above 0 and at most 1, not 1.5"),
-        ({"match": "hungarian"}, "match must be one of sinkhorn, maxsim"),
+        ({"match": "hungarian"}, "match must be one of sinkhorn, maxsim, mean"),
+        ({"match": "mean", "sampled_features": True}, 'match "mean" is not offered'),
         ({"iterations": 0}, "iterations 0 must be 1 or more"),
     ],
 )

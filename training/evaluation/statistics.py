@@ -116,6 +116,34 @@ def view_statistics(
     return values
 
 
+def caption_cosines(texts: Views, text_images: np.ndarray) -> dict[str, float]:
+    """How alike a model finds captions of the same image: MV-VSE's Fig. 2, by its own vectors.
+
+    Args:
+        texts: views of N_txt texts; several of one text count as one vector, joined.
+        text_images: (N_txt,) row of the image that each text describes.
+
+    Returns:
+        `caption_cosine`, the mean over images of the mean cosine of two different captions, and
+        `caption_low` and `caption_high`, which a tenth of the images lie below and above; nothing
+        where no image has two captions.
+    """
+    joined = texts.embeddings.float().flatten(1).cpu()  # (N_txt, W * D)
+    means = [
+        _mean_pairwise_cosine(joined[torch.from_numpy(rows)][None])
+        for image in np.unique(text_images)
+        if len(rows := np.flatnonzero(text_images == image)) > 1
+    ]
+    if not means:
+        return {}
+    low, high = np.percentile(means, (10, 90))
+    return {
+        "caption_cosine": float(np.mean(means)),
+        "caption_low": float(low),
+        "caption_high": float(high),
+    }
+
+
 def choice_of_views(view_scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
     """What another use of the same views would reach, in rsum: how much room views leave.
 

@@ -45,6 +45,9 @@ MEASURES = {
     "i2t_r1": Measure("i2t R@1"),
     "t2i_r1": Measure("t2i R@1"),
     "view_cosine": Measure("cosine of two views", 3),
+    "caption_cosine": Measure("cosine of two captions of an image", 3),
+    "caption_low": Measure("its lowest tenth", 3),
+    "caption_high": Measure("its highest tenth", 3),
     "wins_top": Measure("wins of the busiest view, %"),
     "wins_entropy": Measure("entropy of the wins, bits", 2),
     "temperature": Measure("temperature at the end", 4),
@@ -176,7 +179,7 @@ def result_of(
         "seeds": list(seeds),
         "columns": columns,
         "rows": rows,
-        "note": f"{_budget(ablation.shared)} {ablation.note}".strip(),
+        "note": _note(ablation),
     }
     if ablation.curves:
         result["curves"] = {
@@ -188,13 +191,15 @@ def result_of(
 
 
 def state_outcomes(results: Path) -> None:
-    """Brings what ablations say came out (`Ablation.here`) into the files of their results."""
+    """Brings what ablations say came out, and what they note, into the files of their results."""
     for name in ablation_names():
         path = results / f"{name}.json"
         if path.is_file():
             values = json.loads(path.read_text("utf-8"))
-            if values.get("here") != (here := load_ablation(name).here):
-                write_result(results, {**values, "here": here})
+            ablation = load_ablation(name)
+            said = {"here": ablation.here, "note": _note(ablation)}
+            if {**values, **said} != values:
+                write_result(results, {**values, **said})
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -215,6 +220,10 @@ def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         nested = isinstance(value, dict)
         merged[key] = _over(merged.get(key, {}), value) if nested else value
     return merged
+
+
+def _note(ablation: Ablation) -> str:
+    return f"{_budget(ablation.shared)} {ablation.note}".strip()
 
 
 def _budget(config: TrainConfig) -> str:

@@ -21,7 +21,7 @@ from training.data.local_sources import refuse_missing
 from training.data.split import Split
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix, view_score_matrices
-from training.evaluation.statistics import choice_of_views, view_statistics
+from training.evaluation.statistics import caption_cosines, choice_of_views, view_statistics
 from training.loop.config import TrainConfig
 from training.loop.logs import LOG
 from training.loop.runs import BEST
@@ -140,11 +140,11 @@ def measure(trainer: Trainer) -> tuple[dict[str, Any], np.ndarray]:
     """What a trained pair does; its weights are no longer those that were measured afterwards.
 
     Returns:
-        `retrieval_metrics` and `view_statistics` of the validation split, `wins_top` (the largest
-        share of wins), `temperature` (of the contrastive loss, where it is learned), `parameters`
-        (of the heads), `step_ms` and `score_ms` (see `training/experiments/ablation.py`), and
-        `curves`, the coefficients of each learned pooling for a set of the usual size; and the
-        scores.
+        `retrieval_metrics`, `view_statistics` and `caption_cosines` of the validation split,
+        `wins_top` (the largest share of wins), `temperature` (of the contrastive loss, where it is
+        learned), `parameters` (of the heads), `step_ms` and `score_ms` (see
+        `training/experiments/ablation.py`), and `curves`, the coefficients of each learned pooling
+        for a set of the usual size; and the scores.
     """
     method, rows = trainer.model.method, trainer.val.image_of
     images, texts = trainer.validation_views()
@@ -154,6 +154,7 @@ def measure(trainer: Trainer) -> tuple[dict[str, Any], np.ndarray]:
     values: dict[str, Any] = {
         **retrieval_metrics(scores, rows),
         **_with_busiest(views),
+        **caption_cosines(texts, rows),
         "parameters": sum(p.numel() for p in method.parameters()),
         "curves": _curves(trainer),
         "score_ms": _score_milliseconds(method, images, texts),

@@ -10,7 +10,12 @@ import models
 from models import Views
 from tests import reference
 from training.evaluation.metrics import retrieval_metrics
-from training.evaluation.statistics import bootstrap_difference, view_statistics, winning_views
+from training.evaluation.statistics import (
+    bootstrap_difference,
+    caption_cosines,
+    view_statistics,
+    winning_views,
+)
 
 IMAGE_OF = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 7, 8, 9, 10, 11, 11, 12])
 
@@ -115,3 +120,18 @@ def test_mean_cosine_agrees_with_the_loop() -> None:
     method = models.build("vsepp", 4, 4, {})
     found = view_statistics(method, longer, texts, np.arange(7))
     assert found["view_cosine"] == pytest.approx(np.mean(cosines), abs=1e-6)
+
+
+def test_cosines_of_captions_agree_with_the_loop() -> None:
+    torch.manual_seed(0)
+    texts = Views(torch.randn(len(IMAGE_OF), 2, 3))
+    means = []
+    for image in set(IMAGE_OF.tolist()):
+        own = [texts.embeddings[row].flatten() for row in np.flatnonzero(image == IMAGE_OF)]
+        pairs = [(a, b) for i, a in enumerate(own) for b in own[:i]]
+        if pairs:
+            means.append(np.mean([float(torch.cosine_similarity(a, b, dim=0)) for a, b in pairs]))
+    found = caption_cosines(texts, IMAGE_OF)
+    assert found["caption_cosine"] == pytest.approx(np.mean(means), abs=1e-6)
+    assert min(means) <= found["caption_low"] <= found["caption_high"] <= max(means)
+    assert caption_cosines(texts[[0, 3]], IMAGE_OF[[0, 3]]) == {}  # an image with one caption each

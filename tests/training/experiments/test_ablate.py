@@ -38,7 +38,7 @@ title = "Toy: how many views"
 paper = "Nothing."
 found = "Nothing."
 axis = "views"
-columns = ["view_cosine", "wins_top", "parameters"]
+columns = ["view_cosine", "wins_top", "parameters", "caption_cosine"]
 curves = true
 
 [settings]
@@ -154,10 +154,12 @@ def test_the_paper_questions_are_all_there() -> None:
     asked = "mv_vse_views mv_vse_lambda mv_vse_losses mv_vse_projections pvse_views pvse_parts "
     asked += "pvse_weights avse_views avse_block avse_iterations avse_match avse_temperature "
     asked += "mvam_codes mvam_diversity mvam_ensemble infonce_temperature pooling "
-    asked += "size_augmentation embed_dim"
+    asked += "size_augmentation embed_dim avse_regulariser avse_average mv_vse_captions"
     assert set(asked.split()) <= set(ablation_names())
     views = [v.config.arguments["views"] for v in load_ablation("mv_vse_views").variants]
     assert views == [1, 2, 3, 4, 5]
+    embeddings = [v.config.arguments["views"] for v in load_ablation("pvse_views").variants]
+    assert embeddings == list(range(9))
     lams = [v.config.objective["lam"] for v in load_ablation("mv_vse_lambda").variants]
     assert lams == [0.0, 0.3, 0.5, 0.7, 1.0]
     widths = [v.config.arguments for v in load_ablation("mvam_codes").variants]
@@ -178,7 +180,9 @@ def test_one_command_trains_measures_and_writes(run: Run, world: Path) -> None:
     assert first[4] == 100.0
     method = models.build("mv_vse", 16, 16, load_ablation("toy").variants[1].config.arguments)
     assert second[5] == sum(p.numel() for p in method.parameters())
+    assert -1 <= second[6] <= 1
     values = measured(run, world, 1)[1]
+    assert values["caption_low"] <= values["caption_cosine"] <= values["caption_high"]
     assert second[0] == round(values["rsum"], 1)
     assert min(values["step_ms"], values["score_ms"]) > 0
     curve = found["curves"]["two: pool_image.1"]
