@@ -19,8 +19,8 @@ from app.gallery.collection import from_folder, from_pack
 from app.gallery.indexing import Progress
 from app.gallery.qdrant.address import FORM, Address
 from app.gallery.terminal import ProgressBar
-from app.settings import DEVICES, bundled_pack
-from export.hub.resolve import resolve
+from app.packs.presets import pack_folder
+from app.settings import DEVICES
 from export.runtime import Runtime
 
 _SHOWN = 20  # refused files that are listed
@@ -52,7 +52,8 @@ def _migrate(given: argparse.Namespace) -> int:
 
     server = Server.connect(address)  # before the pack is loaded, which takes seconds
     try:
-        folder = bundled_pack(given.pack) or resolve(given.pack)
+        cache = cache_folder()
+        folder = pack_folder(given.pack, cache)
         runtime = Runtime.load(folder, given.device)
         runtime.require_images()
         if given.gallery is None:
@@ -61,7 +62,7 @@ def _migrate(given: argparse.Namespace) -> int:
             collection = from_folder(given.gallery, given.follow_links)
         how = Creation(given.half, given.graph, given.shards, given.replicas)
         bar = ProgressBar()
-        report = Migration(runtime, collection, server, cache_folder(), how).run(
+        report = Migration(runtime, collection, server, cache, how).run(
             lambda done, total: bar(Progress("pictures", done, total))
         )
         bar(Progress("ready", total=report.written + report.there))

@@ -27,8 +27,8 @@ class Settings:
     """How the app was asked to run.
 
     Attributes:
-        pack: a bundled name, a folder, or a Hub id `owner/name[@revision]`; None takes the bundled
-            one that suits the gallery.
+        pack: a bundled name, a preset's, a folder, or a Hub id `owner/name[@revision]`; None takes
+            the bundled one that suits the gallery.
         gallery: a folder of pictures, or a ZIP archive of them, to search instead of the pack's
             own; where such pictures lie in Qdrant; or None.
         device: where the models run; "auto" takes a GPU if there is one.
@@ -165,7 +165,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--pack",
         default=os.environ.get("POLYVIEW_PACK") or None,
-        help="a bundled name, a pack's folder, or a Hub id owner/name[@revision] (default: "
+        help="a bundled name, clip or photos_large (fetched once), a pack's folder, or a Hub id "
+        "owner/name[@revision] (default: "
         f"POLYVIEW_PACK if it is set, else {PHOTOGRAPHS} for --gallery, and {SCENES} without)",
     )
     parser.add_argument(

@@ -36,7 +36,6 @@ from app.search.query import Term, checked, parse
 from app.search.questions import Unknown, unknown_words
 from app.search.retriever import Retriever
 from app.settings import Device, Settings, bundled_pack
-from export.hub.resolve import resolve
 from export.runtime import Runtime
 
 Query = str | Path | Image.Image
@@ -110,7 +109,8 @@ class Library:
     What was read once is kept on this machine, and only what is new is read again.
 
     Args:
-        pack: a bundled name, a folder, or a Hub id; None takes the bundled one that suits.
+        pack: a bundled name, a folder, a Hub id, or a preset ("clip"), which is fetched once; None
+            takes the bundled one that suits.
         gallery: a folder of images, or a ZIP archive of them; None takes the pack's own.
         method: that is asked where a call names none; None takes the one that measured best.
         device: "cpu", "cuda", or "auto".
@@ -137,8 +137,13 @@ class Library:
     ) -> None:
         given = None if gallery is None else Path(gallery).expanduser()
         settings = Settings(None if pack is None else str(pack), given, device)
-        folder = bundled_pack(settings.first_pack) or resolve(settings.first_pack)
-        runtime, cache = Runtime.load(folder, device), cache_folder()
+        cache = cache_folder()
+        folder = bundled_pack(settings.first_pack)
+        if folder is None:
+            from app.packs.presets import pack_folder  # most starts need none of its imports
+
+            folder = pack_folder(settings.first_pack, cache)
+        runtime = Runtime.load(folder, device)
         if runtime.regions is None or given is not None:
             runtime.require_images()
         images = from_pack(folder) if given is None else open_images(given, cache)

@@ -9,9 +9,10 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 
-from app.packs.jobs import ROOT, FailedError, Job, JobError, Step
+from app.packs.jobs import ROOT, CancelledError, FailedError, Job, JobError, Step
 from export.hub.blobs import forget_partial
 from export.hub.offer import PACK, Offer
+from export.hub.resume import forget_begun
 from export.pack.reading import load_info
 
 _PATIENCE = 5.0  # seconds to remove what is half done
@@ -55,8 +56,9 @@ class Obtainer:
             Steps of bytes, at least one in a second, then the pack's folder.
 
         Raises:
-            JobError: another one is under way, or it failed; nothing half done is left.
-            CancelledError: it was cancelled.
+            JobError: another one is under way, or it failed; of what came, no more is left than
+                another try goes on with.
+            CancelledError: it was cancelled; nothing half done is left.
         """
         place = self._place(offer.kind, offer.address)
         command = [
@@ -76,6 +78,10 @@ class Obtainer:
             result = yield from self._job.run(
                 command, self._root, owner, busy, held=True, tidy=tidy
             )
+        except CancelledError:
+            for part in offer.parts:
+                forget_begun(part.repo_id)
+            raise
         except FailedError as error:
             raise JobError(str(error).removeprefix("conversion failed: ")) from error
         if "folder" not in result:

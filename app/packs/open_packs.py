@@ -19,6 +19,7 @@ from app.packs import fit
 from app.packs.jobs import CancelledError, Step
 from app.packs.obtaining import Obtainer
 from app.packs.paths import without_paths
+from app.packs.presets import pack_folder
 from app.search.retriever import Retriever
 from app.server import uploads
 from app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_pack, bundled_packs
@@ -27,7 +28,6 @@ from export.hub.address import HUB_ID, parse_hub_id
 from export.hub.client import NotHereError, UnreachableError, connect
 from export.hub.download import VISITORS, Limits
 from export.hub.offer import PACK, Offer, look
-from export.hub.resolve import resolve
 from export.pack.reading import read_info
 from export.pack.schema import MANIFEST, PackInfo
 from export.runtime import Runtime
@@ -72,7 +72,7 @@ class OpenPacks:
         self._distant: QdrantStore | None = None  # the gallery, where it is in Qdrant
         self._runtimes: weakref.WeakValueDictionary[str, Runtime] = weakref.WeakValueDictionary()
         self.obtainer = Obtainer(cache / "packs")
-        runtime = self._load(bundled_pack(settings.first_pack) or resolve(settings.first_pack))
+        runtime = self._load(pack_folder(settings.first_pack, cache))
         given = settings.gallery
         if isinstance(given, Address):
             from app.gallery.qdrant.store import open_store  # needs a package that few have

@@ -15,23 +15,27 @@ on where nobody follows any more. A file that was not fetched whole is removed.
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from huggingface_hub import constants
+
 from export.build import clip
 from export.build.official import convert as official
 from export.build.pack import Labels
 from export.hub import transfer as hub
 from export.hub.address import parse_hub_id
-from export.hub.client import HubError, connect
+from export.hub.client import HubError, connect, without_room
 from export.hub.download import VISITORS, Count, fetch_file
-from export.hub.offer import CLIP, KINDS, PACK, Part, look
+from export.hub.offer import CLIP, KINDS, PACK, Offer, Part, look
 from export.pack.schema import UNKNOWN_LICENCE
 
 INTERRUPTED = 130
+_SPARE = 10**8  # bytes of the disk that stay free
 
 
 def obtain(
@@ -66,11 +70,12 @@ def obtain(
         raise HubError(f"{address} has changed since it was looked at; look again")
     if out is None:
         raise ValueError(f"--out is needed: the folder for the pack that {address} becomes")
+    _check_room(offer, out)
     api, count = connect(), Count(offer.missing_bytes, tell)
     for part in offer.parts:
         with hub.sentences(part.repo_id, part.revision):
             for name, size in part.missing.items():
-                fetch_file(api, part.repo_id, part.commit, name, size, count)
+                fetch_file(api, part.repo_id, part.commit, name, size, count, resumed=True)
     tell(0, 0, "Converting, and comparing the result with the original")
     if kind == CLIP:
         labels = Labels(
@@ -84,6 +89,24 @@ def obtain(
     elif status := official.main(_official(address, out, first)):
         raise SystemExit(status)  # it has said why
     return out
+
+
+def _check_room(offer: Offer, out: Path) -> None:
+    """Refuses, before anything is fetched, what the disk has no room for.
+
+    A pack is smaller than what it is made of: its weights are in half precision.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    cache = Path(constants.HF_HUB_CACHE)
+    cache.mkdir(parents=True, exist_ok=True)
+    needed = offer.missing_bytes + offer.known_bytes + _SPARE
+    free = min(shutil.disk_usage(place).free for place in (cache, out.parent))
+    if free < needed:
+        raise HubError(
+            f"{offer.address} needs {needed / 1e6:,.0f} MB of the disk, with the pack that it "
+            f"becomes, and {free / 1e6:,.0f} MB are free; make room, or set HF_HUB_CACHE and "
+            "POLYVIEW_CACHE to a larger disk"
+        )
 
 
 def _official(address: str, out: Path, part: Part) -> list[str]:
@@ -125,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folder = obtain(given.kind, given.address, given.out, given.commit, given.visitor)
     except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(without_room(error) or error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

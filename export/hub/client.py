@@ -1,5 +1,6 @@
 """Talking to the Hugging Face Hub, or to any server that speaks its protocol (`HF_ENDPOINT`)."""
 
+import errno
 import json
 import os
 import re
@@ -259,11 +260,23 @@ def explain(error: BaseException, name: str) -> str:
         status = error.response.status_code
         advice = _ADVICE.get(status, "try again later")
         return f"the Hub at {endpoint()} refused {name} with status {status}; {advice}"
+    if full := without_room(error):
+        return f"{name}: {full}"
     if found := _OTHER_SIZE.search(str(error)):
         said, came, address = found.groups()
         file = address.rpartition("/")[2]
         return f"{name}: {file} came with {came} bytes instead of {said}; {_TRY_AGAIN}"
     return f"{name}: {error}"
+
+
+def without_room(error: BaseException) -> str | None:
+    """The sentence for a disk that is full; None where it is not.
+
+    >>> without_room(OSError(28, "No space left on device"))
+    'the disk is full; make room and try again: files that came whole are kept'
+    """
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    return f"the disk is full; make room and {_TRY_AGAIN}" if full else None
 
 
 def _silence(error: BaseException) -> tuple[str, str] | None:

@@ -21,6 +21,7 @@ from huggingface_hub.utils import tqdm
 
 from export.hub.blobs import forget
 from export.hub.client import HubError, is_cached, refuse_damaged
+from export.hub.resume import take_up
 from export.pack.gallery import parse_gallery
 from export.pack.schema import (
     CARD,
@@ -37,6 +38,7 @@ from export.pack.validation import MAX_JSON, PackError, read_json
 MAX_CARD = 10**6  # bytes of README.md, which is left out where it has more
 _EVERY = 0.3  # seconds between two signs of life
 _SMALL = 10**6  # bytes of a file that is fetched beside others
+_RESUMED = 10**7  # bytes of a file that is worth going on with
 _AT_ONCE = 8
 
 Tell = Callable[[int, int, str], None]  # done, total (bytes), doing what
@@ -132,6 +134,7 @@ def fetch_file(
     most: int | None,
     count: Count,
     cache_dir: Path | None = None,
+    resumed: bool = False,
 ) -> Path:
     """Downloads a file into the Hub client's cache, whole or not at all.
 
@@ -143,6 +146,8 @@ def fetch_file(
         most: bytes, after which it is broken off; None where nobody states how many there are.
         count: is told what comes.
         cache_dir: where downloads are kept; None for the client's own folder.
+        resumed: what comes of a large file is kept where the connection or the program is cut, and
+            another try goes on from there.
 
     Returns:
         The folder of the commit.
@@ -152,6 +157,8 @@ def fetch_file(
         HubError: it came damaged.
     """
     bar = _bar(name, most, count)
+    if resumed and (most or 0) >= _RESUMED and not is_cached(repo_id, name, commit, cache_dir):
+        take_up(api, repo_id, commit, name, bar, cache_dir)
     path = api.hf_hub_download(repo_id, name, revision=commit, cache_dir=cache_dir, tqdm_class=bar)
     folder = Path(path).parents[name.count("/")]
     refuse_damaged(repo_id, folder, [name])
@@ -284,7 +291,14 @@ class Download:
     def _fetch(self, name: str, most: int, count: Count) -> Path:
         here = self._is_here(name)
         folder = fetch_file(
-            self._api, self._repo_id, self._commit, name, most, count, self._cache_dir
+            self._api,
+            self._repo_id,
+            self._commit,
+            name,
+            most,
+            count,
+            self._cache_dir,
+            resumed=self._limits is None,
         )
         self._folder = folder
         if not here:
@@ -301,6 +315,8 @@ def _bar(name: str, most: int | None, count: Count) -> type[Any]:
                 options["disable"] = True
             super().__init__(*args, **options)
             self._came = int(options.get("initial") or 0)
+            if self._came:
+                count.add(self._came, name)
 
         def update(self, n: float | None = 1) -> bool | None:
             self._came += int(n or 0)

@@ -21,6 +21,10 @@ _LONGEST = 200  # characters of a licence
 NOT_PACK = (".gitattributes", ".gitignore")
 
 
+class NoWeightsError(HubError):
+    """A repository holds no weights in a format that is read."""
+
+
 @dataclass(frozen=True)
 class Part:
     """What is fetched of one repository.
@@ -67,6 +71,11 @@ class Offer:
         return sum(size or 0 for part in self.parts for size in part.missing.values())
 
     @property
+    def known_bytes(self) -> int:
+        """How much it is with what is here already, as far as the Hub states it."""
+        return sum(size or 0 for part in self.parts for size in part.files.values())
+
+    @property
     def unknown(self) -> int:
         """Of how many files to fetch the Hub states no size."""
         return sum(size is None for part in self.parts for size in part.missing.values())
@@ -105,7 +114,7 @@ def look(kind: str, address: str, api: HfApi | None = None) -> Offer:
     if kind == CLIP:
         names = wanted_files(names)
         if not any(name.endswith(".safetensors") for name in names):
-            raise HubError(
+            raise NoWeightsError(
                 f"{address} holds no weights as safetensors, and no others are read; name a "
                 f"revision that does, such as {repo_id}@refs/pr/1, or another CLIP"
             )

@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,35 +20,16 @@ from app.tabs.models import view
 from app.tabs.models.tab import ModelsTab
 from app.tabs.session import Session
 from export.build.obtain import obtain
-from export.hub import connection
 from export.hub.client import UnreachableError
 from export.hub.offer import CLIP, PACK, VSE_INFTY, Offer, Part, look
 from export.pack.reading import list_files, load_info
 from tests.export import releases
-from tests.export.hub_server import HubState, Repo, running_hub
+from tests.export.hub_server import HubState, Repo
 from tests.published import save_clip
 
 pytestmark = pytest.mark.network
 ID, NET, VSE = "owner/shapes", "owner/clip", "cccjc/vse-infty"
 VISITOR = Mock(session_hash="visitor")
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState]:
-    """A server; this process and those it starts know nothing but it."""
-    places = {"HF_HUB_CACHE": tmp_path / "hub", "HF_TOKEN_PATH": tmp_path / "no-token"}
-    for name, place in places.items():
-        monkeypatch.setattr(constants, name, str(place))
-        monkeypatch.setenv(name, str(place))
-    for name, on in (("HF_HUB_DISABLE_XET", True), ("HF_HUB_OFFLINE", False)):
-        monkeypatch.setattr(constants, name, on)
-        monkeypatch.setenv(name, str(int(on)))
-    monkeypatch.setattr(connection, "PAUSE", 0.0)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with running_hub() as state:
-        monkeypatch.setenv("HF_ENDPOINT", state.url)
-        yield state
 
 
 @pytest.fixture

@@ -1,0 +1,192 @@
+"""Stronger packs that have a name: what each is, and how it comes to this machine, to stay."""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from app.packs.jobs import Step
+from app.packs.obtaining import Obtainer
+from app.settings import bundled_pack
+from export.hub import transfer as hub
+from export.hub.address import parse_hub_id
+from export.hub.client import UnreachableError, connect
+from export.hub.offer import CLIP, PACK, NoWeightsError, Offer, look
+from export.hub.resolve import resolve
+
+_MOST_GROWTH = 1.5  # times the size that is stated here; what is larger is something else by now
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A pack that one name obtains.
+
+    Attributes:
+        name: what `--pack` takes.
+        title: for people.
+        about: what it is for, in a sentence.
+        kind: one of `export.hub.offer.KINDS`.
+        published: Hub ids; the first that holds what is read is taken. None where nobody has
+            published it yet.
+        licence: of the weights, as their authors state it.
+        megabytes: that are fetched, roughly.
+        time: what comes after the download, for people.
+        needs: what to do where there is no address.
+    """
+
+    name: str
+    title: str
+    about: str
+    kind: str
+    published: tuple[str, ...]
+    licence: str
+    megabytes: int
+    time: str
+    needs: str = ""
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that names another address, of the same kind."""
+        return f"POLYVIEW_{self.name.upper()}"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it may come from."""
+        given = os.environ.get(self.variable, "").split()
+        return tuple(given) or self.published
+
+    def find(self, obtainer: Obtainer) -> Path | None:
+        """Its folder, where it is on this machine; the Hub is not asked."""
+        for address in self.addresses:
+            if self.kind != PACK:
+                if folder := obtainer.find(self.kind, address):
+                    return folder
+                continue
+            with suppress(ValueError, OSError):
+                return hub.pull(*parse_hub_id(address), local=True)
+        return None
+
+    def offer(self, token: bool | None = None) -> Offer:
+        """What the Hub would send.
+
+        Args:
+            token: see `export.hub.client.connect`.
+
+        Raises:
+            UnreachableError: the Hub cannot be asked.
+            ValueError: nobody has published it; or the Hub refuses, or holds much more by now.
+        """
+        if not self.addresses:
+            raise ValueError(f"{self.title} cannot be fetched: {self.needs}")
+        *others, last = self.addresses
+        for address in others:
+            with suppress(NoWeightsError):
+                return self._bounded(look(self.kind, address, connect(token)))
+        return self._bounded(look(self.kind, last, connect(token)))
+
+    def _bounded(self, offer: Offer) -> Offer:
+        known = self.variable not in os.environ
+        if known and (offer.unknown or offer.missing_bytes > self.megabytes * 1e6 * _MOST_GROWTH):
+            size = "an unknown size" if offer.unknown else f"{offer.missing_bytes / 1e6:,.0f} MB"
+            raise ValueError(
+                f"{offer.address} has {size} now, not about {self.megabytes} MB; nothing is "
+                "fetched. Load it by its address in Models, if that is what you want"
+            )
+        return offer
+
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "clip",
+            "CLIP",
+            "Learned from 400 million images of the web: knows far more things than what comes "
+            "with the app; one view an image.",
+            CLIP,
+            ("openai/clip-vit-base-patch32", "openai/clip-vit-base-patch16"),
+            "MIT",
+            605,
+            "then some minutes and about 4 GB of memory to convert it, once",
+        ),
+        Preset(
+            "photos_large",
+            "Photographs, large",
+            "MobileNetV2 and MiniLM, with methods trained on captions of photographs.",
+            PACK,
+            (),
+            "that of who publishes it",
+            200,
+            "ready when it is here",
+            "nobody has published its weights. Set POLYVIEW_PHOTOS_LARGE to the Hub id of a pack "
+            "that you or your organisation pushed, or train it (docs/photographs.md)",
+        ),
+    )
+}
+
+
+def pack_folder(pack: str, cache: Path, watch: Callable[[Step], None] | None = None) -> Path:
+    """The folder of a pack by what a person typed; what is not here is fetched, and kept.
+
+    Args:
+        pack: a bundled name, a folder, a preset's name, or a Hub id `owner/name[@revision]`.
+        cache: the user's cache folder.
+        watch: is told how far a preset is; None draws a bar on the terminal.
+
+    Raises:
+        FileNotFoundError: it is none of these.
+        ValueError: it cannot be had; the message is a sentence.
+    """
+    bundled, preset = bundled_pack(pack), PRESETS.get(pack)
+    if bundled is not None or preset is None or Path(pack).is_dir():
+        return bundled or resolve(pack)
+    obtainer = Obtainer(cache / "packs")
+    here = preset.find(obtainer)
+    if here is not None:
+        return here
+    try:
+        offer = preset.offer()
+    except UnreachableError as error:
+        raise UnreachableError(
+            f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
+            "needs no network",
+            error.why,
+            error.advice,
+        ) from error
+    bar = watch or _Bar(preset, offer)
+    with closing(obtainer.run(offer, "")) as steps:
+        for step in steps:
+            if isinstance(step, Path):
+                return step
+            bar(step)
+    raise AssertionError("the steps end with the folder")
+
+
+class _Bar:
+    """Draws on stderr how far a preset is."""
+
+    def __init__(self, preset: Preset, offer: Offer) -> None:
+        first, size = offer.parts[0], offer.missing_bytes / 1e6
+        self._say(
+            f"fetching {preset.title} from {first.repo_id}@{first.commit[:8]}: {size:,.0f} MB, "
+            f"licence {first.licence or 'not stated'}; {preset.time}"
+        )
+        self._bar = tqdm(total=offer.missing_bytes, unit="B", unit_scale=True, mininterval=0.5)
+        self._doing = ""
+
+    def __call__(self, step: Step) -> None:
+        """Draws one step."""
+        if step.total:
+            self._bar.update(step.done - self._bar.n)
+        elif step.doing != self._doing:
+            self._bar.close()
+            self._say(f"{step.doing} …")
+        self._doing = step.doing
+
+    @staticmethod
+    def _say(sentence: str) -> None:
+        print(f"polyview: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,231 @@
+"""Stronger packs by one name: fetched once, kept, opened offline; and what goes wrong, said."""
+
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+from app.api.library import Library
+from app.api.shell import main as search
+from app.packs import jobs
+from app.packs.jobs import CancelledError, JobError, Step
+from app.packs.obtaining import Obtainer
+from app.packs.open_packs import OpenPacks
+from app.packs.presets import PRESETS, pack_folder
+from app.settings import Settings
+from export.build import obtain as obtaining
+from export.hub.client import HubError, UnreachableError
+from export.hub.offer import CLIP, look
+from export.pack.reading import load_info
+from tests.app.packs.test_obtaining import ID, fetched, leftovers, stock_pack
+from tests.clip_twins import VIT_B_16, VIT_B_32, save_twin
+from tests.export.faults import Fault
+from tests.export.hub_server import HubState, Repo
+
+pytestmark = pytest.mark.network
+B32, B16 = "openai/clip-vit-base-patch32", "openai/clip-vit-base-patch16"
+
+
+@pytest.fixture(autouse=True)
+def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "cache"))
+    for preset in PRESETS.values():
+        monkeypatch.delenv(preset.variable, raising=False)
+
+
+@pytest.fixture
+def twin(hub: HubState, tmp_path: Path) -> Path:
+    """A twin of the preset's CLIP, on the Hub under its name; large enough to be taken up again."""
+    folder = save_twin(tmp_path / "twin", VIT_B_32)
+    weights = load_file(folder / "model.safetensors")
+    weights["unread"] = np.random.default_rng(0).random(3_000_000, np.float32)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    stock(hub, B32, folder)
+    return folder
+
+
+@pytest.fixture
+def killable(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the processes that jobs start, as they start."""
+    start, numbers = jobs._start, list[int]()
+
+    def note(*given: Any) -> Any:
+        process = start(*given)
+        numbers.append(process.pid)
+        return process
+
+    monkeypatch.setattr(jobs, "_start", note)
+    return numbers
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for i in range(3):
+        noise = random.integers(256, size=(64, 96, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / f"{i}.png")
+    return folder
+
+
+def stock(hub: HubState, repo_id: str, folder: Path) -> str:
+    """Puts a network on the Hub; returns its commit."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    hub.repos[repo_id] = Repo(card={"license": "mit"})
+    return hub.repos[repo_id].add_commit("main", files)
+
+
+def begun(tmp_path: Path) -> list[Path]:
+    """Files that another try would go on with."""
+    return list((tmp_path / "hub").rglob("*.part"))
+
+
+def half_here(tmp_path: Path) -> bool:
+    """Whether the first 10 MB of a file are here; the client takes so many at once."""
+    return any(part.stat().st_size > 10_000_000 for part in begun(tmp_path))
+
+
+def test_clip_is_fetched_by_name_and_then_needs_no_network(
+    hub: HubState, twin: Path, tmp_path: Path, photographs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert search(["a red dog", "--pack", "clip", "--gallery", str(photographs)]) == 0
+    told = capfd.readouterr()
+    size = sum(path.stat().st_size for path in twin.iterdir() if path.name != "merges.txt")
+    commit = hub.repos[B32].branches["main"]
+    assert f"fetching CLIP from {B32}@{commit[:8]}: {size / 1e6:,.0f} MB, licence mit" in told.err
+    assert len(told.out.splitlines()) == 3
+    hub.down = True
+    asked = len(hub.requests)
+    packs = OpenPacks(Settings("clip", photographs, "cpu"), tmp_path / "cache")
+    assert packs.first.info.licence == "mit"
+    assert f"{B32}@{commit}" in packs.first.info.credits
+    with Library("clip", photographs, device="cpu") as library:
+        assert library.methods == ("clip",)
+        assert len(library.search("a red dog")) == 3
+    assert len(hub.requests) == asked
+    assert leftovers(tmp_path) == begun(tmp_path) == []
+
+
+def test_of_several_repositories_the_first_with_safe_weights_is_taken(
+    hub: HubState, tmp_path: Path
+) -> None:
+    hub.repos[B32] = Repo()
+    hub.repos[B32].add_commit("main", {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
+    stock(hub, B16, save_twin(tmp_path / "twin", VIT_B_16))
+    offer = PRESETS["clip"].offer()
+    assert offer.address == B16
+    assert not any("pytorch_model" in name for name in offer.parts[0].files)
+    assert fetched(hub) == []
+
+
+def test_without_a_network_nothing_but_a_sentence(
+    hub: HubState,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UnreachableError, match=r"cannot be reached.* is fetched once, and then"):
+        pack_folder("clip", tmp_path / "cache")
+    assert search(["a dog", "--pack", "clip"]) == 2
+    assert "CLIP is not on this machine yet" in capfd.readouterr().err
+    assert hub.requests == []
+
+
+def test_the_large_pack_comes_from_whoever_published_one(
+    hub: HubState, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        ValueError, match=r"nobody has published its weights\. Set POLYVIEW_PHOTOS_"
+    ):
+        pack_folder("photos_large", tmp_path / "cache")
+    stock_pack(hub, tiny_pack)
+    monkeypatch.setenv("POLYVIEW_PHOTOS_LARGE", ID)
+    folder = pack_folder("photos_large", tmp_path / "cache")
+    assert load_info(folder).title == "From the Hub"
+    hub.down = True
+    assert pack_folder("photos_large", tmp_path / "cache") == folder
+
+
+def test_what_has_become_much_larger_is_not_fetched(hub: HubState, twin: Path) -> None:
+    hub.stated["model.safetensors"] = 4_000_000_000
+    with pytest.raises(ValueError, match="has 4,000 MB now, not about 605 MB; nothing is fetched"):
+        PRESETS["clip"].offer()
+    hub.stated["model.safetensors"] = None
+    with pytest.raises(ValueError, match="has an unknown size now"):
+        PRESETS["clip"].offer()
+    assert fetched(hub) == []
+    assert twin.is_dir()
+
+
+def test_a_full_disk_is_a_sentence(
+    hub: HubState, twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "cache/packs/clip"
+    monkeypatch.setattr(obtaining.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**7))
+    with pytest.raises(HubError, match=r"needs 125 MB of the disk.* and 10 MB are free; make room"):
+        obtaining.obtain(CLIP, B32, out)
+    assert fetched(hub) == []
+    monkeypatch.undo()
+    assert twin.is_dir()
+
+
+def test_bytes_of_another_checksum_are_not_kept(hub: HubState, twin: Path, tmp_path: Path) -> None:
+    hub.damaged.add("model.safetensors")
+    with pytest.raises(JobError, match=r"model\.safetensors came damaged.*removed, try again"):
+        pack_folder("clip", tmp_path / "cache")
+    assert leftovers(tmp_path) == begun(tmp_path) == []
+    assert PRESETS["clip"].find(Obtainer(tmp_path / "cache/packs")) is None
+    assert twin.is_dir()
+
+
+def test_what_was_killed_goes_on_from_there(
+    hub: HubState, twin: Path, tmp_path: Path, killable: list[int]
+) -> None:
+    cache, weights = tmp_path / "cache", (twin / "model.safetensors").stat().st_size
+    hub.faults["GET .*model.safetensors"] = Fault("trickle", 11_000_000, times=1)
+
+    def kill_download(_: Step) -> None:
+        if half_here(tmp_path):
+            os.killpg(killable[-1], signal.SIGKILL)
+
+    def kill_conversion(step: Step) -> None:
+        if step.doing.startswith("Converting"):
+            os.killpg(killable[-1], signal.SIGKILL)
+
+    with pytest.raises(JobError):
+        pack_folder("clip", cache, kill_download)
+    (part,) = begun(tmp_path)
+    came = part.stat().st_size
+    assert 10_000_000 < came < weights
+    with pytest.raises(JobError):
+        pack_folder("clip", cache, kill_conversion)
+    assert hub.resumed == [came]
+    assert leftovers(tmp_path) == begun(tmp_path) == []
+    assert PRESETS["clip"].find(Obtainer(cache / "packs")) is None
+    asked = len(fetched(hub))
+    assert load_info(pack_folder("clip", cache, lambda _: None)).licence == "mit"
+    assert len(fetched(hub)) == asked
+    assert leftovers(tmp_path) == []
+
+
+def test_what_was_begun_goes_where_somebody_cancels(
+    hub: HubState, twin: Path, tmp_path: Path
+) -> None:
+    hub.faults["GET .*model.safetensors"] = Fault("trickle", 11_000_000)
+    obtainer = Obtainer(tmp_path / "cache/packs")
+    steps = obtainer.run(look(CLIP, B32), "one")
+    while not half_here(tmp_path):
+        assert isinstance(next(steps), Step)
+    assert obtainer.cancel("one")
+    with pytest.raises(CancelledError):
+        list(steps)
+    assert leftovers(tmp_path) == begun(tmp_path) == []
+    assert twin.is_dir()
