@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from app.packs import ablations, curves, speed
+from app.packs import ablations, candidates, curves, speed
 from app.packs.jobs import CancelledError
 from app.packs.measured import table
 from app.packs.rerun import Outcome, Runner, compare, measured_methods, obstacle
@@ -49,6 +49,7 @@ class BenchmarkTab:
                 self._message = gr.HTML(elem_id="pv-bench-message")
             with gr.Column(scale=3, min_width=300, elem_id="pv-bench-run"):
                 self._lay_out_run(obstacle(info))
+        self._candidates = gr.HTML(elem_id="pv-bench-candidates")
         self._ablation = gr.Dropdown(
             [], label="What happens when a method is varied", elem_id="pv-bench-ablation"
         )
@@ -72,6 +73,7 @@ class BenchmarkTab:
     def _connect(self) -> None:
         pack = self._session.pack
         shown = [self._results, self._plot, self._message, self._training, self._curves]
+        shown.append(self._candidates)
         opened, swapped = (self._session.blocks.load, "open"), (pack.change, "swap")
         selected = (self._selected, "select")
         numbers = [pack, self._measured]
@@ -110,6 +112,7 @@ class BenchmarkTab:
         return {
             self._results: view.results(numbers),
             self._plot: view.accuracy_and_speed(numbers, found, captions=captions),
+            self._candidates: view.against_candidates(candidates.recorded(retriever.info)),
             self._message: "",
             self._time: gr.Button(interactive=captions),
             self._training: gr.Accordion(visible=bool(trained)),

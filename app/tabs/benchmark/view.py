@@ -7,13 +7,17 @@ from itertools import groupby
 from markupsafe import Markup
 
 from app.packs.ablations import Ablation, Cell
+from app.packs.candidates import Candidates
 from app.packs.description import shown_command
 from app.packs.jobs import Step
 from app.packs.measured import COLUMNS, MEGABYTES, QUERY_MS, RSUM, Row, Table
 from app.packs.rerun import Pair
 from app.packs.speed import Speed
-from app.tabs.benchmark.plot import NARROW, WIDE, Point, plot
+from app.tabs.benchmark import candidates
+from app.tabs.benchmark.plot import Point, plot
+from app.tabs.benchmark.svg import NARROW, WIDE
 from app.tabs.html import line, problem, render
+from models import METHODS
 
 _ACCURACY = "rsum, of 600"
 _UNKNOWN = "\N{EN DASH}"
@@ -60,6 +64,23 @@ def accuracy_and_speed(table: Table, speed: Speed | None, *, captions: bool) -> 
         if speed is not None and points
     ]
     return render("benchmark/plot", plots=plots, speed=speed, captions=captions)
+
+
+def against_candidates(found: Candidates | None) -> Markup:
+    """How the time of a query grows with the images; nothing where that was not measured."""
+    if found is None:
+        return Markup()
+    lines = [
+        candidates.Line(METHODS[name].title, times)
+        for name, times in found.median.items()
+        if name in METHODS
+    ]
+    plots = [
+        candidates.plot(lines, found.images, frame, css_class)
+        for frame, css_class in ((WIDE, "pv-wide pv-growth"), (NARROW, "pv-narrow pv-growth"))
+        if lines
+    ]
+    return render("benchmark/candidates", plots=plots, found=found)
 
 
 def ablation_tables(tables: Sequence[Ablation], problems: Sequence[str]) -> Markup:

@@ -5,19 +5,22 @@ import re
 import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.gallery.collection import from_pack
-from app.packs import ablations, measured, speed
+from app.packs import ablations, candidates, measured, speed
 from app.packs.measured import COLUMNS, MEGABYTES, QUERY_MS, Column, Row, Table
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
 from app.tabs.benchmark import view
-from app.tabs.benchmark.plot import NARROW, WIDE, Box, Frame, Point, place_labels, plot
+from app.tabs.benchmark.candidates import apart
+from app.tabs.benchmark.plot import Point, place_labels, plot
+from app.tabs.benchmark.svg import NARROW, WIDE, Box, Frame
 from app.tabs.html import text
 from export.pack.reading import load_info
 from export.pack.validation import check
@@ -149,6 +152,71 @@ def test_the_bundled_packs_speed_is_recorded(bundled: Retriever) -> None:
     html = view.accuracy_and_speed(measured.table(bundled, found), found, captions=True)
     assert html.count('class="pv-point"') == 2 * len(found.median)  # drawn wide and narrow
     assert text(found.hardware) in html
+
+
+GROWTH: dict[str, Any] = {
+    "images": [1000, 10_000],
+    "median": {"scan": [40.0, 400.0], "vsepp": [0.05, 0.5], "unheard of": [1, 2]},
+    "queries": 5,
+    "hardware": "2 cores",
+    "command": "measure <it>",
+}
+
+
+def test_a_query_s_time_against_candidates_is_drawn(pack: Path) -> None:
+    info = load_info(pack)
+    assert view.against_candidates(candidates.recorded(info)) == ""
+    candidates.record(pack).write_text(json.dumps(GROWTH))
+    html = view.against_candidates(candidates.recorded(info))
+    assert html.count('class="pv-point"') == 2 * 2  # wide and narrow; what is no method is left out
+    assert "SCAN: 40 ms for 1,000, 400 ms for 10,000; VSE++: 0.05 ms" in html
+    assert "measure &lt;it&gt;" in html
+    drawn = ET.fromstring(re.findall(r"<svg.*?</svg>", html, re.DOTALL)[0])
+    lines = [
+        [float(n) for n in re.findall(r"-?\d+\.?\d*", path.get("d", ""))]
+        for group in drawn.iter(f"{{{SVG}}}g")
+        if group.get("class") == "pv-point"
+        for path in list(group.iter(f"{{{SVG}}}path"))[:1]
+    ]
+    (x, slow, end, slow_end), (_, fast, _, fast_end) = lines
+    assert x < end
+    assert slow - slow_end == pytest.approx(fast - fast_end, abs=0.1)  # ten times each, logarithmic
+    assert fast - slow == pytest.approx((slow - slow_end) * np.log10(800), abs=0.5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"images": [1000]},
+        {"images": [10_000, 1000]},
+        {"median": {}},
+        {"median": {"scan": [1.0]}},
+        {"median": {"scan": [1.0, 0.0]}},
+        {"hardware": 3},
+    ],
+)
+def test_what_is_no_record_of_candidates_is_not_shown(pack: Path, change: dict[str, Any]) -> None:
+    candidates.record(pack).write_text(json.dumps({**GROWTH, **change}))
+    assert candidates.recorded(load_info(pack)) is None
+
+
+def test_the_time_against_candidates_is_recorded_for_every_method(bundled: Retriever) -> None:
+    found = candidates.recorded(bundled.info)
+    assert found is not None, "run python -m benchmarks.candidates --record"
+    assert found.median.keys() >= bundled.runtime.methods.keys() | {"scan"}
+    assert text(found.hardware) in view.against_candidates(found)
+
+
+def test_names_stand_apart_in_order() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        heights = sorted(random.uniform(0, 300, 9).tolist(), reverse=True)
+        placed = apart(heights, 16, 0, 300)
+        assert all(a - b >= 16 - 1e-6 for a, b in pairwise(placed))
+        assert placed[-1] >= -1e-6
+        assert placed[0] <= 300 + 1e-6
+    alone = [250.0, 100.0, 20.0]
+    assert apart(alone, 16, 0, 300) == alone
 
 
 def test_without_a_speed_there_is_an_invitation(retriever: Retriever) -> None:

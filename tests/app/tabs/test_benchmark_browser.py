@@ -1,5 +1,6 @@
 """The Benchmark tab in a real browser: sorting, measuring, running it again."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from app.packs.candidates import record
 from export.pack.writing import update_metrics
 from export.runtime import Runtime
 from tests.app.serving import Serve, Server
@@ -31,6 +33,9 @@ def stated(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = f"python -m training.evaluate --pack {pack.name} --method {name} --split test"
         about = {"split": "test", "command": command, "hardware": "here", "seed": 0}
         update_metrics(pack, name, {**about, "values": values})
+    growth = {"images": [1000, 100_000], "median": {"vsepp": [0.05, 5.0], "scan": [40.0, 4000.0]}}
+    more = {"queries": 3, "hardware": "here", "command": "it"}
+    record(pack).write_text(json.dumps({**growth, **more}))
     return pack
 
 
@@ -98,6 +103,13 @@ def test_the_table_sorts_and_the_plot_fits(visitor: Visitor, width: int, dark: b
     plot = page.locator("#pv-bench-plot svg:visible")
     expect(plot).to_have_count(1)
     assert "VSE++" in str(plot.get_attribute("aria-label"))
+    growth = page.locator("#pv-bench-candidates svg:visible")
+    expect(growth).to_have_count(1)
+    drawn = growth.evaluate("svg => svg.getBoundingClientRect().toJSON()")
+    for words in growth.locator("text").all():  # no name and no number is cut off
+        box = words.evaluate("text => text.getBoundingClientRect().toJSON()")
+        assert drawn["left"] - 1 <= box["left"], words.text_content()
+        assert box["right"] <= drawn["right"] + 1, words.text_content()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     table = page.locator(".pv-bench-scroll")
     assert table.evaluate("table => table.scrollWidth <= table.clientWidth")  # nothing is cut off
