@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from training.experiments.ablation import ablation_names, load_ablation, result_of, state_outcomes
-from training.experiments.results import PAGE, RESULTS, update_page
+from training.experiments.results import PAGE, README, RESULTS, update_page, update_readme
 from training.experiments.runner import parser_of, run_rows, show_result, status_of, write_result
 
 
@@ -20,7 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("name", nargs="?", help="what to run; see --list")
     add("--list", action="store_true", help="name the ablations")
-    add("--report", action="store_true", help=f"bring {PAGE} up to date with all results")
+    what = f"bring {PAGE} and {README} up to date with all results"
+    add("--report", action="store_true", help=what)
     add("--seeds", type=int, nargs="+", default=[0], help="average over these")
     options = parser.parse_args(argv)
     return status_of(lambda: _run(options))
@@ -35,6 +36,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.report:
         state_outcomes(RESULTS)
         update_page()
+        update_readme()
 
 
 def _ablate(options: argparse.Namespace) -> None:

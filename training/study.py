@@ -3,7 +3,7 @@
 What was not trained before is trained: first the trials of every row, then the best of each with
 every seed. The table goes into the folder of the trainings and is
 printed; with `--write`, and where no setting is replaced, it goes to `docs/<name>.json` and into
-`docs/results.md`, which are this repository's own numbers.
+`docs/results.md`, which are this repository's own numbers, and the README has a line of it.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from training.experiments.results import PAGE, replace_part
+from training.experiments.results import PAGE, README, replace_part, update_readme
 from training.experiments.runner import parser_of, run_rows, show_result, status_of, write_result
 from training.experiments.study import load_study, result_of, study_lines
 
@@ -39,7 +39,11 @@ def _run(options: argparse.Namespace) -> None:
     path = write_result(options.results, result)
     page = options.results / PAGE.name
     replace_part(page, study.name, study_lines(result))
-    print(f"{path} and {page} are up to date")
+    written = [path, page]
+    if options.results == RESULTS:
+        update_readme()
+        written.append(README)
+    print(f"{', '.join(map(str, written))}: up to date")
 
 
 if __name__ == "__main__":

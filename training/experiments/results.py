@@ -1,27 +1,21 @@
-"""`docs/results.md`: what was measured, written from the files that measuring leaves behind."""
+"""What was measured, written into documents from the files that measuring leaves behind."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from models import METHODS
 from models.files import write_whole
 from training.evaluation.report import COLUMNS
 
 RESULTS = Path("app/bundled/ablations/scenes")
 PACK = Path("app/bundled/scenes/pack.json")
 PHOTOS = Path("app/bundled/photos/pack.json")
-PAGE = Path("docs/results.md")
-MAIN_COLUMNS = (
-    "i2t_r1",
-    "i2t_r5",
-    "i2t_r10",
-    "t2i_r1",
-    "t2i_r5",
-    "t2i_r10",
-    "rsum",
-    "t2i_rprecision",
-    "t2i_map_at_r",
-)
+PAGE, README = Path("docs/results.md"), Path("README.md")
+STUDIES = {"scenes_alike": "Alike", "scenes_paper": "As in the paper"}
+"""The studies that the README sums up, and what it calls them."""
+_RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
+MAIN_COLUMNS = (*_RECALLS, "rsum", "t2i_rprecision", "t2i_map_at_r")
 CURVE_SHOWN = 10
 
 
@@ -48,6 +42,55 @@ def update_page(
     replace_part(page, "ablations", parts or ["None was run yet."])
 
 
+def update_readme(readme: Path = README, pack: Path = PACK, studies: Path = PAGE.parent) -> None:
+    """Writes the README's table of shipped methods, and its lines about the studies, again.
+
+    Args:
+        readme: holds the marks of `methods` and `studies`, see `update_page`.
+        pack: `pack.json` of the bundled pack of scenes.
+        studies: folder of the studies' JSON files; those that were not run have no line.
+
+    Raises:
+        ValueError: see `update_page`.
+    """
+    found = [(title, studies / f"{name}.json") for name, title in STUDIES.items()]
+    lines = [study_line(title, _read(path)) for title, path in found if path.is_file()]
+    lead = (
+        "Equally many trials of each, three seeds: rsum, and by how much it is above the baseline"
+    )
+    replace_part(readme, "methods", shipped_lines(_read(pack)))
+    replace_part(readme, "studies", [f"{lead} (95 % interval):", "", *lines] if lines else [])
+
+
+def shipped_lines(pack: dict[str, Any]) -> list[str]:
+    """The README's table of a pack's methods, all of them measured."""
+    headings = ["key", "[paper](docs/papers.md)", "views"]
+    headings += [*(COLUMNS[key] for key in (*_RECALLS, "rsum")), "word on object, %"]
+    lines = [f"| {' | '.join(headings)} |", "|---|---|---|" + "---:|" * (len(headings) - 3)]
+    for name, entry in pack["methods"].items():
+        method, values = METHODS[entry.get("method") or name], entry["metrics"]["values"]
+        paper = f"{entry.get('title') or method.title}, {method.paper.partition(', ')[2]}"
+        views = f"{entry['arguments'].get('views', 1)} x {entry['arguments']['embed_dim']}"
+        numbers = [f"{values[key]:.1f}" for key in (*_RECALLS, "rsum", "evidence_word_pointing")]
+        lines.append(f"| {' | '.join([f'`{name}`', paper, views, *numbers])} |")
+    return [*lines, "", _about(pack)]
+
+
+def study_line(title: str, result: dict[str, Any]) -> str:
+    """A study in one line: each row's rsum over its seeds, and how far it is from the baseline."""
+    rows = [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]
+    baseline = next(h for h in result["columns"] if h.startswith("above "))
+    parts = []
+    for row in sorted(rows, key=lambda row: -row["rsum"]):
+        part = f"{row['recipe']} {row['rsum']:.1f}"
+        if row["its deviation"] is not None:
+            part += f" ± {row['its deviation']:.1f}"
+        if row[baseline] is not None:
+            part += f" ({row[baseline]:+.1f}, {row['low']:+.1f} to {row['high']:+.1f})"
+        parts.append(part)
+    return f"- **{title}** (`{result['command']}`, {result['hardware']}): {'; '.join(parts)}."
+
+
 def method_lines(pack: dict[str, Any]) -> list[str]:
     """The table of a pack's methods, as Markdown."""
     measured = {name: m["metrics"] for name, m in pack["methods"].items() if m["metrics"]}
@@ -57,13 +100,15 @@ def method_lines(pack: dict[str, Any]) -> list[str]:
     rows = [
         [f"`{name}`", *(round(m["values"][k], 1) for k in keys)] for name, m in measured.items()
     ]
-    about = sorted({f"{m['split']} split, {m['hardware']}" for m in measured.values()})
-    seeds = _seeds(sorted({m["seed"] for m in measured.values()}))
-    return [
-        *table_lines(["method", *(COLUMNS[k] for k in keys)], rows),
-        "",
-        f"{seeds.capitalize()}; {'; '.join(about)}.",
-    ]
+    return [*table_lines(["method", *(COLUMNS[k] for k in keys)], rows), "", _about(pack)]
+
+
+def _about(pack: dict[str, Any]) -> str:
+    """Seeds, splits and hardware of what was measured."""
+    measured = [entry["metrics"] for entry in pack["methods"].values() if entry["metrics"]]
+    about = sorted({f"{m['split']} split, {m['hardware']}" for m in measured})
+    seeds = _seeds(sorted({m["seed"] for m in measured}))
+    return f"{seeds.capitalize()}; {'; '.join(about)}."
 
 
 def ablation_lines(result: dict[str, Any]) -> list[str]:
@@ -130,4 +175,5 @@ def replace_part(page: Path, part: str, lines: list[str]) -> None:
     before, _, rest = text.partition(start)
     after = rest.partition(end)[2]
     body = "\n".join(lines).strip()
-    write_whole(page, f"{before}{start}\n\n{body}\n\n{end}{after}")
+    between = f"\n{body}\n\n" if body else ""
+    write_whole(page, f"{before}{start}\n{between}{end}{after}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.experiments.results import PAGE, update_page
+from training.experiments.results import PAGE, README, replace_part, update_page, update_readme
 
 RESULT: dict[str, Any] = {
     "name": "toy",
@@ -115,3 +115,53 @@ def test_the_page_here_says_what_the_files_say(tmp_path: Path) -> None:
     copy.write_text(PAGE.read_text("utf-8"), "utf-8")
     update_page(copy)
     assert copy.read_text("utf-8") == PAGE.read_text("utf-8"), "python -m training.ablate --report"
+
+
+def test_the_readme_here_says_what_the_files_say(tmp_path: Path) -> None:
+    copy = tmp_path / "readme.md"
+    copy.write_text(README.read_text("utf-8"), "utf-8")
+    update_readme(copy)
+    assert copy.read_text("utf-8") == README.read_text("utf-8"), (
+        "python -m training.ablate --report"
+    )
+
+
+def test_the_readme_has_a_line_of_every_study_that_was_run(tmp_path: Path) -> None:
+    readme, pack = tmp_path / "readme.md", tmp_path / "pack.json"
+    readme.write_text(
+        "<!-- methods --><!-- /methods -->\n<!-- studies --><!-- /studies -->\nEnd.\n"
+    )
+    recalls = {f"{way}_r{k}": 50.0 for way in ("i2t", "t2i") for k in (1, 5, 10)}
+    values = {**recalls, "rsum": 300.04, "evidence_word_pointing": 99.96}
+    arguments = {"embed_dim": 64, "views": 16}
+    entry = {"method": "mvam", "arguments": arguments, "metrics": {**METRICS, "values": values}}
+    pack.write_text(json.dumps({"methods": {"mvam_small": entry}}))
+    update_readme(readme, pack, tmp_path)
+    text = readme.read_text()
+    row = "| `mvam_small` | MVAM, arXiv 2402.17237 | 16 x 64 |" + 6 * " 50.0 |" + " 300.0 | 100.0 |"
+    assert row in text
+    assert "<!-- studies -->\n<!-- /studies -->\nEnd." in text
+    columns = ["recipe", "seeds", "rsum", "its deviation", "above VSE∞", "low", "high"]
+    study = {
+        "command": "measure",
+        "hardware": "an abacus",
+        "columns": columns,
+        "rows": [
+            ["PVSE", 3, 400.0, 1.5, -20.0, -25.0, 3.25],
+            ["VSE∞", 3, 420.0, None, None, None, None],
+        ],
+    }
+    (tmp_path / "scenes_paper.json").write_text(json.dumps(study))
+    update_readme(readme, pack, tmp_path)
+    line = "- **As in the paper** (`measure`, an abacus): VSE∞ 420.0; PVSE 400.0 ± 1.5 (-20.0, "
+    assert f"{line}-25.0 to +3.2)." in readme.read_text()
+    before = readme.read_text()
+    update_readme(readme, pack, tmp_path)
+    assert readme.read_text() == before
+
+
+def test_an_empty_part_is_two_lines(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- a -->\n\nold\n\n<!-- /a -->\n")
+    replace_part(page, "a", [])
+    assert page.read_text() == "<!-- a -->\n<!-- /a -->\n"
