@@ -33,6 +33,7 @@ from models.views import grid_boxes, lengths_to_mask
 
 IMAGE_BATCH = 32
 TEXT_BATCH = 128
+_FEW_TEXTS = 8  # one thread reads fewer sooner than several
 HEAD_BATCH = 128
 MAX_PARTS = 1 << 28  # numbers of what elements bring to views: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
@@ -314,7 +315,8 @@ class Runtime:
         """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
         self._method(method)
         entry = self.info.methods[method]
-        encoder = self._sessions.get(entry.text_encoder, ["ids", "lengths"])
+        few = len(ids) < _FEW_TEXTS
+        encoder = self._sessions.get(entry.text_encoder, ["ids", "lengths"], alone=few)
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
         order = lengths.argsort(kind="stable")  # texts of like length share a batch: less padding
         for i in range(0, len(ids), TEXT_BATCH):

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from export.word_forms import read_word
+
+_REMEMBERED = 64  # texts: a question is split again for each thing that is said of it
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class TextReader:
         self._tokenizer = tokenizer
         self._longest = longest
         self.size = int(tokenizer.get_vocab_size())
+        self._encodings = lru_cache(_REMEMBERED)(tokenizer.encode)
 
     def words(self) -> list[str]:
         """The words that are known, in alphabetical order, without marks and pieces."""
@@ -112,7 +115,7 @@ class TextReader:
         """A text without space around it, and its tokens, which speak of that."""
         try:
             text = text.strip()
-            encoding = self._tokenizer.encode(text)
+            encoding = self._encodings(text)
             bare = all(encoding.special_tokens_mask)  # only marks such as [CLS], or nothing at all
         except (TypeError, UnicodeError) as error:
             raise ValueError("the text is not valid Unicode; type it again") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -20,11 +19,13 @@ from app.gallery.images import open_image
 from app.gallery.indexing import Index
 from app.gallery.searchable import Searchable
 from app.gallery.thumbnails import make_thumbnail, make_thumbnails, thumbnail_folder
-from app.gallery.vector_index import Match
+from app.gallery.vector_index import Gallery, Match
 from app.search.hits import CaptionHit, Found, Hit, NotReadyError, Scores, in_all
+from app.search.judge import SAMPLED, Judge, among, judged, spread
 from app.search.methods import Methods
 from app.search.query import Term, checked, checked_k, combined
-from export.pack.calibration import FEWEST, TENTH, Background, Judgement, unknown_share
+from app.search.sharing import shared_processors
+from export.pack.calibration import TENTH, Judgement
 from export.runtime import Runtime
 from export.texts import Reworded, Tokens
 from models import Views
@@ -33,8 +34,6 @@ from models.evidence import Parts
 MAX_HITS = 1000
 _PATIENCE = 20.0  # seconds a query waits until there is something to search, or all captions
 _BRIEF = 2.0  # seconds it waits for the rest of the images before it answers with what there is
-_SAMPLED = 1024  # images, at most, whose scores stand for those of the whole gallery
-_SAMPLE_BYTES = 8 * 2**20  # of their views, of each method that was asked
 
 
 class Retriever:
@@ -76,7 +75,7 @@ class Retriever:
         first = self.methods.names(first)[0] if first else self.methods.best
         self.index = Index(runtime, collection, encoded or cache, first, ready)
         self._thumbnails = thumbnail_folder(cache)
-        self._samples: dict[str, tuple[int, Views]] = {}
+        self._judge = Judge()
 
     def search(
         self,
@@ -102,26 +101,8 @@ class Retriever:
         Raises:
             ValueError: a term, a method or a k that makes no sense, or nothing is searchable yet.
         """
-        query, k = self._read(terms, spec), min(checked_k(k), MAX_HITS)
-        most = max(k, TENTH)  # which the best are compared with
-        found = self._best(query, self.index.images, self._images_done(query), most, only)
-        judgement = self._judge(query, found, only)
-        found = found[:k]
-        won = self._winners(query, found)
-        views: list[int | None] = [None] * len(found)
-        if len(won) == 1 and query.terms:
-            [places] = won.values()
-            views = [int(row[0]) if (row == row[0]).all() else None for row in places.T]
-        images = self.collection.images
-        hits = [
-            Hit(match.id, images[match.id].file, match.score, view, rank)
-            for rank, (match, view) in enumerate(zip(found, views, strict=True), start=1)
-        ]
-        fewest = min((self.index.images[name] for name in query.views), key=len)
-        searched = len(fewest) if only is None else int(np.isin(fewest.ids(), list(only)).sum())
-        caveat = fewest.caveat(only) if query.plain else ""  # otherwise everything is scored
-        texts = self._captions(query, captions)
-        return Found(hits, texts, won, query.terms, searched, caveat, judgement)
+        with shared_processors(len(self.collection.images)):
+            return self._found(terms, spec, k, only, captions)
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
         """Scores of every searchable image for a query of several terms; see `search`.
@@ -272,6 +253,30 @@ class Retriever:
         """Small copies of several images by id, see `make_thumbnails`."""
         return make_thumbnails([self.image(one) for one in image_ids], self._thumbnails)
 
+    def _found(
+        self, terms: Sequence[Term], spec: str, k: int, only: AbstractSet[int] | None, captions: int
+    ) -> Found:
+        query, k = self._read(terms, spec), min(checked_k(k), MAX_HITS)
+        most = max(k, TENTH)  # which the best are compared with
+        found, scores = self._best(query, self.index.images, self._images_done(query), most, only)
+        judgement = self._judgement(query, found, scores, only)
+        found = found[:k]
+        won = self._winners(query, found, scores is None)
+        views: list[int | None] = [None] * len(found)
+        if len(won) == 1 and query.terms:
+            [places] = won.values()
+            views = [int(row[0]) if (row == row[0]).all() else None for row in places.T]
+        images = self.collection.images
+        hits = [
+            Hit(match.id, images[match.id].file, match.score, view, rank)
+            for rank, (match, view) in enumerate(zip(found, views, strict=True), start=1)
+        ]
+        fewest = min((self.index.images[name] for name in query.views), key=len)
+        searched = len(fewest) if only is None else int(np.isin(fewest.ids(), list(only)).sum())
+        caveat = fewest.caveat(only) if query.plain else ""  # otherwise everything is scored
+        texts = self._captions(query, captions)
+        return Found(hits, texts, won, query.terms, searched, caveat, judgement)
+
     def _read(self, terms: Sequence[Term], spec: str) -> _Query:
         """Reads a query with each method of an ensemble."""
         names = self.methods.names(spec)
@@ -306,7 +311,7 @@ class Retriever:
         captions = self.collection.captions
         if not k or not captions:
             return []
-        found = self._best(query, self.index.captions, self.index.captions_done, k)
+        found, _ = self._best(query, self.index.captions, self.index.captions_done, k)
         return [
             CaptionHit(*captions[match.id], match.score, match.view if query.plain else None, rank)
             for rank, match in enumerate(found, start=1)
@@ -319,24 +324,30 @@ class Retriever:
         done: threading.Event,
         k: int,
         only: AbstractSet[int] | None = None,
-    ) -> list[Match]:
-        """The k best items; views that won are told for a plain query alone."""
+    ) -> tuple[list[Match], Scores | None]:
+        """The k best items, and all scores where all were computed: views that won come without."""
         if query.plain:
             [(name, (views,))] = query.views.items()
-            self._wait(galleries[name], done)
-            return galleries[name].search(views, k, only)
-        ids, values = self._sum(query, galleries, done)
-        if only is not None:
-            among = np.isin(ids, list(only))
-            ids, values = ids[among], values[among]
-        best = np.argsort(-values, kind="stable")[:k]
-        found = zip(ids[best].tolist(), values[best].tolist(), strict=True)
-        return [Match(item, score, 0) for item, score in found]
+            gallery = galleries[name]
+            self._wait(gallery, done)
+            scanned = isinstance(gallery, Gallery) and len(gallery) <= SAMPLED
+            if galleries is self.index.captions or not scanned:
+                return gallery.search(views, k, only), None
+        scores = among(self._sum(query, galleries, done), only)
+        best = np.argsort(-scores.values, kind="stable")[:k]
+        found = zip(scores.ids[best].tolist(), scores.values[best].tolist(), strict=True)
+        return [Match(item, score, 0) for item, score in found], scores
 
     @torch.inference_mode()
-    def _winners(self, query: _Query, found: Sequence[Match]) -> dict[str, np.ndarray]:
-        """For each method, the view of each image that scores best for each term; see `Found`."""
-        if query.plain:
+    def _winners(self, query: _Query, found: Sequence[Match], told: bool) -> dict[str, np.ndarray]:
+        """For each method, the view of each image that scores best for each term; see `Found`.
+
+        Args:
+            query: what was asked.
+            found: the best images.
+            told: whether they say which of their views won.
+        """
+        if told:
             return dict.fromkeys(query.views, np.array([[match.view for match in found]], np.int64))
         won = {}
         for name, queries in query.views.items():
@@ -350,42 +361,25 @@ class Retriever:
                 row[:] = scores[..., 0].argmax(dim=0).cpu().numpy()  # (V, n) -> (n,)
         return won
 
-    @torch.inference_mode()
-    def _judge(
-        self, query: _Query, found: Sequence[Match], only: AbstractSet[int] | None
+    def _judgement(
+        self,
+        query: _Query,
+        found: Sequence[Match],
+        scores: Scores | None,
+        only: AbstractSet[int] | None,
     ) -> Judgement | None:
         """How sure a method is of what it found for one sentence; None for other queries."""
         name = next(iter(query.views))
         calibration = self.info.methods[name].calibration
         if not query.plain or not query.terms[0].words or calibration is None:
             return None
-        sample, count = self._sample(name, only)
-        if count < FEWEST:
-            return None
-        method, [text] = self.methods[name], query.views[name]
-        scores = method.score(sample, text.to(sample.embeddings.device))[:, 0].float().cpu().numpy()
-        best = np.array([match.score for match in found])
-        tokens = self.read(query.terms[0].words)
-        unknown = unknown_share(tokens.words, tokens.unknown)
-        facts = (best[0], best[min(len(best), TENTH) - 1], scores.mean(), scores.std())
-        given = (*facts, count, len(tokens.words), unknown)
-        return calibration.judge(Background(*(np.array([value]) for value in given)), best)
-
-    def _sample(self, name: str, only: AbstractSet[int] | None) -> tuple[Views, int]:
-        """Views of a sample of the images that are searched, and how many are searched."""
-        gallery = self.index.images[name]
-        ids = gallery.ids()
-        if only is not None:
-            ids = ids[np.isin(ids, list(only))]
+        if scores is not None:
+            sample, count = spread(scores.values, SAMPLED), len(scores.values)
         else:
-            count, views = self._samples.get(name, (0, None))
-            if views is not None and count == len(ids):
-                return views, count
-        most = max(1, min(_SAMPLED, _SAMPLE_BYTES // (4 * math.prod(gallery.shape or (1,)))))
-        views = gallery.views(ids[:: -(-len(ids) // most)] if len(ids) else ids)
-        if only is None:
-            self._samples[name] = len(ids), views
-        return views, len(ids)
+            [text] = query.views[name]
+            sample, count = self._judge.scores(name, self.index.images[name], text, only)
+        best = np.array([match.score for match in found])
+        return judged(calibration, best, sample, count, self.read(query.terms[0].words))
 
     def _sum(
         self, query: _Query, galleries: Mapping[str, Searchable], done: threading.Event

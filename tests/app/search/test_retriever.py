@@ -189,18 +189,3 @@ def test_the_best_caption_is_the_one_that_was_asked_for(
             assert list(best) == [3, image_id, 9]
             assert all(best[one] in views_retriever.image(one).captions for one in best)
     assert views_retriever.best_captions(" ", [3], spec) == {}
-
-
-def test_a_sample_of_the_gallery_is_bounded_in_bytes(
-    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = next(iter(retriever.methods))
-    gallery = retriever.gallery(name)
-    assert gallery.shape is not None
-    each = 4 * gallery.shape[0] * gallery.shape[1]
-    monkeypatch.setattr(retriever, "_samples", {})
-    monkeypatch.setattr("app.search.retriever._SAMPLE_BYTES", 3 * each)
-    views, count = retriever._sample(name, None)
-    assert count == len(gallery) > 3
-    assert 1 <= len(views) <= 3
-    assert retriever._samples[name][1] is views

@@ -1,0 +1,69 @@
+"""A sample of the gallery stands for all of it when hits are judged."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.search.hits import Scores
+from app.search.judge import Judge, among, spread
+from app.search.query import Term
+from app.search.retriever import Retriever
+from export.pack.calibration import Calibration
+
+
+def test_a_sample_is_bounded_in_bytes_and_kept(
+    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = next(iter(retriever.methods))
+    gallery, judge = retriever.gallery(name), Judge()
+    assert gallery.shape is not None
+    each = 4 * gallery.shape[0] * gallery.shape[1]
+    monkeypatch.setattr("app.search.judge._SAMPLE_BYTES", 3 * each)
+    text = retriever.views("a red circle", name)
+    scores, count = judge.scores(name, gallery, text, None)
+    assert count == len(gallery) > 3
+    assert 1 <= len(scores) <= 3
+    monkeypatch.setattr(type(gallery), "views", None)  # not read again
+    again, _ = judge.scores(name, gallery, text, None)
+    np.testing.assert_array_equal(again, scores)
+
+
+def test_only_what_is_searched_is_sampled(retriever: Retriever) -> None:
+    name = next(iter(retriever.methods))
+    gallery, text = retriever.gallery(name), retriever.views("a red circle", name)
+    ids, values = gallery.scores(text)
+    only = set(ids[::3].tolist())
+    scores, count = Judge().scores(name, gallery, text, only)
+    assert count == len(only)
+    np.testing.assert_allclose(scores, among(Scores(ids, values), only).values, atol=1e-6)
+    none, count = Judge().scores(name, gallery, text, set())
+    assert (len(none), count) == (0, 0)
+
+
+def test_hits_and_what_they_are_judged_by_are_the_same_by_all_scores_and_by_a_search(
+    views_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small galleries are scored whole; larger ones are searched, and their sample scored."""
+    fitted = Calibration((0.5,) * 7, (0.1,) * 4, (0.3,) * 5, "val", "command", "hardware", 0)
+    methods = dict(views_retriever.info.methods)
+    methods["mv_vse"] = replace(methods["mv_vse"], calibration=fitted)
+    info = replace(views_retriever.info, methods=methods)
+    monkeypatch.setattr(views_retriever, "info", info)
+    asked = [Term("a red circle")], "mv_vse", 5
+    whole = views_retriever.search(*asked)
+    monkeypatch.setattr("app.search.retriever.SAMPLED", 0)
+    monkeypatch.setattr("app.search.retriever.spread", None)  # which all scores go through
+    apart = views_retriever.search(*asked)
+    assert [(hit.image_id, hit.view) for hit in whole.hits] == [
+        (hit.image_id, hit.view) for hit in apart.hits
+    ]
+    assert whole.judgement is not None
+    assert apart.judgement is not None
+    assert apart.judgement.hits == pytest.approx(whole.judgement.hits)
+    assert apart.judgement.probability == pytest.approx(whole.judgement.probability)
+
+
+@pytest.mark.parametrize(("count", "most", "left"), [(0, 3, 0), (3, 3, 3), (4, 3, 2), (10, 3, 3)])
+def test_spread(count: int, most: int, left: int) -> None:
+    assert len(spread(np.arange(count), most)) == left
