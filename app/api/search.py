@@ -52,7 +52,7 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
             `read_as` say how the query was read, `searched` how many pictures were ranked, `exact`
             whether none that scores more can be missing.
         """
-        wanted = Filters.of(retriever.collection, filters)
+        wanted = None if filters is None else Filters.of(retriever.collection, filters)
         found = answer(retriever, Question("words", words=query), method, k, wanted)
         right = found.satisfying
         hits = [
@@ -99,7 +99,7 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
             the picture is unlike those that the pack was trained on, null where it cannot tell.
         """
         path, name = named(image)
-        wanted = Filters.of(retriever.collection, filters)
+        wanted = None if filters is None else Filters.of(retriever.collection, filters)
         question = Question("upload", words, str(path), weight=weight, name=name)
         found = answer(retriever, question, method, k, wanted)
         return {

@@ -294,7 +294,7 @@ def answer(
     details = (
         retriever.methods.title(spec),
         f"{ms:.0f} ms" if found.caveat else f"{ms:.0f} ms, exact",
-        str(filters),
+        str(filters) if filters.wanted else "",
         _truth(satisfying if filters.ids is None else satisfying & filters.ids, found.hits),
         "" if found.terms else NOTHING_ASKED,
         UNFAMILIAR if strange else "",

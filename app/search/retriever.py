@@ -24,9 +24,9 @@ from app.search.hits import CaptionHit, Found, Hit, NotReadyError, Scores, in_al
 from app.search.judge import SAMPLED, Judge, among, judged, spread
 from app.search.methods import Methods
 from app.search.query import Term, checked, checked_k, combined
-from app.search.sharing import shared_processors
 from export.pack.calibration import TENTH, Judgement
 from export.runtime import Runtime
+from export.sessions import shared_processors
 from export.texts import Reworded, Tokens
 from models import Views
 from models.evidence import Parts
@@ -395,7 +395,7 @@ class Retriever:
             for term, views in zip(query.terms, queries, strict=True):
                 ids, scores = gallery.scores(views)
                 parts.append((ids, term.weight / len(query.views) * scores))
-        return in_all(parts)
+        return in_all(parts) if len(parts) > 1 else Scores(*parts[0])
 
     def _wait(self, gallery: Searchable, done: threading.Event) -> None:
         """Waits a while for a gallery to be filled.

@@ -5,16 +5,16 @@ import threading
 import pytest
 import torch
 
-from app.search import sharing
-from app.search.sharing import shared_processors
+from export import sessions
+from export.sessions import shared_processors
 
 
 def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_MOST", 4)
+    monkeypatch.setattr(sessions, "_TORCH_THREADS", 4)
     asked, seen = threading.Barrier(2), list[int]()
 
     def ask() -> None:
-        with shared_processors(sharing._MANY):
+        with shared_processors(sessions._MANY):
             asked.wait()
             asked.wait()  # both are being answered
         seen.append(torch.get_num_threads())
@@ -24,13 +24,13 @@ def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.M
     other.start()
     asked.wait()
     try:
-        with shared_processors(sharing._MANY):
+        with shared_processors(sessions._MANY):
             assert torch.get_num_threads() == 2
             asked.wait()
         assert torch.get_num_threads() == 4
-        with shared_processors(sharing._MANY):
+        with shared_processors(sessions._MANY):
             assert torch.get_num_threads() >= 2
-        with shared_processors(sharing._MANY - 1):
+        with shared_processors(sessions._MANY - 1):
             assert torch.get_num_threads() == 1
     finally:
         other.join()
@@ -39,8 +39,8 @@ def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.M
 
 
 def test_they_are_given_back_after_a_mistake() -> None:
-    before = sharing._asked
+    before = sessions._asked
     with pytest.raises(ValueError, match="mistake"), shared_processors(1):
         raise ValueError("mistake")
-    assert sharing._asked == before
-    assert torch.get_num_threads() == sharing._MOST
+    assert sessions._asked == before
+    assert torch.get_num_threads() == sessions._TORCH_THREADS
