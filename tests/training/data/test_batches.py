@@ -18,7 +18,7 @@ from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
 from training.loop.config import TrainConfig
 from training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
-from training.objectives import build_objective
+from training.objectives import OBJECTIVES, build_objective
 
 IMAGES, CAPTIONS, DIM = 6, 5, 4
 
@@ -75,18 +75,30 @@ def test_processes_share_such_a_batch(data: Split) -> None:
     assert torch.equal(torch.cat(halves), whole.features[whole.rows])
 
 
-@pytest.mark.parametrize("method", ["vse_infty", "avse", "mvam", "pvse"])
-def test_encoding_an_image_once_changes_no_number(method: str, data: Split) -> None:
+SHARED: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}, "dive": {"views": 2}}
+# groups of AVSE are drawn for each image in training
+SHARED["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}
+LOSSES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in OBJECTIVES),
+    *((name, {"cost": "softmax"}) for name, kind in OBJECTIVES.items() if "cost" in kind.model_fields),
+    *(("mv_vse", {"loss": loss}) for loss in ("max", "avg", "up", "rough", "released")),
+    ("mv_vse", {"anneal_epochs": 2}),
+    ("pvse", {"released": True, "hardest": True}),
+]
+
+
+@pytest.mark.parametrize(("method", "settings"), LOSSES, ids=str)
+def test_encoding_an_image_once_changes_no_number(
+    method: str, settings: dict[str, Any], data: Split
+) -> None:
     torch.manual_seed(0)
     table = table_of(data)
     size = int(table.ids.max()) + 1
     config = TrainConfig(method=method, size_augmentation=0.0)
-    arguments: dict[str, Any] = {"embed_dim": 8} | ({"views": 2} if method != "vse_infty" else {})
-    if method == "avse":  # its groups are drawn for each image in training
-        arguments |= {"block_dim": 4, "train_share": 1.0}
+    arguments = {"embed_dim": 8, **SHARED.get(method, {})}
     words = BiGRUTextEncoder(size, 6, 8, directions=0 if method == "pvse" else 2)
     pair = DualEncoder(models.build(method, DIM, words.dim, arguments), words, config)
-    objective = build_objective(method, {})
+    objective = build_objective(method, settings)
     (batch, *_) = batches(data, table, 10, (0, 0), captions_per_image=5)
     found = []
     for features, mask, rows in (
