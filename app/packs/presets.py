@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,10 @@ from app.packs.obtaining import Obtainer
 from app.settings import bundled_pack
 from export.hub import transfer as hub
 from export.hub.address import parse_hub_id
-from export.hub.client import UnreachableError, connect
+from export.hub.client import UnreachableError, is_cached
 from export.hub.offer import CLIP, PACK, NoWeightsError, Offer, look
 from export.hub.resolve import resolve
+from export.pack.schema import MANIFEST
 
 _MOST_GROWTH = 1.5  # times the size that is stated here; what is larger is something else by now
 
@@ -33,7 +34,7 @@ class Preset:
         published: Hub ids; the first that holds what is read is taken. None where nobody has
             published it yet.
         licence: of the weights, as their authors state it.
-        megabytes: that are fetched, roughly.
+        megabytes: that are fetched, roughly; 0 where only its address tells.
         time: what comes after the download, for people.
         needs: what to do where there is no address.
     """
@@ -70,11 +71,17 @@ class Preset:
                 return hub.pull(*parse_hub_id(address), local=True)
         return None
 
-    def offer(self, token: bool | None = None) -> Offer:
-        """What the Hub would send.
+    def is_here(self, obtainer: Obtainer) -> bool:
+        """Whether it is on this machine, as far as one glance tells."""
+        if self.kind != PACK:
+            return self.find(obtainer) is not None
+        return any(
+            is_cached(repo_id, MANIFEST, revision)
+            for repo_id, revision in map(parse_hub_id, self.addresses)
+        )
 
-        Args:
-            token: see `export.hub.client.connect`.
+    def offer(self) -> Offer:
+        """What the Hub would send.
 
         Raises:
             UnreachableError: the Hub cannot be asked.
@@ -85,8 +92,8 @@ class Preset:
         *others, last = self.addresses
         for address in others:
             with suppress(NoWeightsError):
-                return self._bounded(look(self.kind, address, connect(token)))
-        return self._bounded(look(self.kind, last, connect(token)))
+                return self._bounded(look(self.kind, address))
+        return self._bounded(look(self.kind, last))
 
     def _bounded(self, offer: Offer) -> Offer:
         known = self.variable not in os.environ
@@ -120,13 +127,51 @@ PRESETS = {
             PACK,
             (),
             "that of who publishes it",
-            200,
-            "ready when it is here",
+            0,
+            "ready as soon as it is here",
             "nobody has published its weights. Set POLYVIEW_PHOTOS_LARGE to the Hub id of a pack "
             "that you or your organisation pushed, or train it (docs/photographs.md)",
         ),
     )
 }
+
+
+def offered(obtainer: Obtainer) -> list[tuple[Preset, bool]]:
+    """Every preset, and whether it is on this machine."""
+    return [(preset, preset.is_here(obtainer)) for preset in PRESETS.values()]
+
+
+def obtain(name: str, obtainer: Obtainer, owner: str) -> Generator[Offer | Step | Path, None, None]:
+    """Has a preset come to this machine; closing the iterator before its end ends the work.
+
+    Args:
+        name: of the preset.
+        obtainer: does the work, and keeps what comes of it.
+        owner: who may cancel it.
+
+    Yields:
+        What the Hub sends, and steps, where it is not here; then its folder.
+
+    Raises:
+        ValueError: there is no such preset, or it cannot be had; the message is a sentence.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"choose one of {', '.join(PRESETS)}")
+    preset = PRESETS[name]
+    if folder := preset.find(obtainer):
+        yield folder
+        return
+    try:
+        offer = preset.offer()
+    except UnreachableError as error:
+        raise UnreachableError(
+            f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
+            "needs no network",
+            error.why,
+            error.advice,
+        ) from error
+    yield offer
+    yield from obtainer.run(offer, owner)
 
 
 def pack_folder(pack: str, cache: Path, watch: Callable[[Step], None] | None = None) -> Path:
@@ -141,28 +186,17 @@ def pack_folder(pack: str, cache: Path, watch: Callable[[Step], None] | None = N
         FileNotFoundError: it is none of these.
         ValueError: it cannot be had; the message is a sentence.
     """
-    bundled, preset = bundled_pack(pack), PRESETS.get(pack)
-    if bundled is not None or preset is None or Path(pack).is_dir():
+    bundled = bundled_pack(pack)
+    if bundled is not None or pack not in PRESETS or Path(pack).is_dir():
         return bundled or resolve(pack)
-    obtainer = Obtainer(cache / "packs")
-    here = preset.find(obtainer)
-    if here is not None:
-        return here
-    try:
-        offer = preset.offer()
-    except UnreachableError as error:
-        raise UnreachableError(
-            f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
-            "needs no network",
-            error.why,
-            error.advice,
-        ) from error
-    bar = watch or _Bar(preset, offer)
-    with closing(obtainer.run(offer, "")) as steps:
+    with closing(obtain(pack, Obtainer(cache / "packs"), "")) as steps:
         for step in steps:
             if isinstance(step, Path):
                 return step
-            bar(step)
+            if isinstance(step, Offer):
+                watch = watch or _Bar(PRESETS[pack], step)
+            elif watch is not None:
+                watch(step)
     raise AssertionError("the steps end with the folder")
 
 

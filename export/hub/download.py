@@ -118,10 +118,11 @@ class Count:
         self._lock = Lock()
 
     def add(self, more: int, name: str) -> None:
-        """Says that so many bytes of a file have come."""
+        """Says that so many bytes of a file have come; or begins with it, if `more` is 0."""
         with self._lock:
             self._done += more
-            if self._tell is not None and (now := time.monotonic()) - self._last >= _EVERY:
+            now = time.monotonic()
+            if self._tell is not None and (now - self._last >= _EVERY or not more):
                 self._last = now
                 self._tell(min(self._done, self._total), self._total, name)
 
@@ -157,6 +158,8 @@ def fetch_file(
         HubError: it came damaged.
     """
     bar = _bar(name, most, count)
+    if most is None or most > _SMALL:
+        count.add(0, name)  # before its first bytes: they come 10 MB at a time
     if resumed and (most or 0) >= _RESUMED and not is_cached(repo_id, name, commit, cache_dir):
         take_up(api, repo_id, commit, name, bar, cache_dir)
     path = api.hf_hub_download(repo_id, name, revision=commit, cache_dir=cache_dir, tqdm_class=bar)

@@ -13,7 +13,9 @@ import gradio as gr
 
 from app.packs.description import describe
 from app.packs.jobs import CancelledError
+from app.packs.presets import Preset, offered
 from app.tabs.events import Event, connect, on_refresh
+from app.tabs.fetching import fetching, stronger
 from app.tabs.html import line, problem
 from app.tabs.models import view
 from app.tabs.session import Session
@@ -45,6 +47,7 @@ class ModelsTab:
         self._offer = gr.State(None)
         self._pack = gr.HTML()
         self._here = gr.HTML(elem_id="pv-here")
+        self._stronger = gr.HTML(elem_id="pv-stronger")
         self._pause = gr.Button(_STOP, size="sm", visible=False, elem_id="pv-pause")
         self._clock = gr.Timer(2.0, active=False)
         self._kind = gr.Radio(
@@ -83,7 +86,7 @@ class ModelsTab:
         connect(self._address.change, self.edit, edited, answered, "edit_pack", queue=False)
         connect(self._cancel.click, self.cancel, [], [self._cancel], "cancel_pack", at_once=True)
         events = ((self._selected, "select"), (pack.change, "swap"))
-        shown = [self._pack, self._pause, self._clock, self._methods, self._here]
+        shown = [self._pack, self._pause, self._clock, self._methods, self._here, self._stronger]
         on_refresh(events, self.refresh, [pack], shown, "models")
         ticks = [(self._clock.tick, "tick")]
         on_refresh(ticks, self.refresh, [pack], shown, "models", queue=False)
@@ -144,7 +147,7 @@ class ModelsTab:
                         if isinstance(sign, Path):
                             folder, obtained = sign, True
                         else:
-                            yield self._waiting(view.fetching(sign))
+                            yield self._waiting(fetching(sign))
             assert folder is not None
             yield self._waiting(line("Opening the pack …"), cancel=False)
             loaded = packs.open(folder, obtained, key)
@@ -191,7 +194,13 @@ class ModelsTab:
             self._clock: gr.Timer(active=not progress.finished),
             self._methods: view.method_cards(info),
             self._here: view.packs_here(packs.here(), packs.name(key), packs.keeps_images(key)),
+            self._stronger: stronger(self._unlisted()) if packs.private else "",
         }
+
+    def _unlisted(self) -> list[tuple[Preset, bool]]:
+        """The presets that are not among the packs on this machine."""
+        every = offered(self._session.packs.obtainer)
+        return [(preset, here) for preset, here in every if not here or preset.kind == PACK]
 
     def _look(self, kind: str, address: str) -> Updates:
         """What an address would fetch, or that it is here."""

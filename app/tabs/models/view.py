@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from app.packs.description import shown_command
-from app.packs.jobs import Step
+from app.tabs.fetching import megabytes
 from app.tabs.html import line, percent, render
 from export.hub.offer import VSE_INFTY, Offer, Part
 from export.pack.schema import PackInfo
@@ -113,23 +113,6 @@ def button(offer: Offer) -> str:
     if not offer.missing_bytes:
         return "Download and load" if offer.unknown else "Load"
     return f"Download {megabytes(offer.missing_bytes)}"
-
-
-def fetching(sign: Step) -> Markup:
-    """How far the work is."""
-    known = f"{megabytes(sign.done)} of {megabytes(sign.total)}" if sign.total else ""
-    headline = line(f"{sign.doing} …", known, f"{sign.seconds:.0f} s")
-    share = sign.percent if sign.total else None
-    return render("models/fetching", headline=headline, label="Download", share=share)
-
-
-def megabytes(size: int) -> str:
-    """A size in bytes for people.
-
-    >>> megabytes(1_234_567)
-    '1.2 MB'
-    """
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
 
 
 def _facts(name: str, method: dict[str, Any]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The widgets above the tabs, and what they do."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -8,10 +9,12 @@ from uuid import uuid4
 import gradio as gr
 
 from app.packs.description import describe, left_out
-from app.packs.jobs import CancelledError
+from app.packs.jobs import CancelledError, Step
 from app.packs.open_packs import MOST_FILES
+from app.packs.presets import obtain, offered
 from app.server import uploads
 from app.tabs.events import connect, on_refresh
+from app.tabs.fetching import fetching
 from app.tabs.html import line, problem
 from app.tabs.saving import keep, on_save
 from app.tabs.session import Session
@@ -30,6 +33,7 @@ document.addEventListener("click", (event) => {
   if (!button) return;
   props.value = JSON.parse(button.dataset.choose);
   trigger("select");
+  if (props.value.preset) scrollTo({ top: 0 }); // where the progress is
 });"""
 
 
@@ -38,6 +42,7 @@ class Start:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._used: dict[str, str] = {}  # by whom a pack is fetched for: the key they use meanwhile
         packs = session.packs
         self._top = gr.HTML(view.header(describe(packs.first), ""), elem_id="pv-top")
         gr.HTML(
@@ -84,9 +89,10 @@ class Start:
         elif finished and (read or key):  # with neither, the page opened on all of them
             read = f"read {key}"
         images = retriever.collection.title if packs.keeps_images(key) else ""
+        presets = offered(packs.obtainer) if packs.private and images else []
         return {
             self._top: view.header(info, images),
-            self._note: view.note(retriever, images, packs.private),
+            self._note: view.note(retriever, images, presets),
             self._left_out: view.left_out(info["gallery"]),
             self._clock: gr.Timer(active=not finished),
             self._session.read: read,
@@ -96,13 +102,15 @@ class Start:
         """Opens other images, or another pack, for this visitor."""
         packs, owner = self._session.packs, request.session_hash or uuid4().hex
         yield {self._line: line("Opening …"), self._cancel: gr.Button(visible=True)}
-        shown, message = key, ""
+        shown, message = None, ""
         try:
             match asked:
                 case {"images": "scenes"}:
                     shown = packs.scenes()
                 case {"pack": str(name)}:
                     shown = packs.use(name, key)
+                case {"preset": str(name)} if packs.private:
+                    shown = yield from self._take(name, key, owner)
                 case {"place": str(place)}:
                     shown = packs.show(key, place.strip(), owner)
                 case {"files": list(files)}:
@@ -113,11 +121,29 @@ class Start:
             message = line(f"{error}; nothing was kept.")
         except (ValueError, OSError) as error:
             message = problem(packs.sentence(error))
+        if shown is not None and owner in self._used:
+            self._used[owner] = shown
         yield {
-            self._session.pack: shown,
+            **({} if shown is None else {self._session.pack: shown}),
             self._line: message,
             self._cancel: gr.Button(visible=False, interactive=True),
         }
+
+    def _take(self, name: str, key: str, owner: str) -> Generator[Updates, None, str]:
+        """Has a preset come, shows how far it is, and opens it over what is searched by then."""
+        packs = self._session.packs
+        self._used[owner] = key
+        try:
+            with closing(obtain(name, packs.obtainer, owner)) as steps:
+                for step in steps:
+                    if isinstance(step, Step):
+                        yield {self._line: fetching(step), self._cancel: gr.Button(visible=True)}
+                    elif isinstance(step, Path):
+                        folder = step
+            yield {self._line: line("Opening the pack …"), self._cancel: gr.Button(visible=False)}
+            return packs.open(folder, key=self._used.get(owner, key))
+        finally:
+            self._used.pop(owner, None)
 
     def cancel(self, request: gr.Request) -> Updates:
         """Ends what this visitor opens; `choose` then says so."""

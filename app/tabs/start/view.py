@@ -1,10 +1,12 @@
 """What the templates above the tabs get."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from app.packs.fit import knows_photographs, mismatch
+from app.packs.presets import Preset
 from app.search.retriever import Retriever
 from app.settings import SCENES
 from app.tabs.html import render
@@ -33,20 +35,21 @@ def choice(private: bool, offered: bool, most: int) -> Markup:
     return render("start/choice", private=private, offered=offered, most=most)
 
 
-def note(retriever: Retriever, images: str, private: bool) -> Markup:
+def note(retriever: Retriever, images: str, presets: Sequence[tuple[Preset, bool]] = ()) -> Markup:
     """That a pack does not fit the images, with what mends it; or with what they are searched.
 
     Args:
         retriever: the pack.
         images: what the visitor's own images are called, if they are searched.
-        private: only this machine reaches the app, so that other packs may be fetched.
+        presets: see `app.packs.presets.offered`; none where nothing may be fetched.
     """
     found, info = mismatch(retriever), retriever.info
     if found is not None:
         choose = {"images": SCENES} if found.better == SCENES else {"pack": found.better}
         return render("start/mismatch", sentence=found.sentence, choose=choose)
     if images and knows_photographs(info):
-        return render("start/searched", title=info.title, private=private)
+        known = [(preset, here) for preset, here in presets if preset.addresses]
+        return render("start/searched", title=info.title, presets=known)
     return Markup()
 
 

@@ -5,11 +5,12 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
+import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors.numpy import load_file, save_file
 
 from app.api.library import Library
 from app.api.shell import main as search
@@ -19,12 +20,15 @@ from app.packs.obtaining import Obtainer
 from app.packs.open_packs import OpenPacks
 from app.packs.presets import PRESETS, pack_folder
 from app.settings import Settings
+from app.tabs.models.tab import ModelsTab
+from app.tabs.session import Session
+from app.tabs.start.tab import Start
 from export.build import obtain as obtaining
 from export.hub.client import HubError, UnreachableError
 from export.hub.offer import CLIP, look
 from export.pack.reading import load_info
-from tests.app.packs.test_obtaining import ID, fetched, leftovers, stock_pack
-from tests.clip_twins import VIT_B_16, VIT_B_32, save_twin
+from tests.app.packs.test_obtaining import ID, VISITOR, fetched, leftovers, stock_pack
+from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
 from tests.export.faults import Fault
 from tests.export.hub_server import HubState, Repo
 
@@ -42,10 +46,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def twin(hub: HubState, tmp_path: Path) -> Path:
     """A twin of the preset's CLIP, on the Hub under its name; large enough to be taken up again."""
-    folder = save_twin(tmp_path / "twin", VIT_B_32)
-    weights = load_file(folder / "model.safetensors")
-    weights["unread"] = np.random.default_rng(0).random(3_000_000, np.float32)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    folder = enlarge(save_twin(tmp_path / "twin", VIT_B_32))
     stock(hub, B32, folder)
     return folder
 
@@ -229,3 +230,46 @@ def test_what_was_begun_goes_where_somebody_cancels(
         list(steps)
     assert leftovers(tmp_path) == begun(tmp_path) == []
     assert twin.is_dir()
+
+
+def test_images_that_are_opened_meanwhile_are_searched_with_it(
+    hub: HubState, twin: Path, tiny_pack: Path, tmp_path: Path, photographs: Path
+) -> None:
+    packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    start = open_start(packs)
+    fetching = start.choose("", {"preset": "clip"}, VISITOR)
+    next(fetching)
+    next(fetching)
+    *_, opened = start.choose("", {"place": str(photographs)}, VISITOR)
+    *_, last = fetching
+    key = last[start._session.pack]
+    assert opened[start._session.pack] != key
+    assert packs.get(key).info.name == "clip"
+    assert (
+        packs.get(key).collection.title == packs.get(opened[start._session.pack]).collection.title
+    )
+    *_, again = start.choose("", {"preset": "clip"}, VISITOR)
+    assert packs.get(again[start._session.pack]).info.name == "clip"
+    assert hub.repos
+    assert twin.is_dir()
+
+
+def test_visitors_of_a_public_app_are_offered_none(
+    hub: HubState, tiny_pack: Path, tmp_path: Path
+) -> None:
+    public = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
+    packs = OpenPacks(public, tmp_path / "cache")
+    start = open_start(packs)
+    *_, last = start.choose("", {"preset": "clip"}, VISITOR)
+    assert "Choose images or a pack" in last[start._line]
+    assert start._session.pack not in last
+    with gr.Blocks(), gr.Tabs(), gr.Tab("Models") as own:
+        models = ModelsTab(start._session, own.select)
+    assert models.refresh("")[models._stronger] == ""
+    assert hub.requests == []
+
+
+def open_start(packs: OpenPacks) -> Start:
+    """What is above the tabs."""
+    with gr.Blocks() as blocks:
+        return Start(Session(packs, blocks, gr.State(""), Mock(), Mock(), gr.State(None)))

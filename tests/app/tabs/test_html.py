@@ -14,6 +14,7 @@ from app.search.query import Term
 from app.search.questions import Answer, Question
 from app.search.retriever import Retriever
 from app.tabs import html
+from app.tabs.fetching import fetching
 from app.tabs.images import Listed
 from app.tabs.models import view as models
 from app.tabs.search import view as search
@@ -45,7 +46,7 @@ _NOTHING, _TERM = Found([], [], {}, (), 0), Term(HOSTILE)
         html.problem(HOSTILE),
         start.left_out(REFUSED | NO_COPIES),
         start.left_out(NONE_REFUSED | COPIES),
-        models.fetching(Step(1, 2, HOSTILE, 3.0)),
+        fetching(Step(1, 2, HOSTILE, 3.0)),
         search.head(HOSTILE, [HOSTILE]),
         search.history([Question("words", HOSTILE)]),
         link(HOSTILE, HOSTILE, HOSTILE),

@@ -68,6 +68,7 @@ def test_a_folder_is_searched_with_a_pack_that_suits_and_stays(
     place.fill(str(mine / "nowhere"))
     place.press("Enter")
     expect(page.locator("#pv-start-line")).to_contain_text("There is no folder")
+    expect(page.locator("#pv-start-line")).to_be_visible()
     place.fill(str(mine))
     place.press("Enter")
     top, note = page.locator("#pv-top"), page.locator("#pv-note")
