@@ -12,12 +12,17 @@ Left open are the encoders' own projections and which pooling makes the global f
 linear map (`FeatureProjection`, `text_projection`) and GPO. The release has four heads of attention
 and normalises behind each step as well; here there is one head, and slots are normalised before
 each step, so that what an element brings can be told (`image_parts`).
+
+`match="assignment"` compares sets by their best one-to-one matching instead, after MaxMatch (Hani
+Alomari, Anushka Sivakumar, Andrew Zhang, Chris Thomas: Maximal Matching Matters, ACL 2025), whose
+two losses are not here: the mean over pairs of one view each, exact over all K! matchings.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import permutations
 
 import numpy as np
 import torch
@@ -29,6 +34,8 @@ from models.layers import FeatureProjection, cosine_scores, l2_normalize, text_p
 from models.method import Method
 from models.views import Views
 
+MATCHES = ("chamfer", "assignment")
+_MOST_MATCHED = 6  # views, of which there are 720 matchings
 _FEWEST_NODES, _MOST_NODES = 16, 256  # of a quadrature whose integrand is a softmax of alpha
 
 
@@ -107,6 +114,7 @@ class DivE(Method):
         views: K (paper: 4).
         iterations: of the slots (paper: 4).
         alpha: of the smooth-Chamfer similarity (paper: 16).
+        match: "chamfer" for that similarity, or "assignment", see above; with at most six views.
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         released_gpo: build the poolings as VSE-infinity's release does, see `models/gpo.py`.
     """
@@ -127,14 +135,22 @@ class DivE(Method):
         alpha: float = 16.0,
         mlp_dim: int = 0,
         released_gpo: bool = False,
+        match: str = "chamfer",
     ) -> None:
         super().__init__()
+        if match not in MATCHES:
+            raise ValueError(f'match must be one of {", ".join(MATCHES)}, not "{match}"')
+        if match == "assignment" and views > _MOST_MATCHED:
+            raise ValueError(f"match assignment takes up to {_MOST_MATCHED} views, not {views}")
         if views < 1 or iterations < 1 or alpha <= 0:
             raise ValueError(
                 f"views {views} and iterations {iterations} must be 1 or more, and alpha {alpha} "
                 "above 0"
             )
         self.alpha = alpha
+        self.assigned = match == "assignment"
+        if self.assigned:
+            self.view_scores_are = "what each view adds to the score, by its partner of the text's"
         self.project_image = FeatureProjection(image_dim, embed_dim, mlp_dim)
         self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=True)
         self.pool_image, self.pool_text = GPO.build(released_gpo), GPO.build(released_gpo)
@@ -166,8 +182,25 @@ class DivE(Method):
         whole = Parts.of(self.pool_text.parts(elements, mask)[:, None])
         return self._joined(self.set_text, elements, whole.layer_norm(self.norm_text), mask)
 
+    def view_scores(self, images: Views, texts: Views) -> Tensor:
+        """See `Method.view_scores`; with "assignment" what each view adds to the score."""
+        if not self.assigned:
+            return super().view_scores(images, texts)
+        cosines = cosine_scores(images.embeddings, texts.embeddings)  # (V, W, B_img, B_txt)
+        partners = best_assignment(cosines.detach())[:, None]  # (V, 1, B_img, B_txt)
+        return cosines.gather(1, partners)[:, 0] / len(cosines)
+
+    def pair_weights(self, pairs: Tensor) -> Tensor:
+        """See `Method.pair_weights`; with "assignment" each view with its partner."""
+        if not self.assigned:
+            return super().pair_weights(pairs)
+        partners = best_assignment(pairs.movedim(0, 2)).T  # (B, V)
+        return nn.functional.one_hot(partners, pairs.shape[2]).to(pairs) / pairs.shape[1]
+
     def score(self, images: Views, texts: Views) -> Tensor:
-        """The smooth-Chamfer similarity, section 3.3."""
+        """The smooth-Chamfer similarity, section 3.3, or the mean of the best matching."""
+        if self.assigned:
+            return self.view_scores(images, texts).sum(dim=0)
         return smooth_chamfer(cosine_scores(images.embeddings, texts.embeddings), self.alpha)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
@@ -178,7 +211,10 @@ class DivE(Method):
         """
         if per_view:
             return super().evidence(images, texts, per_view=True)
-        pairs = (images.total @ texts.total.mT).movedim(0, 2)[..., None]  # (V, W, B, 1)
+        pairs = images.total @ texts.total.mT  # (B, V, W)
+        if self.assigned:
+            return split_products(images, texts, self.pair_weights(pairs)[:, None]).view(0)
+        pairs = pairs.movedim(0, 2)[..., None]  # (V, W, B, 1)
         count = min(max(math.ceil(self.alpha), _FEWEST_NODES), _MOST_NODES)
         nodes, lengths = np.polynomial.legendre.leggauss(count)
         path = pairs * pairs.new_tensor((nodes + 1) / 2) * self.alpha  # (V, W, B, S)
@@ -212,3 +248,26 @@ def smooth_chamfer(cosines: Tensor, alpha: float) -> Tensor:
     """
     first = (alpha * cosines).logsumexp(dim=1).mean(dim=0)
     return (first + (alpha * cosines).logsumexp(dim=0).mean(dim=0)) / (2 * alpha)
+
+
+def best_assignment(scores: Tensor) -> Tensor:
+    """The one-to-one matching of two sets of views whose scores add up to most, tried one by one.
+
+    Args:
+        scores: (V, W, ...) of every two views of two sets; the first is not the larger one.
+
+    Returns:
+        (V, ...) int64, which view of the second set is matched with each of the first.
+
+    >>> best_assignment(torch.tensor([[0.9, 0.8], [0.7, 0.1]])).tolist()
+    [1, 0]
+    """
+    count, others = scores.shape[:2]
+    matchings = list(permutations(range(others), count))
+    best = torch.full(scores.shape[2:], -torch.inf, dtype=scores.dtype, device=scores.device)
+    chosen = torch.zeros(scores.shape[2:], dtype=torch.int64, device=scores.device)
+    for place, partners in enumerate(matchings):
+        total = torch.stack([scores[view, other] for view, other in enumerate(partners)]).sum(dim=0)
+        chosen = torch.where(total > best, place, chosen)
+        best = torch.maximum(total, best)
+    return torch.tensor(matchings, device=scores.device)[chosen].movedim(-1, 0)

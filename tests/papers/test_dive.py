@@ -1,12 +1,13 @@
 """DivE: slots, similarity and losses, against loops written from the paper."""
 
 import math
+from itertools import permutations
 
 import pytest
 import torch
 
 from models import Views
-from models.dive import DivE, SetPrediction, smooth_chamfer
+from models.dive import DivE, SetPrediction, best_assignment, smooth_chamfer
 from models.layers import l2_normalize
 from models.views import lengths_to_mask
 from tests.papers.terms import IDS, terms_of, views_of
@@ -128,3 +129,45 @@ def test_evidence_holds_for_any_alpha(elements: torch.Tensor, alpha: float) -> N
 def test_sizes_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be 1 or more, and alpha"):
         DivE(8, 8, 8, **wrong)  # type: ignore[arg-type]
+
+
+def test_sets_may_be_matched_one_to_one() -> None:
+    torch.manual_seed(3)
+    images, texts = (Views(l2_normalize(torch.randn(n, 4, 8))) for n in (3, 5))
+    method = DivE(8, 8, 8, match="assignment").eval()
+    scores, parts = method.score(images, texts), method.view_scores(images, texts)
+    for i, image in enumerate(images.embeddings):
+        for t, text in enumerate(texts.embeddings):
+            sums = {
+                order: sum(float(image[v] @ text[w]) for v, w in enumerate(order))
+                for order in permutations(range(4))
+            }
+            order = max(sums, key=lambda order: sums[order])
+            assert float(scores[i, t]) == pytest.approx(sums[order] / 4, abs=1e-6)
+            for v, w in enumerate(order):
+                expected = float(image[v] @ text[w]) / 4
+                assert float(parts[v, i, t]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_every_view_has_a_partner_and_learns() -> None:
+    torch.manual_seed(4)
+    images, texts = torch.randn(6, 3, 8), torch.randn(6, 3, 8)
+    images.requires_grad_()
+    DivE(8, 8, 8, views=3, match="assignment").score(Views(images), Views(texts)).sum().backward()
+    assert images.grad is not None
+    assert images.grad.flatten(1).abs().sum(dim=1).min() > 0
+    assert images.grad.abs().sum(dim=2).min() > 0  # of the largest cosine one view alone would
+    partners = best_assignment(torch.randn(3, 3, 20))
+    assert torch.equal(partners.sort(dim=0).values, torch.arange(3)[:, None].expand(3, 20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"match": "hungarian"}, "match must be one of chamfer, assignment"),
+        ({"match": "assignment", "views": 7}, "match assignment takes up to 6 views, not 7"),
+    ],
+)
+def test_nonsense_is_refused(arguments: dict[str, str | int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DivE(8, 8, 8, **arguments)  # type: ignore[arg-type]
