@@ -85,7 +85,7 @@ def batches(
         elements = features.shape[1] if features.dim() == 3 else 0
         yield Batch(
             features,
-            torch.ones(len(features), elements, dtype=torch.bool),
+            torch.from_numpy(data.mask(unique, elements)),
             torch.from_numpy(rows),
             torch.from_numpy(ids[part]),
             torch.from_numpy(lengths[part].astype(np.int64)),

@@ -8,6 +8,8 @@ the footnote of AVSE, section 4.2, names them): a folder with, for each of `trai
     <part>_caps.txt    one caption a line, the captions of an image one after the other
     <part>_ids.txt     optional: one number a row or a caption, equal for the same image
     <part>_boxes.npy   optional: float (rows, 36, 4), relative xyxy
+    <part>_counts.txt  optional: one number a row, how many of its 36 features are regions, the
+                       first ones; the rest is padding, which counts nowhere
 
 Five rows an image are what some of the field's folders hold, one for each caption; every fifth is
 read. Features stay on the disk and are mapped into memory.
@@ -42,13 +44,16 @@ def open_regions(folder: Path, name: str) -> Split:
     part = _part(folder, name)
     rows = _array(folder / f"{part}_ims.npy", 3)  # (rows, n, d)
     captions = _lines(folder / f"{part}_caps.txt")
-    ids = _ids(folder / f"{part}_ids.txt")
+    ids = _numbers(folder / f"{part}_ids.txt")
     step = REPEATED if _is_repeated(rows, len(captions), ids) else 1
     features = rows[::step]
     image_of = _image_of(folder / part, len(features), len(captions), ids)
     boxes = _boxes(folder / f"{part}_boxes.npy", rows)
     boxes = None if boxes is None else boxes[::step]
-    return Split(captions, image_of, features=features, boxes=boxes, folder=folder / name)
+    lengths = _counts(folder / f"{part}_counts.txt", rows)
+    lengths = None if lengths is None else lengths[::step]
+    where = folder / name
+    return Split(captions, image_of, features=features, lengths=lengths, boxes=boxes, folder=where)
 
 
 def _part(folder: Path, split: str) -> str:
@@ -83,7 +88,7 @@ def _lines(path: Path) -> list[str]:
     return lines
 
 
-def _ids(path: Path) -> np.ndarray | None:
+def _numbers(path: Path) -> np.ndarray | None:
     if not path.is_file():
         return None
     try:
@@ -124,6 +129,19 @@ def _image_of(name: Path, images: int, captions: int, ids: np.ndarray | None) ->
             f"{images} images of {name.name}_ims.npy; fetch both files again"
         )
     return np.repeat(np.arange(images), captions // images)
+
+
+def _counts(path: Path, rows: np.ndarray) -> np.ndarray | None:
+    counts = _numbers(path)
+    if counts is None:
+        return None
+    most = rows.shape[1]
+    if len(counts) != len(rows) or counts.min() < 1 or counts.max() > most:
+        raise ValueError(
+            f"{path} must hold {len(rows)} numbers of 1 to {most}, one for each row of features, "
+            f"not {len(counts)} of {counts.min(initial=0)} to {counts.max(initial=0)}"
+        )
+    return counts
 
 
 def _boxes(path: Path, rows: np.ndarray) -> np.ndarray | None:

@@ -44,10 +44,16 @@ def write_gallery(
 
     Raises:
         FileExistsError: `out` is there.
-        ValueError: there are more or fewer photographs than images.
+        ValueError: there are more or fewer photographs than images, or images differ in how many
+            features they have, which a gallery cannot hold.
         OSError: a photograph cannot be read.
     """
     assert isinstance(data.features, np.ndarray)  # they are ready-made
+    if data.lengths is not None:
+        raise ValueError(
+            f"the images of {data.folder.parent} differ in how many features they have, and a "
+            "gallery holds as many of each; measure the run with python -m training.evaluate --run"
+        )
     if out.exists():
         raise FileExistsError(f"{out} is there already; remove it or choose another folder")
     if photographs and len(photographs) != data.image_count:

@@ -42,6 +42,8 @@ class Split:
             in every batch, `Pixels` the images themselves to an encoder that is trained along.
             Empty until they are read (`training/data/features.py`).
         summary_token: the first of an image's n features sums up the others ([CLS]).
+        lengths: (N_img,) int64, how many of its n features an image has, the first ones; the rest is
+            padding, which counts nowhere. None where every image has all.
         boxes: (N_img, n, 4) places of the features in relative xyxy, where they differ from image
             to image.
         folder: what was opened, with the name of the split: `data/scenes/train`.
@@ -55,6 +57,7 @@ class Split:
     images: Sequence[Image.Image] = ()
     features: np.ndarray | Copies | Pixels = field(default_factory=lambda: np.empty((0, 0, 0)))
     summary_token: bool = False
+    lengths: np.ndarray | None = None
     boxes: np.ndarray | None = None
     folder: Path = Path()
     relevant: Callable[[], list[np.ndarray]] | None = None
@@ -72,6 +75,13 @@ class Split:
     def image_count(self) -> int:
         """N_img, whether there are images, features of them, or both."""
         return len(self.features) or len(self.images)
+
+    def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
+        """Which of an image's features are real: (B, size) bool of some images (B,)."""
+        count = len(np.arange(self.image_count)[rows])
+        if self.lengths is None:
+            return np.ones((count, size), np.bool_)
+        return np.arange(size) < self.lengths[rows, None]
 
     def first(self, count: int) -> Split:
         """The captions of the first so many images, or of all for 0."""

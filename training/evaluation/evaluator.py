@@ -94,7 +94,8 @@ def split_views(
         texts.append(runtime.text_views(batch, method).embeddings)
         if tell is not None:
             tell(method)
-    return runtime.image_views(features, method, attention), Views(torch.cat(texts))
+    mask = torch.from_numpy(data.mask(slice(None), features.shape[1]))
+    return runtime.image_views(features, method, attention, mask), Views(torch.cat(texts))
 
 
 def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:

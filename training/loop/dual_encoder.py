@@ -11,7 +11,7 @@ from models import Method, Views
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.layers import drop_elements
 from models.views import lengths_to_mask
-from training.data.split import Copies, Pixels
+from training.data.split import Split
 from training.data.texts import Table
 from training.loop.config import TrainConfig
 
@@ -107,21 +107,22 @@ def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def encode_split(
-    model: DualEncoder, images: np.ndarray | Copies | Pixels, table: Table, device: torch.device
+    model: DualEncoder, data: Split, table: Table, device: torch.device
 ) -> tuple[Views, Views]:
     """Views of all images and of all texts of a split.
 
     Args:
         model: in eval mode, on the device.
-        images: features (N_img, N, d), or pixels where the model has an image encoder.
-        table: the texts.
+        data: with features (N_img, N, d), or with pixels where the model has an image encoder.
+        table: its texts.
         device: where the model computes.
     """
     method, seen, read = model.method, [], []
     at_once = 256 if model.image_encoder is None else 64
-    for start in range(0, len(images), at_once):
-        part = torch.from_numpy(np.asarray(images[start : start + at_once], np.float32)).to(device)
-        mask = torch.ones(part.shape[:2], dtype=torch.bool, device=device)
+    for start in range(0, data.image_count, at_once):
+        some = slice(start, start + at_once)
+        part = torch.from_numpy(np.asarray(data.features[some], np.float32)).to(device)
+        mask = torch.from_numpy(data.mask(some, part.shape[1])).to(device)
         seen.append(method.encode_image(*model.image_features(part, mask)).embeddings)
     for start in range(0, len(table.lengths), 512):
         rows = np.arange(start, min(start + 512, len(table.lengths)))

@@ -21,7 +21,7 @@ from training.data.features import Extraction, load_image_side, read_features, r
 from training.data.local_sources import refuse_missing
 from training.data.open_split import open_split
 from training.data.precomputed import is_precomputed
-from training.data.split import Copies, Pixels, Split
+from training.data.split import Split
 from training.data.texts import TokenTable
 from training.evaluation.scoring import score_matrix
 from training.loop.config import TrainConfig
@@ -65,7 +65,7 @@ def run_views(
     config = from_values(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = open_split(data or Path(config.data), part)
     _refuse_unlike(folder, about, split)
-    encoder, features = None, _features(split, config, about, extraction)
+    encoder, split = None, _read(split, config, about, extraction)
     if "image_encoder" in about:
         kept = check(EncoderAbout, about["image_encoder"], str(folder / BEST))
         encoder = kept.build(IMAGE_ENCODERS, str(folder / BEST))
@@ -80,7 +80,7 @@ def run_views(
             load_strict(module, own, str(folder / BEST))
     device = extraction.torch_device
     table = TokenTable(Tokenizer.from_file(str(_tokenizer(folder, about))), split.captions)
-    views = encode_split(model.to(device).eval(), features, table, device)
+    views = encode_split(model.to(device).eval(), split, table, device)
     return config.method, method, *views, split
 
 
@@ -99,21 +99,21 @@ def _refuse_unlike(folder: Path, about: Mapping[str, Any], split: Split) -> None
         )
 
 
-def _features(
+def _read(
     split: Split, config: TrainConfig, about: Mapping[str, Any], extraction: Extraction
-) -> np.ndarray | Copies | Pixels:
-    """What the run's images are read as: features, or pixels where their encoder was trained."""
+) -> Split:
+    """A split as the run reads it: with features, or pixels where their encoder was trained."""
     if "image_encoder" in about:
-        return read_pixels(split, load_image_side(config.backbone)).features
+        return read_pixels(split, load_image_side(config.backbone))
     if is_precomputed(split.folder.parent):
-        return split.features
+        return split
     refuse_missing(config.backbone, "backbone")
     if describe_image_source(config.backbone)["sha256"] != about["backbone_sha256"]:
         raise ValueError(
             f"the image encoder in {config.backbone} is not the one that the run was trained over; "
             "put that one there, or train again"
         )
-    return read_features(split, config.backbone, extraction).features
+    return read_features(split, config.backbone, extraction)
 
 
 def _text_encoder(folder: Path, about: Mapping[str, Any]) -> TextEncoder:

@@ -201,7 +201,7 @@ class Trainer(Loop[TrainConfig, Batch]):
     def validation_views(self) -> tuple[Views, Views]:
         """Views of all images and of all texts of the validation split, as the weights are now."""
         self.model.eval()
-        return encode_split(self.model, self.val.features, self.texts.tables[1], self.device)
+        return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`; also writes the tokenizer, which belongs to the weights."""
