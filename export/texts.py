@@ -78,9 +78,9 @@ class TextReader:
         lacking = {
             place: text[start:end]
             for place, (start, end) in enumerate(encoding.offsets[: self._longest])
-            if words[place] == self._missing
+            if words[place] == self._missing and not encoding.special_tokens_mask[place]
         }
-        return Tokens(ids, words, truncated, lacking)
+        return Tokens(ids, list(map(_plain, words)), truncated, lacking)
 
     def reword(self, text: str) -> Reworded:
         """Puts known words in the place of unknown ones, where they mean the same.
@@ -137,3 +137,12 @@ class TextReader:
         for row, tokens in zip(padded, ids, strict=True):
             row[: len(tokens)] = tokens
         return padded, lengths
+
+
+def _plain(token: str) -> str:
+    """A token without the sign for where a word of CLIP ends, or one of SigLIP begins.
+
+    >>> [_plain(token) for token in ("dog</w>", "▁dog", "##s", "▁")]
+    ['dog', 'dog', '##s', '▁']
+    """
+    return token.removesuffix("</w>").removeprefix("▁") or token

@@ -104,7 +104,12 @@ def _split(hits: Hits, retriever: Retriever) -> tuple[list[Term], Split]:
     """A question's terms and what they bring; of examples, each is one column."""
     terms = hits.question.terms(retriever)
     by_cell = not (hits.question.more or hits.question.less)
-    return terms, split(retriever, terms, hits.spec, hits.image_ids, by_cell=by_cell)
+    found = split(retriever, terms, hits.spec, hits.image_ids, by_cell=by_cell)
+    if not found.has_places:
+        raise ValueError(
+            "This score is of each picture as a whole: open one to see which parts are like it."
+        )
+    return terms, found
 
 
 def _packed(found: Split, hits: Hits, retriever: Retriever) -> dict[int, Any]:

@@ -166,7 +166,8 @@ class SearchTab:
         ):
             self._on(event, self.again, [self._current, self._inspector.result], name)
         read = [self._current, self._inspector.result, self._session.read, self._words]
-        self._on(self._session.read.change, self.when_read, read, "show_read")
+        # not preprocessed: the page may hold a method that only the pack before has
+        self._on(self._session.read.change, self.when_read, read, "show_read", preprocess=False)
         self._on(self._weight.input, self.reweigh, [self._current], "show_again_weight")
         listed = [self._questions, self._recalled, self._history, self._history_drawer]
         on_refresh([(self._history.forget, "questions")], self.forget, [], listed, "forget")
@@ -320,7 +321,10 @@ class SearchTab:
         """Answers the present question again once all images are read, unless another is typed."""
         if read != f"read {key}" or words.split() != question.words.split():
             return {self._line: gr.skip()}
-        return self.again(key, question, looked, *given)
+        methods, (method, *others) = self._session.retriever(key).methods, given
+        if not methods.keys() >= set(str(method).split("+")):
+            method = methods.best
+        return self.again(key, question, looked, method, *others)
 
     def reweigh(self, key: str, question: Question, *given: Any) -> dict[Any, Any]:
         """Answers the present question with another weight, if that changes anything."""
