@@ -49,11 +49,14 @@ class BenchmarkTab:
                 self._message = gr.HTML(elem_id="pv-bench-message")
             with gr.Column(scale=3, min_width=300, elem_id="pv-bench-run"):
                 self._lay_out_run(obstacle(info))
-        self._candidates = gr.HTML(elem_id="pv-bench-candidates")
         self._ablation = gr.Dropdown(
             [], label="What happens when a method is varied", elem_id="pv-bench-ablation"
         )
         self._ablations = gr.HTML(elem_id="pv-bench-ablations")
+        with gr.Accordion(
+            "How a query slows down as pictures are added", open=False, elem_id="pv-bench-growth"
+        ) as self._growth:
+            self._candidates = gr.HTML(elem_id="pv-bench-candidates")
         with gr.Accordion(
             "How the methods were trained", open=False, elem_id="pv-bench-training"
         ) as self._training:
@@ -73,7 +76,7 @@ class BenchmarkTab:
     def _connect(self) -> None:
         pack = self._session.pack
         shown = [self._results, self._plot, self._message, self._training, self._curves]
-        shown.append(self._candidates)
+        shown += [self._growth, self._candidates]
         opened, swapped = (self._session.blocks.load, "open"), (pack.change, "swap")
         selected = (self._selected, "select")
         numbers = [pack, self._measured]
@@ -108,11 +111,12 @@ class BenchmarkTab:
             found = measured[1]
         numbers = table(retriever, found)
         captions = bool(retriever.collection.captions)
-        trained = curves.load(retriever.info)
+        trained, growth = curves.load(retriever.info), candidates.recorded(retriever.info)
         return {
             self._results: view.results(numbers),
             self._plot: view.accuracy_and_speed(numbers, found, captions=captions),
-            self._candidates: view.against_candidates(candidates.recorded(retriever.info)),
+            self._growth: gr.Accordion(visible=growth is not None),
+            self._candidates: view.against_candidates(growth),
             self._message: "",
             self._time: gr.Button(interactive=captions),
             self._training: gr.Accordion(visible=bool(trained)),
