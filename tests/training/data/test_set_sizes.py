@@ -1,0 +1,106 @@
+"""Images that differ in how many features they have: padding counts nowhere, whatever it holds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models import METHODS
+from tests.training.conftest import make_features
+from tests.training.loop.test_trainer import config
+from training.data.batches import batches
+from training.data.open_split import open_split
+from training.data.region_gallery import write_gallery
+from training.data.split import Split
+from training.data.texts import TokenTable
+from training.data.tokenizer import build_tokenizer
+from training.loop.trainer import Trainer
+
+POOLS = sorted(name for name in METHODS if not METHODS[name].summary_token)
+COUNT = 24
+
+
+def ragged(padding: int, junk: float) -> Split:
+    """The small world, its images cut to 1 to 5 features, and so much junk behind them."""
+    data = make_features(COUNT, 0)
+    lengths = np.arange(COUNT) % 5 + 1
+    features = np.pad(data.features[:], ((0, 0), (0, padding), (0, 0)))
+    features[np.arange(5 + padding) >= lengths[:, None]] = junk
+    return replace(data, features=features, lengths=lengths)
+
+
+def trainer_of(method: str, data: Split, out: Path) -> Trainer:
+    plain = {"text": {"word_dim": 8, "hidden_dim": 16}, "epochs": 1, "batch_size": COUNT}
+    still = {"feature_dropout": 0.0, "size_augmentation": 0.0}
+    return Trainer(config(method, **plain, **still), data, data, out)
+
+
+@pytest.mark.parametrize("method", POOLS)
+def test_padding_counts_nowhere(method: str, tmp_path: Path) -> None:
+    tight, wide = (
+        trainer_of(method, ragged(padding, junk), tmp_path / f"{padding}")
+        for padding, junk in ((0, 0.0), (3, 1e3))
+    )
+    views = [trainer.validation_views()[0].embeddings for trainer in (tight, wide)]
+    torch.testing.assert_close(views[0], views[1], rtol=1e-4, atol=1e-5)
+    if method == "avse":  # training draws for every place of a set, and so more for padding
+        return
+    losses = []
+    for trainer in (tight, wide):
+        trainer.model.train()
+        batch = next(iter(trainer.batches(1)))
+        real = torch.from_numpy(trainer.train.mask(batch.image_ids.numpy(), 5))
+        assert torch.equal(batch.mask[:, :5], real)
+        assert not batch.mask[:, 5:].any()
+        losses.append(sum(trainer.losses(batch, 1).values()))
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", POOLS)
+def test_an_image_is_encoded_as_if_alone(method: str, tmp_path: Path) -> None:
+    data = ragged(2, 1e3)
+    trainer = trainer_of(method, data, tmp_path)
+    together = trainer.validation_views()[0].embeddings
+    assert data.lengths is not None
+    for row in range(5):  # of 1 to 5 features; the first is an image of a single cell
+        cells = torch.from_numpy(data.features[row : row + 1][:, : data.lengths[row]]).float()
+        with torch.no_grad():
+            alone = trainer.model.method.encode_image(cells, torch.ones(cells.shape[:2]).bool())
+        rows = alone.embeddings.shape[1]  # SCAN has a view an element, and 0 beyond
+        torch.testing.assert_close(together[row, :rows], alone.embeddings[0], rtol=1e-4, atol=1e-5)
+
+
+def write_counts(folder: Path, counts: list[int], repeated: int = 1) -> Path:
+    features = np.arange(len(counts) * 6, dtype=np.float32).reshape(-1, 3, 2)
+    np.save(folder / "train_ims.npy", np.repeat(features, repeated, axis=0))
+    captions = [f"image {i}" for i in range(len(counts)) for _ in range(repeated)]
+    (folder / "train_caps.txt").write_text("\n".join(captions))
+    lines = [f"{count}\n" for count in counts for _ in range(repeated)]
+    (folder / "train_counts.txt").write_text("".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize("repeated", [1, 5])
+def test_a_folder_of_regions_may_say_how_many(tmp_path: Path, repeated: int) -> None:
+    data = open_split(write_counts(tmp_path, [3, 1, 2], repeated), "train")
+    assert data.lengths is not None
+    assert data.lengths.tolist() == [3, 1, 2]
+    table = TokenTable(build_tokenizer(data.captions), data.captions)
+    (batch,) = batches(data, table, 3 * repeated, (0, 0))
+    assert batch.mask.sum(dim=1).tolist() == data.lengths[batch.image_ids].tolist()
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [0, 1, 2], [1, 2, 4]])
+def test_wrong_counts_are_refused(tmp_path: Path, counts: list[int]) -> None:
+    write_counts(tmp_path, [3, 1, 2])
+    (tmp_path / "train_counts.txt").write_text("".join(f"{count}\n" for count in counts))
+    with pytest.raises(ValueError, match=r"3 numbers of 1 to 3"):
+        open_split(tmp_path, "train")
+
+
+def test_a_gallery_holds_as_many_of_each(tmp_path: Path) -> None:
+    data = open_split(write_counts(tmp_path, [3, 1, 2]), "train")
+    with pytest.raises(ValueError, match="differ in how many"):
+        write_gallery(data, "train", tmp_path / "out")
