@@ -38,6 +38,8 @@ class Method(nn.Module, ABC):
             than its class.
         views_are_elements: view v is the set's v-th real element, and 0 beyond the last, so that
             views stand in the order of the set.
+        order_matters: an image's features are a sequence, such as the frames of a clip in order of
+            time, and another order makes other views. An instance may say other than its class.
         view_scores_are: what `view_scores` are, in words, for people. An instance may say other
             than its class.
     """
@@ -50,6 +52,7 @@ class Method(nn.Module, ABC):
     row_search: bool = True
     views_add_up: bool = False
     views_are_elements: ClassVar[bool] = False
+    order_matters: bool = False
     view_scores_are: str = "each view's best cosine with the text; the highest is the score"
 
     @abstractmethod

@@ -8,9 +8,13 @@ projections (Eq. 3) as residuals of one global feature (Eq. 4); the score is the
 pairs. The paper calls the cosine similarity a distance and minimises over it; that can only mean
 the largest similarity, and so does the release.
 
+A clip's local features are those of its frames, and the last states of a bi-GRU over them are its
+global feature (section 3.1): `image_global`. Its frames stand in order of time.
+
 Local features of a text are its word vectors (text encoder "words"); the bi-GRU that reads them to
 a global feature belongs to the method. Over another text encoder, its features are the local ones.
-Where the release differs from the paper, an argument offers it: `legacy_text`, `similarity`.
+Where the release differs from the paper, an argument offers it: `legacy_text`, `similarity`,
+and for clips `image_global="legacy"`.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from models.views import Views
 FUSIONS = ("residual", "concat", "local")
 MATCHES = ("max", "concat")
 SIMILARITIES = ("cosine", "order")
+GLOBALS = ("mean", "states", "legacy")
 
 
 class PIENet(nn.Module):
@@ -132,6 +137,12 @@ class LastStates(nn.Module):
             return last_element(padded, longest < lengths[:, None])
         return torch.cat([last[0], last[1]], dim=1)
 
+    def parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """What each element brings to `forward`: nothing alone, as all of them make the states."""
+        state = self(features, mask)[:, None]  # (B, 1, H)
+        none = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
+        return Parts.of(none, whole=state)
+
 
 class PVSE(Method):
     """PVSE; V = K on both sides.
@@ -145,6 +156,9 @@ class PVSE(Method):
         match: "max" takes the best pair; "concat" compares the K views joined to one vector, the
             paper's ablation "No MIL".
         legacy_text: see `LastStates`.
+        image_global: an image's global feature: "mean" maps the average of its cells; "states",
+            for the frames of a clip, are the last states of a bi-GRU; "legacy" reads them as the
+            released models of clips do, see `LastStates`.
         similarity: "cosine", or "order" for the release's option: embeddings are made non-negative
             and a pair scores minus the length of what the text has and the image lacks.
     """
@@ -163,6 +177,7 @@ class PVSE(Method):
         match: str = "max",
         legacy_text: bool = False,
         similarity: str = "cosine",
+        image_global: str = "mean",
     ) -> None:
         super().__init__()
         if views < 0:
@@ -172,6 +187,7 @@ class PVSE(Method):
         _check("fusion", fusion, FUSIONS)
         _check("match", match, MATCHES)
         _check("similarity", similarity, SIMILARITIES)
+        _check("image_global", image_global, GLOBALS)
         self.match, self.similarity = match, similarity
         self.row_search = similarity == "cosine"
         self.views_add_up = match == "concat"
@@ -183,7 +199,12 @@ class PVSE(Method):
                 "is the score"
             )
         whole = fusion != "local" or not views
-        self.image_global = nn.Linear(image_dim, embed_dim) if whole else None
+        self.image_global: nn.Linear | LastStates | None = None
+        if whole and image_global == "mean":
+            self.image_global = nn.Linear(image_dim, embed_dim)
+        elif whole:
+            self.image_global = LastStates(image_dim, embed_dim, image_global == "legacy")
+            self.order_matters = True
         self.text_global = LastStates(text_dim, embed_dim, legacy_text) if whole else None
         self.image_net = PIENet(image_dim, embed_dim, views, fusion) if views else None
         self.text_net = PIENet(text_dim, embed_dim, views, fusion) if views else None
@@ -191,7 +212,9 @@ class PVSE(Method):
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`; with K = 0 there is no attention."""
         whole = None
-        if self.image_global is not None:
+        if isinstance(self.image_global, LastStates):
+            whole = self.image_global(features, mask)  # (B, H)
+        elif self.image_global is not None:
             whole = self.image_global(masked_mean(features, mask))  # (B, H)
         return self._embed(self.image_net, features, whole, mask, attention)
 
@@ -201,19 +224,17 @@ class PVSE(Method):
         return self._embed(self.text_net, features, whole, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`."""
+        """See `Method.image_parts`; the last states of a bi-GRU are the whole clip's."""
         whole = None
-        if self.image_global is not None:
+        if isinstance(self.image_global, LastStates):
+            whole = self.image_global.parts(features, mask)
+        elif self.image_global is not None:
             whole = Parts.of(mean_parts(self.image_global(features), mask)[:, None])
         return self._parts(self.image_net, features, whole, mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.text_parts`; the last states of the bi-GRU are the whole sentence's."""
-        whole = None
-        if self.text_global is not None:
-            state = self.text_global(features, mask)[:, None]  # (B, 1, H)
-            none = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
-            whole = Parts.of(none, whole=state)
+        whole = None if self.text_global is None else self.text_global.parts(features, mask)
         return self._parts(self.text_net, features, whole, mask)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:

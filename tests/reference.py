@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
@@ -129,6 +129,21 @@ def attend(codes: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
             torch.stack([a * h for a, h in zip(maps[-1], features, strict=True)]).sum(dim=0)
         )
     return torch.stack(views), torch.tensor(maps)
+
+
+def last_states(gru: nn.GRU, elements: Tensor) -> Tensor:
+    """The final states of a bi-GRU that reads a whole sequence, (N, D) -> (H,), gate by gate."""
+    states = []
+    for end, steps in (("", elements), ("_reverse", elements.flip(0))):
+        inner, outer = (getattr(gru, f"weight_{kind}_l0{end}") for kind in ("ih", "hh"))
+        inner_bias, outer_bias = (getattr(gru, f"bias_{kind}_l0{end}") for kind in ("ih", "hh"))
+        h = torch.zeros(gru.hidden_size)
+        for x in steps:
+            a, b = (inner @ x + inner_bias).chunk(3), (outer @ h + outer_bias).chunk(3)
+            reset, update = (1 / (1 + torch.exp(-(a[i] + b[i]))) for i in (0, 1))
+            h = (1 - update) * torch.tanh(a[2] + reset * b[2]) + update * h
+        states.append(h)
+    return torch.cat(states)
 
 
 def pie_net(net: PIENet, local: Tensor, whole: Tensor) -> Tensor:

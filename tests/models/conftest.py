@@ -18,6 +18,7 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("pvse", {"fusion": "local", "legacy_text": True}),
     ("pvse", {"match": "concat"}),
     ("pvse", {"similarity": "order"}),
+    ("pvse", {"image_global": "states"}),
     ("avse", {"match": "maxsim", "block_dim": 4}),
     ("avse", {"match": "mean"}),
     ("avse", {"views": 4, "released_text": True, "temperature": 0.1}),
