@@ -75,12 +75,20 @@ def test_processes_share_such_a_batch(data: Split) -> None:
     assert torch.equal(torch.cat(halves), whole.features[whole.rows])
 
 
-SHARED: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}, "dive": {"views": 2}}
+SHARED: dict[str, dict[str, Any]] = {
+    "pvse": {"views": 2},
+    "mvam": {"views": 2},
+    "dive": {"views": 2},
+}
 # groups of AVSE are drawn for each image in training
 SHARED["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}
 LOSSES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in OBJECTIVES),
-    *((name, {"cost": "softmax"}) for name, kind in OBJECTIVES.items() if "cost" in kind.model_fields),
+    *(
+        (name, {"cost": "softmax"})
+        for name, kind in OBJECTIVES.items()
+        if "cost" in kind.model_fields
+    ),
     *(("mv_vse", {"loss": loss}) for loss in ("max", "avg", "up", "rough", "released")),
     ("mv_vse", {"anneal_epochs": 2}),
     ("pvse", {"released": True, "hardest": True}),
