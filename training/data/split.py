@@ -42,8 +42,8 @@ class Split:
             in every batch, `Pixels` the images themselves to an encoder that is trained along.
             Empty until they are read (`training/data/features.py`).
         summary_token: the first of an image's n features sums up the others ([CLS]).
-        lengths: (N_img,) int64, how many of its n features an image has, the first ones; the rest is
-            padding, which counts nowhere. None where every image has all.
+        lengths: (N_img,) int64, how many of its n features an image has, the first ones; the rest
+            is padding, which counts nowhere. None where every image has all.
         boxes: (N_img, n, 4) places of the features in relative xyxy, where they differ from image
             to image.
         folder: what was opened, with the name of the split: `data/scenes/train`.
