@@ -64,7 +64,7 @@ def config(arch: str = "bigru", method: str = "base_cls") -> TrainConfig:
 def test_transformers_that_begin_with_a_summary_say_so() -> None:
     images = {name for name, encoder in IMAGE_ENCODERS.items() if encoder.summary_token}
     texts = {name for name, encoder in TEXT_ENCODERS.items() if encoder.summary_token}
-    assert images == {"vit", "clip_vision"}
+    assert images == {"vit", "clip_vision", "siglip_vision"}
     assert texts == {"bert"}
 
 
