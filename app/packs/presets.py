@@ -33,8 +33,8 @@ class Preset:
         kind: one of `export.hub.offer.KINDS`.
         published: Hub ids; the first that holds what is read is taken. None where nobody has
             published it yet.
-        licence: of the weights, as their authors state it.
-        megabytes: that are fetched, roughly; 0 where only its address tells.
+        licence: of what is published, as its authors state it.
+        megabytes: of that, roughly.
         time: what comes after the download, for people.
         needs: what to do where there is no address.
     """
@@ -60,6 +60,13 @@ class Preset:
         given = os.environ.get(self.variable, "").split()
         return tuple(given) or self.published
 
+    @property
+    def facts(self) -> str:
+        """Size, licence and time, as far as they are known before the Hub is asked."""
+        if self.addresses != self.published:
+            return f"from {self.addresses[0]}, under its publisher's licence, {self.time}"
+        return f"about {self.megabytes} MB once, {self.licence} licence, {self.time}"
+
     def find(self, obtainer: Obtainer) -> Path | None:
         """Its folder, where it is on this machine; the Hub is not asked."""
         for address in self.addresses:
@@ -75,10 +82,12 @@ class Preset:
         """Whether it is on this machine, as far as one glance tells."""
         if self.kind != PACK:
             return self.find(obtainer) is not None
-        return any(
-            is_cached(repo_id, MANIFEST, revision)
-            for repo_id, revision in map(parse_hub_id, self.addresses)
-        )
+        with suppress(ValueError):  # what the variable names is no Hub id
+            return any(
+                is_cached(repo_id, MANIFEST, revision)
+                for repo_id, revision in map(parse_hub_id, self.addresses)
+            )
+        return False
 
     def offer(self) -> Offer:
         """What the Hub would send.
@@ -96,8 +105,8 @@ class Preset:
         return self._bounded(look(self.kind, last))
 
     def _bounded(self, offer: Offer) -> Offer:
-        known = self.variable not in os.environ
-        if known and (offer.unknown or offer.missing_bytes > self.megabytes * 1e6 * _MOST_GROWTH):
+        most = self.megabytes * 1e6 * _MOST_GROWTH
+        if offer.address in self.published and (offer.unknown or offer.missing_bytes > most):
             size = "an unknown size" if offer.unknown else f"{offer.missing_bytes / 1e6:,.0f} MB"
             raise ValueError(
                 f"{offer.address} has {size} now, not about {self.megabytes} MB; nothing is "
@@ -126,7 +135,7 @@ PRESETS = {
             "MobileNetV2 and MiniLM, with methods trained on captions of photographs.",
             PACK,
             (),
-            "that of who publishes it",
+            "",
             0,
             "ready as soon as it is here",
             "nobody has published its weights. Set POLYVIEW_PHOTOS_LARGE to the Hub id of a pack "

@@ -18,8 +18,9 @@ from app.packs import jobs
 from app.packs.jobs import CancelledError, JobError, Step
 from app.packs.obtaining import Obtainer
 from app.packs.open_packs import OpenPacks
-from app.packs.presets import PRESETS, pack_folder
+from app.packs.presets import PRESETS, offered, pack_folder
 from app.settings import Settings
+from app.tabs.fetching import stronger
 from app.tabs.models.tab import ModelsTab
 from app.tabs.session import Session
 from app.tabs.start.tab import Start
@@ -153,6 +154,23 @@ def test_the_large_pack_comes_from_whoever_published_one(
     assert load_info(folder).title == "From the Hub"
     hub.down = True
     assert pack_folder("photos_large", tmp_path / "cache") == folder
+
+
+def test_what_the_environment_names_is_offered_as_no_more_than_that(
+    hub: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    obtainer, clip, large = Obtainer(tmp_path), PRESETS["clip"], PRESETS["photos_large"]
+    assert (clip.is_here(obtainer), large.is_here(obtainer)) == (False, False)
+    assert "605 MB once, MIT licence" in stronger(offered(obtainer))
+    monkeypatch.setenv("POLYVIEW_CLIP", f"{ID}@v1")
+    monkeypatch.setenv("POLYVIEW_PHOTOS_LARGE", "no id <b>")
+    shown = stronger(offered(obtainer))
+    assert f"From {ID}@v1, under its publisher" in shown
+    assert "MIT" not in shown
+    assert "<b>," not in shown
+    with pytest.raises(ValueError, match="is no Hub id"):
+        pack_folder("photos_large", tmp_path)
+    assert hub.requests == []
 
 
 def test_what_has_become_much_larger_is_not_fetched(hub: HubState, twin: Path) -> None:

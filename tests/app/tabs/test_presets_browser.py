@@ -63,7 +63,7 @@ def test_without_the_hub_and_after_a_cancel_the_app_goes_on(visit: Visit, hub: H
     page.get_by_role("tab", name="Lab", exact=True).click()
     page.get_by_role("tab", name="Models", exact=True).click()
     stronger = page.locator("#pv-stronger")
-    expect(stronger).to_contain_text("About 605 MB, MIT licence, then some minutes")
+    expect(stronger).to_contain_text("About 605 MB once, MIT licence, then some minutes")
     expect(stronger).to_contain_text("Set POLYVIEW_PHOTOS_LARGE to the Hub id")
     expect(stronger.get_by_role("button")).to_have_count(1)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
