@@ -51,6 +51,7 @@ from training.evaluation.calibration import ask, fit, measure
 from training.evaluation.evaluator import (
     CAPTIONS_AT_ONCE,
     IMAGES_AT_ONCE,
+    as_read,
     image_features,
     mentioned_cells,
     named_cells,
@@ -188,6 +189,7 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     check_folds(data.image_count, options.folds)
     people = read_judgements(options.judgements, data) if options.judgements else None
     runtime = Runtime.load(pack, options.device)
+    data = as_read(runtime, data)
     names = [*([options.method] if options.method else runtime.info.methods), *options.ensemble]
     pairs = [_pair(text) for text in options.compare]
     asked = [*names, *chain.from_iterable(pairs)]
@@ -260,6 +262,7 @@ def _certainty(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     if options.halves:
         data, split = half(data, 0 if options.calibrate else 1), f"half of {split}"
     runtime = Runtime.load(pack, options.device)
+    data = as_read(runtime, data)
     known = list(runtime.info.methods)
     parts = _parts([options.method] if options.method else known, pack, known)
     questions = make_questions(data, runtime, _SEED)

@@ -55,60 +55,6 @@ def test_last_states_are_those_of_each_direction(local: torch.Tensor) -> None:
     torch.testing.assert_close(legacy(local, MASK)[0], outputs[0, -1])
 
 
-CLIPS = (8, 1, 3, 5)  # frames of each
-
-
-def clips() -> tuple[Tensor, Tensor]:
-    """Frames (4, 8, 10) and their mask; what lies beyond a clip's end is large."""
-    torch.manual_seed(8)
-    mask = lengths_to_mask(torch.tensor(CLIPS), 8)
-    return torch.where(mask[..., None], torch.randn(4, 8, 10), torch.tensor(1e3)), mask
-
-
-@pytest.mark.parametrize("views", [1, 3])
-def test_clips_equal_the_loop(views: int) -> None:
-    """Section 3.1's video encoder, and Eqs. (2)-(4) over its frames."""
-    frames, mask = clips()
-    method = PVSE(10, 6, 8, views, image_global="states").eval()
-    assert isinstance(method.image_global, LastStates)
-    assert method.image_net is not None
-    with torch.no_grad():
-        made = method.encode_image(frames, mask, attention=True)
-        assert made.attention is not None
-        assert made.embeddings.shape == (4, views, 8)
-        for clip, size in enumerate(CLIPS):
-            own = frames[clip, :size]
-            whole = reference.last_states(method.image_global.gru, own)
-            expected = reference.pie_net(method.image_net, own, whole)
-            expected = expected / expected.norm(dim=1, keepdim=True)
-            torch.testing.assert_close(made.embeddings[clip], expected, rtol=1e-5, atol=1e-5)
-            assert not made.attention[clip, :, size:].any()
-
-
-def test_a_clip_played_backwards_is_another() -> None:
-    frames, mask = clips()
-    for kind, alike in (("mean", True), ("states", False), ("legacy", False)):
-        method = PVSE(10, 6, 8, image_global=kind).eval()
-        assert method.order_matters != alike
-        ahead, back = (method.encode_image(x[:1], mask[:1]) for x in (frames, frames.flip(1)))
-        same = torch.allclose(ahead.embeddings, back.embeddings, atol=1e-5)
-        assert same == alike
-
-
-def test_evidence_over_frames_and_words_is_the_score() -> None:
-    """What the states bring is in no frame, and stands in the base; the rest is frames x words."""
-    frames, mask = clips()
-    words = torch.randn(1, 4, 6), torch.ones(1, 4, dtype=torch.bool)
-    method = PVSE(10, 6, 8, 3, image_global="states").eval()
-    with torch.no_grad():
-        found = method.evidence(method.image_parts(frames, mask), method.text_parts(*words))
-        scores = method.score(method.encode_image(frames, mask), method.encode_text(*words))
-    torch.testing.assert_close(found.score, scores[:, 0], rtol=1e-4, atol=1e-5)
-    assert found.cells.shape == (4, 8, 4)
-    assert not found.cells[~mask].any()
-    assert found.cells[mask].abs().amax(dim=1).min() > 0
-
-
 def test_without_pie_nets_the_global_feature_remains(local: torch.Tensor) -> None:
     method = PVSE(10, 10, 8, views=0)
     assert method.image_global is not None

@@ -13,8 +13,7 @@ from PIL import Image
 
 from training.data.captions_file import find_captions, read_captions
 from training.data.image_files import ImageFiles
-from training.data.open_split import open_split
-from training.data.precomputed import is_precomputed
+from training.data.open_split import holds_features, open_split
 from training.data.split import Split
 from training.data.texts import TextConfig
 from training.data.tokenizer import build_tokenizer
@@ -45,7 +44,7 @@ def seen(data: Path) -> Iterator[str]:
     Raises:
         FileNotFoundError, ValueError: it holds nothing to train on; see `open_split`.
     """
-    path = None if is_precomputed(data) or (data / "train").is_dir() else find_captions(data)
+    path = None if holds_features(data) or (data / "train").is_dir() else find_captions(data)
     named = SPLITS if path is None else dict.fromkeys(str(i.split) for i in read_captions(path))
     splits = {name: open_split(data, name) for name in _there(data, named)}
     yield f"{data}: {_kind(splits['train'], path)}"

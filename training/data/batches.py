@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from training.data.clips import Clips
 from training.data.split import Copies, Split
 from training.data.texts import Table
 from training.data.tokenizer import PAD_ID, UNKNOWN_ID
@@ -77,7 +78,7 @@ def batches(
         unique, rows = np.unique(images, return_inverse=True)
         if captions_per_image == 1:
             unique, rows = images, np.arange(len(images))
-        if isinstance(data.features, Copies):
+        if isinstance(data.features, Copies | Clips):
             found = data.features.drawn(unique, random)
         else:
             found = data.features[unique]

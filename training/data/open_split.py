@@ -13,6 +13,7 @@ from training.data.image_files import ImageArrays, ImageFiles
 from training.data.photographs import open_photographs, uncaptioned
 from training.data.precomputed import is_precomputed, open_regions
 from training.data.split import SeenObjects, Split
+from training.data.videos import is_videos, open_videos
 from training.scenes.classes import names_of
 from training.scenes.relevance import relevant_images
 from training.scenes.store import load_scenes
@@ -23,14 +24,17 @@ def open_split(data: Path, name: str) -> Split:
 
     Args:
         data: folder that holds it: rendered scenes, photographs with captions
-            (`training/data/photographs.py`), or captions with ready-made features
-            (`training/data/precomputed.py`).
+            (`training/data/photographs.py`), captions with ready-made features
+            (`training/data/precomputed.py`), or clips with those of their frames
+            (`training/data/videos.py`).
         name: "train", "val" or "test"; of ready-made features "testall", too.
 
     Raises:
         FileNotFoundError: the folder holds no such split.
         ValueError: what it holds does not fit together.
     """
+    if is_videos(data):
+        return open_videos(data, name)
     if is_precomputed(data):
         return open_regions(data, name)
     if (data / name).is_dir():
@@ -42,6 +46,11 @@ def open_split(data: Path, name: str) -> Split:
         f'"{name}" (python -m training.scenes makes it) nor ready-made features (train_ims.npy and '
         f"so on); python -m training.data {data} says what it sees"
     )
+
+
+def holds_features(data: Path) -> bool:
+    """Whether a folder brings features that are made already, so that no image encoder is asked."""
+    return is_precomputed(data) or is_videos(data)
 
 
 def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from models.preprocess import Preprocess
+from training.data.clips import Clips
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Split:
         image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
         images: N_img images, opened one after the other; empty where there are features alone.
         features: (N_img, n, d) float, often float16 and memory-mapped; `Copies` show another look
-            in every batch, `Pixels` the images themselves to an encoder that is trained along.
-            Empty until they are read (`training/data/features.py`).
+            in every batch, `Pixels` the images themselves to an encoder that is trained along, and
+            `Clips` have frames for features. Empty until they are read
+            (`training/data/features.py`).
         summary_token: the first of an image's n features sums up the others ([CLS]).
         lengths: (N_img,) int64, how many of its n features an image has, the first ones; the rest
             is padding, which counts nowhere. None where every image has all.
@@ -55,7 +57,9 @@ class Split:
     captions: list[str]
     image_of: np.ndarray
     images: Sequence[Image.Image] = ()
-    features: np.ndarray | Copies | Pixels = field(default_factory=lambda: np.empty((0, 0, 0)))
+    features: np.ndarray | Copies | Pixels | Clips = field(
+        default_factory=lambda: np.empty((0, 0, 0))
+    )
     summary_token: bool = False
     lengths: np.ndarray | None = None
     boxes: np.ndarray | None = None
@@ -75,6 +79,22 @@ class Split:
     def image_count(self) -> int:
         """N_img, whether there are images, features of them, or both."""
         return len(self.features) or len(self.images)
+
+    def with_frames(self, frames: int) -> Split:
+        """The same clips, of which at most so many frames are looked at; 0 for all.
+
+        Raises:
+            ValueError: there are no clips whose frames could be chosen.
+        """
+        if not frames:
+            return self
+        if not isinstance(self.features, Clips):
+            raise ValueError(
+                f"frames={frames} chooses among the frames of clips, and {self.folder.parent} "
+                "holds none (training/data/videos.py); leave it at 0"
+            )
+        clips = self.features.at_most(frames)
+        return replace(self, features=clips, lengths=clips.lengths)
 
     def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
         """Which of an image's features are real: (B, size) bool of some images (B,)."""

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from export.runtime import Runtime
 from models import Views
+from training.data.clips import Clips
 from training.data.split import SeenObjects, Split
 from training.evaluation.evidence import Place, named_places
 from training.evaluation.faithfulness import faithfulness, mentioned_shares
@@ -53,10 +54,27 @@ def image_features(
     return torch.cat(parts)
 
 
+def as_read(runtime: Runtime, data: Split) -> Split:
+    """Data as a pack's methods look at them: of clips as many frames as in training.
+
+    Raises:
+        ValueError: its methods were trained on different numbers of frames.
+    """
+    if not isinstance(data.features, Clips):
+        return data
+    frames = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
+    if len(frames) > 1:
+        raise ValueError(
+            f"the methods of {runtime.info.name} look at {sorted(frames)} frames of a clip; "
+            "measure a pack of each, or the runs"
+        )
+    return data.with_frames(frames.pop())
+
+
 def _ready_made(runtime: Runtime, data: Split) -> np.ndarray:
     """The features that data bring, see `image_features`."""
     dim = runtime.info.image_encoder.dim
-    if len(data.images) or not isinstance(data.features, np.ndarray):
+    if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
         raise ValueError(
             f"{data.folder.parent} holds images, but the pack reads ready-made features of {dim} "
             "numbers a region; name a folder of those (training/data/precomputed.py)"
@@ -66,7 +84,7 @@ def _ready_made(runtime: Runtime, data: Split) -> np.ndarray:
             f"{data.folder.parent} holds features of {data.features.shape[2]} numbers a region, "
             f"but the pack reads {dim}; name a folder of the features that it was trained on"
         )
-    return data.features
+    return data.features[:]
 
 
 @torch.inference_mode()

@@ -60,6 +60,8 @@ class TrainConfig(Settings):
         objective: the objective's own arguments (see `training/objectives/`).
         data: folder with the splits `train` and `val`, see `training/data/split.py`.
         also: further folders of captioned photographs, whose `train` is learned from, too.
+        frames: the most frames of a clip that are looked at: spread evenly over it, and in training
+            a random run of them, close or apart; 0 for all (PVSE: 8).
         backbone: source of the image encoder, see `export/hub/sources.py`; not read where `data`
             holds features.
         backbone_frozen: leave the image encoder as it is; its features are then computed once.
@@ -95,6 +97,7 @@ class TrainConfig(Settings):
     objective: dict[str, Any] = Field(default_factory=dict)
     data: str = "data/scenes"
     also: tuple[str, ...] = ()
+    frames: int = Field(default=0, ge=0)
     backbone: str = "runs/backbone"
     backbone_frozen: bool = True
     backbone_lr_scale: float = Field(default=1.0, gt=0, le=1)

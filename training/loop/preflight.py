@@ -22,8 +22,7 @@ from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from training.data.features import Extraction, missing_features, refuse_crops, refuse_features
 from training.data.local_sources import refuse_missing
-from training.data.open_split import open_split, open_training
-from training.data.precomputed import is_precomputed
+from training.data.open_split import holds_features, open_split, open_training
 from training.data.split import Split
 from training.data.texts import TextConfig, check_text
 from training.loop.config import BackboneConfig, TrainConfig
@@ -53,6 +52,7 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool, cache: Path)
     data = Path(config.data)
     train = open_training(data, config.also)
     refuse_crops(train, config.feature_copies)
+    train.with_frames(config.frames)
     if not config.backbone_frozen:
         refuse_features(train)
     val = open_split(data, "val")
@@ -113,7 +113,7 @@ def check_pretraining(config: BackboneConfig, out: Path, *, resume: bool) -> Non
 
 def _image_encoder(config: TrainConfig) -> ImageEncoder | None:
     """The image encoder without its weights; None where the data are features."""
-    if is_precomputed(Path(config.data)):
+    if holds_features(Path(config.data)):
         return None
     if not config.backbone:
         raise ValueError(
@@ -181,7 +181,7 @@ def _check_pace(config: TrainConfig | BackboneConfig, warmup: str, items: int) -
 
 def _bytes_of_features(config: TrainConfig, splits: list[Split], cache: Path) -> int:
     """What is still to be extracted; texts take a tenth of it and are not counted."""
-    if not config.backbone_frozen or is_precomputed(Path(config.data)):
+    if not config.backbone_frozen or holds_features(Path(config.data)):
         return 0
     how, copies = Extraction(cache), (config.feature_copies, 1)
     missing = [

@@ -19,8 +19,7 @@ from models.encoders.encoder import TextEncoder
 from models.files import sha256_of
 from training.data.features import Extraction, load_image_side, read_features, read_pixels
 from training.data.local_sources import refuse_missing
-from training.data.open_split import open_split
-from training.data.precomputed import is_precomputed
+from training.data.open_split import holds_features, open_split
 from training.data.split import Split
 from training.data.texts import TokenTable
 from training.evaluation.scoring import score_matrix
@@ -87,7 +86,7 @@ def run_views(
 def _refuse_unlike(folder: Path, about: Mapping[str, Any], split: Split) -> None:
     """Refuses images for a run over ready-made features, and the other way round."""
     data, reads_images = split.folder.parent, bool(about["backbone_sha256"])
-    if is_precomputed(data) == reads_images:
+    if holds_features(data) == reads_images:
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
         raise ValueError(
             f"{folder} was trained on {reads}, and {data} holds {holds}; name other --data"
@@ -105,8 +104,8 @@ def _read(
     """A split as the run reads it: with features, or pixels where their encoder was trained."""
     if "image_encoder" in about:
         return read_pixels(split, load_image_side(config.backbone))
-    if is_precomputed(split.folder.parent):
-        return split
+    if holds_features(split.folder.parent):
+        return split.with_frames(config.frames)
     refuse_missing(config.backbone, "backbone")
     if describe_image_source(config.backbone)["sha256"] != about["backbone_sha256"]:
         raise ValueError(

@@ -21,8 +21,7 @@ from models.files import sha256_of, write_whole
 from models.layers import FeatureProjection
 from training.data.batches import Batch, ahead, batches
 from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
-from training.data.open_split import describe_data, open_split, open_training
-from training.data.precomputed import is_precomputed
+from training.data.open_split import describe_data, holds_features, open_split, open_training
 from training.data.split import Split
 from training.data.texts import TextSide, build_text_side
 from training.evaluation.metrics import retrieval_metrics
@@ -247,13 +246,14 @@ def build_trainer(
     if config.backbone_frozen:
         train = load(data, "train", backbone, copies=config.feature_copies, also=config.also)
         val = load(data, "val", backbone)
-        if not is_precomputed(data):
+        if not holds_features(data):
             sha256 = describe_image_source(backbone)["sha256"]
     else:
         side = load_image_side(backbone)
         train = read_pixels(open_training(data, config.also), side)
         val = read_pixels(open_split(data, "val"), side)
-    train = train.first(config.train_images)
+    train = train.with_frames(config.frames).first(config.train_images)
+    val = val.with_frames(config.frames)
     given: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
     return Trainer(config, train, val, out, backbone_sha256=sha256, **given)
 

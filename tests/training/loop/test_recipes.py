@@ -9,6 +9,7 @@ import torch
 
 from models import METHODS
 from models.encoders.bigru import BiGRUTextEncoder
+from tests.clips import write_clips
 from tests.published import save_bert, save_clip, save_image_model
 from tests.training.photographs import write_photographs
 from training.data.split import Split
@@ -24,6 +25,7 @@ NAMES = sorted(
     and not p.stem.endswith("mvam_stage1")  # see tests/export/build/test_trained_backbones.py
 )
 ALONG = [name for name in NAMES if not load_recipe(TrainConfig, name).backbone_frozen]
+CLIPS = ("tgif/pvse", "mrw/pvse", "msrvtt/vse_infty", "vatex/vse_infty")
 COCO = [name for name in NAMES if "coco" in name]
 PAIRS = 8
 PAPERS = ("flickr30k", "coco")
@@ -46,7 +48,7 @@ def stand_in() -> Split:
     return Split(captions, np.arange(PAIRS), features=features)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in [*COCO, *ALONG]])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in [*COCO, *ALONG, *CLIPS]])
 def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
     changes = [f"batch_size={PAIRS}"]
     if load_recipe(TrainConfig, name).text.source:
@@ -69,6 +71,35 @@ def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
     after = dict(trainer.model.named_parameters())
     assert all(bool(torch.isfinite(p).all()) for p in after.values())
     assert sum(not torch.equal(before[n], p) for n, p in after.items()) > len(after) / 2
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_every_recipe_of_clips_takes_a_step(name: str, tmp_path: Path) -> None:
+    data = write_clips(tmp_path / "data", name.partition("/")[0])
+    changes = [f"data={data}", f"batch_size={PAIRS}", "text.vectors=", "text.min_count=1"]
+    config = load_recipe(TrainConfig, name, changes)
+    trainer = build_trainer(config, tmp_path / "run", resume=False, cache=tmp_path)
+    assert trainer.train.lengths is not None
+    seen = [min(3 * i + 1, config.frames or 99) for i in range(PAIRS)]
+    assert sorted(trainer.train.lengths.tolist()) == seen
+    assert trainer.step_milliseconds(1) > 0
+    assert all(bool(torch.isfinite(p).all()) for p in trainer.model.parameters())
+    images, texts = trainer.validation_views()
+    assert torch.isfinite(trainer.model.method.score(images, texts)).all()
+
+
+def test_recipes_of_clips_hold_what_the_papers_say() -> None:
+    for name, views in (("tgif/pvse", 3), ("mrw/pvse", 5)):  # PVSE, sections 3.1, 3.5 and 5.3
+        config = load_recipe(TrainConfig, name)
+        assert (config.frames, config.batch_size, config.epochs) == (8, 128, 50)
+        assert config.arguments["views"] == views
+        assert config.arguments["image_global"] == "states"
+        assert (config.optimizer.learning_rate, config.optimizer.amsgrad) == (2e-4, True)
+    for name in ("msrvtt/vse_infty", "vatex/vse_infty"):
+        config = load_recipe(TrainConfig, name)
+        assert (config.frames, config.size_augmentation) == (0, 0.2)
+        assert not config.arguments["mlp_dim"]
+        assert not config.arguments["pad_statistics"]
 
 
 @pytest.mark.parametrize("name", [name for name in ALONG if name not in COCO])

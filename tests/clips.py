@@ -1,0 +1,100 @@
+"""Small folders of clips, in the layouts in which the field publishes its data sets."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+LAYOUTS = ("tgif", "mrw", "msrvtt", "vatex")
+WIDTH = 12
+PARTS = {"train": 8, "val": 4, "test": 4}
+SENTENCES = {"tgif": 1, "mrw": 1, "msrvtt": 3, "vatex": 2}
+
+
+def names(part: str) -> list[str]:
+    return [f"{part}_{i}" for i in range(PARTS[part])]
+
+
+def sentence(clip: str, which: int) -> str:
+    return f"a dog runs in {clip.replace('_', ' ')} and jumps {'again ' * which}".strip()
+
+
+def write_clips(folder: Path, layout: str) -> Path:
+    """Writes annotations, lists and features: 8 clips to train, 4 and 4 to choose and test.
+
+    Clip i of a part has 3 i + 1 frames; frame t of it holds t in its first number. Every other file
+    is .safetensors.
+    """
+    folder.mkdir()
+    write = {"tgif": _tgif, "mrw": _mrw, "msrvtt": _msrvtt, "vatex": _vatex}[layout]
+    write(folder, SENTENCES[layout])
+    (folder / "features").mkdir()
+    random = np.random.default_rng(0)
+    for part in PARTS:
+        for i, clip in enumerate(names(part)):
+            frames = random.normal(size=(3 * i + 1, WIDTH)).astype(np.float16)
+            frames[:, 0] = np.arange(len(frames))
+            if i % 2:
+                save_file({"features": frames}, folder / "features" / f"{clip}.safetensors")
+            else:
+                np.save(folder / "features" / f"{clip}.npy", frames)
+    return folder
+
+
+def _url(clip: str) -> str:
+    return f"https://38.media.tumblr.com/9f6c25cc/{clip}.gif"
+
+
+def _tgif(folder: Path, count: int) -> None:
+    rows = [f"{_url(c)}\t{sentence(c, k)}" for p in PARTS for c in names(p) for k in range(count)]
+    (folder / "tgif-v1.0.tsv").write_text("\n".join(rows) + "\n")
+    _lists(folder / "splits", {part: (f"{part}.txt", map(_url, names(part))) for part in PARTS})
+
+
+def _mrw(folder: Path, count: int) -> None:
+    rows = [
+        {"id": c, "sentence": sentence(c, k), "images": {"mp4_url": f"{_url(c)}.mp4"}}
+        for part in PARTS
+        for c in names(part)
+        for k in range(count)
+    ]
+    (folder / "mrw-v1.0.json").write_text(json.dumps(rows))
+    called = {"train": "train.tsv", "val": "valid.tsv", "test": "test.tsv"}
+    _lists(folder / "split", {part: (called[part], names(part)) for part in PARTS})
+
+
+def _lists(folder: Path, lists: Mapping[str, tuple[str, Iterable[str]]]) -> None:
+    folder.mkdir()
+    for name, clips in lists.values():
+        (folder / name).write_text("".join(f"{clip}\n" for clip in clips))
+
+
+def _msrvtt(folder: Path, count: int) -> None:
+    called = {"train": "train", "val": "validate", "test": "test"}
+    for file, parts in (("train_val", ("train", "val")), ("test", ("test",))):
+        clips = [(part, c) for part in parts for c in names(part)]
+        videos = [{"video_id": c, "split": called[p], "url": _url(c)} for p, c in clips]
+        sentences = [
+            {"video_id": c, "caption": sentence(c, k), "sen_id": k}
+            for k in range(count)
+            for _, c in reversed(clips)
+        ]
+        content = {"info": {}, "videos": videos, "sentences": sentences}
+        (folder / f"{file}_videodatainfo.json").write_text(json.dumps(content))
+
+
+def _vatex(folder: Path, count: int) -> None:
+    called = {
+        "train": "training_v1.0",
+        "val": "validation_v1.0",
+        "test": "public_test_english_v1.1",
+    }
+    for part, file in called.items():
+        rows = [
+            {"videoID": c, "enCap": [sentence(c, k) for k in range(count)], "chCap": ["一只狗"]}
+            for c in names(part)
+        ]
+        (folder / f"vatex_{file}.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
+    (folder / "vatex_private_test_without_annotations.json").write_text('[{"videoID": "x"}]')

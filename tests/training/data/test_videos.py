@@ -1,0 +1,194 @@
+"""Clips: the layouts of published data sets, which frames are looked at, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from export import to_onnx
+from export.runtime import Runtime
+from models import METHODS, build
+from tests.clips import LAYOUTS, PARTS, SENTENCES, WIDTH, names, sentence, write_clips
+from tests.regions import LABELS
+from training import evaluate
+from training.data.__main__ import seen
+from training.data.batches import batches
+from training.data.clips import Clips
+from training.data.features import load_features
+from training.data.open_split import open_split
+from training.data.texts import TokenTable
+from training.data.tokenizer import build_tokenizer
+from training.data.videos import open_videos
+from training.evaluation.evaluator import as_read
+from training.loop.config import TrainConfig, load_recipe
+from training.loop.trainer import build_trainer
+
+NOWHERE = Path("there is no backbone")
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def folder(layout: str, tmp_path: Path) -> Path:
+    return write_clips(tmp_path / layout, layout)
+
+
+@pytest.fixture
+def mrw(tmp_path: Path) -> Path:
+    return write_clips(tmp_path / "mrw", "mrw")
+
+
+def test_splits_are_those_of_the_annotations(folder: Path, layout: str) -> None:
+    for part, count in PARTS.items():
+        data = open_split(folder, part)
+        assert data.lengths is not None
+        assert (data.image_count, len(data.captions)) == (count, count * SENTENCES[layout])
+        wanted = [sentence(clip, k) for clip in names(part) for k in range(SENTENCES[layout])]
+        assert sorted(data.captions) == sorted(wanted)
+        own = [int(caption.split()[5]) for caption in data.captions]  # clip i has 3 i + 1 frames
+        assert data.lengths[data.image_of].tolist() == [3 * i + 1 for i in own]
+        assert data.features.shape == (count, 3 * count - 2, WIDTH)
+        assert load_features(folder, part, NOWHERE).image_count == count
+    with pytest.raises(FileNotFoundError, match='no clips of the split "moon"'):
+        open_split(folder, "moon")
+    first, *_ = seen(folder)
+    assert first.endswith("ready-made features")
+
+
+def test_lists_go_before_the_splits_of_annotations(folder: Path) -> None:
+    place = folder / ("split" if (folder / "split").is_dir() else "splits")
+    place.mkdir(exist_ok=True)
+    for part in ("val", "valid"):
+        (place / f"{part}.tsv").unlink(missing_ok=True)
+    (place / "val.txt").write_text("test_1\ntrain_2\ntrain_2\n")
+    data = open_split(folder, "val")
+    assert data.lengths is not None
+    assert data.lengths.tolist() == [4, 7]
+    (place / "jsfusion.txt").write_text("test_3\n")
+    assert open_split(folder, "jsfusion").image_count == 1
+
+
+def test_clips_that_are_gone_are_left_out(mrw: Path) -> None:
+    (mrw / "features" / "val_2.npy").unlink()
+    with pytest.raises(ValueError, match=r"1 of 4 clips have no file in features/.* val_2; add"):
+        open_split(mrw, "val")
+    (mrw / "absent.txt").write_text("val_2\n")
+    data = open_split(mrw, "val")
+    assert [caption.split()[5] for caption in data.captions] == ["0", "1", "3"]
+
+
+def _replaced(path: str, content: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / path).write_text(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_replaced("mrw-v1.0.json", "[{"), r"mrw-v1\.0\.json: near entry 0"),
+        (_replaced("mrw-v1.0.json", '[{"id": "val_0"}]'), r"near entry 0 .*KeyError: 'sentence'"),
+        (_replaced("mrw-v1.0.json", '[{"id": "val_0", "sentence": " "}]'), r"near entry 1"),
+        (_replaced("mrw-v1.0.json", '[{"id": "../a", "sentence": "a"}]'), r"clip '\.\./a'"),
+        (_replaced("mrw-v1.0.json", '[{"id": 7, "sentence": "a"}]'), r"near entry 1"),
+        (_replaced("split/valid.tsv", "val_0\nmoon\n"), r"1 of 2 clips have no sentence.* moon"),
+        (_replaced("features/val_0.npy", "no array"), r"val_0\.npy is not a whole file"),
+        (_replaced("features/val_1.safetensors", "no"), r"val_1\.safetensors is not a whole"),
+        (lambda f: np.save(f / "features/val_0.npy", np.zeros(3)), r"\(frames, numbers\)"),
+        (lambda f: np.save(f / "features/val_0.npy", np.zeros((0, 3))), r"\(frames, numbers\)"),
+        (lambda f: np.save(f / "features/val_0.npy", np.ones((2, 2), np.int64)), "not int64"),
+        (lambda f: np.save(f / "features/val_2.npy", np.zeros((2, 3))), r"3 numbers a frame"),
+        (
+            lambda f: save_file(
+                {"a": np.zeros(1), "b": np.zeros(1)}, f / "features/val_1.safetensors"
+            ),
+            "one array of floats",
+        ),
+    ],
+)
+def test_damage_is_named(damage: Callable[[Path], object], message: str, mrw: Path) -> None:
+    damage(mrw)
+    with pytest.raises(ValueError, match=message):
+        open_videos(mrw, "val")
+
+
+def test_frames_are_spread_evenly_or_drawn(mrw: Path) -> None:
+    clips = open_split(mrw, "train").with_frames(4).features  # of 1, 4, 7 ... 22 frames
+    assert isinstance(clips, Clips)
+    assert clips.lengths.tolist() == [1, 4, 4, 4, 4, 4, 4, 4]
+    whole = clips[:]
+    assert whole.shape == (8, 4, WIDTH)
+    assert whole[[0, 1, 7], :, 0].tolist() == [[0, 0, 0, 0], [0, 1, 2, 3], [2, 8, 13, 19]]
+    assert not whole[0, 1:].any()
+    drawn = [clips.drawn(np.arange(8), np.random.default_rng(seed))[:, :, 0] for seed in range(60)]
+    steps = np.diff(np.stack(drawn), axis=2)
+    assert (steps[:, 1] == 1).all()  # as long as what is looked at
+    assert {tuple(row) for row in steps[:, 7]} == {(1, 1, 1), (2, 2, 2), (3, 3, 3)}
+    starts = np.stack(drawn)[:, 7, 0]
+    assert starts.min() <= 2
+    assert 12 <= starts.max() <= 18
+    again = clips.drawn(np.arange(8), np.random.default_rng(0))[:, :, 0]
+    assert np.array_equal(again, drawn[0])
+
+
+def test_batches_say_which_frames_are_real(mrw: Path) -> None:
+    data = open_split(mrw, "train").with_frames(4)
+    table = TokenTable(build_tokenizer(data.captions), data.captions)
+    (batch,) = batches(data, table, 8, (0, 0))
+    assert batch.features.shape == (8, 4, WIDTH)
+    assert batch.features.dtype == torch.float32
+    assert batch.mask.sum(dim=1).tolist() == [1 if i == 0 else 4 for i in batch.image_ids.tolist()]
+    assert not batch.features[~batch.mask].any()
+
+
+def test_frames_are_chosen_of_clips_alone(scenes_folder: Path) -> None:
+    with pytest.raises(ValueError, match="frames=8 chooses among the frames of clips"):
+        open_split(scenes_folder, "train").with_frames(8)
+
+
+@pytest.mark.parametrize("name", sorted(n for n in METHODS if not METHODS[n].summary_token))
+def test_a_clip_of_one_frame_is_an_image_of_one_cell(name: str, mrw: Path) -> None:
+    data = open_split(mrw, "train")
+    torch.manual_seed(0)
+    method = build(name, WIDTH, 6, {"embed_dim": 16}).eval()
+    clips = torch.from_numpy(data.features[:2]).float()  # of 1 and 4 frames
+    mask = torch.from_numpy(data.mask(slice(2), clips.shape[1]))
+    with torch.no_grad():
+        clip = method.encode_image(clips, mask).embeddings[0]
+        cell = torch.from_numpy(np.load(mrw / "features" / "train_0.npy")).float()[None]
+        image = method.encode_image(cell, torch.ones(1, 1, dtype=torch.bool)).embeddings[0]
+    torch.testing.assert_close(clip[: len(image)], image, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_over_clips_is_measured(mrw: Path, tmp_path: Path) -> None:
+    changes = [f"data={mrw}", "batch_size=8", "epochs=1", "text.vectors=", "text.min_count=1"]
+    sizes = ["arguments.embed_dim=8", "text.word_dim=6", "frames=4"]
+    config = load_recipe(TrainConfig, "mrw/pvse", [*changes, *sizes, "patience=1"])
+    trainer = build_trainer(config, tmp_path / "run", resume=False, cache=tmp_path)
+    assert trainer.image_elements == 4
+    reached = trainer.fit()
+    rows = tmp_path / "rows.json"
+    evaluate.main(["--run", str(tmp_path / "run"), "--split", "val", "--json", str(rows)])
+    assert f'"rsum": {reached["rsum"]}' in rows.read_text()
+
+
+def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) -> None:
+    small = ["epochs=1", "patience=1", "batch_size=8", "text.min_count=1", "text.word_dim=6"]
+    config = load_recipe(TrainConfig, "vatex/vse_infty", [f"data={mrw}", *small, "frames=4"])
+    config = config.changed(arguments={"embed_dim": 8}, text={"word_dim": 6, "hidden_dim": 8})
+    build_trainer(config, tmp_path / "run", resume=False, cache=tmp_path).fit()
+    to_onnx.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "pack"), *LABELS])
+    rows = []
+    for source in (["--run", str(tmp_path / "run")], ["--pack", str(tmp_path / "pack")]):
+        out = tmp_path / "rows.json"
+        evaluate.main([*source, "--data", str(mrw), "--split", "test", "--json", str(out)])
+        rows.append(json.loads(out.read_text())["vse_infty"])
+    assert rows[0]["rsum"] == pytest.approx(rows[1]["rsum"])
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
+    data = as_read(runtime, open_split(mrw, "test"))
+    assert data.features.shape == (4, 4, WIDTH)

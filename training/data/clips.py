@@ -1,0 +1,110 @@
+"""Features of the frames of clips: one file a clip, read when they are asked for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+ENDINGS = (".npy", ".safetensors")
+STEPS = 3  # training takes every frame of a run, every second or every third (PVSE's data.py)
+
+
+class Clips:
+    """The frames of N clips, as an array (N, n, d) of features that differ in number.
+
+    By index it gives all frames of a clip or, where there are more than `frames`, so many that are
+    spread evenly over it; behind them there are zeros.
+
+    Args:
+        paths: of each clip float (T, d), in order of time; ready to be read again and again.
+        frames: the most frames of a clip that are looked at; 0 for all.
+
+    Attributes:
+        lengths: (N,) int64, how many frames of each clip there are to see.
+        shape: (N, n, d); n is the largest of the lengths.
+
+    Raises:
+        ValueError: a file holds something else, or features of another width than the first.
+    """
+
+    def __init__(self, paths: Sequence[Path], frames: int = 0) -> None:
+        sizes = [_open(path).shape for path in paths]
+        self._paths = paths
+        self._there = np.array([count for count, _ in sizes], np.int64)
+        self._width = sizes[0][1]
+        for path, (_, width) in zip(paths, sizes, strict=True):
+            if width != self._width:
+                raise ValueError(f"{path} has {width} numbers a frame, {paths[0]} {self._width}")
+        self._look_at(frames)
+
+    def _look_at(self, frames: int) -> None:
+        self.lengths = np.minimum(self._there, frames) if frames else self._there
+        self.shape = (len(self._paths), int(self.lengths.max()), self._width)
+
+    def at_most(self, frames: int) -> Clips:
+        """The same clips, of which so many frames are looked at; 0 for all."""
+        limited = copy.copy(self)
+        limited._look_at(frames)
+        return limited
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        wanted = np.arange(len(self))[rows].tolist()
+        return self._padded([(row, _spread(self._there[row], self.lengths[row])) for row in wanted])
+
+    def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """(B, n, d) of some clips (B,): of longer ones a random run of frames, close or apart.
+
+        PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
+        """
+        taken = []
+        for row in rows.tolist():
+            there, seen = int(self._there[row]), int(self.lengths[row])
+            step = 1
+            if seen < there:
+                step = int(random.integers(min(STEPS, (there - 1) // max(seen - 1, 1)))) + 1
+            start = int(random.integers(there - step * (seen - 1)))
+            taken.append((row, start + step * np.arange(seen)))
+        return self._padded(taken)
+
+    def _padded(self, taken: list[tuple[int, np.ndarray]]) -> np.ndarray:
+        """The frames at some places (n,) of some clips, zeros behind them."""
+        parts = [_open(self._paths[row])[places] for row, places in taken]
+        kind = np.result_type(*parts) if parts else np.float32
+        out = np.zeros((len(parts), *self.shape[1:]), kind)
+        for part, place in zip(parts, out, strict=True):
+            place[: len(part)] = part
+        return out
+
+
+def _spread(there: int, seen: int) -> np.ndarray:
+    """The middles of so many equal stretches of a clip.
+
+    >>> _spread(16, 4).tolist(), _spread(3, 3).tolist()
+    ([2, 6, 10, 14], [0, 1, 2])
+    """
+    return ((2 * np.arange(seen) + 1) * there) // (2 * seen)
+
+
+def _open(path: Path) -> np.ndarray:
+    """Features (T, d) of a file; of a .npy file only what is then read of them."""
+    try:
+        if path.suffix == ".npy":
+            values: np.ndarray = np.load(path, mmap_mode="r")
+        else:
+            with safe_open(path, framework="np") as file:
+                (name,) = file.keys()
+                values = file.get_tensor(name)
+    except (ValueError, EOFError, TypeError, SafetensorError) as error:
+        raise ValueError(f"{path} is not a whole file of one array of floats: {error}") from error
+    if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
+        raise ValueError(
+            f"{path} must hold floats (frames, numbers), not {values.dtype} {values.shape}"
+        )
+    return values

@@ -1,0 +1,181 @@
+"""Clips with sentences, in the layouts in which the field's data sets are published.
+
+A folder holds the annotations as they are published, and in `features/` a file a clip, made by an
+image or video encoder beforehand: `<clip>.npy`, or `<clip>.safetensors` with one tensor; float
+(T, d), a row a frame, in order of time. T may differ from clip to clip.
+
+    tgif-v1.0.tsv      TGIF (Li et al., CVPR 2016; raingo/TGIF-Release, data/): a line is a GIF's
+                       URL, a tab, a sentence; in PVSE's copy (tgif-v1.0-gulp.tsv) a tab and the
+                       number of frames come behind. The clip is the URL's file without its ending
+    mrw-v1.0.json      MRW (Song and Soleymani, CVPR 2019; yalesong/pvse, data/): a list of
+                       {"id", "sentence"}
+    *videodatainfo*.json    MSR-VTT (Xu et al., CVPR 2016), train_val_ and test_, or one of all:
+                       {"videos": [{"video_id", "split"}], "sentences": [{"video_id", "caption"}]},
+                       where the splits are "train", "validate" and "test"
+    vatex_*.json       VaTeX (Wang et al., ICCV 2019): vatex_training_, vatex_validation_ and
+                       vatex_public_test_: a list of {"videoID", "enCap": [sentences]}
+
+Lists of clips go before the splits of the annotations, and TGIF and MRW have none without them:
+`splits/` or `split/` with `train`, `val` or `valid`, and `test`, as .txt or .tsv, a clip or its URL
+a line. So do other divisions that papers compare on, such as 1,500 and 1,500 of VaTeX's validation
+clips. `absent.txt` names, one a line, clips that are no longer to be had; they are left out.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.data.clips import ENDINGS, Clips
+from training.data.split import Split
+
+FEATURES = "features"
+ABSENT = "absent.txt"
+_NAMES = {"val": ("val", "valid")}
+_VATEX = {"training": "train", "validation": "val", "public_test": "test"}
+_Entries = Iterator[tuple[str, str, str | None]]  # clip, sentence, split
+
+
+def is_videos(folder: Path) -> bool:
+    """Whether a folder holds annotations in one of these layouts."""
+    return bool(_annotations(folder))
+
+
+def open_videos(folder: Path, name: str) -> Split:
+    """Features and sentences of a split.
+
+    Args:
+        folder: see above.
+        name: "train", "val" or "test", or what else lists of clips are called.
+
+    Raises:
+        FileNotFoundError: there is no such split.
+        ValueError: annotations, lists and features disagree, or one of them is damaged.
+    """
+    captions: dict[str, list[str]] = {}
+    splits: dict[str, str | None] = {}
+    for path, read in _annotations(folder):
+        for clip, sentence, split in _checked(path, read(path)):
+            captions.setdefault(clip, []).append(sentence)
+            splits[clip] = split
+    chosen = _listed(folder, name)
+    if chosen is None:
+        chosen = [clip for clip, split in splits.items() if split == name]
+    absent = set(_lines(folder / ABSENT)) if (folder / ABSENT).is_file() else set()
+    clips = [clip for clip in dict.fromkeys(chosen) if clip not in absent]
+    if not clips:
+        raise FileNotFoundError(
+            f'{folder} has no clips of the split "{name}": none in its annotations, and no '
+            f"splits/{name}.txt"
+        )
+    _refuse_missing(folder, "sentence", [clip for clip in clips if clip not in captions], clips)
+    found = [_features(folder / FEATURES, clip) for clip in clips]
+    lost = [clip for clip, path in zip(clips, found, strict=True) if path is None]
+    _refuse_missing(folder, f"file in {FEATURES}/", lost, clips)
+    features = Clips([path for path in found if path is not None])
+    counts = [len(captions[clip]) for clip in clips]
+    return Split(
+        [sentence for clip in clips for sentence in captions[clip]],
+        np.repeat(np.arange(len(clips)), counts),
+        features=features,
+        lengths=features.lengths,
+        folder=folder / name,
+    )
+
+
+def _annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
+    """The files of annotations of a folder, and how each is read."""
+    readers: dict[str, Callable[[Path], _Entries]] = {
+        "tgif-*.tsv": _tgif,
+        "mrw-*.json": _mrw,
+        "*videodatainfo*.json": _msr_vtt,
+        **{f"vatex_{part}_*.json": _vatex for part in _VATEX},
+    }
+    return [(path, read) for kind, read in readers.items() for path in sorted(folder.glob(kind))]
+
+
+def _tgif(path: Path) -> _Entries:
+    for line in path.read_text("utf-8").split("\n"):
+        if line.strip():
+            url, _, rest = line.partition("\t")
+            yield _clip(url), rest.partition("\t")[0], None
+
+
+def _mrw(path: Path) -> _Entries:
+    for entry in _json(path):
+        yield entry["id"], entry["sentence"], None
+
+
+def _msr_vtt(path: Path) -> _Entries:
+    content = _json(path)
+    splits = {video["video_id"]: video["split"] for video in content["videos"]}
+    for entry in content["sentences"]:
+        split = splits[entry["video_id"]]
+        yield entry["video_id"], entry["caption"], "val" if split == "validate" else split
+
+
+def _vatex(path: Path) -> _Entries:
+    split = next(split for part, split in _VATEX.items() if path.name.startswith(f"vatex_{part}_"))
+    for entry in _json(path):
+        for sentence in entry["enCap"]:
+            yield entry["videoID"], sentence, split
+
+
+def _checked(path: Path, entries: _Entries) -> _Entries:
+    """The same entries; damage becomes a sentence that names the file and the entry."""
+    number = 0
+    try:
+        for clip, sentence, split in entries:
+            number += 1
+            line = " ".join(sentence.split())
+            if not line or Path(clip).name != clip:
+                raise ValueError(f"clip {clip!r:.60}, sentence {line!r:.60}")
+            yield clip, line, split
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: near entry {number} it cannot be read ({type(error).__name__}: {error}); "
+            "mend it, or fetch the file again"
+        ) from error
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def _clip(line: str) -> str:
+    """A clip of its name, or of its URL.
+
+    >>> _clip("https://38.media.tumblr.com/9f6c/tumblr_mev_500.gif"), _clip("video7")
+    ('tumblr_mev_500', 'video7')
+    """
+    return line.strip().rpartition("/")[2].removesuffix(".gif")
+
+
+def _lines(path: Path) -> list[str]:
+    return [_clip(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+
+
+def _listed(folder: Path, name: str) -> list[str] | None:
+    """The clips that a list says a split has; None where there is no list."""
+    for place in ("splits", "split"):
+        for called in _NAMES.get(name, (name,)):
+            for ending in (".txt", ".tsv"):
+                path = folder / place / f"{called}{ending}"
+                if path.is_file():
+                    return _lines(path)
+    return None
+
+
+def _features(folder: Path, clip: str) -> Path | None:
+    paths = (folder / f"{clip}{ending}" for ending in ENDINGS)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _refuse_missing(folder: Path, what: str, without: list[str], clips: list[str]) -> None:
+    if without:
+        raise ValueError(
+            f"{folder}: {len(without):,} of {len(clips):,} clips have no {what}, the first is "
+            f"{without[0]}; add it, or name those that are not to be had in {ABSENT}, one a line"
+        )
