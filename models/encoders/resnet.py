@@ -77,6 +77,7 @@ class ResNet(ImageEncoder):
         bottleneck: whether blocks are bottlenecks; the others have no groups, and one layout.
         groups: of the 3 x 3 convolutions; 32 for ResNeXt-101 32x8d.
         layout: one of `LAYOUTS`.
+        pooled: average the map to a single feature, what PVSE reads of a clip's frame.
     """
 
     def __init__(
@@ -88,13 +89,14 @@ class ResNet(ImageEncoder):
         bottleneck: bool = True,
         groups: int = 1,
         layout: str = "torchvision",
+        pooled: bool = False,
     ) -> None:
         super().__init__()
         if not len(widths) == len(channels) == len(blocks) == STAGES:
             raise ValueError(f"a ResNet has {STAGES} stages: {widths}, {channels}, {blocks}")
         if layout not in LAYOUTS:
             raise ValueError(f'layout must be one of {", ".join(LAYOUTS)}, not "{layout}"')
-        self.dim = channels[-1]
+        self.dim, self.pooled = channels[-1], pooled
         self.caffe = layout == "caffe"
         self.conv1 = nn.Conv2d(3, stem, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(stem)
@@ -115,6 +117,8 @@ class ResNet(ImageEncoder):
 
     def grid(self, size: int) -> tuple[int, int]:
         """See `ImageEncoder.grid`."""
+        if self.pooled:
+            return 1, 1
         side = (size - 1) // 2 + 1  # the first convolution
         side = -(-(side - 3) // 2) + 1 if self.caffe else (side - 1) // 2 + 1
         for _ in range(STAGES - 1):
@@ -126,6 +130,8 @@ class ResNet(ImageEncoder):
         x = self.pool(torch.relu(self.bn1(self.conv1(pixels))))
         for stage in range(STAGES):
             x = self.get_submodule(f"layer{stage + 1}")(x)
+        if self.pooled:
+            x = x.mean(dim=(2, 3), keepdim=True)  # (B, d, 1, 1)
         return x.flatten(2).transpose(1, 2)  # (B, N, d)
 
 

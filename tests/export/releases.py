@@ -183,6 +183,13 @@ def pvse() -> State:
     return state | {f"txt_enc.{key}": value for key, value in text.items()}
 
 
+def pvse_clips() -> State:
+    """A model of clips: each frame's pooled feature, and a bi-GRU in place of the linear map."""
+    state = {key: value for key, value in pvse().items() if not key.startswith("img_enc.fc.")}
+    recurrent = gru("img_enc.rnn", OUTPUTS[-1], EMBED // 2)
+    return state | recurrent
+
+
 def avse() -> dict[str, Any]:
     state = {
         **vit("img_enc.visual_encoder"),

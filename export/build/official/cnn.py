@@ -20,7 +20,9 @@ TABLE = Table(
 )
 
 
-def build_resnet(state: State, prefix: str, source: str, layout: str = "torchvision") -> ResNet:
+def build_resnet(
+    state: State, prefix: str, source: str, layout: str = "torchvision", *, pooled: bool = False
+) -> ResNet:
     """The network that the shapes describe, with random weights.
 
     Args:
@@ -28,6 +30,7 @@ def build_resnet(state: State, prefix: str, source: str, layout: str = "torchvis
         prefix: of the network's keys.
         source: where they are from, for messages.
         layout: see `ResNet`; shapes do not tell.
+        pooled: see `ResNet`.
 
     Raises:
         OfficialError: a weight that sizes are read from is missing.
@@ -51,6 +54,7 @@ def build_resnet(state: State, prefix: str, source: str, layout: str = "torchvis
         bottleneck=bottleneck,
         groups=groups,
         layout=layout,
+        pooled=pooled,
     )
 
 

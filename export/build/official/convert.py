@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--legacy-text",
         action=argparse.BooleanOptionalAction,
-        help="PVSE: read texts in the legacy way, as its published models need",
+        help="PVSE: read texts, and clips, in the legacy way, as its published models need",
     )
     add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
     add("--centres", type=int, nargs="+", help="AVSE: a patch for each view, row-major from 0")

@@ -1,4 +1,9 @@
-"""PVSE's release: images through a torchvision ResNet, PIE-Nets over its cells and over words."""
+"""PVSE's release: images through a torchvision ResNet, PIE-Nets over its cells and over words.
+
+In its models of clips (MRW, TGIF) the ResNet makes one feature a frame, which a bi-GRU and a
+PIE-Net read. The pack's image encoder is that ResNet, so that an image is a clip of one frame. The
+release repeats the last frame of a short clip; here it stays short.
+"""
 
 from typing import Any
 
@@ -23,6 +28,7 @@ RESIZED = 256  # the shorter side, before the centre is cut out
 
 TABLE = Table(
     {
+        "img_enc.rnn.": "method.image_global.gru.",
         "img_enc.fc.": "method.image_global.",
         "img_enc.pie_net.attention.w_1.": "method.image_net.w1.",
         "img_enc.pie_net.attention.w_2.": "method.image_net.w2.",
@@ -42,14 +48,17 @@ def convert(checkpoint: Checkpoint, given: Given) -> Conversion:
     """Reads a checkpoint of PVSE, with its options, bare, or of the older two-part kind.
 
     Raises:
-        OfficialError: it is not one, reads videos, or no word list was given.
+        OfficialError: it is not one, or no word list was given.
     """
     source = str(checkpoint.path)
     state = _flat(checkpoint)
-    if f"{IMAGE}rnn.weight_ih_l0" in state:
-        raise OfficialError(f"{source} reads videos ({IMAGE}rnn); only models of pictures convert")
-    image = build_resnet(state, f"{IMAGE}cnn.", source)
-    embed_dim, image_dim = shape_of(state, f"{IMAGE}fc.weight", source)
+    clips = f"{IMAGE}rnn.weight_ih_l0" in state
+    image = build_resnet(state, f"{IMAGE}cnn.", source, pooled=clips)
+    if clips:
+        gates, image_dim = shape_of(state, f"{IMAGE}rnn.weight_ih_l0", source)
+        embed_dim = 2 * gates // 3  # three gates of half the width in each direction
+    else:
+        embed_dim, image_dim = shape_of(state, f"{IMAGE}fc.weight", source)
     words, word_dim = shape_of(state, f"{TEXT}embed.weight", source)
     legacy = checkpoint.option("legacy", False)
     if given.legacy_text is not None:
@@ -60,6 +69,8 @@ def convert(checkpoint: Checkpoint, given: Given) -> Conversion:
         "legacy_text": legacy,
         "similarity": "order" if checkpoint.option("order", False) else "cosine",
     }
+    if clips:
+        arguments["image_global"] = "legacy" if legacy else "states"
     method = models.build("pvse", image_dim, word_dim, arguments)
     text = BiGRUTextEncoder(words, word_dim, directions=0)
     load_renamed({"method.": method, "image.": image, "text.": text}, state, TABLE, source)
@@ -76,9 +87,12 @@ def convert(checkpoint: Checkpoint, given: Given) -> Conversion:
     notes = [f"The words are those of {given.vocabulary.name}." if given.vocabulary else ""]
     if "legacy" not in checkpoint.options:
         notes.append(
-            "The file does not say whether texts are read in the legacy way (option --legacy-text, "
-            f"which the published models need); taken here: {'yes' if legacy else 'no'}."
+            f"The file does not say whether texts{' and clips' if clips else ''} are read in the "
+            "legacy way (option --legacy-text, which the published models need); taken here: "
+            f"{'yes' if legacy else 'no'}."
         )
+    if clips:
+        notes.append("It reads the frames of clips; a single image is a clip of one frame.")
     return Conversion(
         "pvse",
         arguments,
