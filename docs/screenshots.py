@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file
 from tests.app.serving import servers
 
 WORDS = "a dog"
+TWO_THINGS = "a kangaroo and a whale can be seen in the image"
 METHOD = "MVAM"
 LARGEST = 150_000  # bytes of a screenshot
 _PATIENCE = 120_000  # milliseconds until something must be there
@@ -29,14 +30,13 @@ _SETTLE = 2500  # milliseconds; images fade in
 
 
 def search(page: Page) -> None:
-    """A search, and what the winning view of the first hit looked at."""
-    _type(page, "#pv-words", WORDS)
-    page.locator("#pv-answer").get_by_text(WORDS).wait_for()
-    page.locator("#pv-method input").click()
-    page.get_by_role("option", name=METHOD).first.click()
-    page.locator("#pv-answer").get_by_text(METHOD).wait_for()
+    """A search, its first hit open, and a word chosen, which is lit where it is seen."""
+    _type(page, "#pv-words", TWO_THINGS)
+    page.locator("#pv-answer").get_by_text(TWO_THINGS).wait_for()
     page.locator("#pv-grid img").first.click()
     page.locator("#pv-map img").wait_for()
+    page.locator("#pv-evidence .pv-ev-word", has_text="whale").click()
+    page.locator("#pv-evidence").get_by_text("“whale” adds").wait_for()
 
 
 def results(page: Page) -> None:
