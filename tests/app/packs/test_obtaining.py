@@ -24,6 +24,7 @@ from export.hub.client import UnreachableError
 from export.hub.offer import CLIP, PACK, VSE_INFTY, Offer, Part, look
 from export.pack.reading import list_files, load_info
 from tests.export import releases
+from tests.export.faults import Fault
 from tests.export.hub_server import HubState, Repo
 from tests.published import save_clip
 
@@ -198,6 +199,7 @@ def test_clip_is_converted_once_and_then_needs_no_hub(
 
 def test_a_cancelled_download_leaves_nothing(hub: HubState, tmp_path: Path) -> None:
     stock_clip(hub, tmp_path / "clip")
+    hub.faults["GET .*model.safetensors"] = Fault("trickle", 100)  # so that it cannot have ended
     obtainer = Obtainer(tmp_path / "cache" / "packs")
     signs = obtainer.run(look(CLIP, NET), "one")
     next(signs)
