@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +16,11 @@ from app.gallery.images import open_image
 from app.gallery.indexing import Index
 from app.gallery.searchable import Searchable
 from app.gallery.thumbnails import make_thumbnail, make_thumbnails, thumbnail_folder
-from app.gallery.vector_index import Gallery, Match
-from app.search.hits import CaptionHit, Found, Hit, NotReadyError, Scores, in_all
-from app.search.judge import SAMPLED, Judge, among, judged, spread
-from app.search.methods import Methods
+from app.gallery.vector_index import Match
+from app.search.hits import CaptionHit, Found, Hit, Scores
 from app.search.query import Term, checked, checked_k, combined
+from app.search.ranking import SAMPLED, EncodedQuery, Ranking, spread
+from export.methods import Methods
 from export.pack.calibration import TENTH, Judgement
 from export.runtime import Runtime
 from export.sessions import shared_processors
@@ -32,8 +29,6 @@ from models import Views
 from models.evidence import Parts
 
 MAX_HITS = 1000
-_PATIENCE = 20.0  # seconds a query waits until there is something to search, or all captions
-_BRIEF = 2.0  # seconds it waits for the rest of the images before it answers with what there is
 
 
 class Retriever:
@@ -75,7 +70,7 @@ class Retriever:
         first = self.methods.names(first)[0] if first else self.methods.best
         self.index = Index(runtime, collection, encoded or cache, first, ready)
         self._thumbnails = thumbnail_folder(cache)
-        self._judge = Judge()
+        self._ranking = Ranking(self.index)
 
     def search(
         self,
@@ -113,8 +108,7 @@ class Retriever:
         Raises:
             ValueError: no term, an unknown method, or nothing is searchable yet.
         """
-        query = self._read(terms, spec)
-        return self._sum(query, self.index.images, self._images_done(query))
+        return self._ranking.scores(self._read(terms, spec))
 
     def views(self, subject: str | int | Image.Image, name: str, attention: bool = False) -> Views:
         """What a method makes of one text or image: views (1, V, D).
@@ -258,10 +252,10 @@ class Retriever:
     ) -> Found:
         query, k = self._read(terms, spec), min(checked_k(k), MAX_HITS)
         most = max(k, TENTH)  # which the best are compared with
-        found, scores = self._best(query, self.index.images, self._images_done(query), most, only)
+        found, scores = self._ranking.images(query, most, only)
         judgement = self._judgement(query, found, scores, only)
         found = found[:k]
-        won = self._winners(query, found, scores is None)
+        won = self._ranking.winners(query, found, scores is None)
         views: list[int | None] = [None] * len(found)
         if len(won) == 1 and query.terms:
             [places] = won.values()
@@ -277,7 +271,7 @@ class Retriever:
         texts = self._captions(query, captions)
         return Found(hits, texts, won, query.terms, searched, caveat, judgement)
 
-    def _read(self, terms: Sequence[Term], spec: str) -> _Query:
+    def _read(self, terms: Sequence[Term], spec: str) -> EncodedQuery:
         """Reads a query with each method of an ensemble."""
         names = self.methods.names(spec)
         if not terms:
@@ -299,71 +293,22 @@ class Retriever:
                     if features
                     else self.runtime.text_views([self.reworded(term.words).text], name)
                 )
-        return _Query(tuple(distinct), views)
+        return EncodedQuery(tuple(distinct), views)
 
-    def _images_done(self, query: _Query) -> threading.Event:
-        """Set once no more images will come for any of a query's methods."""
-        alone = set(query.views) == {self.index.first}
-        return self.index.first_done if alone else self.index.images_done
-
-    def _captions(self, query: _Query, k: int) -> list[CaptionHit]:
+    def _captions(self, query: EncodedQuery, k: int) -> list[CaptionHit]:
         """The k best captions; none where the collection has none."""
         captions = self.collection.captions
         if not k or not captions:
             return []
-        found, _ = self._best(query, self.index.captions, self.index.captions_done, k)
+        found = self._ranking.captions(query, k)
         return [
             CaptionHit(*captions[match.id], match.score, match.view if query.plain else None, rank)
             for rank, match in enumerate(found, start=1)
         ]
 
-    def _best(
-        self,
-        query: _Query,
-        galleries: Mapping[str, Searchable],
-        done: threading.Event,
-        k: int,
-        only: AbstractSet[int] | None = None,
-    ) -> tuple[list[Match], Scores | None]:
-        """The k best items, and all scores where all were computed: views that won come without."""
-        if query.plain:
-            [(name, (views,))] = query.views.items()
-            gallery = galleries[name]
-            self._wait(gallery, done)
-            scanned = isinstance(gallery, Gallery) and len(gallery) <= SAMPLED
-            if galleries is self.index.captions or not scanned:
-                return gallery.search(views, k, only), None
-        scores = among(self._sum(query, galleries, done), only)
-        best = np.argsort(-scores.values, kind="stable")[:k]
-        found = zip(scores.ids[best].tolist(), scores.values[best].tolist(), strict=True)
-        return [Match(item, score, 0) for item, score in found], scores
-
-    @torch.inference_mode()
-    def _winners(self, query: _Query, found: Sequence[Match], told: bool) -> dict[str, np.ndarray]:
-        """For each method, the view of each image that scores best for each term; see `Found`.
-
-        Args:
-            query: what was asked.
-            found: the best images.
-            told: whether they say which of their views won.
-        """
-        if told:
-            return dict.fromkeys(query.views, np.array([[match.view for match in found]], np.int64))
-        won = {}
-        for name, queries in query.views.items():
-            won[name] = np.zeros((len(queries), len(found)), np.int64)
-            if not found:
-                continue
-            gallery = self.index.images[name]
-            images = gallery.views([match.id for match in found])  # (n, V, D)
-            for row, views in zip(won[name], queries, strict=True):
-                scores = gallery.method.view_scores(images, views.to(images.embeddings.device))
-                row[:] = scores[..., 0].argmax(dim=0).cpu().numpy()  # (V, n) -> (n,)
-        return won
-
     def _judgement(
         self,
-        query: _Query,
+        query: EncodedQuery,
         found: Sequence[Match],
         scores: Scores | None,
         only: AbstractSet[int] | None,
@@ -377,57 +322,7 @@ class Retriever:
             sample, count = spread(scores.values, SAMPLED), len(scores.values)
         else:
             [text] = query.views[name]
-            sample, count = self._judge.scores(name, self.index.images[name], text, only)
+            sample, count = self._ranking.sample(name, text, only)
         best = np.array([match.score for match in found])
-        return judged(calibration, best, sample, count, self.read(query.terms[0].words))
-
-    def _sum(
-        self, query: _Query, galleries: Mapping[str, Searchable], done: threading.Event
-    ) -> Scores:
-        """Weighted sums of the terms' scores, averaged over the methods."""
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
-        for name, queries in query.views.items():
-            gallery = galleries[name]
-            self._wait(gallery, done)
-            if not queries:
-                ids = gallery.ids()
-                parts.append((ids, np.zeros(len(ids), np.float32)))
-            for term, views in zip(query.terms, queries, strict=True):
-                ids, scores = gallery.scores(views)
-                parts.append((ids, term.weight / len(query.views) * scores))
-        return in_all(parts) if len(parts) > 1 else Scores(*parts[0])
-
-    def _wait(self, gallery: Searchable, done: threading.Event) -> None:
-        """Waits a while for a gallery to be filled.
-
-        Raises:
-            NotReadyError: nothing is in it yet.
-        """
-        end = time.monotonic() + _PATIENCE
-        done.wait(_PATIENCE if done is self.index.captions_done else _BRIEF)
-        while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
-            pass
-        if not len(gallery) and done.is_set():
-            raise NotReadyError(f"there is nothing to search ({self.index.progress})")
-        if not len(gallery):
-            raise NotReadyError(
-                f"nothing can be searched yet ({self.index.progress}); try again in a moment"
-            )
-
-
-@dataclass(frozen=True)
-class _Query:
-    """A query as the methods that are asked read it.
-
-    Attributes:
-        terms: T terms, none alike and none of weight 0; none at all where they cancel out.
-        views: for each method, the views (1, W, D) of each term.
-    """
-
-    terms: tuple[Term, ...]
-    views: Mapping[str, Sequence[Views]]
-
-    @property
-    def plain(self) -> bool:
-        """Whether one method is asked one term of weight 1."""
-        return len(self.views) == 1 and [term.weight for term in self.terms] == [1]
+        read = self.read(query.terms[0].words)
+        return calibration.judge_answer(best, sample, count, read.words, read.unknown)

@@ -155,6 +155,32 @@ class Calibration:
         matches = bool(logit[0] >= self.limits(background)[0])
         return Judgement(matches, float(sigmoid(logit)[0]), tuple(found.tolist()))
 
+    def judge_answer(
+        self,
+        best: np.ndarray,
+        scores: np.ndarray,
+        count: int,
+        words: Sequence[str],
+        unknown: Mapping[int, str],
+    ) -> Judgement | None:
+        """Judges the hits for one sentence.
+
+        Args:
+            best: (n,) the highest scores, falling.
+            scores: (S,) of a sample of the images.
+            count: how many images were searched.
+            words: of the sentence, as the pack reads them.
+            unknown: those that it lacks, see `unknown_share`.
+
+        Returns:
+            None where there are too few images to say.
+        """
+        if count < FEWEST:
+            return None
+        facts = (best[0], best[min(len(best), TENTH) - 1], scores.mean(), scores.std())
+        given = (*facts, count, len(words), unknown_share(words, unknown))
+        return self.judge(Background(*(np.array([value]) for value in given)), best)
+
 
 def weighted(features: np.ndarray, weights: tuple[float, ...]) -> np.ndarray:
     """Features (..., F) times F weights, plus the bias that follows them: (...)."""

@@ -10,10 +10,10 @@ from PIL import Image
 
 from app.explain.evidence import MAX_IMAGES, Explained, explain
 from app.gallery.collection import from_pack
-from app.search.methods import Methods
 from app.search.query import Term, parse
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
+from export.methods import Methods
 from export.pack.gallery import GalleryInfo, load_gallery
 from export.pack.reading import load_info
 from export.runtime import Runtime

@@ -11,12 +11,12 @@ import torch
 
 from app.explain.look import maps_of
 from app.gallery.collection import from_pack
-from app.search import retriever as module
+from app.search import ranking
 from app.search.hits import NotReadyError
-from app.search.methods import Methods
 from app.search.query import Term
 from app.search.questions import known_to_satisfy, remark
 from app.search.retriever import Retriever
+from export.methods import Methods
 from export.pack.schema import Metrics
 from export.runtime import Runtime
 from tests.app.conftest import IMAGES, find, ignore_progress
@@ -108,7 +108,7 @@ def test_images_that_are_not_there_get_a_sentence(retriever: Retriever) -> None:
 def test_questions_before_the_first_picture_get_a_sentence(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    monkeypatch.setattr(ranking, "_PATIENCE", 0.01)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     with pytest.raises(NotReadyError, match=f"reading pictures: 0 of {IMAGES}"):
         find(retriever, "a bar", "vsepp", 1)
@@ -123,7 +123,7 @@ def test_questions_wait_for_the_gallery(runtime: Runtime, tiny_pack: Path, tmp_p
 def test_an_incomplete_gallery_is_searched_and_said_to_be_incomplete(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    monkeypatch.setattr(ranking, "_PATIENCE", 0.01)
     collection = from_pack(tiny_pack)
     retriever = Retriever(runtime, collection, tmp_path)
     retriever.index.add(collection.images[:5], ignore_progress, threading.Event())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from app.search.hits import Scores
-from app.search.judge import Judge, among, spread
 from app.search.query import Term
+from app.search.ranking import Ranking, among, spread
 from app.search.retriever import Retriever
 from export.pack.calibration import Calibration
 
@@ -16,16 +16,16 @@ def test_a_sample_is_bounded_in_bytes_and_kept(
     retriever: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = next(iter(retriever.methods))
-    gallery, judge = retriever.gallery(name), Judge()
+    gallery, ranking = retriever.gallery(name), Ranking(retriever.index)
     assert gallery.shape is not None
     each = 4 * gallery.shape[0] * gallery.shape[1]
-    monkeypatch.setattr("app.search.judge._SAMPLE_BYTES", 3 * each)
+    monkeypatch.setattr("app.search.ranking._SAMPLE_BYTES", 3 * each)
     text = retriever.views("a red circle", name)
-    scores, count = judge.scores(name, gallery, text, None)
+    scores, count = ranking.sample(name, text, None)
     assert count == len(gallery) > 3
     assert 1 <= len(scores) <= 3
     monkeypatch.setattr(type(gallery), "views", None)  # not read again
-    again, _ = judge.scores(name, gallery, text, None)
+    again, _ = ranking.sample(name, text, None)
     np.testing.assert_array_equal(again, scores)
 
 
@@ -34,10 +34,10 @@ def test_only_what_is_searched_is_sampled(retriever: Retriever) -> None:
     gallery, text = retriever.gallery(name), retriever.views("a red circle", name)
     ids, values = gallery.scores(text)
     only = set(ids[::3].tolist())
-    scores, count = Judge().scores(name, gallery, text, only)
+    scores, count = Ranking(retriever.index).sample(name, text, only)
     assert count == len(only)
     np.testing.assert_allclose(scores, among(Scores(ids, values), only).values, atol=1e-6)
-    none, count = Judge().scores(name, gallery, text, set())
+    none, count = Ranking(retriever.index).sample(name, text, set())
     assert (len(none), count) == (0, 0)
 
 
@@ -52,7 +52,7 @@ def test_hits_and_what_they_are_judged_by_are_the_same_by_all_scores_and_by_a_se
     monkeypatch.setattr(views_retriever, "info", info)
     asked = [Term("a red circle")], "mv_vse", 5
     whole = views_retriever.search(*asked)
-    monkeypatch.setattr("app.search.retriever.SAMPLED", 0)
+    monkeypatch.setattr("app.search.ranking.Gallery", str)  # none is scanned
     monkeypatch.setattr("app.search.retriever.spread", None)  # which all scores go through
     apart = views_retriever.search(*asked)
     assert [(hit.image_id, hit.view) for hit in whole.hits] == [

@@ -1,0 +1,217 @@
+"""What the methods of a pack score the images of a gallery for a query, and which score best."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from app.gallery.indexing import Index
+from app.gallery.searchable import Searchable
+from app.gallery.vector_index import Gallery, Match
+from app.search.hits import NotReadyError, Scores, in_all
+from app.search.query import Term
+from models import Views
+
+SAMPLED = 1024  # images, at most, whose scores stand for those of the whole gallery
+_SAMPLE_BYTES = 8 * 2**20  # of their views, of each method that was asked
+_PATIENCE = 20.0  # seconds a query waits until there is something to search, or all captions
+_BRIEF = 2.0  # seconds it waits for the rest of the images before it answers with what there is
+
+
+@dataclass(frozen=True)
+class EncodedQuery:
+    """A query as the methods that are asked read it.
+
+    Attributes:
+        terms: T terms, none alike and none of weight 0; none at all where they cancel out.
+        views: for each method, the views (1, W, D) of each term.
+    """
+
+    terms: tuple[Term, ...]
+    views: Mapping[str, Sequence[Views]]
+
+    @property
+    def plain(self) -> bool:
+        """Whether one method is asked one term of weight 1."""
+        return len(self.views) == 1 and [term.weight for term in self.terms] == [1]
+
+
+class Ranking:
+    """Ranks what is in the galleries of one pack.
+
+    Args:
+        index: fills them.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._samples: dict[str, _Sample] = {}
+
+    def scores(self, query: EncodedQuery) -> Scores:
+        """Scores of every searchable image; all 0 where the terms cancel out.
+
+        Raises:
+            NotReadyError: nothing is searchable yet.
+        """
+        return self._sum(query, self._index.images, self._images_done(query))
+
+    def images(
+        self, query: EncodedQuery, k: int, only: AbstractSet[int] | None
+    ) -> tuple[list[Match], Scores | None]:
+        """The k best images, and all scores where all were computed: views that won come without.
+
+        Raises:
+            NotReadyError: nothing is searchable yet.
+        """
+        return self._best(query, self._index.images, self._images_done(query), k, only)
+
+    def captions(self, query: EncodedQuery, k: int) -> list[Match]:
+        """The k best captions.
+
+        Raises:
+            NotReadyError: none are read yet.
+        """
+        return self._best(query, self._index.captions, self._index.captions_done, k)[0]
+
+    @torch.inference_mode()
+    def winners(
+        self, query: EncodedQuery, found: Sequence[Match], told: bool
+    ) -> dict[str, np.ndarray]:
+        """For each method, the view of each image that scores best for each term; see `Found`.
+
+        Args:
+            query: what was asked.
+            found: the best images.
+            told: whether they say which of their views won.
+        """
+        if told:
+            return dict.fromkeys(query.views, np.array([[match.view for match in found]], np.int64))
+        won = {}
+        for name, queries in query.views.items():
+            won[name] = np.zeros((len(queries), len(found)), np.int64)
+            if not found:
+                continue
+            gallery = self._index.images[name]
+            images = gallery.views([match.id for match in found])  # (n, V, D)
+            for row, views in zip(won[name], queries, strict=True):
+                scores = gallery.method.view_scores(images, views.to(images.embeddings.device))
+                row[:] = scores[..., 0].argmax(dim=0).cpu().numpy()  # (V, n) -> (n,)
+        return won
+
+    @torch.inference_mode()
+    def sample(
+        self, name: str, text: Views, only: AbstractSet[int] | None
+    ) -> tuple[np.ndarray, int]:
+        """What a method's sample of the images scores for a text, and how many images there are.
+
+        Args:
+            name: of the method.
+            text: (1, W, D).
+            only: ids of the images that are searched; None for all.
+        """
+        sample = self._sample(name, only)
+        if not sample.of:
+            return np.zeros(0, np.float32), 0
+        method = self._index.images[name].method
+        found = method.score(sample.views, text.to(sample.views.embeddings.device))
+        return found[:, 0].float().cpu().numpy(), sample.of
+
+    def _images_done(self, query: EncodedQuery) -> threading.Event:
+        """Set once no more images will come for any of a query's methods."""
+        alone = set(query.views) == {self._index.first}
+        return self._index.first_done if alone else self._index.images_done
+
+    def _best(
+        self,
+        query: EncodedQuery,
+        galleries: Mapping[str, Searchable],
+        done: threading.Event,
+        k: int,
+        only: AbstractSet[int] | None = None,
+    ) -> tuple[list[Match], Scores | None]:
+        """The k best items, and all scores where all were computed."""
+        if query.plain:
+            [(name, (views,))] = query.views.items()
+            gallery = galleries[name]
+            self._wait(gallery, done)
+            scanned = isinstance(gallery, Gallery) and len(gallery) <= SAMPLED
+            if galleries is self._index.captions or not scanned:
+                return gallery.search(views, k, only), None
+        scores = among(self._sum(query, galleries, done), only)
+        best = np.argsort(-scores.values, kind="stable")[:k]
+        found = zip(scores.ids[best].tolist(), scores.values[best].tolist(), strict=True)
+        return [Match(item, score, 0) for item, score in found], scores
+
+    def _sum(
+        self, query: EncodedQuery, galleries: Mapping[str, Searchable], done: threading.Event
+    ) -> Scores:
+        """Weighted sums of the terms' scores, averaged over the methods."""
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        for name, queries in query.views.items():
+            gallery = galleries[name]
+            self._wait(gallery, done)
+            if not queries:
+                ids = gallery.ids()
+                parts.append((ids, np.zeros(len(ids), np.float32)))
+            for term, views in zip(query.terms, queries, strict=True):
+                ids, scores = gallery.scores(views)
+                parts.append((ids, term.weight / len(query.views) * scores))
+        return in_all(parts) if len(parts) > 1 else Scores(*parts[0])
+
+    def _sample(self, name: str, only: AbstractSet[int] | None) -> _Sample:
+        gallery = self._index.images[name]
+        ids = gallery.ids()
+        if only is not None:
+            ids = ids[np.isin(ids, list(only))]
+        elif name in self._samples and self._samples[name].of == len(ids):
+            return self._samples[name]
+        most = max(1, min(SAMPLED, _SAMPLE_BYTES // (4 * math.prod(gallery.shape or (1,)))))
+        sample = _Sample(gallery.views(spread(ids, most) if len(ids) else ids), len(ids))
+        if only is None:
+            self._samples[name] = sample
+        return sample
+
+    def _wait(self, gallery: Searchable, done: threading.Event) -> None:
+        """Waits a while for a gallery to be filled.
+
+        Raises:
+            NotReadyError: nothing is in it yet.
+        """
+        index, end = self._index, time.monotonic() + _PATIENCE
+        done.wait(_PATIENCE if done is index.captions_done else _BRIEF)
+        while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
+            pass
+        if not len(gallery) and done.is_set():
+            raise NotReadyError(f"there is nothing to search ({index.progress})")
+        if not len(gallery):
+            raise NotReadyError(
+                f"nothing can be searched yet ({index.progress}); try again in a moment"
+            )
+
+
+class _Sample(NamedTuple):
+    """Views of every so-manieth image, and of how many images they are."""
+
+    views: Views
+    of: int
+
+
+def among(scores: Scores, only: AbstractSet[int] | None) -> Scores:
+    """The scores of some images; None for all."""
+    if only is None:
+        return scores
+    chosen = np.isin(scores.ids, list(only))
+    return Scores(scores.ids[chosen], scores.values[chosen])
+
+
+def spread(values: np.ndarray, most: int) -> np.ndarray:
+    """Every so-manieth of (N,), so that at most so many are left."""
+    return values[:: max(1, -(-len(values) // most))]
