@@ -27,7 +27,7 @@ from filelock import FileLock
 
 from app.gallery.collection import MAX_DEPTH, SUFFIXES, Collection, from_folder, hidden
 from app.gallery.image_files import MAX_BYTES as IMAGE_BYTES
-from app.gallery.image_files import reason
+from app.gallery.image_files import StoppedError, reason
 
 MAX_ENTRIES = 50_000
 MAX_BYTES = 64 * 2**30  # of all pictures, unpacked
@@ -46,10 +46,6 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, R
 
 class ArchiveError(ValueError):
     """An archive cannot be used; the message is a sentence that says why."""
-
-
-class StoppedError(ArchiveError):
-    """Somebody stopped the reading of an archive; nothing of it was kept."""
 
 
 def open_images(
@@ -156,7 +152,7 @@ class _Bounded(io.FileIO):
 
     def _go_on(self) -> None:
         if self._stopped.is_set():
-            raise StoppedError(f"{self._name} is read no further")
+            raise StoppedError
 
 
 def _too_many(name: str) -> str:

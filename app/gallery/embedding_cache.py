@@ -23,25 +23,21 @@ import logging
 import math
 import os
 import sqlite3
-import threading
-import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from app.gallery.database import Database
-from app.gallery.image_files import MAX_BYTES, Refusal, Stamp
+from app.gallery.image_files import Contents, Refusal, Stamp
 
 Key = bytes | str  # the SHA-256 of a picture's file, or a caption
 
 _VERSION = 3
 _AT_ONCE = 500  # values in one SQL statement
-_CHUNK = 2**20  # bytes of a file read at once
 # A file written to within this time of being read may have changed again without a new time:
 # some file systems count in steps of two seconds. It is read again the next time.
 _UNSURE_NS = 2_000_000_000
@@ -77,38 +73,6 @@ _UPGRADES = {
 }
 
 _log = logging.getLogger(__name__)
-
-
-class StoppedError(Exception):
-    """Somebody stopped what was being done."""
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What was in a file: its SHA-256, its stamp before it was read, and when that was."""
-
-    digest: bytes
-    stamp: Stamp
-    read_ns: int
-
-    @classmethod
-    def of(cls, file: BinaryIO, stop: threading.Event | None = None) -> Contents:
-        """Reads a file that was just opened.
-
-        Args:
-            file: from `open_image_file`.
-            stop: ends it between two chunks.
-
-        Raises:
-            StoppedError: `stop` was set.
-            OSError: it cannot be read.
-        """
-        stamp, now, digest = Stamp.of(file), time.time_ns(), hashlib.sha256()
-        while file.tell() <= MAX_BYTES and (chunk := file.read(_CHUNK)):  # it may grow
-            if stop is not None and stop.is_set():
-                raise StoppedError
-            digest.update(chunk)
-        return cls(digest.digest(), stamp, now)
 
 
 def checksums(values: np.ndarray) -> list[int]:

@@ -25,8 +25,16 @@ from PIL import Image
 from torch import Tensor
 
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.embedding_cache import Catalogue, Contents, Key, StoppedError
-from app.gallery.image_files import ImageError, NotNowError, Refusal, Stamp, refusal
+from app.gallery.embedding_cache import Catalogue, Key
+from app.gallery.image_files import (
+    Contents,
+    ImageError,
+    NotNowError,
+    Refusal,
+    Stamp,
+    StoppedError,
+    refusal,
+)
 from app.gallery.images import decode, reader
 from export.runtime import Runtime
 from models import Views

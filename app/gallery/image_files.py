@@ -1,4 +1,4 @@
-"""The one place where the app opens an image file, whoever's it is.
+"""The one place where the app opens an image file, whoever's it is, and knows it again.
 
 What a folder calls an image may be a link that leads elsewhere, a pipe that nobody writes to, a
 device, or a sparse file of a terabyte, and may become one of these after it was listed. So the
@@ -7,16 +7,24 @@ checks are made on the open descriptor, which can no longer change into somethin
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
+import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 MAX_BYTES = 512 * 2**20  # of one file
+_CHUNK = 2**20  # bytes of a file read at once
 # A pipe answers at once instead of waiting for a writer; a terminal does not become ours.
 _FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+
+
+class StoppedError(Exception):
+    """Somebody stopped what was being done."""
 
 
 class ImageError(ValueError):
@@ -67,6 +75,34 @@ class Stamp:
     def latest_ns(self) -> int:
         """When anything of the file changed last."""
         return max(self.mtime_ns, self.ctime_ns)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What was in a file: its SHA-256, its stamp before it was read, and when that was."""
+
+    digest: bytes
+    stamp: Stamp
+    read_ns: int
+
+    @classmethod
+    def of(cls, file: BinaryIO, stop: threading.Event | None = None) -> Contents:
+        """Reads a file that was just opened.
+
+        Args:
+            file: from `open_image_file`.
+            stop: ends it between two chunks.
+
+        Raises:
+            StoppedError: `stop` was set.
+            OSError: it cannot be read.
+        """
+        stamp, now, digest = Stamp.of(file), time.time_ns(), hashlib.sha256()
+        while file.tell() <= MAX_BYTES and (chunk := file.read(_CHUNK)):  # it may grow
+            if stop is not None and stop.is_set():
+                raise StoppedError
+            digest.update(chunk)
+        return cls(digest.digest(), stamp, now)
 
 
 def open_image_file(path: Path, name: str, root: Path | None = None) -> BinaryIO:

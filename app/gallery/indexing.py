@@ -13,9 +13,8 @@ from typing import Literal
 from app.gallery import prepared
 from app.gallery.clusters import SavedClusters
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.embedding_cache import StoppedError
 from app.gallery.encoder import Encoded, Encoder
-from app.gallery.image_files import Refusal, reason
+from app.gallery.image_files import Refusal, StoppedError, reason
 from app.gallery.regions import RegionEncoder
 from app.gallery.searchable import Searchable
 from app.gallery.vector_index import Gallery

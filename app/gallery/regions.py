@@ -8,9 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.embedding_cache import StoppedError
 from app.gallery.encoder import Encoded, Encoder
-from app.gallery.image_files import Refusal
+from app.gallery.image_files import Refusal, StoppedError
 from export.pack.regions import Regions
 from export.runtime import Runtime
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from app.gallery.archive import StoppedError, open_images
+from app.gallery.archive import open_images
 from app.gallery.collection import Collection, from_pack, from_uploads
+from app.gallery.image_files import StoppedError
 from app.gallery.qdrant.address import Address
 from app.packs import fit
 from app.packs.jobs import CancelledError, Step

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.gallery.embedding_cache import Catalogue, Contents
+from app.gallery.embedding_cache import Catalogue
+from app.gallery.image_files import Contents
 
 SPACES = ("views one", "views two")
 SHAPE = (3, 40)

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.embedding_cache import Contents
 from app.gallery.encoder import Encoded, Encoder
-from app.gallery.image_files import ImageError, Refusal, refusal
+from app.gallery.image_files import Contents, ImageError, Refusal, refusal
 from app.gallery.indexing import IMAGES_AT_ONCE
 from app.gallery.qdrant.points import FILE, ROOT, payload, place, point_id
 from app.gallery.qdrant.roots import note_root

@@ -15,7 +15,8 @@ from unittest.mock import Mock
 import pytest
 
 from app.gallery import archive as module
-from app.gallery.archive import ArchiveError, StoppedError, _Bounded, open_images, unpack
+from app.gallery.archive import ArchiveError, _Bounded, open_images, unpack
+from app.gallery.image_files import StoppedError
 from app.packs.open_packs import OpenPacks
 from app.settings import Settings
 from tests.app.conftest import draw, find

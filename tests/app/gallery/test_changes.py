@@ -21,9 +21,8 @@ from app.gallery import embedding_cache
 from app.gallery import encoder as encoder_module
 from app.gallery import indexing as index_module
 from app.gallery.collection import from_folder
-from app.gallery.embedding_cache import Contents
 from app.gallery.encoder import Encoder
-from app.gallery.image_files import Stamp
+from app.gallery.image_files import Contents, Stamp
 from app.gallery.indexing import Copy, Index
 from app.packs.description import left_out
 from tests.app.conftest import finish

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from app.gallery import embedding_cache as module
-from app.gallery.embedding_cache import Catalogue, Contents, VectorFile
-from app.gallery.image_files import Refusal, Stamp
+from app.gallery.embedding_cache import Catalogue, VectorFile
+from app.gallery.image_files import Contents, Refusal, Stamp
 from tests.app.filling import SHAPE, contents, vectors
 
 LONG_AGO = 10**18  # ns

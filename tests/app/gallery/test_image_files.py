@@ -10,8 +10,14 @@ import pytest
 
 from app.gallery import collection as collection_module
 from app.gallery.collection import from_folder
-from app.gallery.embedding_cache import Contents, StoppedError
-from app.gallery.image_files import MAX_BYTES, ImageError, NotNowError, open_image_file
+from app.gallery.image_files import (
+    MAX_BYTES,
+    Contents,
+    ImageError,
+    NotNowError,
+    StoppedError,
+    open_image_file,
+)
 from app.gallery.indexing import Index
 from tests.app import hostile
 from tests.app.conftest import draw
