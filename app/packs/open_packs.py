@@ -7,7 +7,7 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -17,20 +17,16 @@ from app.gallery.collection import Collection, from_pack, from_uploads
 from app.gallery.image_files import StoppedError
 from app.gallery.qdrant.address import Address
 from app.packs import fit
-from app.packs.jobs import CancelledError, Step
-from app.packs.obtaining import Obtainer
+from app.packs.jobs import CancelledError
 from app.packs.paths import without_paths
 from app.packs.presets import pack_folder
+from app.packs.sources import Sources
 from app.search.retriever import Retriever
 from app.server import uploads
 from app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_pack, bundled_packs
 from export.hub import transfer as hub
-from export.hub.address import HUB_ID, parse_hub_id
-from export.hub.client import NotHereError, UnreachableError, connect
-from export.hub.download import VISITORS, Limits
-from export.hub.offer import PACK, Offer, look
 from export.pack.reading import read_info
-from export.pack.schema import MANIFEST, PackInfo
+from export.pack.schema import PackInfo
 from export.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -51,7 +47,7 @@ class OpenPacks:
 
     Attributes:
         first: the pack the app was started with; its index is for the caller to start.
-        obtainer: fetches packs that are not on this machine, and converts published weights.
+        sources: where others come from.
 
     Raises:
         FileNotFoundError: the pack or its pictures are missing.
@@ -59,11 +55,7 @@ class OpenPacks:
     """
 
     def __init__(self, settings: Settings, cache: Path) -> None:
-        for address in settings.allow_packs:
-            try:
-                parse_hub_id(address)
-            except ValueError as error:
-                raise ValueError(f"--allow-pack: {error}") from error
+        self.sources = Sources(settings, cache)
         self._settings = settings
         self._cache = cache
         self._lock = threading.Lock()  # of the guests
@@ -72,7 +64,6 @@ class OpenPacks:
         self._opening: dict[str, threading.Event] = {}  # by who may cancel it
         self._distant: QdrantStore | None = None  # the gallery, where it is in Qdrant
         self._runtimes: weakref.WeakValueDictionary[str, Runtime] = weakref.WeakValueDictionary()
-        self.obtainer = Obtainer(cache / "packs")
         runtime = self._load(pack_folder(settings.first_pack, cache))
         given = settings.gallery
         if isinstance(given, Address):
@@ -86,21 +77,9 @@ class OpenPacks:
         self._first_key = _key(runtime.info, images)
 
     @property
-    def converts(self) -> bool:
-        """Whether visitors may have published weights converted, which takes minutes and memory."""
-        return self._settings.private
-
-    @property
     def private(self) -> bool:
         """Whether only this machine reaches the app, so that its visitor may stop its work."""
         return self._settings.private
-
-    @property
-    def accepts(self) -> str:
-        """What `load` takes, for people."""
-        if self.private:
-            return "a Hub id such as owner/name or a folder on this machine"
-        return f"one of {', '.join([*bundled_packs(), *self._settings.allow_packs])}"
 
     def get(self, key: str) -> Retriever:
         """The pack a session uses; the empty key means the first.
@@ -154,99 +133,20 @@ class OpenPacks:
         """Whether a visitor's images are no pack's, so that another pack would search them, too."""
         return self._images_of(key) is not None
 
-    def load(self, address: str) -> str:
-        """Opens another pack; those already open stay as they are.
-
-        Args:
-            address: a bundled name or a Hub id `owner/name[@revision]`; a folder too, where only
-                this machine reaches the app. Elsewhere only Hub ids that were allowed.
-
-        Returns:
-            Its key for `get`.
-
-        Raises:
-            FileNotFoundError: there is no such pack.
-            ValueError: it cannot be used, or folders may not be named here.
-        """
-        address = address.strip()
-        folder = self.find(PACK, address)
-        if folder is None:
-            repo_id, revision = parse_hub_id(address)
-            folder = hub.pull(repo_id, revision, self._token, limits=self._limits)
-        return self.open(folder)
-
-    def find(self, kind: str, address: str) -> Path | None:
-        """The pack that an address means, where it is on this machine; the Hub is not asked.
-
-        Args:
-            kind: one of `export.hub.offer.KINDS`.
-            address: see `load`; of published weights, see `export.hub.offer.look`.
-
-        Returns:
-            Its folder, or None where the Hub must be asked.
-
-        Raises:
-            ValueError: it names nothing, or published weights may not be converted here.
-        """
-        if not address:
-            raise ValueError("name a pack: a Hub id such as owner/name")
-        if kind != PACK:
-            if not self.converts:
-                raise ValueError(
-                    "published weights are converted only where no other machine reaches the app; "
-                    "convert them there, and name the pack"
-                )
-            return self.obtainer.find(kind, address)
-        bundled = bundled_pack(address)
-        if bundled is not None:
-            return bundled
-        if self.private and Path(address).is_dir():
-            return Path(address)
-        if not self.private and address not in self._settings.allow_packs:
-            raise ValueError(f'"{address[:200]}" may not be loaded here; name {self.accepts}')
-        if HUB_ID.fullmatch(address) is None:
-            raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
-        return None
-
-    def look(self, kind: str, address: str) -> Offer | Path:
-        """Asks the Hub what an address would fetch; a whole pack in its client's cache is taken.
-
-        Returns:
-            What would be fetched, or the folder of the pack where nothing is left to fetch.
-
-        Raises:
-            ValueError: there is no such thing, or the Hub refuses.
-            UnreachableError: the Hub cannot be asked, and the cache holds no such pack.
-        """
-        try:
-            offer = look(kind, address, connect(self._token))
-        except UnreachableError as error:
-            if kind == PACK:
-                try:
-                    return hub.pull(*parse_hub_id(address), local=True)
-                except NotHereError:
-                    sentence = error.missing(address)
-                    raise UnreachableError(sentence, error.why, error.advice) from error
-            own = "; a pack in a folder on this machine loads without" if self.converts else ""
-            raise UnreachableError(f"{error}{own}", error.why, error.advice) from error
-        first = offer.parts[0]
-        if kind == PACK and MANIFEST in first.here:
-            with contextlib.suppress(hub.HubError):
-                return hub.pull(first.repo_id, first.commit, local=True)
-        return offer
-
-    def obtain(self, offer: Offer, owner: str) -> Generator[Step | Path, None, None]:
-        """Fetches what was offered, for visitors within bounds; see `Obtainer.run`."""
-        return self.obtainer.run(offer, owner, visitor=not self.private)
-
     def open(self, folder: Path, obtained: bool = False, key: str = "") -> str:
-        """Opens the pack in a folder; see `load`.
+        """Opens the pack in a folder; those already open stay as they are.
 
         Args:
             folder: of the pack.
             obtained: it was fetched for this; where it cannot be used by a visitor, it goes again.
             key: of the pack that the visitor used; images that are no pack's stay. Others make
                 room for the pack's own, and stay where it has none.
+
+        Returns:
+            Its key for `get`.
+
+        Raises:
+            ValueError: it cannot be used.
         """
         with self._loading:
             try:
@@ -262,7 +162,7 @@ class OpenPacks:
             return self._keep(runtime, images, key.startswith(_OWN))
 
     def scenes(self) -> str:
-        """Opens the rendered scenes with the pack that knows them; see `load`."""
+        """Opens the rendered scenes with the pack that knows them; see `open`."""
         with self._loading:
             return self._keep(self._load(BUNDLED / SCENES), None)
 
@@ -321,18 +221,9 @@ class OpenPacks:
 
     def cancel(self, owner: str) -> None:
         """Ends what `owner` has fetched or opened."""
-        self.obtainer.cancel(owner)
+        self.sources.obtainer.cancel(owner)
         if stopped := self._opening.get(owner):
             stopped.set()
-
-    @property
-    def _token(self) -> bool | None:
-        """None: of whom the app is logged in as; False: none, for others than its owner."""
-        return None if self.private else False
-
-    @property
-    def _limits(self) -> Limits | None:
-        return None if self.private else VISITORS
 
     def _keep(self, runtime: Runtime, images: Collection | None, uploaded: bool = False) -> str:
         """Takes a guest in, unless it is there; the oldest of its kind makes room."""

@@ -95,7 +95,7 @@ def test_its_former_name_still_means_it(images: Path, tmp_path: Path) -> None:
     opened = OpenPacks(Settings("photos_mini", images, "cpu"), tmp_path / "cache")
     assert opened.first.info.folder == PACK
     key = opened.open(BUNDLED / "scenes")
-    assert opened.load("photos_mini") == opened.use("photos_mini", key) == ""
+    assert opened.use("photos_mini", key) == ""
     pack, method = Columns(opened, key).asked("photos_mini/mvam")
     assert (pack, method) == (opened.first, "mvam")
     build_space(tmp_path / "space", Plan(("scenes", "photos_mini")))

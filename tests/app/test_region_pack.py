@@ -59,7 +59,7 @@ def test_other_images_are_not_for_it(pack: Path, tiny_pack: Path, tmp_path: Path
     with pytest.raises(ValueError, match=SENTENCE):
         Library(pack, mine, device="cpu")
     packs = OpenPacks(Settings(str(tiny_pack), mine, device="cpu"), tmp_path / "cache")
-    key = packs.load(str(pack))
+    key = packs.open(pack)
     assert len(packs.get(key).collection.images) == 20  # its own, and not the folder's
     other = packs.show(key, str(mine))
     assert packs.get(other).info.name == "photos"

@@ -51,12 +51,12 @@ class ModelsTab:
         self._pause = gr.Button(_STOP, size="sm", visible=False, elem_id="pv-pause")
         self._clock = gr.Timer(2.0, active=False)
         self._kind = gr.Radio(
-            _CHOICES, value=PACK, label="Load", visible=session.packs.converts, elem_id="pv-kind"
+            _CHOICES, value=PACK, label="Load", visible=session.packs.private, elem_id="pv-kind"
         )
         with gr.Row(elem_id="pv-load"):
             self._address = gr.Textbox(
                 label="Which",
-                info=session.packs.accepts,
+                info=session.packs.sources.accepts,
                 placeholder="owner/name",
                 max_lines=1,
                 scale=6,
@@ -100,7 +100,7 @@ class ModelsTab:
         shown = gr.Textbox(
             value=address,
             placeholder=address or "owner/name",
-            info=_ACCEPTED.get(kind, self._session.packs.accepts),
+            info=_ACCEPTED.get(kind, self._session.packs.sources.accepts),
         )
         updates = {self._address: shown, **self.forget()}
         if not address:
@@ -133,16 +133,16 @@ class ModelsTab:
         """
         packs, address, obtained = self._session.packs, (address or "").strip(), False
         try:
-            folder = packs.find(kind, address)
+            folder = packs.sources.find(kind, address)
             if folder is None and (offer is None or (offer.kind, offer.address) != (kind, address)):
-                found = packs.look(kind, address)
+                found = packs.sources.look(kind, address)
                 if isinstance(found, Offer):
                     yield self._offered(found)
                     return
                 folder = found
             if folder is None and offer is not None:
                 owner = request.session_hash or uuid4().hex  # without a page nobody can cancel it
-                with closing(packs.obtain(offer, owner)) as signs:
+                with closing(packs.sources.obtain(offer, owner)) as signs:
                     for sign in signs:
                         if isinstance(sign, Path):
                             folder, obtained = sign, True
@@ -199,13 +199,13 @@ class ModelsTab:
 
     def _unlisted(self) -> list[tuple[Preset, bool]]:
         """The presets that are not among the packs on this machine."""
-        every = offered(self._session.packs.obtainer)
+        every = offered(self._session.packs.sources.obtainer)
         return [(preset, here) for preset, here in every if not here or preset.kind == PACK]
 
     def _look(self, kind: str, address: str) -> Updates:
         """What an address would fetch, or that it is here."""
         packs = self._session.packs
-        found = packs.find(kind, address) or packs.look(kind, address)
+        found = packs.sources.find(kind, address) or packs.sources.look(kind, address)
         if isinstance(found, Offer):
             return self._offered(found)
         return {self._message: line("It is on this machine: nothing is to be fetched.")}

@@ -89,7 +89,7 @@ class Start:
         elif finished and (read or key):  # with neither, the page opened on all of them
             read = f"read {key}"
         images = retriever.collection.title if packs.keeps_images(key) else ""
-        presets = offered(packs.obtainer) if packs.private and images else []
+        presets = offered(packs.sources.obtainer) if packs.private and images else []
         return {
             self._top: view.header(info, images),
             self._note: view.note(retriever, images, presets),
@@ -134,7 +134,7 @@ class Start:
         packs = self._session.packs
         self._used[owner] = key
         try:
-            with closing(obtain(name, packs.obtainer, owner)) as steps:
+            with closing(obtain(name, packs.sources.obtainer, owner)) as steps:
                 for step in steps:
                     if isinstance(step, Step):
                         yield {self._line: fetching(step), self._cancel: gr.Button(visible=True)}

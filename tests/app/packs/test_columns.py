@@ -20,7 +20,7 @@ def open_packs(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Ope
     tmp_path = tmp_path_factory.mktemp("open_packs")
     open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
     open_packs.first.index.start()
-    key = open_packs.load(str(variant(tiny_pack, tmp_path / "other", 9, title="Variant")))
+    key = open_packs.open(variant(tiny_pack, tmp_path / "other", 9, title="Variant"))
     photos = tmp_path / "photos"
     photos.mkdir()
     draw(3)[0].save(photos / "mine.png")

@@ -226,4 +226,4 @@ def test_what_changed_since_it_was_shown_is_not_fetched(hub: HubState, tiny_pack
 def test_a_public_app_converts_nothing(tiny_pack: Path, tmp_path: Path) -> None:
     public = OpenPacks(Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache")
     with pytest.raises(ValueError, match="only where no other machine reaches the app"):
-        public.find(CLIP, NET)
+        public.sources.find(CLIP, NET)

@@ -12,6 +12,7 @@ from app.packs import open_packs as module
 from app.packs.open_packs import OpenPacks
 from app.search.query import Term
 from app.settings import Settings
+from export.hub.offer import PACK
 from tests.app.conftest import IMAGES, draw, find, finish
 from tests.export.editing import edited
 
@@ -35,7 +36,7 @@ def variant(tiny_pack: Path, folder: Path, max_length: int, title: str = "Varian
 def test_another_pack_opens_beside_it(
     open_packs: OpenPacks, tiny_pack: Path, tmp_path: Path
 ) -> None:
-    key = open_packs.load(str(variant(tiny_pack, tmp_path / "other", 9)))
+    key = open_packs.open(variant(tiny_pack, tmp_path / "other", 9))
     assert open_packs.get(key).info.tokenizer.max_length == 9
     assert open_packs.get("") is open_packs.first
     assert open_packs.get(key).index.wait(60)
@@ -45,11 +46,11 @@ def test_another_pack_opens_beside_it(
 def test_one_pack_is_not_opened_twice(
     open_packs: OpenPacks, tiny_pack: Path, tmp_path: Path
 ) -> None:
-    assert open_packs.load(str(tiny_pack)) == ""
+    assert open_packs.open(tiny_pack) == ""
     other = variant(tiny_pack, tmp_path / "other", 9)
-    key = open_packs.load(str(other))
+    key = open_packs.open(other)
     before = open_packs.get(key)
-    assert open_packs.load(str(other)) == key
+    assert open_packs.open(other) == key
     assert open_packs.get(key) is before
 
 
@@ -57,9 +58,9 @@ def test_old_guests_make_room(
     open_packs: OpenPacks, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_GUESTS", 2)
-    keys = [open_packs.load(str(variant(tiny_pack, tmp_path / f"v{i}", i))) for i in (5, 6)]
+    keys = [open_packs.open(variant(tiny_pack, tmp_path / f"v{i}", i)) for i in (5, 6)]
     open_packs.get(keys[0])
-    newest = open_packs.load(str(variant(tiny_pack, tmp_path / "v7", 7)))
+    newest = open_packs.open(variant(tiny_pack, tmp_path / "v7", 7))
     assert open_packs.get(keys[0]) is not open_packs.get(newest)
     with pytest.raises(ValueError, match="closed to make room; load it again"):
         open_packs.get(keys[1])
@@ -68,14 +69,14 @@ def test_old_guests_make_room(
 @pytest.mark.parametrize("address", ["", "  ", "no such thing", "/etc/passwd", "a/b/c"])
 def test_what_names_no_pack_is_refused(open_packs: OpenPacks, address: str) -> None:
     with pytest.raises(ValueError, match="name"):
-        open_packs.load(address)
+        open_packs.sources.find(PACK, address)
 
 
 def test_visitors_of_a_public_app_may_not_name_folders(tiny_pack: Path, tmp_path: Path) -> None:
     settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
     open_packs = OpenPacks(settings, tmp_path / "cache")
     with pytest.raises(ValueError, match=r"may not be loaded here; name one of photos, scenes$"):
-        open_packs.load(str(tiny_pack))
+        open_packs.sources.find(PACK, str(tiny_pack))
 
 
 def test_a_damaged_pack_changes_nothing(
@@ -85,7 +86,7 @@ def test_a_damaged_pack_changes_nothing(
     head = damaged / "vsepp" / "head.safetensors"
     head.write_bytes(head.read_bytes()[:-1] + b"\xff")
     with pytest.raises(ValueError, match=r"head\.safetensors"):
-        open_packs.load(str(damaged))
+        open_packs.open(damaged)
     assert find(open_packs.get(""), "a bar", "vsepp", 1)
 
 
@@ -107,7 +108,7 @@ def test_a_pack_without_pictures_needs_a_gallery(tiny_pack: Path, tmp_path: Path
     with pytest.raises(ValueError, match="comes without pictures; give your own with --gallery"):
         OpenPacks(Settings(str(bare), device="cpu"), tmp_path / "cache")
     open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
-    borrowed = open_packs.get(open_packs.load(str(bare)))
+    borrowed = open_packs.get(open_packs.open(bare))
     assert len(borrowed.collection.images) == IMAGES
 
 
@@ -180,7 +181,7 @@ def test_galleries_of_sent_files_are_bounded(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(module, "_UPLOADED", 2)
     files = sent(tmp_path / "sent", "a.png")
-    other = open_packs.load("photos")
+    other = open_packs.use("photos", "")
     keys = []
     for _ in range(3):
         keys.append(open_packs.upload("", files))
@@ -205,4 +206,4 @@ def test_a_pack_of_region_features_is_refused(tiny_pack: Path, tmp_path: Path) -
         OpenPacks(Settings(str(regions), device="cpu"), tmp_path / "cache")
     open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
     with pytest.raises(ValueError, match="reads no pictures"):
-        open_packs.load(str(regions))
+        open_packs.open(regions)

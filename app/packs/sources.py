@@ -1,0 +1,116 @@
+"""Where the packs come from that a visitor asks for: this machine, or the Hub."""
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+
+from app.packs.jobs import Step
+from app.packs.obtaining import Obtainer
+from app.settings import Settings, bundled_pack, bundled_packs
+from export.hub import transfer as hub
+from export.hub.address import HUB_ID, parse_hub_id
+from export.hub.client import NotHereError, UnreachableError, connect
+from export.hub.offer import PACK, Offer, look
+from export.pack.schema import MANIFEST
+
+
+class Sources:
+    """Finds packs on this machine, and fetches those that may be fetched.
+
+    Args:
+        settings: how the app was asked to run.
+        cache: the user's cache folder.
+
+    Attributes:
+        obtainer: fetches packs that are not on this machine, and converts published weights.
+
+    Raises:
+        ValueError: an address of `--allow-pack` is none.
+    """
+
+    def __init__(self, settings: Settings, cache: Path) -> None:
+        for address in settings.allow_packs:
+            try:
+                parse_hub_id(address)
+            except ValueError as error:
+                raise ValueError(f"--allow-pack: {error}") from error
+        self._private, self._allowed = settings.private, settings.allow_packs
+        self.obtainer = Obtainer(cache / "packs")
+
+    @property
+    def accepts(self) -> str:
+        """What `find` takes for a pack, for people."""
+        if self._private:
+            return "a Hub id such as owner/name or a folder on this machine"
+        return f"one of {', '.join([*bundled_packs(), *self._allowed])}"
+
+    def find(self, kind: str, address: str) -> Path | None:
+        """The pack that an address means, where it is on this machine; the Hub is not asked.
+
+        Args:
+            kind: one of `export.hub.offer.KINDS`.
+            address: of a pack a bundled name or a Hub id `owner/name[@revision]`; a folder too,
+                where only this machine reaches the app. Elsewhere only Hub ids that were allowed.
+                Of published weights, see `export.hub.offer.look`.
+
+        Returns:
+            Its folder, or None where the Hub must be asked.
+
+        Raises:
+            ValueError: it names nothing, or something that may not be loaded here.
+        """
+        if not address:
+            raise ValueError("name a pack: a Hub id such as owner/name")
+        if kind != PACK:
+            if not self._private:  # it takes minutes and memory
+                raise ValueError(
+                    "published weights are converted only where no other machine reaches the app; "
+                    "convert them there, and name the pack"
+                )
+            return self.obtainer.find(kind, address)
+        bundled = bundled_pack(address)
+        if bundled is not None:
+            return bundled
+        if self._private and Path(address).is_dir():
+            return Path(address)
+        if not self._private and address not in self._allowed:
+            raise ValueError(f'"{address[:200]}" may not be loaded here; name {self.accepts}')
+        if HUB_ID.fullmatch(address) is None:
+            raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
+        return None
+
+    def look(self, kind: str, address: str) -> Offer | Path:
+        """Asks the Hub what an address would fetch; a whole pack in its client's cache is taken.
+
+        Returns:
+            What would be fetched, or the folder of the pack where nothing is left to fetch.
+
+        Raises:
+            ValueError: there is no such thing, or the Hub refuses.
+            UnreachableError: the Hub cannot be asked, and the cache holds no such pack.
+        """
+        try:
+            offer = look(kind, address, connect(self._token))
+        except UnreachableError as error:
+            if kind == PACK:
+                try:
+                    return hub.pull(*parse_hub_id(address), local=True)
+                except NotHereError:
+                    sentence = error.missing(address)
+                    raise UnreachableError(sentence, error.why, error.advice) from error
+            own = "; a pack in a folder on this machine loads without" if self._private else ""
+            raise UnreachableError(f"{error}{own}", error.why, error.advice) from error
+        first = offer.parts[0]
+        if kind == PACK and MANIFEST in first.here:
+            with contextlib.suppress(hub.HubError):
+                return hub.pull(first.repo_id, first.commit, local=True)
+        return offer
+
+    def obtain(self, offer: Offer, owner: str) -> Generator[Step | Path, None, None]:
+        """Fetches what was offered, for visitors within bounds; see `Obtainer.run`."""
+        return self.obtainer.run(offer, owner, visitor=not self._private)
+
+    @property
+    def _token(self) -> bool | None:
+        """None: of whom the app is logged in as; False: none, for others than its owner."""
+        return None if self._private else False
