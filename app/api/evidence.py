@@ -12,8 +12,8 @@ from app.explain.heatmaps import data_uri, where
 from app.explain.lighting import light
 from app.gallery.collection import CollectionImage
 from app.packs.open_packs import OpenPacks
+from app.search.answers import remark
 from app.search.query import checked, describe, parse
-from app.search.questions import remark
 from app.search.retriever import Retriever
 
 _DIGITS = 8  # so that what is added up stays the score

@@ -31,9 +31,9 @@ from app.gallery.cache import cache_folder
 from app.gallery.collection import from_pack
 from app.gallery.images import open_image
 from app.gallery.indexing import Index, Progress
+from app.search.answers import Unknown, unknown_words
 from app.search.hits import Hit
 from app.search.query import Term, checked, parse
-from app.search.questions import Unknown, unknown_words
 from app.search.retriever import Retriever
 from app.settings import Device, Settings, bundled_pack
 from export.runtime import Runtime

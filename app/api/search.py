@@ -8,11 +8,12 @@ from typing import Any, ParamSpec
 
 from app.packs.columns import Columns
 from app.packs.open_packs import OpenPacks
+from app.search.answers import NOTHING_ASKED, Answer, answer
 from app.search.comparison import as_json
 from app.search.filters import Filters
 from app.search.hits import Hit
 from app.search.query import checked, describe, parse
-from app.search.questions import NOTHING_ASKED, Answer, Question, answer
+from app.search.questions import Question
 from app.search.retriever import Retriever
 from app.server.uploads import named
 

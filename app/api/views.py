@@ -10,7 +10,7 @@ from app.api.search import hit_json, sentences
 from app.explain.lens import rank
 from app.explain.look import look
 from app.packs.open_packs import OpenPacks
-from app.search.questions import remark
+from app.search.answers import remark
 from app.search.retriever import Retriever
 from models.panel import Panel
 

@@ -13,10 +13,10 @@ from statistics import median
 from typing import Any
 
 from app.packs.open_packs import OpenPacks
+from app.search.answers import known_to_satisfy, remark
 from app.search.comparison import MAX_COLUMNS, MAX_K, MIN_COLUMNS, Comparison, Run, Truth, compare
 from app.search.hits import NotReadyError
 from app.search.query import Term, checked_k, write
-from app.search.questions import known_to_satisfy, remark
 from app.search.retriever import Retriever
 from export.pack.names import present_name
 from export.pack.schema import FOLDER

@@ -29,6 +29,7 @@ from models import Views
 from models.evidence import Parts
 
 MAX_HITS = 1000
+_NAMED = 5  # unknown words that are named
 
 
 class Retriever:
@@ -210,6 +211,15 @@ class Retriever:
             ValueError: it is no text, or there is no word in it.
         """
         return self.runtime.reader.reword(checked(text))
+
+    def unknown(self, *texts: str) -> dict[str, str | None]:
+        """The first few words of questions that the pack lacks, and what each is read as."""
+        found: dict[str, str | None] = {}
+        for text in texts:
+            found.update(dict.fromkeys(self.read(text).unknown.values()))
+            found.update(self.reworded(text).read_as)
+        named = [word for word in found if any(map(str.isalnum, word))]
+        return {word: found[word] for word in named[:_NAMED]}
 
     def shown_images(self) -> Sequence[CollectionImage]:
         """The collection without copies, and without what could not be read so far."""

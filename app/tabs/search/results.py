@@ -6,8 +6,9 @@ from typing import Any
 
 from app.explain.collapse import Meters
 from app.search import links
+from app.search.answers import Answer, answer
 from app.search.filters import Filters
-from app.search.questions import Answer, Question, answer, instead
+from app.search.questions import Question, instead
 from app.search.retriever import MAX_HITS, Retriever
 from app.tabs.images import listed
 from app.tabs.search import view

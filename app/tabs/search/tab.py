@@ -10,16 +10,9 @@ import gradio as gr
 from markupsafe import Markup
 
 from app.search import filters, links
+from app.search.answers import Answer, answer
 from app.search.links import Link
-from app.search.questions import (
-    Answer,
-    Question,
-    algebra_example,
-    answer,
-    examples,
-    recall,
-    remember,
-)
+from app.search.questions import Question, algebra_example, examples, recall, remember
 from app.search.retriever import MAX_HITS, Retriever
 from app.server.uploads import path_of
 from app.tabs.events import Event, connect, on_refresh

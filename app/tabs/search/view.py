@@ -8,9 +8,10 @@ from PIL import Image
 
 from app.explain.heatmaps import data_uri
 from app.gallery.near_duplicates import fingerprint, first_alike
+from app.search.answers import Answer
 from app.search.hits import CaptionHit
 from app.search.query import MINUS
-from app.search.questions import Answer, Question
+from app.search.questions import Question
 from app.tabs.html import render, scale
 from app.tabs.images import Listed
 from export.pack.calibration import strength

@@ -11,8 +11,8 @@ import gradio as gr
 
 from app.explain.lens import rank
 from app.search import links
+from app.search.answers import remark
 from app.search.links import LookLink
-from app.search.questions import remark
 from app.search.retriever import Retriever
 from app.server.uploads import path_of
 from app.tabs.events import Event, connect, on_refresh

@@ -18,8 +18,9 @@ from app.gallery.collection import from_folder, from_pack
 from app.gallery.images import decode
 from app.gallery.indexing import Index, Progress
 from app.gallery.vector_index import Gallery
+from app.search.answers import answer, remark
 from app.search.hits import NotReadyError
-from app.search.questions import Question, answer, remark
+from app.search.questions import Question
 from app.search.retriever import Retriever
 from export.runtime import Runtime
 from models import Views

@@ -26,8 +26,9 @@ from app.gallery.qdrant.points import image_of
 from app.gallery.qdrant.roots import known_roots
 from app.gallery.qdrant.server import Creation, QdrantError, Server, api
 from app.packs.open_packs import OpenPacks
+from app.search.answers import answer
 from app.search.query import Term
-from app.search.questions import Question, answer
+from app.search.questions import Question
 from app.search.retriever import Retriever
 from app.settings import Settings
 from export.runtime import Runtime

@@ -6,20 +6,17 @@ import numpy as np
 import pytest
 
 from app.gallery.collection import from_folder
+from app.search.answers import NOTHING_ASKED, answer, known_to_satisfy, unknown_words
 from app.search.filters import Filters
 from app.search.query import Term, parse
 from app.search.questions import (
-    NOTHING_ASKED,
     REMEMBERED,
     Question,
     algebra_example,
-    answer,
     examples,
     instead,
-    known_to_satisfy,
     recall,
     remember,
-    unknown_words,
 )
 from app.search.retriever import Retriever
 from app.settings import BUNDLED

@@ -12,9 +12,9 @@ import torch
 from app.explain.look import maps_of
 from app.gallery.collection import from_pack
 from app.search import ranking
+from app.search.answers import known_to_satisfy, remark
 from app.search.hits import NotReadyError
 from app.search.query import Term
-from app.search.questions import known_to_satisfy, remark
 from app.search.retriever import Retriever
 from export.methods import Methods
 from export.pack.schema import Metrics

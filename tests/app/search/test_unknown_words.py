@@ -10,8 +10,9 @@ from app.api.library import Library
 from app.api.shell import main as shell
 from app.explain.evidence import explain
 from app.gallery.collection import from_folder, from_pack
+from app.search.answers import Answer, answer
 from app.search.query import parse
-from app.search.questions import Answer, Question, answer
+from app.search.questions import Question
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
 from export.runtime import Runtime

@@ -8,10 +8,11 @@ from PIL import Image
 
 from app.packs.description import describe
 from app.packs.jobs import Step
+from app.search.answers import Answer
 from app.search.filters import Filters
 from app.search.hits import CaptionHit, Found
 from app.search.query import Term
-from app.search.questions import Answer, Question
+from app.search.questions import Question
 from app.search.retriever import Retriever
 from app.tabs import html
 from app.tabs.fetching import fetching
