@@ -15,12 +15,16 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOAK_CASES ?= 10000
 SOAK_SEED ?= 1
 
-.PHONY: app test soak gpu lint types check system space space-check
+.PHONY: app test slow soak gpu lint types check system space space-check
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
 
 test: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest
+
+# whole journeys: a folder of one's own, downloads, the browser's history, a clone's first pack
+slow: $(VENV)/dev.stamp system
+	$(VENV)/bin/python -m pytest -m "slow and not soak"
 
 # the long forms, each bounded in number and time: a hundred killed processes, and ten thousand random
 # damages to whatever comes from outside, of which another SOAK_SEED draws other cases
@@ -43,7 +47,7 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(VENV)/bin/mypy
 
-check: lint types test
+check: lint types test slow
 
 space: $(VENV)/app.stamp
 	rm -rf build/space

@@ -49,6 +49,13 @@ _SPACE_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://
 _NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"  # its proxies
 STYLES = sorted(Path(__file__).parent.rglob("*.css"))
 FAVICON = Path(__file__).parent / "favicon.png"
+# Svelte copies whatever the page is made of, each number and word by structuredClone: 30,000 calls
+# to load the page and 47,000 to open Views, a fifth of the time that both take.
+_PLAIN_COPIES = """{
+  const copy = structuredClone, objects = ["object", "function", "symbol"];
+  window.structuredClone = (value, ...options) =>
+    objects.includes(typeof value) && value !== null ? copy(value, ...options) : value;
+}"""
 # The first tab says that it is selected as soon as it is there, before the one that the page's
 # address names could be opened.
 _TAB_RESTORED = "() => { window.pvTabRestored = true; }"
@@ -140,6 +147,7 @@ def launch(blocks: gr.Blocks, api: ASGIApp, settings: Settings, cache: Path) -> 
             server_port=settings.port,
             share=settings.shared,
             theme=theme(),
+            head=f"<script>{_PLAIN_COPIES}</script>",
             css_paths=list(STYLES),
             favicon_path=FAVICON,
             footer_links=["api", "settings"],

@@ -16,6 +16,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 WORKERS = 3
+USUAL = "not soak"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
 # Files whose tests ask the same server, which takes seconds to start: they run in one process.
 TOGETHER = {
@@ -62,7 +63,12 @@ LONG = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Each of several processes imports gradio: as the app does, without hints for editors."""
+    """The whole suite is without slow tests, which `make slow` runs; a file that is named is not.
+
+    Each of several processes imports gradio: as the app does, without hints for editors.
+    """
+    if _is_whole(config) and config.option.markexpr == USUAL:
+        config.option.markexpr = f"{USUAL} and not slow"
     if hasattr(config, "workerinput"):
         from app.main import without_hints
 
@@ -90,7 +96,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Three processes for the whole suite, some of which wait; one for what somebody names."""
-    return WORKERS if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
+    return WORKERS if _is_whole(config) else 0
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
 
 @pytest.hookimpl(optionalhook=True)

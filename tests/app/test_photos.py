@@ -143,6 +143,7 @@ def test_views_are_finite_and_none_is_empty(images: Path) -> None:
             assert (norms < 2).all()
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_stated_numbers_are_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
     stated = load_info(PACK).methods["vse_infty"].metrics

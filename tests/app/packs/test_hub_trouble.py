@@ -10,7 +10,7 @@ from tests.app.serving import Serve
 from tests.export.faults import Fault
 from tests.export.hub_server import running_hub
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 
 def test_searches_go_on_despite_the_hub(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:

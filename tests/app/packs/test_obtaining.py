@@ -28,7 +28,7 @@ from tests.export.faults import Fault
 from tests.export.hub_server import HubState, Repo
 from tests.published import save_clip
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.slow]
 ID, NET, VSE = "owner/shapes", "owner/clip", "cccjc/vse-infty"
 VISITOR = Mock(session_hash="visitor")
 

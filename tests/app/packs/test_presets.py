@@ -33,7 +33,7 @@ from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
 from tests.export.faults import Fault
 from tests.export.hub_server import HubState, Repo
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.slow]
 B32, B16 = "openai/clip-vit-base-patch32", "openai/clip-vit-base-patch16"
 
 

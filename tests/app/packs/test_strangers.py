@@ -17,7 +17,7 @@ from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
 from tests.export.hub_server import READER, HubState, Repo, running_hub
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.slow]
 NAMES = ("shapes", "altered", "secret", "large", "longer", "names", "useless", "other-file")
 ALLOWED = [f"owner/{name}" for name in NAMES]
 COPIED = 200_000  # bytes of pack.json and gallery.json that may stay

@@ -15,6 +15,8 @@ from tests.app.server.test_hostile_gallery import Visitor
 from tests.app.serving import Serve, Server
 from tests.soak.checks import Caller, tells_nothing
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_long_name_in_an_archive_is_a_sentence(server: Server, tmp_path: Path) -> None:
     mine = make(tmp_path / "mine.zip", {f"{'n' * 300}.png": b"x"})

@@ -26,6 +26,8 @@ from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
 from tests.soak.checks import SLOW, Caller, tells_nothing
 
+pytestmark = pytest.mark.slow
+
 IMAGES = 5
 
 

@@ -67,6 +67,7 @@ def test_strangers_may_not_use_the_machine(public_server: Server, tiny_pack: Pat
     assert "only where no other machine" in caller.answer("benchmark_run", [None, None])
 
 
+@pytest.mark.slow
 def test_half_sent_requests_keep_nobody_out(public_server: Server) -> None:
     with ExitStack() as held:
         for _ in range(1100):
@@ -78,6 +79,7 @@ def test_half_sent_requests_keep_nobody_out(public_server: Server) -> None:
         assert time.monotonic() - start < SLOW
 
 
+@pytest.mark.slow
 def test_half_sent_heads_are_ended(public_server: Server) -> None:
     with connect(public_server.url) as line:
         line.sendall(HALF)
@@ -133,6 +135,7 @@ def test_one_client_does_not_fill_the_plain_interface(public_server: Server) -> 
             assert other.get("/api/v1/search", params={"q": "a red circle"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_uploads_have_a_quota(public_server: Server) -> None:
     with client("127.0.0.8", public_server.url) as crowd:
         codes: list[int] = []
@@ -179,6 +182,7 @@ def test_assistants_are_told_apart_from_other_pages(public_server: Server) -> No
     assert json.loads(ask(public_server.url, f"{API}/mcp/schema").text)
 
 
+@pytest.mark.slow
 def test_a_space_answers_for_its_name_and_counts_visitors_apart(
     serve: Serve, tiny_pack: Path
 ) -> None:
@@ -211,6 +215,7 @@ def test_answers_that_nobody_fetches_are_bounded(public_server: Server) -> None:
         assert join().status_code == 200
 
 
+@pytest.mark.slow
 def test_refused_requests_are_counted(public_server: Server) -> None:
     """Whoever sends none of the bodies that were announced holds few connections."""
     with ExitStack() as held:

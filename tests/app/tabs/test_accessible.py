@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.app.serving import Server
 from tests.app.visitor import WIDTH, Guests, Visitor
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 AXE = Axe()
 SETTLED = """() => Promise.all(document.getAnimations()
     .filter((one) => one instanceof CSSTransition).map((one) => one.finished))"""

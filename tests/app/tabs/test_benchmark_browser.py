@@ -17,7 +17,7 @@ from tests.app.visitor import Guests, Visit, Visitor
 from tests.measuring import measure
 from training.data.pack_gallery import from_pack
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 OFF = 1.5  # by how much the second method's rsum is stated wrongly
 _MINUTES = 180_000  # an evaluation starts a Python of its own
 

@@ -52,6 +52,21 @@ def test_captions_are_shown_as_text(visitor: Visitor) -> None:
     assert visitor.page.title() == "Polyview"
 
 
+def test_copies_are_what_the_standard_says(visitor: Visitor) -> None:
+    ours = """() => {
+      const inner = [1], given = [1, "a", null, undefined, 2n, NaN, { inner }, new Date(0)];
+      const copied = structuredClone(given);
+      const alone = given.slice(0, 6).map((one) => structuredClone(one));
+      const buffer = new ArrayBuffer(1);
+      structuredClone(buffer, { transfer: [buffer] });
+      let refused = 0;
+      for (const one of [() => 0, Symbol()]) try { structuredClone(one) } catch { refused++ }
+      return [alone.every((one, i) => Object.is(one, given[i])), copied[6].inner !== inner,
+              copied[7] instanceof Date, buffer.byteLength, refused];
+    }"""
+    assert visitor.page.evaluate(ours) == [True, True, True, 0, 2]
+
+
 def test_words_find_pictures_and_a_click_looks_inside(visitor: Visitor, server: Server) -> None:
     visitor.search("a red circle")
     answer = server.ask("search_text", "a red circle", "vse_infty", IMAGES)["hits"]

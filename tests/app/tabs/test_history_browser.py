@@ -12,7 +12,7 @@ from models import METHODS
 from tests.app.serving import Server
 from tests.app.visitor import WIDTH, WORDS, Guests, Visit, Visitor
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 COMPARED = "#pv-cmp-words :is(textarea, input)"
 HEAD = "#pv-head"

@@ -13,7 +13,7 @@ from tests.clip_twins import VIT_B_32, enlarge, save_twin
 from tests.export.faults import Fault
 from tests.export.hub_server import HubState, Repo, running_hub
 
-pytestmark = [pytest.mark.browser, pytest.mark.network]
+pytestmark = [pytest.mark.browser, pytest.mark.network, pytest.mark.slow]
 CLIP = "openai/clip-vit-base-patch32"
 MODEL = "GET .*model.safetensors"
 

@@ -15,7 +15,7 @@ from tests.app.conftest import draw
 from tests.app.serving import Server
 from tests.app.visitor import WORDS, Guests, Visit, arrive
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 BOTH = pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 
 

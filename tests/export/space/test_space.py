@@ -21,6 +21,8 @@ from tests.export.editing import edited
 from tests.export.hub_server import HubState, Repo
 from tests.export.space.rehearsal import start_and_ask
 
+pytestmark = pytest.mark.slow
+
 ID = "owner/tiny"
 
 

@@ -253,6 +253,7 @@ def test_an_ensemble_averages_scores(run: Run, trained: list[str], world: Path) 
     assert found["rows"][1][1] == round(expected["rsum"], 1)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same(run: Run, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = run("toy")
     measured(run, world)[0].joinpath(trial.MEASURED).unlink()  # one is measured by a process

@@ -164,6 +164,7 @@ def test_bf16_needs_its_instructions(
         Trainer(config(precision="bf16"), train_set, val_set, tmp_path)
 
 
+@pytest.mark.slow
 def test_two_processes_train_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
