@@ -46,7 +46,7 @@ class Inspector:
         alone: the button that searches with the image.
         like: the one that asks for more like it.
         unlike: the one that asks for less like it.
-        outputs: the components that `show` and `clear` update.
+        outputs: the components that `look` and `clear` update.
     """
 
     def __init__(self, session: Session) -> None:
@@ -88,8 +88,17 @@ class Inspector:
         # Tabs that are opened by an update do not say that they were selected.
         opened.then(None, js=note_tab("views", waits=True), api_visibility="private")
 
-    def show(self, retriever: Retriever, result: Result) -> dict[Any, Any]:
-        """Updates that show an image with the evidence of all words.
+    def look(self, retriever: Retriever, result: Result | None) -> dict[Any, Any]:
+        """Updates that open an image, or close what was open; of one that is gone they say so."""
+        if result is None:
+            return self.clear()
+        try:
+            return self._show(retriever, result)
+        except ValueError as error:
+            return {**self.clear(), self.head: problem(str(error))}
+
+    def _show(self, retriever: Retriever, result: Result) -> dict[Any, Any]:
+        """Shows an image with the evidence of all words.
 
         Where there is none, as nothing was asked, with the map of its winning view. Of several
         terms, each with a view that won, the first one counts.
@@ -126,10 +135,6 @@ class Inspector:
         hidden = gr.update(visible=False)
         rest = dict.fromkeys(self.outputs[2:], hidden)
         return {self.result: None, self.head: view.invitation(), **rest}
-
-    def complain(self, sentence: str) -> dict[Any, Any]:
-        """Updates that say why an image cannot be shown."""
-        return {**self.clear(), self.head: problem(sentence)}
 
     def _redrawn(self, key: str, result: Result | None) -> str:
         """Makes a file of the image, large and without metadata, that any browser shows."""

@@ -3,33 +3,29 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from markupsafe import Markup
 
 from app.search import filters, links
-from app.search.answers import Answer, answer
+from app.search.answers import answer
 from app.search.links import Link
-from app.search.questions import Question, algebra_example, examples, recall, remember
-from app.search.retriever import MAX_HITS, Retriever
+from app.search.questions import Question, algebra_example, examples, remember
 from app.server.uploads import path_of
-from app.tabs.events import Event, connect, on_refresh
+from app.tabs.events import Event, connect
 from app.tabs.html import line, problem
-from app.tabs.saving import on_save
-from app.tabs.search import evidence, export, view
-from app.tabs.search.evidence import Hits
+from app.tabs.search import view
+from app.tabs.search.grid import PAGE, Grid
+from app.tabs.search.history import History
 from app.tabs.search.inspector import Inspector
 from app.tabs.search.question import Inputs, filter_drawer, filters_of, method_choices
-from app.tabs.search.results import chosen_of, has_more, meant, result_of, results
+from app.tabs.search.results import chosen_of, meant, result_of
 from app.tabs.search.view import Result
 from app.tabs.session import Session
 from app.tabs.sharing import ASK_FIRST, COPIES, link, share
-from app.tabs.widgets import chips, choosable, fill, preview, question_row, script, upload_box
+from app.tabs.widgets import chips, fill, preview, question_row, upload_box
 
 _CHIPS = 5
-_PAGE = 40  # images of an answer that come at once; more come as the visitor scrolls
 _FACTS = 4  # facts of a collection that can be filtered by
 _HEAVIEST = 3.0
 _TAB = "search"
@@ -47,9 +43,6 @@ class SearchTab:
         self._session = session
         self._current = gr.State(Question())
         self._path = gr.State("")  # of the uploaded image that is part of the next question
-        self._questions = gr.State(())
-        self._shown = gr.State([])  # the Result of each image in the grid
-        self._hits = gr.State(None)  # those of them that answer a question
         self._lay_out_question()
         self._lay_out_drawers()
         with gr.Row(elem_id="pv-results"):
@@ -58,16 +51,16 @@ class SearchTab:
             with gr.Column(scale=2, min_width=320, elem_id="pv-inspector"):
                 self._inspector = Inspector(session)
         self._inputs = [
-            self._method, self._questions, self._path, self._weight, *self._facts,
+            self._method, self._history.questions, self._path, self._weight, *self._facts,
         ]  # fmt: skip
         self._outputs = [
-            self._current, self._path, self._questions, self._shown, self._hits, self._line,
-            self._link, self._captions, self._grid, self._words, self._upload, self._weight,
-            self._history, self._history_drawer, self._recalled, self._filter_drawer,
+            self._current, self._path, self._line, self._link, self._captions,
+            *self._grid.outputs, self._words, self._upload, self._weight,
+            *self._history.outputs, self._filter_drawer,
             *self._inspector.outputs,
         ]  # fmt: skip
         self._connect_questions()
-        self._connect_rest()
+        self._grid.connect(self._current, self._inputs, self._inspector)
 
     def _lay_out_question(self) -> None:
         self._words, self._go = question_row(
@@ -100,10 +93,7 @@ class SearchTab:
                     info="Its scores are multiplied by this and added to those of the words above.",
                     elem_id="pv-weight",
                 )
-            with gr.Accordion("Earlier questions", open=False, elem_id="pv-earlier") as drawer:
-                self._history_drawer = drawer
-                drawn = view.history(())
-                self._history, self._earlier = choosable("search/history", "pv-history", drawn)
+            self._history = History()
             with gr.Accordion("What am I looking at?", open=False, elem_id="pv-about"):
                 self._about = gr.HTML()
 
@@ -112,26 +102,7 @@ class SearchTab:
             self._line = gr.HTML(line("One moment …"), elem_id="pv-answer")
             self._link, self._visited = share(_TAB)
         self._captions = gr.HTML(visible=False)
-        self._evidence = gr.HTML(
-            evidence.INVITATION, elem_id="pv-evidence", js_on_load=evidence.SCRIPT
-        )
-        with gr.Row(elem_id="pv-picked"):
-            self._saves = {
-                kind: gr.Button(label, size="sm", min_width=80, scale=0)
-                for kind, label in export.KINDS.items()
-            }
-            self._likes = {
-                more: gr.Button(label, size="sm", min_width=120, scale=0)
-                for more, label in ((True, "More like these"), (False, "Less like these"))
-            }
-        self._grid, self._tile = choosable("search/tiles", "pv-grid")
-        picked = script("search/picked")
-        self._picked = gr.HTML([], html_template="", js_on_load=picked, visible="hidden")
-        self._file = gr.DownloadButton(visible="hidden")
-        recalls = script("search/recall")
-        self._recalled = gr.HTML([], html_template="", js_on_load=recalls, visible="hidden")
-        pages = script("search/pages")
-        self._page = gr.HTML("", html_template="", js_on_load=pages, visible="hidden")
+        self._grid = Grid(self._session)
 
     def _connect_questions(self) -> None:
         pack = self._session.pack
@@ -148,11 +119,12 @@ class SearchTab:
         for button, more, name in ((looked.like, True, "more"), (looked.unlike, False, "less")):
             given = [self._current, looked.result]
             self._on(button.click, partial(self.by_example, more), given, f"show_{name}_like")
-        for more, button in self._likes.items():
-            given = [self._current, self._shown, self._picked]
+        for more, button in self._grid.likes.items():
+            given = [self._current, self._grid.shown, self._grid.picked]
             name = f"show_{'more' if more else 'less'}_like_these"
             self._on(button.click, partial(self.by_examples, more), given, name)
-        self._on(self._earlier.select, self.by_history, [self._earlier], "show_earlier")
+        earlier = self._history.chosen
+        self._on(earlier.select, self.by_history, [earlier], "show_earlier")
         for event, name in (
             (self._method.input, "show_again"),
             *((fact.input, f"show_again_fact{i}") for i, fact in enumerate(self._facts)),
@@ -162,49 +134,15 @@ class SearchTab:
         # not preprocessed: the page may hold a method that only the pack before has
         self._on(self._session.read.change, self.when_read, read, "show_read", preprocess=False)
         self._on(self._weight.input, self.reweigh, [self._current], "show_again_weight")
-        listed = [self._questions, self._recalled, self._history, self._history_drawer]
-        on_refresh([(self._history.forget, "questions")], self.forget, [], listed, "forget")
-        earlier = [self._questions, self._recalled]
-        recalled = self._recalled.recall
-        connect(recalled, self.recall, earlier, listed, "search_recall", question=True)
-        load = self._session.blocks.load
+        everything, asked = self._everything, self._history.questions
+        load, visit = self._session.blocks.load, self._visited.select
+        connect(load, self.open, [pack, asked], everything, "search_open", question=True)
+        given = [pack, self._visited, asked]
         connect(
-            load, self.open, [pack, self._questions], self._everything, "search_open", question=True
+            visit, self.visit, given, everything, "search_visit", line=self._line, question=True
         )
-        visited = [pack, self._visited, self._questions]
-        connect(
-            self._visited.select,
-            self.visit,
-            visited,
-            self._everything,
-            "search_visit",
-            line=self._line,
-            question=True,
-        )
-
-    def _connect_rest(self) -> None:
-        looked = [self._session.pack, self._shown, self._tile]
-        connect(
-            self._tile.select,
-            self.look,
-            looked,
-            self._inspector.outputs,
-            "inspect",
-            line=self._inspector.head,
-            question=True,
-        )
-        split = [self._session.pack, self._hits]
-        found = self._hits.change
-        connect(found, self.split, split, [self._evidence], "show_evidence", question=True)
-        for kind, save in self._saves.items():
-            given = [self._session.pack, self._shown, self._picked]
-            on_save(save, partial(self.save, kind), given, self._file, f"search_{kind}")
-        further = [self._session.pack, self._current, self._shown, *self._inputs]
-        shown = [self._page, self._shown]
-        connect(self._page.more, self.more, further, shown, "show_more", question=True)
-        swapped = [self._session.pack, self._questions, self._current]
-        change = self._session.pack.change
-        connect(change, self.swap, swapped, self._everything, "search_swap", question=True)
+        given = [pack, asked, self._current]
+        connect(pack.change, self.swap, given, everything, "search_swap", question=True)
 
     @property
     def _everything(self) -> list[Any]:
@@ -346,13 +284,13 @@ class SearchTab:
         try:
             retriever = self._session.retriever(key)
             wanted = filters_of(retriever, inputs.values)
-            answered = answer(retriever, question, inputs.method, _PAGE, wanted)
+            answered = answer(retriever, question, inputs.method, PAGE, wanted)
             opened = result_of(retriever, self._session.meters, answered, inputs.method, image_id)
         except ValueError as error:
             return {self._current: question, self._line: problem(str(error))}
         captions = view.captions("Captions that fit", answered.captions)
         known = meant(question, inputs.method, wanted, answered)
-        shown, trouble = self._show(retriever, answered, inputs.method, opened)
+        shown, trouble = self._grid.show(retriever, answered, inputs.method, opened)
         answered = replace(answered, details=(*answered.details, trouble))
         image_id = opened.image_id if opened else None
         query = links.write(question, inputs.method, wanted, image_id)
@@ -365,69 +303,10 @@ class SearchTab:
             self._link: link(_TAB, query, hint, key="" if query else question.key, visited=visited),
             self._captions: gr.HTML(captions, visible=bool(captions)),
             self._filter_drawer: filter_drawer(wanted),
-            **self._list(remember(inputs.questions, question)),
+            **self._history.show(remember(inputs.questions, question)),
             **shown,
+            **self._inspector.look(retriever, opened),
         }
-
-    def look(self, key: str, shown: list[Result], image_id: Any) -> dict[Any, Any]:
-        """Opens the image that was clicked, unless the results were replaced since."""
-        result = next((one for one in shown if one.image_id == image_id), None)
-        return self._look(self._session.retriever(key), result)
-
-    def _look(self, retriever: Retriever, result: Result | None) -> dict[Any, Any]:
-        """Opens an image, or closes what was open."""
-        if result is None:
-            return self._inspector.clear()
-        try:
-            return self._inspector.show(retriever, result)
-        except ValueError as error:
-            return self._inspector.complain(str(error))
-
-    def more(
-        self, key: str, question: Question, shown: list[Result], *given: Any
-    ) -> dict[Any, Any]:
-        """Shows the next images of the present answer, with their evidence."""
-        if not shown or not shown[0].rank:  # a sample has no more
-            return {self._page: ""}
-        retriever, spec, last = self._session.retriever(key), shown[0].spec, shown[-1].rank
-        wanted = filters_of(retriever, Inputs.of(given).values)
-        answered = answer(retriever, question, spec, min(last + _PAGE, MAX_HITS), wanted)
-        meters = self._session.meters
-        there = {result.image_id for result in shown}  # others may have moved: images still come
-        places = [
-            p for p, hit in enumerate(answered.hits[last:], last) if hit.image_id not in there
-        ]
-        found, _ = results(retriever, meters, answered, places, spec, shown)
-        facts = evidence.more(Hits.of(found), retriever)
-        page = view.tiles(found, more=has_more(answered), facts=facts)
-        return {
-            self._page: page if found else Markup("<i>{}</i>").format(last),
-            self._shown: [*shown, *found],
-        }
-
-    def save(self, kind: str, key: str, shown: list[Result], picked: Any) -> str:
-        """Makes a file of the images that were picked."""
-        retriever, folder = self._session.retriever(key), Path(self._file.GRADIO_CACHE)
-        private, chosen = self._session.packs.private, chosen_of(shown, picked)
-        return str(export.write(kind, chosen, retriever, folder, private=private))
-
-    def split(self, key: str, hits: Hits | None) -> dict[Any, Any]:
-        """Shows what the words of the question bring to each hit."""
-        if hits is None:
-            return {self._evidence: evidence.INVITATION}
-        retriever = self._session.retriever(key)
-        try:
-            return {self._evidence: evidence.bar(hits, retriever)}
-        except ValueError as error:
-            return {self._evidence: line(str(error))}
-
-    def forget(self) -> dict[Any, Any]:
-        """Empties the history."""
-        return self._list(())
-
-    def recall(self, questions: tuple[Question, ...], words: Any) -> dict[Any, Any]:
-        """Lists what was asked in earlier visits, too."""
-        return self._list(recall(tuple(questions), words))
 
     def open(
         self, key: str, questions: tuple[Question, ...], request: gr.Request
@@ -499,29 +378,3 @@ class SearchTab:
             self._upload: preview(question.path) if question.path else None,
             self._weight: question.weight,
         }
-
-    def _list(self, questions: tuple[Question, ...]) -> dict[Any, Any]:
-        """Shows the history."""
-        label = f"Earlier questions ({len(questions)})" if questions else "Earlier questions"
-        return {
-            self._questions: questions,
-            self._recalled: [q.words for q in questions if q.kind == "words" and not q.own],
-            self._history: view.history(questions),
-            self._history_drawer: gr.Accordion(label=label),
-        }
-
-    def _show(
-        self, retriever: Retriever, answered: Answer, method: str, opened: Result | None
-    ) -> tuple[dict[Any, Any], str]:
-        """Fills the grid and opens one image at most; images that are gone are left out.
-
-        Returns:
-            Also what is wrong with the disk, where images are missing because of it.
-        """
-        places = range(len(answered.hits))
-        found, trouble = results(retriever, self._session.meters, answered, places, method)
-        current = opened.image_id if opened else None
-        drawn = view.tiles(found, current, more=has_more(answered))
-        grid = "" if trouble and not found else drawn
-        updates = {self._grid: grid, self._shown: found, self._hits: Hits.of(found)}
-        return {**updates, **self._look(retriever, opened)}, trouble
