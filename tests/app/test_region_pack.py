@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 from app.api.library import Library
 from app.packs.open_packs import OpenPacks
@@ -12,7 +13,8 @@ from app.search.questions import Question
 from app.settings import Settings
 from export.runtime import Runtime
 from tests.app.conftest import finish
-from tests.app.serving import Serve
+from tests.app.serving import Serve, Server
+from tests.app.visitor import Guests
 from tests.regions import write_world
 
 WORDS = "a thing1 and a thing4"
@@ -25,8 +27,31 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_world(tmp_path_factory.mktemp("regions")) / "pack"
 
 
-def test_visitors_search_it_and_look_inside(pack: Path, serve: Serve, tmp_path: Path) -> None:
-    server, runtime = serve("--pack", pack), Runtime.load(pack, "cpu")
+@pytest.fixture(scope="module")
+def server(serve: Serve, pack: Path) -> Server:
+    """The app over that pack."""
+    return serve("--pack", pack)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_each_tab_shows_its_regions(guests: Guests, server: Server, width: int, dark: bool) -> None:
+    with guests.visits(server) as open_page:
+        visitor = open_page(width, dark)
+        visitor.choose_method("MV-VSE")
+        visitor.search(WORDS)
+        visitor.look(0)
+        visitor.open_tab("Compare")
+        visitor.page.fill("#pv-cmp-words :is(input, textarea)", WORDS)
+        visitor.page.press("#pv-cmp-words :is(input, textarea)", "Enter")
+        expect(visitor.page.get_by_role("grid", name=f"for {WORDS}")).to_be_visible()
+        visitor.open_tab("Views")
+        expect(visitor.page.locator("#pv-v-grid .pv-v-view")).to_have_count(5)
+
+
+def test_visitors_search_it_and_look_inside(pack: Path, server: Server, tmp_path: Path) -> None:
+    runtime = Runtime.load(pack, "cpu")
     info = server.ready()
     assert info["gallery"]["searchable"] == 20
     regions, text = runtime.regions, runtime.text_views([WORDS], "mv_vse")
