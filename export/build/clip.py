@@ -6,7 +6,6 @@ Methods that were trained on the same CLIP can be put into the same pack (`expor
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from export.build.pack import (
     Labels,
     MethodParts,
     PackParts,
-    add_options,
     build_pack,
     labels_of,
+    parser_of,
     refuse_existing,
     run_command,
 )
@@ -106,21 +105,19 @@ def _projection(encoder: ImageEncoder | TextEncoder, source: str) -> Tensor:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m export.clip", description="Build a pack of zero-shot CLIP."
+    parser = parser_of(
+        "clip",
+        "Build a pack of zero-shot CLIP.",
+        name=METHOD,
+        title="CLIP",
+        licence="other",
+        description=DESCRIPTION,
     )
-    add, what = parser.add_argument, "CLIP's folder or Hub id, with an optional @revision"
-    add("--from", dest="source", required=True, metavar="SOURCE", help=what)
-    add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
-    defaults = {"name": METHOD, "title": "CLIP", "licence": "other", "description": DESCRIPTION}
-    add_options(parser, defaults)
+    what = "CLIP's folder or Hub id, with an optional @revision"
+    parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help=what)
 
     def build(given: argparse.Namespace) -> PackInfo:
         labels = labels_of(given, credits=f"CLIP, weights of {Path(given.source).name}")
         return build_clip(given.out, given.source, labels, given.gallery, given.force)
 
     return run_command(build, parser, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

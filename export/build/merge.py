@@ -103,7 +103,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     print(f"{options.pack}: {', '.join(info.methods)}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

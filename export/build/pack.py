@@ -235,19 +235,28 @@ def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
         shutil.copyfile(source / file, target / file)
 
 
-def add_options(parser: argparse.ArgumentParser, defaults: Mapping[str, str | None]) -> None:
-    """Adds `--out`, `--force` and an option for each of a pack's `Labels` to a command line."""
+def parser_of(command: str, about: str, **defaults: str) -> argparse.ArgumentParser:
+    """The command line of what builds a pack, with the options that all have.
+
+    Args:
+        command: the module below `export`.
+        about: what the command does.
+        defaults: of the pack's `Labels`, where nothing is given.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m export.{command}", description=about)
     add = parser.add_argument
     add("--out", type=Path, required=True, help="the pack's folder")
     add("--force", action="store_true", help="replace what is at --out")
-    for name, what in (
+    add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
+    for label, what in (
         ("name", "short name: lower-case letters, digits, underscores"),
         ("title", "name for people"),
         ("licence", "SPDX identifier of the weights' licence"),
         ("credits", "whose work is in the pack"),
         ("description", "one or two sentences"),
     ):
-        add(f"--{name}", default=defaults.get(name), help=what)
+        add(f"--{label}", default=defaults.get(label), help=what)
+    return parser
 
 
 def labels_of(options: argparse.Namespace, **defaults: str) -> Labels:

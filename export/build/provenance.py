@@ -29,7 +29,7 @@ def labels_for(
     """What people read about a pack; what the command line says wins.
 
     Args:
-        given: the options of `export.build.pack.add_options`.
+        given: the options of `export.build.pack.parser_of`.
         encoder: the pack's image encoder; None where it reads ready-made features.
         runs: its methods.
 

@@ -5,20 +5,12 @@ On drift the command ends with status 1, see `export/build/pack.py`.
 
 import argparse
 import re
-import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from export.build.pack import (
-    Labels,
-    PackParts,
-    add_options,
-    build_pack,
-    refuse_existing,
-    run_command,
-)
+from export.build.pack import Labels, PackParts, build_pack, parser_of, refuse_existing, run_command
 from export.build.provenance import labels_for
 from export.build.trained import TrainedBackbone, TrainedMethod, load_backbone, load_method
 from export.pack.schema import PackInfo
@@ -147,15 +139,11 @@ def _history(folder: Path) -> dict[str, Path]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m export.to_onnx", description="Build a pack from run folders."
-    )
+    parser = parser_of("to_onnx", "Build a pack from run folders.")
     add, what = parser.add_argument, "image encoder: run folder, Hugging Face folder or Hub id; "
     add("--backbone", help=what + "none for runs on ready-made features")
     what = "run folder of a method; repeat; NAME=FOLDER where two are of one method"
     add("--run", action="append", required=True, help=what)
-    add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
-    add_options(parser, {})
 
     def build(given: argparse.Namespace) -> PackInfo:
         refuse_existing(given.out, given.force)
@@ -164,7 +152,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _export(given.out, encoder, runs, labels, given.gallery, given.force)
 
     return run_command(build, parser, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

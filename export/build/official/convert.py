@@ -8,7 +8,6 @@ python -m export.official --from avse model_best.pth --text-backbone bert-base-u
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,9 @@ from export.build.pack import (
     Labels,
     MethodParts,
     PackParts,
-    add_options,
     build_pack,
     labels_of,
+    parser_of,
     refuse_existing,
     run_command,
 )
@@ -177,9 +176,7 @@ def _parts(conversion: Conversion, about: dict[str, Any], gallery: Path | None) 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m export.official", description="Make a pack of a released checkpoint."
-    )
+    parser = parser_of("official", "Make a pack of a released checkpoint.")
     add = parser.add_argument
     add("checkpoint", type=Path, nargs="?", help="the released file")
     add("--from", dest="family", choices=FAMILIES, required=True, help="whose release it is")
@@ -194,15 +191,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
     add("--centres", type=int, nargs="+", help="AVSE: a patch for each view, row-major from 0")
-    add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
-    add_options(parser, {})
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     return run_command(run, _parser(), argv, "conversion failed")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
