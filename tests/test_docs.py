@@ -62,7 +62,7 @@ def test_walks_of_a_query_and_an_image(tmp_path: Path) -> None:
     folder = tmp_path / "gallery"
     folder.mkdir()
     for i in range(3):
-        Image.new("RGB", (40 + i, 40), (80 * i, 20, 200)).save(folder / f"{i}.png")
+        Image.new("RGB", (40 + i, 40), (80 * i, 20, 200)).save(folder / f"{i}.bmp")
     packs = OpenPacks(Settings(device="cpu", gallery=folder), tmp_path / "cache")
     ask = {fn.api_name: fn.fn for fn in build(packs).fns.values()}["search_text"]
     assert callable(ask)

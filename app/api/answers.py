@@ -12,13 +12,18 @@ class Refused(TypedDict):
 
 
 class Hit(TypedDict):
-    """A found picture; `view` counts from 0, and is null where no single view won."""
+    """A found picture; `view` counts from 0, and is null where no single view won.
+
+    Of a clip it is the best frame: `seconds` says when it is shown, `frame` which it is, from 0.
+    """
 
     image_id: int
     file: str
     score: float
     view: int | None
     rank: int
+    seconds: float | None
+    frame: int | None
     captions: NotRequired[list[str]]
     objects: NotRequired[list[Any]]
     satisfies: NotRequired[bool]

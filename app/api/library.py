@@ -52,6 +52,8 @@ class Match:
         image_id: its place in the gallery.
         view: which of the image's views won, counted from 0; None where no single one did.
         probability: that it satisfies the query; None where the pack does not say.
+        seconds: when the best frame of a clip is shown; None for a still image.
+        frame: its number in the clip, from 0; None for a still image.
     """
 
     path: Path
@@ -60,6 +62,8 @@ class Match:
     image_id: int
     view: int | None
     probability: float | None
+    seconds: float | None = None
+    frame: int | None = None
 
 
 class Matches(list[Match]):
@@ -229,7 +233,9 @@ class Library:
 
     def _match(self, hit: Hit, probability: float | None) -> Match:
         path = self._retriever.image(hit.image_id).path
-        return Match(path, hit.score, hit.rank, hit.image_id, hit.view, probability)
+        return Match(
+            path, hit.score, hit.rank, hit.image_id, hit.view, probability, hit.seconds, hit.frame
+        )
 
 
 def _end(index: Index) -> None:

@@ -45,6 +45,8 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
         Returns:
             hits, best first, each with the view that won, from 0 (the page shows them from 1), or
             null where no single one did;
+            of a clip its best frame alone is one, shown at `seconds`, the clip's `frame` from 0:
+            its `image_id` is that frame's, also for /explain; both are null for still pictures.
             `satisfies` says whether it is known to satisfy the query, where that is a caption of
             the gallery. `probability` says how probable a hit is to satisfy the query, and
             `matches` whether anything does; null for several terms and methods, and where the

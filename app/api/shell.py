@@ -1,8 +1,9 @@
 """Searches a folder of images from a shell: `python -m app.search "a dog" --gallery DIR`.
 
-Prints a score and a path a line. What is new in the folder is read first, with progress on stderr;
-what was read before, by the app too, is not read again. Ends with 0 where something was found, with
-1 where nothing matches, with 2 where it could not be done.
+Prints a score and a path a line, of a clip also when its best frame is shown. What is new in the
+folder is read first, with progress on stderr; what was read before, by the app too, is not read
+again. Ends with 0 where something was found, with 1 where nothing matches, with 2 where it could
+not be done.
 """
 
 import argparse
@@ -68,7 +69,8 @@ def _search(given: argparse.Namespace) -> int:
         sys.stdout.buffer.write(b"".join(os.fsencode(one.path) + b"\0" for one in found))
     else:
         for one in found:
-            print(f"{one.score:.3f}\t{_shown(one.path)}")
+            when = "" if one.seconds is None else f"\tat {one.seconds:.1f} s"
+            print(f"{one.score:.3f}\t{_shown(one.path)}{when}")
     sys.stdout.flush()
     for lacking in found.unknown:
         read = f"read as “{lacking.read_as}”" if lacking.read_as else "unknown to this pack"

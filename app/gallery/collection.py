@@ -6,29 +6,32 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from app.gallery.image_files import Refusal, Stamp, open_image_file, outside, refusal
+from app.gallery.sampling import Moment
 from export.pack.gallery import GalleryImage, load_gallery
 
 # HEIC is listed so that it is reported as refused instead of silently missed.
 _PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}
-_GRAPHICS = {".png", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
+_GRAPHICS = {".png", ".apng", ".gif", ".bmp", ".tif", ".tiff", ".ppm"}
+_ANIMATIONS = {".gif", ".webp", ".png", ".apng"}  # which may be stills as well
+VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
 _LONG = 300  # characters of a folder's name in a sentence
 MAX_DEPTH = 100  # folders within one another
-SUFFIXES = frozenset(_PHOTOS | _GRAPHICS)
+SUFFIXES = frozenset(_PHOTOS | _GRAPHICS | VIDEOS)
 
 
 @dataclass(frozen=True)
 class CollectionImage:
-    """One picture and what is known about it.
+    """One picture and what is known about it: a file, or one frame of a clip.
 
     Attributes:
-        image_id: its place in the collection.
+        image_id: its place in the collection; of a clip's further frames, see `Collection.frame`.
         path: where it lies.
         file: what visitors see of the path: relative to the collection's folder.
         captions: sentences that describe it.
@@ -36,6 +39,7 @@ class CollectionImage:
         truth: what a rendered picture is known to show, or None.
         mask: where its mask lies, if it has one; links in it were followed, and are not again.
         root: the folder that links may not lead out of, resolved; None for anywhere.
+        moment: where it is in its clip; None for a file that is no clip, or not looked into yet.
     """
 
     image_id: int
@@ -46,6 +50,18 @@ class CollectionImage:
     truth: GalleryImage | None = None
     mask: Path | None = None
     root: Path | None = None
+    moment: Moment | None = None
+
+    @property
+    def is_video(self) -> bool:
+        """Whether its file is called like a video."""
+        return PurePath(self.file).suffix.lower() in VIDEOS
+
+    @property
+    def may_be_clip(self) -> bool:
+        """Whether it is a whole file, called like one that may hold several frames."""
+        suffix = PurePath(self.file).suffix.lower()
+        return self.moment is None and suffix in VIDEOS | _ANIMATIONS
 
     @property
     def facts(self) -> dict[str, str]:
@@ -74,12 +90,13 @@ class CollectionImage:
         return open_image_file(self.path, self.file, self.root)
 
     def key(self) -> str:
-        """Changes whenever the file does.
+        """Changes whenever the file does; each frame of a clip has its own.
 
         Raises:
             OSError: the file is not there.
         """
-        return f"{self.path}|{Stamp.of(self.path)}"
+        frame = f"|{self.moment.frame}" if self.moment else ""
+        return f"{self.path}|{Stamp.of(self.path)}{frame}"
 
     def thumbnail_name(self) -> str:
         """A file name that tells nothing about the path."""
@@ -101,6 +118,24 @@ class Collection:
     folder: Path
     images: tuple[CollectionImage, ...]
     left_out: tuple[Refusal, ...] = ()
+
+    def frame(self, image: CollectionImage, place: int, moment: Moment) -> CollectionImage:
+        """A frame of a clip as an image of its own.
+
+        The first has the clip's id; further ones are counted on behind all files, so that
+        `file_id` tells whose they are.
+
+        Args:
+            image: the clip.
+            place: of the frame among those that were chosen, from 0.
+            moment: where it is in the clip.
+        """
+        image_id = self.file_id(image.image_id) + place * len(self.images)
+        return replace(image, image_id=image_id, moment=moment)
+
+    def file_id(self, image_id: int) -> int:
+        """The place in `images` of an image's file."""
+        return image_id % len(self.images)
 
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:

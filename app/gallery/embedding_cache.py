@@ -33,10 +33,13 @@ import numpy as np
 
 from app.gallery.database import Database
 from app.gallery.image_files import Contents, Refusal, Stamp
+from app.gallery.sampling import Moment
 
-Key = bytes | str  # the SHA-256 of a picture's file, or a caption
+# the SHA-256 of a picture's file, with a frame's number after that of a clip; or a caption
+Key = bytes | str
 
-_VERSION = 3
+_VERSION = 4
+_DIGEST = 32  # bytes of a SHA-256
 _AT_ONCE = 500  # values in one SQL statement
 # A file written to within this time of being read may have changed again without a new time:
 # some file systems count in steps of two seconds. It is read again the next time.
@@ -45,6 +48,11 @@ _REFUSALS = """
     CREATE TABLE refusals (
         item INTEGER PRIMARY KEY REFERENCES items, reader TEXT NOT NULL, file BLOB NOT NULL,
         reason TEXT NOT NULL
+    );
+"""
+_CLIPS = """
+    CREATE TABLE clips (
+        item INTEGER PRIMARY KEY REFERENCES items, reader TEXT NOT NULL, moments TEXT NOT NULL
     );
 """
 _SCHEMA = f"""
@@ -66,10 +74,12 @@ _SCHEMA = f"""
     CREATE INDEX owners_of_items ON owners (item);
     CREATE TABLE free (space INTEGER, row INTEGER, PRIMARY KEY (space, row)) WITHOUT ROWID;
     {_REFUSALS}
+    {_CLIPS}
 """
 _UPGRADES = {
     1: _REFUSALS,
     2: "ALTER TABLE files ADD COLUMN ctime_ns INTEGER NOT NULL DEFAULT 0;",  # all are read again
+    3: _CLIPS,
 }
 
 _log = logging.getLogger(__name__)
@@ -239,6 +249,40 @@ class Catalogue:
 
         return self._database.run(look, {})
 
+    def note_clips(self, clips: Mapping[bytes, Sequence[Moment]], reader: str) -> None:
+        """Keeps which frames were chosen of files of these contents; none of those no clips.
+
+        Args:
+            clips: by the SHA-256 of the file.
+            reader: what chose them; another one may choose others.
+        """
+
+        def write(db: sqlite3.Connection) -> None:
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                items = _items(db, list(clips))
+                rows = [
+                    (items[digest], reader, json.dumps([astuple(moment) for moment in moments]))
+                    for digest, moments in clips.items()
+                ]
+                db.executemany("INSERT OR REPLACE INTO clips VALUES (?, ?, ?)", rows)
+
+        if clips:
+            self._database.run(write, None)
+
+    def clips(self, digests: Iterable[bytes], reader: str) -> dict[bytes, tuple[Moment, ...]]:
+        """The frames that a reader chose of these contents, as far as it looked at them."""
+
+        def look(db: sqlite3.Connection) -> dict[bytes, tuple[Moment, ...]]:
+            sql = "SELECT key, reader, moments FROM clips JOIN items ON id = item WHERE key IN"
+            return {
+                key: tuple(Moment(*values) for values in json.loads(moments))
+                for key, by, moments in _select(db, sql, digests)
+                if by == reader
+            }
+
+        return self._database.run(look, {})
+
     def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
         """The rows of those keys that a space holds, float32; the others are left out."""
         wanted = list(dict.fromkeys(keys))
@@ -285,9 +329,10 @@ class Catalogue:
 
         def write(db: sqlite3.Connection) -> None:
             there = {os.fsencode(path) for path in keep}
-            orphans = (
-                "SELECT id FROM items WHERE typeof(key) = 'blob' "
-                "AND NOT EXISTS (SELECT 1 FROM files WHERE item = items.id)"
+            orphans = (  # a frame's key begins with that of its clip's file
+                "SELECT id FROM items WHERE typeof(key) = 'blob' AND NOT EXISTS (SELECT 1 FROM "
+                "items AS file JOIN files ON files.item = file.id "
+                f"WHERE file.key = substr(items.key, 1, {_DIGEST}))"
             )
             with db:  # looks for files only now, when nobody can record one that has just come
                 db.execute("BEGIN IMMEDIATE")
@@ -301,7 +346,7 @@ class Catalogue:
                 db.execute(
                     f"INSERT INTO free SELECT space, row FROM owners WHERE item IN ({orphans})"
                 )
-                for table in ("owners", "refusals"):
+                for table in ("owners", "refusals", "clips"):
                     db.execute(f"DELETE FROM {table} WHERE item IN ({orphans})")
                 db.execute(f"DELETE FROM items WHERE id IN ({orphans})")
 

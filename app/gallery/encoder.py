@@ -2,9 +2,10 @@
 
 A picture's way: its file is read and known by its SHA-256 (`_look`), decoded and encoded where
 something of it is missing (`_read`), and its views are made and kept (`_finish`). The three
-overlap, a chunk of pictures behind the other. Pictures are read a few at a time by a crew of
-threads, each of which decodes and encodes alone: threads that share one picture wait for each other
-after every operator.
+overlap, a chunk of pictures behind the other. A clip becomes as many pictures as frames are chosen
+of it, once these are known: from the cache, or when it is read. Pictures are read a few at a time
+by a crew of threads, each of which decodes and encodes alone: threads that share one picture wait
+for each other after every operator.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 
@@ -24,8 +25,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from app.gallery.clip_frames import Squares, of_frame, read_clip, spread, tell_clips
+from app.gallery.clips import open_frame
 from app.gallery.collection import Collection, CollectionImage
 from app.gallery.embedding_cache import Catalogue, Key
+from app.gallery.encoding_steps import Encoded, Looked, Read, Rows, Underway
 from app.gallery.image_files import (
     Contents,
     ImageError,
@@ -39,48 +43,8 @@ from app.gallery.images import decode, reader
 from export.runtime import Runtime
 from models import Views
 
+_DIGEST = 32  # bytes of a SHA-256, with which a frame's key begins
 SHARD = 16  # pictures of 224 x 224 that one thread encodes at once; fewer larger ones
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Pictures, the SHA-256 of each one's file, their views by method, and the refused files."""
-
-    images: list[CollectionImage]
-    digests: list[bytes]
-    views: dict[str, Views]
-    refused: list[Refusal]
-
-
-@dataclass(frozen=True)
-class _Looked:
-    """Pictures with what is in their files, the refused ones, and the known rows by space."""
-
-    images: list[tuple[CollectionImage, Contents]]
-    refused: list[Refusal]
-    unusable: dict[bytes, Refusal]
-    found: dict[str, dict[Key, np.ndarray]]
-
-
-@dataclass(frozen=True)
-class _Read:
-    """Features of pictures, by space and digest; the refused by digest, for now and for good.
-
-    `stopped` says that some were left, because somebody stopped it.
-    """
-
-    features: dict[str, dict[Key, np.ndarray]]
-    not_now: dict[bytes, Refusal]
-    unusable: dict[bytes, Refusal]
-    stopped: bool
-
-
-@dataclass(frozen=True)
-class _Underway:
-    """What was looked at, and what is being opened and encoded of it."""
-
-    looked: _Looked
-    reading: list[Future[_Read]]
 
 
 class Encoder:
@@ -100,10 +64,11 @@ class Encoder:
         self._folder = cache / "galleries" / place[:24]
         self._catalogue = Catalogue(self._folder)
         self._runtime = runtime
-        self._root = collection.folder
+        self._collection = collection
         self._readers = {runtime.image_encoder_of(name): name for name in runtime.methods}
         self._features = {file: _features_space(runtime, file) for file in self._readers}
         checksum = runtime.info.checksum
+        self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
         self._views = {name: f"views {name} {checksum}" for name in runtime.methods}
         self._captions = {name: f"captions {name} {checksum}" for name in runtime.methods}
 
@@ -133,7 +98,7 @@ class Encoder:
         stop = stop or threading.Event()
         names = list(self._views if methods is None else methods)
         disk, heads = (ThreadPoolExecutor(1, name) for name in ("disk", "heads"))
-        looking: Future[_Looked] | None = None
+        looking: Future[Looked] | None = None
         writing: deque[Future[Encoded]] = deque()
         with self._crew() as crew:
             try:
@@ -170,7 +135,7 @@ class Encoder:
         missing = _missing(looked, [space])
         with self._crew() as crew:
             reading = self._open_missing(looked, missing, [file], crew, threading.Event())
-            fresh, refused = self._gather(_Underway(looked, reading))
+            fresh, refused = self._gather(Underway(looked, reading))
         self._catalogue.save(fresh)
         found = looked.found[space]
         return {
@@ -200,7 +165,7 @@ class Encoder:
         Args:
             images: the whole collection.
         """
-        self._catalogue.prune(self._root, [image.file for image in images])
+        self._catalogue.prune(self._collection.folder, [image.file for image in images])
 
     def close(self) -> None:
         """Lets go of the files on disk until something is asked again."""
@@ -217,7 +182,7 @@ class Encoder:
         finally:
             crew.shutdown(cancel_futures=True)
 
-    def _identify(self, images: Sequence[CollectionImage], stop: threading.Event) -> _Looked:
+    def _identify(self, images: Sequence[CollectionImage], stop: threading.Event) -> Looked:
         """Finds out what is in files; those that have not changed are not read again."""
         stamps: dict[str, Stamp] = {}
         read: dict[str, Contents] = {}
@@ -241,18 +206,23 @@ class Encoder:
         self._catalogue.record(read)
         read |= {file: Contents(digest, stamps[file], 0) for file, digest in known.items()}
         there = [(image, read[image.file]) for image in images if image.file in read]
-        return _Looked(there, list(refused.values()), {}, {})
+        there = [of_frame(*one) if one[0].moment else one for one in there]
+        return Looked(there, list(refused.values()))
 
     def _look(
         self, images: Sequence[CollectionImage], names: Sequence[str], stop: threading.Event
-    ) -> _Looked:
+    ) -> Looked:
         """What is in the files, and what is known of it: all views, or features to make them of."""
         looked = self._identify(images, stop)
+        if any(image.may_be_clip for image, _ in looked.images):
+            tell_clips(looked, self._catalogue, self._collection)
         digests = _digests(looked)
         for name in names:
             looked.found[self._views[name]] = self._catalogue.load(self._views[name], digests)
         missing = _missing(looked, [self._views[name] for name in names])
-        looked.unusable.update(self._catalogue.refused(missing, reader()))
+        whole = {digest[:_DIGEST] for digest in missing}
+        whole |= {contents.digest for _, contents in looked.clips}
+        looked.unusable.update(self._catalogue.refused(whole, reader()))
         for file in self._files(names):
             space = self._features[file]
             looked.found[space] = self._catalogue.load(space, missing)
@@ -263,29 +233,35 @@ class Encoder:
         return list(dict.fromkeys(self._runtime.image_encoder_of(name) for name in names))
 
     def _begin(
-        self, looked: _Looked, names: Sequence[str], crew: ThreadPoolExecutor, stop: threading.Event
-    ) -> _Underway:
+        self, looked: Looked, names: Sequence[str], crew: ThreadPoolExecutor, stop: threading.Event
+    ) -> Underway:
         """Begins to read what views are made of; each picture is opened once for all encoders."""
         wanted = set(_missing(looked, [self._views[name] for name in names]))
         files = self._files(names)
         lacking = _missing(looked, [self._features[file] for file in files])
-        digests = [d for d in lacking if d in wanted and d not in looked.unusable]
-        return _Underway(looked, self._open_missing(looked, digests, files, crew, stop))
+        digests = [d for d in lacking if d in wanted and d[:_DIGEST] not in looked.unusable]
+        stills = [digest for digest in digests if len(digest) == _DIGEST]
+        reading = self._open_missing(looked, stills, files, crew, stop)
+        again = {digest[:_DIGEST] for digest in digests} & looked.spread
+        for digest, clip in {found.digest: (image, found) for image, found in looked.clips}.items():
+            new = digest not in looked.spread and digest not in looked.unusable
+            if new or digest in again:
+                reading.append(crew.submit(self._read_clip, clip, looked, files, stop))
+        return Underway(looked, reading)
 
     def _open_missing(
         self,
-        looked: _Looked,
+        looked: Looked,
         digests: Sequence[bytes],
         files: Sequence[str | None],
         crew: ThreadPoolExecutor,
         stop: threading.Event,
-    ) -> list[Future[_Read]]:
+    ) -> list[Future[Read]]:
         first = {contents.digest: (image, contents) for image, contents in looked.images[::-1]}
         found = {file: looked.found[self._features[file]].keys() for file in files}
-        size = max(1, min(SHARD, SHARD * 224**2 // self._runtime.preprocess.size**2))
         reading = []
-        for start in range(0, len(digests), size):
-            shard = digests[start : start + size]
+        for start in range(0, len(digests), self._at_once):
+            shard = digests[start : start + self._at_once]
             wanted = {file: [d for d in shard if d not in known] for file, known in found.items()}
             reading.append(crew.submit(self._read, {d: first[d] for d in shard}, wanted, stop))
         return reading
@@ -293,7 +269,8 @@ class Encoder:
     def _open(self, image: CollectionImage, stamp: Stamp) -> Image.Image:
         """The square that the encoder sees, which is small enough to hold many of."""
         with image.open() as file:
-            square = self._runtime.preprocess.square(decode(file, image.file))
+            opened = open_frame(file, image) if image.moment else decode(file, image.file)
+            square = self._runtime.preprocess.square(opened)
             if Stamp.of(file) == stamp:
                 return square
         raise NotNowError(f"{image.file} changed while it was read; start again")
@@ -303,21 +280,42 @@ class Encoder:
         files: dict[bytes, tuple[CollectionImage, Contents]],
         wanted: dict[str | None, list[bytes]],
         stop: threading.Event,
-    ) -> _Read:
+    ) -> Read:
         """Opens and encodes a few pictures, by each image encoder those that lack its features."""
-        features: dict[str, dict[Key, np.ndarray]] = {}
-        not_now: dict[bytes, Refusal] = {}
-        unusable: dict[bytes, Refusal] = {}
-        squares: dict[bytes, Image.Image] = {}
+        read, squares = Read(), Squares()
         for digest, (image, contents) in files.items():
             if stop.is_set():
+                read.stopped = True
                 break
             try:
                 squares[digest] = self._open(image, contents.stamp)
             except ImageError as error:
-                lasts = not isinstance(error, NotNowError)
-                refused = unusable if lasts else not_now
-                refused[digest] = Refusal(image.file, str(error))
+                read.refuse(digest, image.file, error)
+        read.features = self._encoded(squares, wanted)
+        return read
+
+    def _read_clip(
+        self,
+        clip: tuple[CollectionImage, Contents],
+        looked: Looked,
+        files: Sequence[str | None],
+        stop: threading.Event,
+    ) -> Read:
+        """Opens and encodes a clip, by each image encoder the frames that lack its features."""
+        known = {file: looked.found[self._features[file]] for file in files}
+
+        def encode(squares: Squares) -> Rows:
+            wanted = {
+                file: [key for key in squares if key not in rows] for file, rows in known.items()
+            }
+            return self._encoded(squares, wanted)
+
+        square = self._runtime.preprocess.square
+        return read_clip(*clip, square, encode, self._at_once, stop)
+
+    def _encoded(self, squares: Squares, wanted: dict[str | None, list[bytes]]) -> Rows:
+        """Features by each image encoder of the pictures that lack them."""
+        features: Rows = {}
         for file, digests in wanted.items():
             new = [digest for digest in digests if digest in squares]
             if new:
@@ -325,10 +323,9 @@ class Encoder:
                 method = self._readers[file]
                 rows = self._runtime.square_features(seen, method, alone=True).cpu().numpy()
                 features[self._features[file]] = dict(zip(new, rows, strict=True))  # (N, d)
-        left = len(files) - len(squares) - len(not_now) - len(unusable)
-        return _Read(features, not_now, unusable, left > 0)
+        return features
 
-    def _finish(self, underway: _Underway, names: Sequence[str]) -> Encoded:
+    def _finish(self, underway: Underway, names: Sequence[str]) -> Encoded:
         """Makes the views that are missing, and writes them with the features they came of."""
         fresh, refused = self._gather(underway)
         looked = underway.looked
@@ -355,30 +352,34 @@ class Encoder:
         return Encoded([p for p, _ in readable], digests, views_by_method, refused)
 
     def _gather(
-        self, underway: _Underway
+        self, underway: Underway
     ) -> tuple[dict[str, tuple[Sequence[Key], np.ndarray]], list[Refusal]]:
         """Features by space that are new, also added to what is known; and the refused."""
-        looked, unusable, not_now = underway.looked, {}, {}
-        new: dict[str, dict[Key, np.ndarray]] = {}
-        for waiting in underway.reading:
-            read = waiting.result()
-            unusable.update(read.unusable)
-            not_now.update(read.not_now)
+        looked, every = underway.looked, Read()
+        for read in (waiting.result() for waiting in underway.reading):
+            every.unusable.update(read.unusable)
+            every.not_now.update(read.not_now)
+            every.clips.update(read.clips)
             for space, rows in read.features.items():
-                new.setdefault(space, {}).update(rows)
-        for space, rows in new.items():
+                every.features.setdefault(space, {}).update(rows)
+        for space, rows in every.features.items():
             looked.found[space].update(rows)
-        self._catalogue.refuse(unusable, reader())
-        reasons = looked.unusable | unusable | not_now
-        refused = [
-            reasons[contents.digest].of(image.file)
-            for image, contents in looked.images
-            if contents.digest in reasons
-        ]
-        fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {
-            space: (list(rows), np.stack(list(rows.values()))) for space, rows in new.items()
+        if every.clips:
+            self._catalogue.note_clips(every.clips, reader())
+            new = {digest: every.clips[digest] for digest in every.clips.keys() - looked.spread}
+            spread(looked, self._collection, new)
+        self._catalogue.refuse(every.unusable, reader())
+        reasons = looked.unusable | every.unusable | every.not_now
+        refused = {
+            image.file: reasons[contents.digest[:_DIGEST]].of(image.file)
+            for image, contents in chain(looked.images, looked.clips)
+            if contents.digest[:_DIGEST] in reasons
         }
-        return fresh, looked.refused + refused
+        fresh: dict[str, tuple[Sequence[Key], np.ndarray]] = {
+            space: (list(rows), np.stack(list(rows.values())))
+            for space, rows in every.features.items()
+        }
+        return fresh, [*looked.refused, *refused.values()]
 
 
 def _features_space(runtime: Runtime, file: str | None) -> str:
@@ -387,11 +388,11 @@ def _features_space(runtime: Runtime, file: str | None) -> str:
     return f"features {hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}"
 
 
-def _digests(looked: _Looked) -> list[bytes]:
+def _digests(looked: Looked) -> list[bytes]:
     return list(dict.fromkeys(contents.digest for _, contents in looked.images))
 
 
-def _missing(looked: _Looked, spaces: Iterable[str]) -> list[bytes]:
+def _missing(looked: Looked, spaces: Iterable[str]) -> list[bytes]:
     """Digests that one of the spaces has no row of."""
     parts = [looked.found[space] for space in spaces]
     return [digest for digest in _digests(looked) if any(digest not in part for part in parts)]

@@ -29,7 +29,7 @@ from app.gallery.jpeg import Jpeg, JpegError, read_jpeg
 from app.gallery.metadata import BoundedFile, bound
 from models.preprocess import flat_rgb, is_deep, to_rgb
 
-_RULES = 4  # counts up when this file refuses others than before
+_RULES = 5  # counts up when others are refused than before, or other frames chosen of clips
 MAX_PIXELS = 100_000_000  # of the file, not of the fraction of a JPEG that is decoded
 MAX_STREAMED = 150_000_000  # of a JPEG of one scan, which is decoded row by row
 # Formats of photographs and of drawings; Pillow knows more, and runs other programs for some.
@@ -122,7 +122,7 @@ def open_image(path: Path, name: str | None = None, root: Path | None = None) ->
 def decode(file: BinaryIO, name: str) -> Image.Image:
     """As `open_image`, of a file that `open_image_file` opened."""
     image, needed = open_header(file, name)
-    with image, _decoding(needed, name):
+    with image, decoding(needed, name):
         rgb = to_rgb(_shrunk(image))
         rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
     rgb.info = {}  # nothing that is made of it says where it was taken
@@ -137,7 +137,7 @@ def open_mask(path: Path) -> np.ndarray:
     """
     with open_image_file(path, path.name, path.parent) as file:
         image, needed = open_header(file, path.name)
-        with image, _decoding(needed, path.name):
+        with image, decoding(needed, path.name):
             values = np.asarray(image)
     if values.ndim != 2 or values.dtype.kind not in "bu":
         raise ImageError(f"{path.name} holds {image.mode} pixels instead of whole numbers")
@@ -145,7 +145,7 @@ def open_mask(path: Path) -> np.ndarray:
 
 
 @contextmanager
-def _decoding(needed: int, name: str) -> Iterator[None]:
+def decoding(needed: int, name: str) -> Iterator[None]:
     """Waits for memory, and turns what goes wrong while pixels are decoded into sentences.
 
     Args:
@@ -161,6 +161,8 @@ def _decoding(needed: int, name: str) -> Iterator[None]:
             f"{name} has waited for {_PATIENCE:.0f} s while other large pictures were opened; "
             "try again in a moment"
         ) from error
+    except ImageError:
+        raise
     except MemoryError as error:
         raise NotNowError(f"{name} needs more memory than there is; make it smaller") from error
     except Exception as error:  # decoders raise nearly anything on damaged files
@@ -269,7 +271,8 @@ def open_header(file: BinaryIO, name: str) -> tuple[ImageFile.ImageFile, int]:
 def reader() -> str:
     """By what pictures are opened: where that is another one, a refused file is tried again."""
     heif = metadata.version("pillow_heif") if "HEIF" in _formats() else "none"
-    return f"rules {_RULES}, Pillow {PIL.__version__}, pillow-heif {heif}"
+    others = f"pillow-heif {heif}, PyAV {metadata.version('av')}"
+    return f"rules {_RULES}, Pillow {PIL.__version__}, {others}"
 
 
 @cache

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 from app.gallery import prepared
+from app.gallery.clip_frames import Clips
 from app.gallery.clusters import SavedClusters
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.encoder import Encoded, Encoder
+from app.gallery.encoder import Encoder
+from app.gallery.encoding_steps import Encoded
 from app.gallery.image_files import Refusal, StoppedError, reason
 from app.gallery.regions import RegionEncoder
 from app.gallery.searchable import Searchable
@@ -23,6 +25,7 @@ from export.runtime import Runtime
 from models import Views
 
 IMAGES_AT_ONCE = 64
+_CLIP_TAKES = 16  # of these, what a clip is counted for
 _CAPTIONS_AT_ONCE = 512
 _TELLING = 2.0  # seconds of a stage, before which its rate says little
 _PROBES = 64  # queries that recall is measured with
@@ -113,6 +116,8 @@ class Index:
         copies: the files that are not shown because another one is the same. Pictures that come
             with captions are all shown: captions and measurements mean each of them.
         progress: how far the galleries are.
+        files: how many the collection has.
+        clips: the moments of each clip's frames, which are images of the galleries.
     """
 
     def __init__(
@@ -139,6 +144,8 @@ class Index:
         )
         self.refused = list(collection.left_out)
         self.copies: list[Copy] = []
+        self.files = len(collection.images)
+        self.clips = Clips(collection)
         self._shown: dict[bytes, str] = {}  # the file in the place of all that are the same
         self._digests: dict[int, bytes] = {}  # what was in the pictures that are shown, by id
         self.progress = Progress("pictures", 0, len(collection.images))
@@ -152,8 +159,12 @@ class Index:
         self._watch: Callable[[Progress], None] | None = None
 
     def __len__(self) -> int:
-        """How many pictures every method can find."""
-        return min(len(gallery) for gallery in self.images.values())
+        """How many pictures every method can find; a clip is one."""
+        return min(map(self._count, self.images.values()))
+
+    def _count(self, gallery: Searchable) -> int:
+        """How many pictures are in it, without the further frames of clips."""
+        return int((gallery.ids() < self.files).sum()) if self.clips else len(gallery)
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Begins to fill the galleries, or goes on where `stop` ended it.
@@ -197,9 +208,7 @@ class Index:
             methods: those that can find them then; None for all.
         """
         report = Report(0, [])
-        starts = range(0, len(images), IMAGES_AT_ONCE)
-        chunks = [images[start : start + IMAGES_AT_ONCE] for start in starts]
-        done = 0
+        chunks, done = _chunks(images), 0
         with (
             contextlib.suppress(StoppedError),
             contextlib.closing(self.encoder.encode_each(chunks, methods, cancel)) as encoding,
@@ -214,26 +223,32 @@ class Index:
                     self._own[name].add(ids, Views(views.embeddings[rows]))
                 refused = encoded.refused + changed
                 self.refused.extend(refused)
-                report = Report(report.added + len(ids), report.refused + refused)
+                files = sum(image_id < self.files for image_id in ids)
+                report = Report(report.added + files, report.refused + refused)
                 done += len(chunk)
                 progress(done, len(images))
         return report
 
     def _to_show(self, encoded: Encoded) -> tuple[list[int], list[Refusal]]:
         """The rows to show: of files that are the same, the first; and those changed meanwhile."""
-        rows, changed = [], []
-        for row, (image, digest) in enumerate(zip(encoded.images, encoded.digests, strict=True)):
+        frames = [image for image in encoded.images if image.moment]
+        rows, left_out = [], self.clips.too_many(frames) if frames else {}
+        for row, (image, digest) in enumerate(zip(encoded.images, encoded.keys, strict=True)):
+            if image.file in left_out:
+                continue
             before = self._digests.get(image.image_id)
             first = self._shown.setdefault(digest, image.file)
             if before is not None and before != digest:
                 reason = f"{image.file} changed while pictures were read; start again"
-                changed.append(Refusal(image.file, reason))
+                left_out[image.file] = Refusal(image.file, reason)
             elif before is not None or image.captions or first == image.file:
                 rows.append(row)
                 self._digests[image.image_id] = digest
-            else:
+            elif image.moment is None or image.image_id < self.files:
                 self.copies.append(Copy(image.file, first))
-        return rows, changed
+        if frames:
+            self.clips.note([encoded.images[row] for row in rows])
+        return rows, list(left_out.values())
 
     def _fill(self) -> None:
         """Encodes everything; runs in its own thread, and a failure becomes part of `progress`."""
@@ -353,6 +368,20 @@ class Index:
                 gallery.add(range(start, start + len(chunk)), views)
                 done += len(chunk)
                 progress(done, len(texts) * len(self.captions))
+
+
+def _chunks(images: Sequence[CollectionImage]) -> list[list[CollectionImage]]:
+    """Images to encode together: so many, or fewer where clips bring many frames each."""
+    chunks: list[list[CollectionImage]] = []
+    room = 0
+    for image in images:
+        takes = _CLIP_TAKES if image.is_video or image.file.lower().endswith(".gif") else 1
+        if takes > room:
+            chunks.append([])
+            room = IMAGES_AT_ONCE
+        chunks[-1].append(image)
+        room -= takes
+    return chunks
 
 
 def _stopped_at(progress: Progress) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.encoder import Encoded, Encoder
+from app.gallery.encoder import Encoder
+from app.gallery.encoding_steps import Encoded
 from app.gallery.image_files import Refusal, StoppedError
 from export.pack.regions import Regions
 from export.runtime import Runtime

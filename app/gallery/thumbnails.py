@@ -12,9 +12,11 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from app.gallery.clips import open_picture
 from app.gallery.collection import CollectionImage
 from app.gallery.image_files import ImageError, Stamp, open_image_file, reason
-from app.gallery.images import open_header, open_image
+from app.gallery.images import open_header
+from app.gallery.sampling import Moment
 
 SIDE = 320  # pixels of the longer side
 FOLDER_BYTES = 2_000_000_000  # beyond, those that were used longest ago go
@@ -47,7 +49,9 @@ def make_thumbnails(images: Sequence[CollectionImage], folder: Path) -> tuple[di
 
     def make(image: CollectionImage) -> Path | Exception:
         try:
-            return make_thumbnail(image.path, folder, image.thumbnail_name(), image.root)
+            return make_thumbnail(
+                image.path, folder, image.thumbnail_name(), image.root, image.moment
+            )
         except (ImageError, OSError) as error:
             return error
 
@@ -60,7 +64,9 @@ def make_thumbnails(images: Sequence[CollectionImage], folder: Path) -> tuple[di
     return made, trouble
 
 
-def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None) -> Path:
+def make_thumbnail(
+    path: Path, folder: Path, name: str, root: Path | None = None, moment: Moment | None = None
+) -> Path:
     """A small copy of a picture without metadata, made once; what is damaged is made anew.
 
     Args:
@@ -68,6 +74,7 @@ def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None
         folder: where thumbnails are kept.
         name: the thumbnail's file name without suffix.
         root: see `open_image`.
+        moment: of a clip's frame.
 
     Returns:
         The thumbnail's file, a WebP.
@@ -82,7 +89,7 @@ def make_thumbnail(path: Path, folder: Path, name: str, root: Path | None = None
             if time.time() - thumbnail.stat().st_mtime > _USED:
                 os.utime(thumbnail)
         return thumbnail
-    image = open_image(path, root=root)
+    image = open_picture(CollectionImage(0, path, path.name, root=root, moment=moment))
     image.thumbnail((SIDE, SIDE))
     try:
         folder.mkdir(parents=True, exist_ok=True)

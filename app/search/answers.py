@@ -143,8 +143,9 @@ def answer(
     asked = tuple(question.terms(retriever))
     alone = question.has_image and len(asked) == 1
     captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
-    own = question.own
-    found = _without(own, retriever.search(asked, spec, k + len(own), filters.ids, captions), k)
+    own = {retriever.collection.file_id(one) for one in question.own}
+    found = retriever.search(asked, spec, k + len(own), filters.ids, captions)
+    found = _without(own, retriever.collection, found, k)
     ms = (time.perf_counter() - start) * 1000
     image = question.file(retriever)
     strange = _unfamiliar(retriever, asked) if question.kind == "upload" else None
@@ -188,12 +189,13 @@ def answer(
     )
 
 
-def _without(own: frozenset[int], found: Found, k: int) -> Found:
-    """The same without the images that were asked with, and of the others the k best."""
-    places = [i for i, hit in enumerate(found.hits) if hit.image_id not in own][:k]
+def _without(own: set[int], collection: Collection, found: Found, k: int) -> Found:
+    """The same without the files that were asked with, and of the others the k best."""
+    of_others = [collection.file_id(hit.image_id) not in own for hit in found.hits]
+    places = [i for i, other in enumerate(of_others) if other][:k]
     hits = [replace(found.hits[place], rank=rank) for rank, place in enumerate(places, start=1)]
     winners = {name: won[:, places] for name, won in found.winners.items()}
-    left_out = sum(hit.image_id in own for hit in found.hits)
+    left_out = of_others.count(False)
     return found._replace(hits=hits, winners=winners, searched=found.searched - left_out)
 
 
@@ -238,7 +240,7 @@ def _sample(retriever: Retriever, filters: Filters, k: int) -> Answer:
     left = filters.ids
     images = [p for p in retriever.shown_images() if left is None or p.image_id in left]
     step, count = max(1, len(images) // _SAMPLE), len(images)
-    hits = [Hit(p.image_id, p.file, 0.0, 0, 0) for p in images[::step][:_SAMPLE]]
+    hits = [retriever.hit(p.image_id) for p in images[::step][:_SAMPLE]]
     summary = "One picture to search" if count == 1 else f"{count:,} pictures to search"
     invitation = "Type what you look for, or choose one to look inside."
     found = Found(hits, [], {}, (), count)

@@ -17,14 +17,16 @@ class NotReadyError(ValueError):
 
 @dataclass(frozen=True)
 class Hit:
-    """A found image.
+    """A found image; of a clip, its best frame.
 
     Attributes:
-        image_id: its place in the collection.
+        image_id: its place in the collection; of a clip's frame, see `Collection.frame`.
         file: its name there.
         score: the method's score, higher is better.
         view: which of the image's views won, counted from 0; None where no single one did.
         rank: 1 for the best.
+        seconds: when the frame is shown in its clip; None for a still image.
+        frame: its number in the clip, from 0; None for a still image.
     """
 
     image_id: int
@@ -32,6 +34,8 @@ class Hit:
     score: float
     view: int | None
     rank: int
+    seconds: float | None = None
+    frame: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,33 @@ class Scores(NamedTuple):
     values: np.ndarray
 
 
+def best_of_files(scores: Scores, files: int) -> Scores:
+    """The best image of each file, in the order of the files; a clip has several.
+
+    Args:
+        scores: of images.
+        files: how many the collection has; see `Collection.file_id`.
+
+    >>> best_of_files(Scores(np.array([0, 1, 3, 5]), np.array([0.1, 0.2, 0.4, 0.3])), 2)
+    Scores(ids=array([0, 3]), values=array([0.1, 0.4]))
+    """
+    owners = scores.ids % files
+    order = np.lexsort((scores.ids, -scores.values, owners))
+    first = np.ones(len(order), bool)
+    first[1:] = owners[order][1:] != owners[order][:-1]
+    return Scores(scores.ids[order[first]], scores.values[order[first]])
+
+
 def in_all(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Scores:
-    """Sums of scores of the images that are in all parts, each of which has ascending ids."""
+    """Sums of scores of the images that are in all parts."""
     ids = min((ids for ids, _ in parts), key=len)
     if all(np.array_equal(others[: len(ids)], ids) for others, _ in parts):
         rows = [scores[: len(ids)] for _, scores in parts]  # more may arrive meanwhile
     else:  # an image could not be read again when a later method's turn came
         ids = reduce(np.intersect1d, [others for others, _ in parts])
-        rows = [scores[np.isin(others, ids)] for others, scores in parts]
+        places = [np.argsort(others, kind="stable") for others, _ in parts]
+        rows = [
+            scores[order[np.searchsorted(others[order], ids)]]
+            for order, (others, scores) in zip(places, parts, strict=True)
+        ]
     return Scores(ids, reduce(np.add, rows))

@@ -16,7 +16,7 @@ import torch
 from app.gallery.indexing import Index
 from app.gallery.searchable import Searchable
 from app.gallery.vector_index import Gallery, Match
-from app.search.hits import NotReadyError, Scores, in_all
+from app.search.hits import NotReadyError, Scores, best_of_files, in_all
 from app.search.query import Term
 from models import Views
 
@@ -61,17 +61,36 @@ class Ranking:
         Raises:
             NotReadyError: nothing is searchable yet.
         """
-        return self._sum(query, self._index.images, self._images_done(query))
+        scores = self._sum(query, self._index.images, self._images_done(query))
+        return best_of_files(scores, self._index.files) if self._index.clips else scores
 
     def images(
         self, query: EncodedQuery, k: int, only: AbstractSet[int] | None
     ) -> tuple[list[Match], Scores | None]:
         """The k best images, and all scores where all were computed: views that won come without.
 
+        Of a clip, the best frame alone is among the k; every frame is among the scores.
+
         Raises:
             NotReadyError: nothing is searchable yet.
         """
         return self._best(query, self._index.images, self._images_done(query), k, only)
+
+    def searched(
+        self, query: EncodedQuery, only: AbstractSet[int] | None
+    ) -> tuple[Searchable, int]:
+        """The gallery of those asked that holds the fewest images, and how many files these are.
+
+        Args:
+            query: what is asked.
+            only: the files that are searched; None for all.
+        """
+        gallery = min((self._index.images[name] for name in query.views), key=len)
+        if only is None and not self._index.clips:
+            return gallery, len(gallery)
+        ids = gallery.ids()
+        ids = ids[ids < self._index.files]  # without the further frames of clips
+        return gallery, len(ids) if only is None else int(np.isin(ids, list(only)).sum())
 
     def captions(self, query: EncodedQuery, k: int) -> list[Match]:
         """The k best captions.
@@ -143,12 +162,49 @@ class Ranking:
             gallery = galleries[name]
             self._wait(gallery, done)
             scanned = isinstance(gallery, Gallery) and len(gallery) <= SAMPLED
-            if galleries is self._index.captions or not scanned:
-                return gallery.search(views, k, only), None
-        scores = among(self._sum(query, galleries, done), only)
-        best = np.argsort(-scores.values, kind="stable")[:k]
+            if galleries is self._index.captions:
+                return gallery.search(views, k), None
+            if not scanned:
+                return self._search(gallery, views, k, only), None
+        clips = self._index.clips if galleries is self._index.images else {}
+        scores = self._sum(query, galleries, done)
+        if only is not None:
+            scores = among(scores, self._frames(only))
+        best = np.argsort(-scores.values, kind="stable")
+        if clips:
+            _, first = np.unique(scores.ids[best] % self._index.files, return_index=True)
+            best = best[np.sort(first)]
+        best = best[:k]
         found = zip(scores.ids[best].tolist(), scores.values[best].tolist(), strict=True)
         return [Match(item, score, 0) for item, score in found], scores
+
+    def _search(
+        self, gallery: Searchable, views: Views, k: int, only: AbstractSet[int] | None
+    ) -> list[Match]:
+        """The k best images of a gallery, one of each file."""
+        if not self._index.clips:
+            return gallery.search(views, k, only)
+        only, most = None if only is None else self._frames(only), k
+        while True:
+            found = gallery.search(views, most, only)
+            best: dict[int, Match] = {}
+            for match in found:
+                best.setdefault(match.id % self._index.files, match)
+            if len(best) >= k or len(found) < most:
+                return list(best.values())[:k]
+            most *= 4
+
+    def _frames(self, only: AbstractSet[int]) -> AbstractSet[int]:
+        """The ids of files with those of all their frames."""
+        clips = self._index.clips
+        if not clips:
+            return only
+        further = (
+            file_id + place * self._index.files
+            for file_id in only & clips.keys()
+            for place in range(1, len(clips[file_id]))
+        )
+        return {*only, *further}
 
     def _sum(
         self, query: EncodedQuery, galleries: Mapping[str, Searchable], done: threading.Event
@@ -170,7 +226,7 @@ class Ranking:
         gallery = self._index.images[name]
         ids = gallery.ids()
         if only is not None:
-            ids = ids[np.isin(ids, list(only))]
+            ids = ids[np.isin(ids, list(self._frames(only)))]
         elif name in self._samples and self._samples[name].of == len(ids):
             return self._samples[name]
         most = max(1, min(SAMPLED, _SAMPLE_BYTES // (4 * math.prod(gallery.shape or (1,)))))
@@ -204,10 +260,8 @@ class _Sample(NamedTuple):
     of: int
 
 
-def among(scores: Scores, only: AbstractSet[int] | None) -> Scores:
-    """The scores of some images; None for all."""
-    if only is None:
-        return scores
+def among(scores: Scores, only: AbstractSet[int]) -> Scores:
+    """The scores of some images."""
     chosen = np.isin(scores.ids, list(only))
     return Scores(scores.ids[chosen], scores.values[chosen])
 

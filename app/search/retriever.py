@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from app.gallery.clips import open_picture
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.images import open_image
 from app.gallery.indexing import Index
 from app.gallery.searchable import Searchable
 from app.gallery.thumbnails import make_thumbnail, make_thumbnails, thumbnail_folder
@@ -183,7 +183,8 @@ class Retriever:
         """
         name = self.methods.names(spec)[0]
         gallery, captions = self.index.captions[name], self.collection.captions
-        rows = [row for one in image_ids for row in self.collection.caption_rows(one)]
+        files = {self.collection.file_id(one): one for one in image_ids}
+        rows = [row for one in files for row in self.collection.caption_rows(one)]
         if not words.strip() or not rows or len(gallery) < len(captions):
             return {}
         asked = self.runtime.text_views([self.reworded(words).text], name).embeddings[0]  # (W, D)
@@ -192,8 +193,9 @@ class Retriever:
         best: dict[int, tuple[float, str]] = {}
         for row, value in zip(rows, close, strict=True):
             text, image_id = captions[row]
-            if image_id not in best or value > best[image_id][0]:
-                best[image_id] = value, text
+            shown = files[image_id]
+            if shown not in best or value > best[shown][0]:
+                best[shown] = value, text
         return {image_id: text for image_id, (_, text) in best.items()}
 
     def gallery(self, name: str) -> Searchable:
@@ -233,25 +235,41 @@ class Retriever:
         return self.runtime.words()
 
     def image(self, image_id: int) -> CollectionImage:
-        """An image of the collection.
+        """An image of the collection: a file, or a clip's frame.
 
         Raises:
             ValueError: there is none with this id.
         """
         images = self.collection.images
-        if not 0 <= image_id < len(images):
+        place, file_id = divmod(image_id, len(images))
+        moments = self.index.clips.get(file_id, ())
+        if image_id < 0 or (place and place >= len(moments)):
             raise ValueError(f"there is no picture {image_id}; ids go from 0 to {len(images) - 1}")
-        return images[image_id]
+        if not moments:
+            return images[file_id]
+        return self.collection.frame(images[file_id], place, moments[place])
+
+    def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
+        """An image of the collection as something that was found."""
+        image = self.image(image_id)
+        when = image.moment
+        seconds, frame = (None, None) if when is None else (when.seconds, when.frame)
+        return Hit(image_id, image.file, score, view, rank, seconds, frame)
+
+    def moments(self, image_id: int) -> list[CollectionImage]:
+        """A clip's frames as images, in the order they are shown; none of a still image."""
+        file_id = self.collection.file_id(image_id)
+        places = range(len(self.index.clips.get(file_id, ())))
+        return [self.image(file_id + place * self.index.files) for place in places]
 
     def open(self, image_id: int) -> Image.Image:
         """An image of the collection, decoded."""
-        image = self.image(image_id).reached()
-        return open_image(image.path, image.file, image.root)
+        return open_picture(self.image(image_id).reached())
 
     def thumbnail(self, image_id: int) -> Path:
         """A small copy of an image, in a folder that holds nothing else."""
-        image = self.image(image_id)
-        return make_thumbnail(image.path, self._thumbnails, image.thumbnail_name(), image.root)
+        image, folder = self.image(image_id), self._thumbnails
+        return make_thumbnail(image.path, folder, image.thumbnail_name(), image.root, image.moment)
 
     def thumbnails(self, image_ids: Sequence[int]) -> tuple[dict[int, Path], str]:
         """Small copies of several images by id, see `make_thumbnails`."""
@@ -270,13 +288,11 @@ class Retriever:
         if len(won) == 1 and query.terms:
             [places] = won.values()
             views = [int(row[0]) if (row == row[0]).all() else None for row in places.T]
-        images = self.collection.images
         hits = [
-            Hit(match.id, images[match.id].file, match.score, view, rank)
+            self.hit(match.id, match.score, view, rank)
             for rank, (match, view) in enumerate(zip(found, views, strict=True), start=1)
         ]
-        fewest = min((self.index.images[name] for name in query.views), key=len)
-        searched = len(fewest) if only is None else int(np.isin(fewest.ids(), list(only)).sum())
+        fewest, searched = self._ranking.searched(query, only)
         caveat = fewest.caveat(only) if query.plain else ""  # otherwise everything is scored
         texts = self._captions(query, captions)
         return Found(hits, texts, won, query.terms, searched, caveat, judgement)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from app.gallery.collection import Collection, CollectionImage
-from app.gallery.encoder import Encoded, Encoder
+from app.gallery.encoder import Encoder
+from app.gallery.encoding_steps import Encoded
 from app.gallery.image_files import Contents, ImageError, Refusal, refusal
 from app.gallery.indexing import IMAGES_AT_ONCE
 from app.gallery.qdrant.points import FILE, ROOT, payload, place, point_id
@@ -157,7 +158,7 @@ class Migration:
             self._server.create(widths, self._how)
             self._made = True
         points = []
-        for i, (shown, digest) in enumerate(zip(encoded.images, encoded.digests, strict=True)):
+        for i, (shown, digest) in enumerate(zip(encoded.images, encoded.keys, strict=True)):
             point = point_id(shown, digest)
             self._ids.setdefault(point, shown)  # where the file has changed since it was looked at
             vectors = {name: rows[name][i].reshape(-1, widths[name]).tolist() for name in rows}
@@ -194,7 +195,7 @@ class Migration:
         params = self._server.vectors() or {}
         points = [
             point_id(shown, digest)
-            for shown, digest in zip(encoded.images, encoded.digests, strict=True)
+            for shown, digest in zip(encoded.images, encoded.keys, strict=True)
         ]
         for name, views in encoded.views.items():
             half = params[name].datatype == api.Datatype.FLOAT16

@@ -262,7 +262,7 @@ def test_a_file_changed_while_read_is_left(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"])
-def test_every_format_is_indexed_by_its_first_frame(tmp_path: Path, kind: str) -> None:
+def test_every_format_is_indexed_first_frame_first(tmp_path: Path, kind: str) -> None:
     suffix = {"JPEG": "jpg", "TIFF": "tif"}.get(kind, kind.lower())
     (tmp_path / "photos").mkdir()
     frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "lime")]

@@ -266,7 +266,8 @@ def test_what_an_older_version_kept_is_there(folder: Path) -> None:
     save(Catalogue(folder), "one", A, B)
     with closing(sqlite3.connect(folder / "catalogue.sqlite")) as db:
         db.executescript(
-            "DROP TABLE refusals; ALTER TABLE files DROP COLUMN ctime_ns; PRAGMA user_version = 1"
+            "DROP TABLE clips; DROP TABLE refusals; ALTER TABLE files DROP COLUMN ctime_ns; "
+            "PRAGMA user_version = 1"
         )
     again = Catalogue(folder)
     assert holds(again, "one", A, B)

@@ -1,0 +1,71 @@
+"""What the encoder hands on from one step to the next; see `app/gallery/encoder.py`."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.gallery.collection import CollectionImage
+from app.gallery.embedding_cache import Key
+from app.gallery.image_files import Contents, ImageError, NotNowError, Refusal
+from app.gallery.sampling import Moment
+from models import Views
+
+Rows = dict[str, dict[Key, np.ndarray]]  # by space and key
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Pictures, the key of each, their views by method, and the refused files."""
+
+    images: list[CollectionImage]
+    keys: list[bytes]
+    views: dict[str, Views]
+    refused: list[Refusal]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Pictures with what is in their files, the refused ones, and the known rows.
+
+    Of `clips`, the frames are among `images` once they are known, as `spread` says by SHA-256.
+    """
+
+    images: list[tuple[CollectionImage, Contents]]
+    refused: list[Refusal]
+    clips: list[tuple[CollectionImage, Contents]] = field(default_factory=list)
+    spread: set[bytes] = field(default_factory=set)
+    unusable: dict[bytes, Refusal] = field(default_factory=dict)
+    found: Rows = field(default_factory=dict)
+
+
+@dataclass
+class Read:
+    """What came of opening some files.
+
+    Attributes:
+        features: (N, d) by space and key.
+        not_now: the refused by the SHA-256 of their files, which may be otherwise next time.
+        unusable: those that are refused for good.
+        clips: the frames that were chosen, by the SHA-256 of the file.
+        stopped: some were left, because somebody stopped it.
+    """
+
+    features: Rows = field(default_factory=dict)
+    not_now: dict[bytes, Refusal] = field(default_factory=dict)
+    unusable: dict[bytes, Refusal] = field(default_factory=dict)
+    clips: dict[bytes, tuple[Moment, ...]] = field(default_factory=dict)
+    stopped: bool = False
+
+    def refuse(self, key: bytes, file: str, error: ImageError) -> None:
+        """Notes why a file cannot be used."""
+        lasts = not isinstance(error, NotNowError)
+        (self.unusable if lasts else self.not_now)[key] = Refusal(file, str(error))
+
+
+@dataclass(frozen=True)
+class Underway:
+    """What was looked at, and what is being opened and encoded of it."""
+
+    looked: Looked
+    reading: list[Future[Read]]

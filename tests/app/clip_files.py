@@ -1,0 +1,98 @@
+"""Clips for tests: small videos and animations, made here."""
+
+import io
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import cast
+
+import av
+import numpy as np
+from av.video.stream import VideoStream
+from PIL import Image
+
+CODECS = {".mp4": "libx264", ".m4v": "libx264", ".mkv": "libx264", ".mov": "mpeg4"} | {
+    ".webm": "libvpx"
+}
+
+
+def write_video(
+    path: Path,
+    frames: Iterable[Image.Image],
+    rate: int = 10,
+    ticks: Sequence[int] | None = None,
+    codec: str | None = None,
+    **options: str,
+) -> Path:
+    """Writes frames of one size as a video, of the format that its name says.
+
+    Args:
+        path: of the file.
+        frames: RGB; their sides are even.
+        rate: frames a second; where `ticks` are given, ticks a second.
+        ticks: when each frame is shown.
+        codec: FFmpeg's name of one; by default the format's usual.
+        options: of the codec.
+    """
+    with av.open(str(path), "w") as container:
+        stream = cast(
+            VideoStream, container.add_stream(codec or CODECS[path.suffix], rate, options)
+        )
+        stream.time_base = stream.codec_context.time_base = Fraction(1, rate)
+        for number, image in enumerate(frames):
+            if number == 0:
+                stream.width, stream.height = image.size
+                stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+            frame = av.VideoFrame.from_image(image)
+            frame.pts = number if ticks is None else ticks[number]
+            frame.time_base = Fraction(1, rate)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def write_animation(path: Path, frames: Sequence[Image.Image], ms: int | list[int] = 100) -> Path:
+    """Writes frames as an animated GIF, WebP or PNG, each shown for so many milliseconds."""
+    lossless = path.suffix == ".webp"
+    frames[0].save(
+        path, save_all=True, append_images=frames[1:], duration=ms, loop=0, lossless=lossless
+    )
+    return path
+
+
+def sound_alone(path: Path) -> Path:
+    """Writes a second of silence, as a file called like a video."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", 44100)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        frame.rate = 44100
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def turned(path: Path) -> Path:
+    """Says in an MP4 that it is to be shown turned by 90 degrees clockwise."""
+    content = bytearray(path.read_bytes())
+    matrix = content.index(b"tkhd") + 44
+    turn = (0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
+    content[matrix : matrix + 36] = b"".join(n.to_bytes(4, "big", signed=True) for n in turn)
+    path.write_bytes(content)
+    return path
+
+
+def plain(colour: str | tuple[int, int, int], size: tuple[int, int] = (64, 48)) -> Image.Image:
+    """An image of one colour."""
+    return Image.new("RGB", size, colour)
+
+
+def mean_colour(image: Image.Image) -> tuple[int, ...]:
+    """The mean of an image's pixels."""
+    return tuple(np.asarray(image, np.float64).reshape(-1, 3).mean(axis=0).round().astype(int))
+
+
+def as_bytes(image: Image.Image, kind: str) -> bytes:
+    """An image's file."""
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
