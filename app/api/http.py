@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from app.api import answers, evidence, packs, search
+from app.api.clip_files import send_clip
 from app.packs.open_packs import OpenPacks
 from app.search.hits import NotReadyError
 from app.server import uploads
@@ -37,6 +38,7 @@ _Method = Annotated[
 _Methods = Annotated[str, Query(description="2 to 8, with commas: mv_vse,avse,mvam+pvse")]
 _Count = Annotated[int, Query(description="How many pictures, 1 to 1,000")]
 _Image = Annotated[str, Query(description="A picture of the gallery: its id, or its file")]
+_Pack = Annotated[str, Query(description="Which open pack's gallery, as the page names it")]
 _Facts = Annotated[
     list[str] | None, Query(description="fact:value, as setting:beach; may be repeated")
 ]
@@ -78,6 +80,7 @@ def http_api(opened: OpenPacks) -> FastAPI:
         ("/compare", routes.compare, answers.Comparison, {}),
         ("/info", routes.info, answers.Info, {}),
         ("/image/{image_id}", routes.image, None, {"response_class": _WebP}),
+        ("/clip/{image_id}", routes.clip, None, {"response_class": _Clip}),
         ("/health", routes.health, answers.Health, {}),
     ):
         responses = _says(model)
@@ -93,7 +96,7 @@ class _Routes:
     """What each address answers."""
 
     def __init__(self, opened: OpenPacks) -> None:
-        self._retriever = opened.first
+        self._opened, self._retriever = opened, opened.first
         self._turns = _Turns()
         functions = (*search.endpoints(opened), *evidence.endpoints(opened))
         # as they are within: here a refusal is no answer but has a status
@@ -160,6 +163,14 @@ class _Routes:
             raise HTTPException(404, str(error)) from error
         return FileResponse(place, media_type=_WebP.media_type)
 
+    async def clip(self, request: Request, image_id: int, pack: _Pack = "") -> Response:
+        """Sends a clip's file, or the part that the header Range asks for."""
+        asked = self._opened.get(pack), image_id, request.headers.get("range")
+        try:
+            return await self._turns.answer(send_clip, *asked)
+        except ValueError as error:
+            raise HTTPException(404, str(error)) from error
+
     async def health(self) -> Response:
         """Says that the app answers, and how many pictures can be searched by now."""
         index, pictures = self._retriever.index, len(self._retriever.collection.images)
@@ -194,6 +205,10 @@ class _Turns:
 
 class _Png(Response):
     media_type = "image/png"
+
+
+class _Clip(Response):
+    media_type = "video/mp4"
 
 
 class _WebP(Response):

@@ -64,6 +64,25 @@ class Ranking:
         scores = self._sum(query, self._index.images, self._images_done(query))
         return best_of_files(scores, self._index.files) if self._index.clips else scores
 
+    @torch.inference_mode()
+    def scores_of(self, query: EncodedQuery, ids: Sequence[int]) -> np.ndarray:
+        """Scores (n,) of n images; as `scores` adds them up.
+
+        Raises:
+            NotReadyError: a method that is asked does not have them yet.
+        """
+        total = np.zeros(len(ids), np.float32)
+        for name, queries in query.views.items():
+            gallery = self._index.images[name]
+            self._wait(gallery, self._images_done(query))
+            if not np.isin(ids, gallery.ids()).all():
+                raise NotReadyError(f"not all frames are there ({self._index.progress})")
+            images = gallery.views(ids)  # (n, V, D)
+            for term, views in zip(query.terms, queries, strict=True):
+                found = gallery.method.score(images, views.to(images.embeddings.device))[:, 0]
+                total += term.weight / len(query.views) * found.float().cpu().numpy()
+        return total
+
     def images(
         self, query: EncodedQuery, k: int, only: AbstractSet[int] | None
     ) -> tuple[list[Match], Scores | None]:

@@ -256,11 +256,24 @@ class Retriever:
         seconds, frame = (None, None) if when is None else (when.seconds, when.frame)
         return Hit(image_id, image.file, score, view, rank, seconds, frame)
 
-    def moments(self, image_id: int) -> list[CollectionImage]:
-        """A clip's frames as images, in the order they are shown; none of a still image."""
-        file_id = self.collection.file_id(image_id)
+    def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
+        """Every frame that was chosen of a clip, with its score, in the order they are shown.
+
+        Args:
+            image_id: of any of its frames; of a still image there is none.
+            terms: what is asked; see `search`.
+            spec: a method of the pack, or several joined by "+".
+
+        Raises:
+            ValueError: as `search`, or there is no such image.
+        """
+        file_id = self.collection.file_id(self.image(image_id).image_id)
         places = range(len(self.index.clips.get(file_id, ())))
-        return [self.image(file_id + place * self.index.files) for place in places]
+        ids = [file_id + place * self.index.files for place in places]
+        if not ids:
+            return []
+        scores = self._ranking.scores_of(self._read(terms, spec), ids)
+        return [self.hit(one, score) for one, score in zip(ids, scores.tolist(), strict=True)]
 
     def open(self, image_id: int) -> Image.Image:
         """An image of the collection, decoded."""

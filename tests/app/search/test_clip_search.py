@@ -95,6 +95,22 @@ def test_every_method_ranks_clips_by_their_best_frame(library: Library) -> None:
             assert len(files) == 3
 
 
+def test_a_clip_has_a_score_for_each_frame(library: Library) -> None:
+    retriever = library._retriever
+    retriever.index.images_done.wait()
+    first, second, *_ = retriever.methods
+    terms = [Term("a dog", weight=2.0), Term("a tree", weight=-1.0)]
+    for spec in (first, f"{first}+{second}"):
+        best = retriever.search(terms, spec, 3).hits
+        for hit in best:
+            line = retriever.timeline(hit.image_id, terms, spec)
+            assert len(line) == len(retriever.index.clips[hit.image_id % 10]) >= 4
+            assert [one.seconds for one in line] == sorted(one.seconds or 0 for one in line)
+            top = max(line, key=lambda one: one.score)
+            assert (top.image_id, top.seconds) == (hit.image_id, hit.seconds)
+            assert top.score == pytest.approx(hit.score, abs=1e-5)
+
+
 def test_what_is_explained_is_the_moment(library: Library) -> None:
     best, *_ = library.search("a dog", k=1)
     why = library.explain("a dog", best)
