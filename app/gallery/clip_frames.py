@@ -1,10 +1,11 @@
 """How the encoder (`app/gallery/encoder.py`) meets clips: as the images of their chosen frames."""
 
+import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from PIL import Image
 
@@ -61,20 +62,32 @@ class Clips(dict[int, tuple[Moment, ...]]):
 def tell_clips(looked: Looked, catalogue: Catalogue, collection: Collection) -> None:
     """Sets clips apart from images, and puts the frames that are known in their place."""
     maybe = {found.digest: image for image, found in looked.images if image.may_be_clip}
-    known = catalogue.clips(maybe, reader())
+    known = _known(catalogue, maybe)
     stills: dict[bytes, tuple[Moment, ...]] = {}
     for digest in maybe.keys() - known.keys():
         image = maybe[digest]
         with suppress(OSError, ImageError), image.open() as file:  # reading it will say why
             if not is_clip(file, image.file):
                 stills[digest] = ()
-    catalogue.note_clips(stills, reader())
+    note_clips(catalogue, stills)
     known |= stills
     clips = {digest for digest in maybe if known.get(digest) != ()}
     looked.clips[:] = [one for one in looked.images if one[1].digest in clips]
     if looked.clips:
         looked.images[:] = [one for one in looked.images if one[1].digest not in clips]
         spread(looked, collection, known)
+
+
+def note_clips(catalogue: Catalogue, clips: Mapping[bytes, Sequence[Moment]]) -> None:
+    """Keeps which frames were chosen of files, by SHA-256; none of those that are no clips."""
+    notes = {key: (json.dumps([astuple(one) for one in clip]),) for key, clip in clips.items()}
+    catalogue.note("clips", reader(), notes)
+
+
+def _known(catalogue: Catalogue, digests: Iterable[bytes]) -> dict[bytes, tuple[Moment, ...]]:
+    """The frames that were chosen of those of these contents that were looked at."""
+    found = catalogue.noted("clips", "moments", reader(), digests)
+    return {key: tuple(Moment(*one) for one in json.loads(clip)) for key, clip in found}
 
 
 def spread(

@@ -81,6 +81,16 @@ class Database:
                         break
             return otherwise
 
+    def write(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Does some work in a transaction, wholly or not at all; nobody else writes meanwhile."""
+
+        def whole(db: sqlite3.Connection) -> None:
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                work(db)
+
+        self.run(whole, None)
+
     def close(self) -> None:
         """Lets go of the file; `run` opens it again."""
         with self._lock:

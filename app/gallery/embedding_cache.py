@@ -26,14 +26,14 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from app.gallery.database import Database
 from app.gallery.image_files import Contents, Refusal, Stamp
-from app.gallery.sampling import Moment
 
 # the SHA-256 of a picture's file, with a frame's number after that of a clip; or a caption
 Key = bytes | str
@@ -41,9 +41,6 @@ Key = bytes | str
 _VERSION = 4
 _DIGEST = 32  # bytes of a SHA-256
 _AT_ONCE = 500  # values in one SQL statement
-# A file written to within this time of being read may have changed again without a new time:
-# some file systems count in steps of two seconds. It is read again the next time.
-_UNSURE_NS = 2_000_000_000
 _REFUSALS = """
     CREATE TABLE refusals (
         item INTEGER PRIMARY KEY REFERENCES items, reader TEXT NOT NULL, file BLOB NOT NULL,
@@ -141,11 +138,10 @@ class VectorFile:
         values = np.ascontiguousarray(values, np.float32)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
-        breaks = [i for i, (a, b) in enumerate(pairwise(rows), start=1) if b != a + 1]
         with self.path.open("r+b") as file:
-            for start, end in pairwise([0, *breaks, len(rows)]):  # runs of neighbours
-                file.seek(rows[start] * self._size)
-                file.write(values[start:end].data)
+            for row, value in zip(rows, values, strict=True):
+                file.seek(row * self._size)
+                file.write(value.data)
             file.flush()
             os.fsync(file.fileno())
 
@@ -187,8 +183,7 @@ class Catalogue:
                 "FROM files JOIN items ON id = item WHERE path IN"
             )
             for path, *stamp, read, key in _select(db, sql, paths):
-                before = Stamp(*stamp)
-                if before == stamps[paths[path]] and before.latest_ns + _UNSURE_NS < read:
+                if Contents(key, Stamp(*stamp), read).still_in(stamps[paths[path]]):
                     known[paths[path]] = key
             return known
 
@@ -198,21 +193,19 @@ class Catalogue:
         """Keeps what is in files, by path; `prune` then leaves the embeddings of that alone."""
 
         def write(db: sqlite3.Connection) -> None:
-            with db:
-                db.execute("BEGIN IMMEDIATE")
-                items = _items(db, [found.digest for found in files.values()])
-                rows = [
-                    (os.fsencode(path), *astuple(f.stamp), f.read_ns, items[f.digest])
-                    for path, f in files.items()
-                ]
-                db.executemany(
-                    "INSERT OR REPLACE INTO files (path, size, mtime_ns, ctime_ns, read_ns, item) "
-                    "VALUES (?, ?, ?, ?, ?, ?)",
-                    rows,
-                )
+            items = _items(db, [found.digest for found in files.values()])
+            rows = [
+                (os.fsencode(path), *astuple(f.stamp), f.read_ns, items[f.digest])
+                for path, f in files.items()
+            ]
+            db.executemany(
+                "INSERT OR REPLACE INTO files (path, size, mtime_ns, ctime_ns, read_ns, item) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                rows,
+            )
 
         if files:
-            self._database.run(write, None)
+            self._database.write(write)
 
     def refuse(self, refusals: Mapping[bytes, Refusal], reader: str) -> None:
         """Keeps why files of these contents cannot be used.
@@ -221,67 +214,43 @@ class Catalogue:
             refusals: by the SHA-256 of the file.
             reader: what read them; another one may be able to.
         """
-
-        def write(db: sqlite3.Connection) -> None:
-            with db:
-                db.execute("BEGIN IMMEDIATE")
-                items = _items(db, list(refusals))
-                rows = [
-                    (items[digest], reader, os.fsencode(refusal.file), refusal.reason)
-                    for digest, refusal in refusals.items()
-                ]
-                db.executemany("INSERT OR REPLACE INTO refusals VALUES (?, ?, ?, ?)", rows)
-
-        if refusals:
-            self._database.run(write, None)
+        notes = {key: (os.fsencode(why.file), why.reason) for key, why in refusals.items()}
+        self.note("refusals", reader, notes)
 
     def refused(self, digests: Iterable[bytes], reader: str) -> dict[bytes, Refusal]:
         """Those of these contents that a reader could not use, and why."""
+        found = self.noted("refusals", "file, reason", reader, digests)
+        return {key: Refusal(os.fsdecode(file), reason) for key, file, reason in found}
 
-        def look(db: sqlite3.Connection) -> dict[bytes, Refusal]:
-            sql = "SELECT key, reader, file, reason FROM refusals JOIN items ON id = item"
-            found = _select(db, f"{sql} WHERE key IN", digests)
-            return {
-                key: Refusal(os.fsdecode(file), reason)
-                for key, by, file, reason in found
-                if by == reader
-            }
-
-        return self._database.run(look, {})
-
-    def note_clips(self, clips: Mapping[bytes, Sequence[Moment]], reader: str) -> None:
-        """Keeps which frames were chosen of files of these contents; none of those no clips.
+    def note(self, table: str, reader: str, notes: Mapping[bytes, Sequence[object]]) -> None:
+        """Keeps what a reader found of contents.
 
         Args:
-            clips: by the SHA-256 of the file.
-            reader: what chose them; another one may choose others.
+            table: `refusals` or `clips`.
+            reader: what looked at them; another one may find something else.
+            notes: the further columns of the table, by the SHA-256 of the file.
         """
 
         def write(db: sqlite3.Connection) -> None:
-            with db:
-                db.execute("BEGIN IMMEDIATE")
-                items = _items(db, list(clips))
-                rows = [
-                    (items[digest], reader, json.dumps([astuple(moment) for moment in moments]))
-                    for digest, moments in clips.items()
-                ]
-                db.executemany("INSERT OR REPLACE INTO clips VALUES (?, ?, ?)", rows)
+            items = _items(db, list(notes))
+            rows = [(items[digest], reader, *values) for digest, values in notes.items()]
+            places = ", ".join("?" * len(rows[0]))
+            db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
 
-        if clips:
-            self._database.run(write, None)
+        if notes:
+            self._database.write(write)
 
-    def clips(self, digests: Iterable[bytes], reader: str) -> dict[bytes, tuple[Moment, ...]]:
-        """The frames that a reader chose of these contents, as far as it looked at them."""
+    def noted(
+        self, table: str, columns: str, reader: str, digests: Iterable[bytes]
+    ) -> list[tuple[Any, ...]]:
+        """The SHA-256 and some columns of those contents that a reader looked at; see `note`."""
 
-        def look(db: sqlite3.Connection) -> dict[bytes, tuple[Moment, ...]]:
-            sql = "SELECT key, reader, moments FROM clips JOIN items ON id = item WHERE key IN"
-            return {
-                key: tuple(Moment(*values) for values in json.loads(moments))
-                for key, by, moments in _select(db, sql, digests)
-                if by == reader
-            }
+        def look(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            sql = f"SELECT key, reader, {columns} FROM {table} JOIN items ON id = item WHERE key IN"
+            found = _select(db, sql, digests)
+            return [(key, *values) for key, by, *values in found if by == reader]
 
-        return self._database.run(look, {})
+        return self._database.run(look, [])
 
     def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
         """The rows of those keys that a space holds, float32; the others are left out."""
@@ -311,13 +280,11 @@ class Catalogue:
         """
 
         def write(db: sqlite3.Connection) -> None:
-            with db:
-                db.execute("BEGIN IMMEDIATE")
-                for space, (keys, rows) in parts.items():
-                    if len(keys):
-                        self._append(db, space, keys, np.asarray(rows, np.float32))
+            for space, (keys, rows) in parts.items():
+                if len(keys):
+                    self._append(db, space, keys, np.asarray(rows, np.float32))
 
-        self._database.run(write, None)
+        self._database.write(write)
 
     def prune(self, root: Path, keep: Iterable[str]) -> None:
         """Forgets files that are gone, and what was computed of pictures that no file shows.
@@ -334,23 +301,20 @@ class Catalogue:
                 "items AS file JOIN files ON files.item = file.id "
                 f"WHERE file.key = substr(items.key, 1, {_DIGEST}))"
             )
-            with db:  # looks for files only now, when nobody can record one that has just come
-                db.execute("BEGIN IMMEDIATE")
-                known = [path for (path,) in db.execute("SELECT path FROM files")]
-                gone = [
-                    p
-                    for p in known
-                    if p not in there and not os.path.exists(root / os.fsdecode(p))  # noqa: PTH110
-                ]
-                db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in gone])
-                db.execute(
-                    f"INSERT INTO free SELECT space, row FROM owners WHERE item IN ({orphans})"
-                )
-                for table in ("owners", "refusals", "clips"):
-                    db.execute(f"DELETE FROM {table} WHERE item IN ({orphans})")
-                db.execute(f"DELETE FROM items WHERE id IN ({orphans})")
+            # looks for files only now, when nobody can record one that has just come
+            known = [path for (path,) in db.execute("SELECT path FROM files")]
+            gone = [
+                p
+                for p in known
+                if p not in there and not os.path.exists(root / os.fsdecode(p))  # noqa: PTH110
+            ]
+            db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in gone])
+            db.execute(f"INSERT INTO free SELECT space, row FROM owners WHERE item IN ({orphans})")
+            for table in ("owners", "refusals", "clips"):
+                db.execute(f"DELETE FROM {table} WHERE item IN ({orphans})")
+            db.execute(f"DELETE FROM items WHERE id IN ({orphans})")
 
-        self._database.run(write, None)
+        self._database.write(write)
 
     def close(self) -> None:
         """Lets go of the files; whatever is asked next opens them again."""
@@ -408,9 +372,8 @@ class Catalogue:
             "SELECT row FROM free WHERE space = ? ORDER BY row LIMIT ?", (number, len(new))
         )
         places = [row for (row,) in free]
-        db.executemany(
-            "DELETE FROM free WHERE space = ? AND row = ?", [(number, row) for row in places]
-        )
+        last = max(places, default=-1)
+        db.execute("DELETE FROM free WHERE space = ? AND row <= ?", (number, last))
         added = len(new) - len(places)
         places += range(used, used + added)
         db.execute("UPDATE spaces SET rows = rows + ? WHERE id = ?", (added, number))

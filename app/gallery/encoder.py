@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.gallery.clip_frames import Squares, of_frame, read_clip, spread, tell_clips
+from app.gallery.clip_frames import Squares, note_clips, of_frame, read_clip, spread, tell_clips
 from app.gallery.clips import open_frame
 from app.gallery.collection import Collection, CollectionImage
 from app.gallery.embedding_cache import Catalogue, Key
@@ -365,7 +365,7 @@ class Encoder:
         for space, rows in every.features.items():
             looked.found[space].update(rows)
         if every.clips:
-            self._catalogue.note_clips(every.clips, reader())
+            note_clips(self._catalogue, every.clips)
             new = {digest: every.clips[digest] for digest in every.clips.keys() - looked.spread}
             spread(looked, self._collection, new)
         self._catalogue.refuse(every.unusable, reader())

@@ -19,6 +19,9 @@ from typing import BinaryIO
 
 MAX_BYTES = 512 * 2**20  # of one file
 _CHUNK = 2**20  # bytes of a file read at once
+# A file written to within this time of being read may have changed again without a new time:
+# some file systems count in steps of two seconds. It is read again the next time.
+_UNSURE_NS = 2_000_000_000
 # A pipe answers at once instead of waiting for a writer; a terminal does not become ours.
 _FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 
@@ -103,6 +106,10 @@ class Contents:
                 raise StoppedError
             digest.update(chunk)
         return cls(digest.digest(), stamp, now)
+
+    def still_in(self, now: Stamp) -> bool:
+        """Whether a file with this stamp has not changed since it was read."""
+        return now == self.stamp and now.latest_ns + _UNSURE_NS < self.read_ns
 
 
 def open_image_file(path: Path, name: str, root: Path | None = None) -> BinaryIO:

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from app.gallery import embedding_cache
 from app.gallery import encoder as encoder_module
+from app.gallery import image_files
 from app.gallery import indexing as index_module
 from app.gallery.collection import from_folder
 from app.gallery.encoder import Encoder
@@ -115,7 +115,7 @@ class Folder:
         before, reading = self.runtime.encoded, Mock(wraps=Contents.of)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(encoder_module.Contents, "of", reading)
-            patch.setattr(embedding_cache, "_UNSURE_NS", 0)  # what was just written is old enough
+            patch.setattr(image_files, "_UNSURE_NS", 0)  # what was just written is old enough
             index = indexed(self.root, self.cache, self.runtime)
         assert self.runtime.encoded - before == len(contents - self.known)
         assert reading.call_count == len(stamps.items() - self.read.items())
@@ -141,7 +141,7 @@ def test_any_sequence_of_changes(steps: list[tuple[str, str, str, int]]) -> None
 
 
 def test_same_size_and_time_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding_cache, "_UNSURE_NS", 0)
+    monkeypatch.setattr(image_files, "_UNSURE_NS", 0)
     folder = Folder(tmp_path)
     before, after = content(0, "BMP"), content(1, "BMP")
     assert len(before) == len(after)

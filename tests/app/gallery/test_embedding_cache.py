@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from app.gallery import embedding_cache as module
+from app.gallery import image_files
 from app.gallery.embedding_cache import Catalogue, VectorFile
 from app.gallery.image_files import Contents, Refusal, Stamp
 from tests.app.filling import SHAPE, contents, vectors
@@ -169,7 +170,7 @@ def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None
 def test_unchanged_files_are_known_without_being_read(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_UNSURE_NS", 0)
+    monkeypatch.setattr(image_files, "_UNSURE_NS", 0)
     catalogue = Catalogue(folder)
     names = ["a.png", "deep/b.png", os.fsdecode(b"not \xff utf-8.png")]
     found = {name: contents(write(tmp_path / name, name[:3].encode())) for name in names}
