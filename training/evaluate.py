@@ -60,9 +60,11 @@ from training.evaluation.evaluator import (
     view_metrics,
 )
 from training.evaluation.everyday import everyday_metrics, true_images
-from training.evaluation.evidence import evidence_metrics
+from training.evaluation.evidence import Place, evidence_metrics
 from training.evaluation.judgements import read_judgements
+from training.evaluation.kinds import kind_differences, print_kinds
 from training.evaluation.metrics import check_folds
+from training.evaluation.moments import moment_metrics
 from training.evaluation.questions import half, make_questions, read_texts
 from training.evaluation.report import (
     print_certainty,
@@ -180,6 +182,7 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     if len(rows) > 1:
         rows["average"] = score_metrics(together, data, options.folds)
     print_table(rows)
+    print_kinds(rows, list(dict.fromkeys(data.kinds)) if options.folds == 1 else [])
     return rows
 
 
@@ -216,7 +219,7 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             seen[part] = view_metrics(runtime, part, data, views, covered)
         if options.evidence and part in names:
             assert isinstance(read, torch.Tensor)  # `named_cells` refuses packs of regions
-            split_up[part] = evidence_metrics(runtime, part, data, read, covered, places)
+            split_up[part] = _evidence(runtime, part, data, read, covered, places)
             tell(part)
     for matrices in (scores, everyday):
         matrices |= {name: ensemble_scores(matrices, name) for name in asked}
@@ -228,15 +231,38 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
         rows[name] = found | seen.get(name, {}) | split_up.get(name, {})
         tell(name)
     print_table(rows)
+    print_kinds(rows, list(dict.fromkeys(data.kinds)) if options.folds == 1 else [])
     if options.views:
         print_views(seen)
     if options.evidence:
         print_evidence(split_up)
-    for a, b in pairs:
-        print_difference(a, b, bootstrap_difference(scores[a], scores[b], data.image_of))
+    _print_differences(pairs, scores, data)
     if options.write:
         _write(pack, options, {name: rows[name] for name in names if name in parts})
     return rows
+
+
+def _evidence(
+    runtime: Runtime,
+    method: str,
+    data: Split,
+    features: torch.Tensor,
+    covered: np.ndarray | None,
+    places: list[Place],
+) -> dict[str, float]:
+    """Evidence in space, or over the time of clips."""
+    if data.frames > 1:
+        return moment_metrics(runtime, method, data, features)
+    return evidence_metrics(runtime, method, data, features, covered, places)
+
+
+def _print_differences(
+    pairs: list[tuple[str, str]], scores: dict[str, np.ndarray], data: Split
+) -> None:
+    for a, b in pairs:
+        print_difference(a, b, bootstrap_difference(scores[a], scores[b], data.image_of))
+        for kind, found in kind_differences(scores[a], scores[b], data).items():
+            print_difference(a, b, found, kind)
 
 
 def _everyday_truth(options: argparse.Namespace, data: Split) -> dict[str, np.ndarray]:

@@ -92,6 +92,7 @@ class PackParts:
         max_length: after how many tokens a text is cut.
         methods: by their keys in `models.METHODS`, at least one.
         gallery: a folder with `gallery.json` that is to come with the pack.
+        frames: see `ImageEncoderInfo`.
         logs: folders whose `LOGS` go along, by their names below `training/`.
     """
 
@@ -102,6 +103,7 @@ class PackParts:
     max_length: int
     methods: Mapping[str, MethodParts]
     gallery: Path | None = None
+    frames: int = 1
     logs: Mapping[str, Path] = field(default_factory=dict)
 
 
@@ -179,6 +181,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
             parts.image_dim,
             (1, 1) if encoder is None else encoder.grid(size),
             encoder is not None and encoder.summary_token,
+            parts.frames,
         ),
         tokenizer=TokenizerInfo(TOKENIZER, parts.max_length),
         methods=methods,

@@ -89,6 +89,11 @@ def _read(
                 f"{run.folder} reads features of {run.about.image_dim} numbers and {first.folder} "
                 f"of {first.about.image_dim}; make a pack of each"
             )
+        if run.about.frames != first.about.frames:
+            raise ValueError(
+                f"{run.folder} reads {run.about.frames} frames at a time and {first.folder} "
+                f"{first.about.frames}; make a pack of each"
+            )
     return encoder, list(trained.values())
 
 
@@ -121,6 +126,7 @@ def _export(
         max_length=first.about.text_encoder.max_length or MAX_LENGTH,
         methods={run.name: run.parts(encoder) for run in runs},
         gallery=gallery,
+        frames=first.about.frames,
         logs=logs | {run.name: run.folder for run in runs},
     )
     return build_pack(out, labels, parts, force)

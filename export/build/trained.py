@@ -75,6 +75,7 @@ class DataAbout:
 class RunAbout:
     """What training wrote about a method's run; `kind` tells it from an image encoder's.
 
+    Runs over the frames of clips say how many `frames` an image encoder gave them of each.
     Earlier runs do not say what `data` they learned from. `backbone_sha256` is empty where those
     were ready-made features.
     """
@@ -90,6 +91,7 @@ class RunAbout:
     tokenizer_sha256: Text
     image_encoder: EncoderAbout | None = None
     data: DataAbout | None = None
+    frames: Annotated[int, Field(ge=1)] = 1
 
 
 @plain_dataclass(frozen=True)
@@ -118,7 +120,7 @@ class TrainedBackbone:
     @property
     def logs(self) -> Path:
         """The folder of its recipe and log, where it is one of our own."""
-        folder = Path(self.source)
+        folder = Path(self.source.partition("#")[0])
         return folder / LOGS if is_pack(folder) else folder
 
 

@@ -1,9 +1,10 @@
 """Where encoders come from: a run folder, a pack, a Hugging Face folder, or an id on the Hub.
 
-A source is a text, `FOLDER_OR_ID[@REVISION][#projected]`:
+A source is a text, `FOLDER_OR_ID[@REVISION][#projected or #frame]`:
 
     runs/backbone                       our own encoder, what training left behind
     app/bundled/scenes                  the image encoder of a pack, if it is one of our own
+    app/bundled/scenes#frame            the same, its cells averaged to one feature an image
     ../backbones/mobilenet_v2           config.json, model.safetensors, preprocessor_config.json
     google/vit-base-patch16-224@main    the same on the Hub, kept in its client's cache
     openai/clip-vit-base-patch32#projected    CLIP's features in the space of images and texts
@@ -40,7 +41,8 @@ from models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
 MAX_LENGTH = 128  # tokens of a text that are read at most; captions are far shorter
-PROJECTED = "projected"
+PROJECTED, FRAME = "projected", "frame"
+PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are joined
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _SHARDS = re.compile(r"model-\d+-of-\d+\.safetensors")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
@@ -90,11 +92,15 @@ _TEXTS = {
 
 @dataclass(frozen=True)
 class _Source:
-    """A source found: its folder, the text it was named by, and whether CLIP is to project."""
+    """A source found: its folder, the text it was named by, and what stands behind its #."""
 
     folder: Path
     name: str
-    projected: bool
+    part: str
+
+    @property
+    def projected(self) -> bool:
+        return self.part == PROJECTED
 
     @property
     def is_run(self) -> bool:
@@ -203,8 +209,10 @@ def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
 def _find(source: str | Path) -> _Source:
     """The folder of a source, fetched where need be."""
     name, _, part = str(source).partition("#")
-    if part not in ("", PROJECTED):
-        raise SourceError(f'"{source}": after # there can only be "{PROJECTED}", not "{part}"')
+    if part not in ("", PROJECTED, FRAME):
+        raise SourceError(
+            f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}", not "{part}"'
+        )
     folder, hub_id = Path(name), HUB_ID.fullmatch(name)
     if not folder.is_dir():
         if hub_id is None or folder.parent.is_dir():
@@ -221,7 +229,7 @@ def _find(source: str | Path) -> _Source:
             f"there is no weights file in {name}: it holds neither {RUN_WEIGHTS} (a training run) "
             f"nor {MANIFEST} (a pack) nor config.json (a Hugging Face model)"
         )
-    return _Source(folder, str(source), part == PROJECTED)
+    return _Source(folder, str(source), part)
 
 
 def wanted_files(files: Iterable[str]) -> list[str]:
@@ -240,12 +248,27 @@ def _describe_image(found: _Source) -> dict[str, Any]:
                 "training.pretrain"
             )
         sha256 = sha256_of(found.folder / RUN_WEIGHTS)
-        return {**about, "source": found.name, "sha256": sha256}
+        return _framed({**about, "source": found.name, "sha256": sha256}, found)
     if is_pack(found.folder):
-        return {**describe_packed(found.folder), "source": found.name}
+        return _framed({**describe_packed(found.folder), "source": found.name}, found)
+    if found.part == FRAME:
+        raise SourceError(f'{found.name}: only our own encoders know "#{FRAME}"; leave it out')
     described = _describe(found, _IMAGES, "image_backbone", "an image encoder")
     described["preprocess"] = read_preprocess(found.folder, found.name).to_json()
     return _with_identity(described, found)
+
+
+def _framed(about: dict[str, Any], found: _Source) -> dict[str, Any]:
+    """An encoder of our own, its cells joined to one feature where `FRAME` asks for that."""
+    if found.part != FRAME:
+        return about
+    arguments = {**about["arguments"], "parts": list(PARTS)}
+    identity = json.dumps([about["sha256"], PARTS])
+    return {
+        **about,
+        "arguments": arguments,
+        "sha256": hashlib.sha256(identity.encode()).hexdigest(),
+    }
 
 
 def _describe_text(found: _Source) -> dict[str, Any]:

@@ -51,11 +51,15 @@ class GalleryCaption:
 
 @dataclass(frozen=True, config=OPEN)
 class GalleryObject:
-    """One thing in an image; `box` is relative xyxy in 0..1."""
+    """One thing in an image; `box` is relative xyxy in 0..1.
+
+    In a clip, `box` is where it is seen best, and `frames` are those in which it is seen.
+    """
 
     name: Line
     box: tuple[Share, Share, Share, Share]
     color: Line | None = None
+    frames: Rows = ()
 
     def __post_init__(self) -> None:
         """Refuses a box without area."""
@@ -67,7 +71,8 @@ class GalleryObject:
 class GalleryImage:
     """One image: paths relative to the gallery folder, captions, and the truth where known.
 
-    The pixels of `mask` hold 0 for the background and i + 1 where `objects[i]` is seen.
+    The pixels of `mask` hold 0 for the background and i + 1 where `objects[i]` is seen. A clip is
+    an animated image; clips with the same number in `alike` differ in the order of what happens.
     """
 
     file: PlainPath
@@ -77,6 +82,7 @@ class GalleryImage:
     setting: Line | None = None
     time: Line | None = None
     weather: Line | None = None
+    alike: Count | None = None
 
 
 @plain_dataclass(frozen=True)

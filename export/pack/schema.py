@@ -68,12 +68,15 @@ class ImageEncoderInfo:
         dim: width d of its features.
         grid: rows and columns of its features; (1, 1) without a file.
         summary_token: whether a summary of the whole image comes before the grid's cells.
+        frames: how many frames of a clip its methods were trained to read as one set, the features
+            of one after those of the other; 1 for still images, which are sets of one frame.
     """
 
     file: PlainPath | None
     dim: Width
     grid: tuple[Side, Side]
     summary_token: bool = False
+    frames: Annotated[int, Field(ge=1, le=1024)] = 1
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -278,6 +281,8 @@ class Manifest:
         _leave_out(values, "domain")
         values["preprocess"] = self.preprocess.to_json()
         values["image_encoder"]["grid"] = list(self.image_encoder.grid)
+        if self.image_encoder.frames == 1:
+            del values["image_encoder"]["frames"]
         values["files"] = dict(sorted(values["files"].items()))
         return {"format": FORMAT, **values}
 

@@ -1,5 +1,7 @@
 """SceneNet, our own image encoder: a small residual network (He et al., CVPR 2016)."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -36,6 +38,9 @@ class SceneNet(ImageEncoder):
         widths: channels of the stem and of each stage; every stage halves the map.
         blocks: residual blocks in each stage after the stem.
         stem_stride: 4 reads the image in 4 x 4 steps at once, 2 in 2 x 2 steps.
+        parts: rows and columns of equal parts of the map, in each of which features are averaged
+            and which are then joined to one feature, the image's only one: what a frame of a clip
+            is. None leaves the cells as they are.
     """
 
     def __init__(
@@ -43,11 +48,13 @@ class SceneNet(ImageEncoder):
         widths: tuple[int, ...] = (48, 64, 128, 256),
         blocks: tuple[int, ...] = (1, 1, 2),
         stem_stride: int = 4,
+        parts: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         if len(widths) != len(blocks) + 1:
             raise ValueError(f"{len(widths)} widths need {len(widths) - 1} block counts")
-        self.dim = widths[-1]
+        self.parts = parts
+        self.dim = widths[-1] * (math.prod(parts) if parts else 1)
         self.stride = stem_stride * 2 ** len(blocks)
         self.stem = nn.Sequential(
             nn.Conv2d(3, widths[0], stem_stride + 3, stem_stride, 3, bias=False),
@@ -63,8 +70,23 @@ class SceneNet(ImageEncoder):
 
     def grid(self, size: int) -> tuple[int, int]:
         """Rows and columns of the feature map of a size x size image."""
+        if self.parts:
+            return 1, 1
         return size // self.stride, size // self.stride
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, 3, H, W) pixels -> (B, N, d) features of the cells, row-major."""
-        return self.stages(self.stem(pixels)).flatten(2).transpose(1, 2)
+        cells = self.stages(self.stem(pixels))  # (B, d, H, W)
+        if self.parts:
+            down, across = map(_shares, cells.shape[2:], self.parts)
+            averages = down @ cells @ across.mT  # (B, d, rows, columns)
+            return averages.flatten(2).transpose(1, 2).flatten(1)[:, None]  # (B, 1, parts x d)
+        return cells.flatten(2).transpose(1, 2)
+
+
+def _shares(cells: int, parts: int) -> Tensor:
+    """How much of each of so many equal parts each cell makes up: (parts, cells), rows sum to 1."""
+    edges = torch.arange(parts + 1) * (int(cells) / parts)
+    start, end = edges[:-1, None], edges[1:, None]
+    place = torch.arange(int(cells))
+    return (end.minimum(place + 1) - start.maximum(place)).clamp_min(0) * (parts / int(cells))

@@ -61,13 +61,15 @@ def batches(
         unknown_rate: share of words replaced by [UNK].
         share: (rank, processes): of each batch only this process's consecutive part; B must divide
             evenly.
-        captions_per_image: so many captions of an image, drawn anew each time, stand in a batch,
-            where the image is encoded once for all of them; with 1 each pair has its own image.
+        captions_per_image: so many captions of an image, or of images that are alike, drawn anew
+            each time, stand in a batch, where an image is encoded once for all of its captions;
+            with 1 each pair has its own image.
     """
     rank, world = share
     part = slice(rank * batch_size // world, (rank + 1) * batch_size // world)
     random = np.random.default_rng(seed)
-    order = caption_order(data.image_of, captions_per_image, random)
+    together = data.image_of if data.alike is None else data.alike[data.image_of]
+    order = caption_order(together, captions_per_image, random)
     for start in range(0, len(order) - batch_size + 1, batch_size):
         index = order[start : start + batch_size]
         ids, lengths = table.rows(index)

@@ -1,10 +1,15 @@
 """Sequences of images that are opened when they are asked for."""
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, ImageSequence
+
+_MILLISECONDS = 100.0  # of a frame that does not say how long it is shown
+_CLIPS_KEPT = 3  # whose frames are kept for those who ask for them one by one
 
 
 class ImageFiles(Sequence[Image.Image]):
@@ -83,3 +88,53 @@ class ImageArrays(Sequence[Image.Image]):
 
     def __getitem__(self, index: int) -> Image.Image:  # type: ignore[override]
         return Image.fromarray(self.pixels[index])
+
+
+class Frames(Sequence[Image.Image]):
+    """The frames of clips, one clip after the other, made when they are asked for.
+
+    Args:
+        read: gives all frames of a clip by its number.
+        clips: how many there are.
+        frames: how many each has.
+    """
+
+    def __init__(self, read: Callable[[int], list[Image.Image]], clips: int, frames: int) -> None:
+        self._read, self._clips, self._frames = read, clips, frames
+        self._kept: OrderedDict[int, list[Image.Image]] = OrderedDict()
+        self._lock = Lock()  # several threads want frames of one clip
+
+    def __len__(self) -> int:
+        return self._clips * self._frames
+
+    def __getitem__(self, row: int) -> Image.Image:  # type: ignore[override]
+        """Frame f of clip i is item i * frames + f."""
+        clip, frame = divmod(range(len(self))[row], self._frames)
+        with self._lock:
+            if clip not in self._kept:
+                self._kept[clip] = self._read(clip)
+                if len(self._kept) > _CLIPS_KEPT:
+                    self._kept.popitem(last=False)
+            return self._kept[clip][frame]
+
+
+def read_frames(path: Path, count: int) -> list[Image.Image]:
+    """So many frames of an animated image (WebP, GIF, PNG), shown in the midst of equal times.
+
+    Frames that are equal are often stored as one that is shown longer, so that time counts.
+
+    Raises:
+        ValueError: the file holds no image, or a damaged one.
+        OSError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file, Image.open(file) as image:
+            frames, shown = list[Image.Image](), list[float]()
+            for frame in ImageSequence.Iterator(image):
+                frames.append(frame.convert("RGB"))
+                shown.append(float(frame.info.get("duration", 0)) or _MILLISECONDS)
+    except (SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} is not a readable clip: {error}") from error
+    ends = np.cumsum(shown)
+    middles = (np.arange(count) + 0.5) * ends[-1] / count
+    return [frames[number] for number in np.searchsorted(ends, middles, side="right").tolist()]

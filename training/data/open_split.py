@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 
 from training.data.captions_file import find_captions, name_of
-from training.data.image_files import ImageArrays, ImageFiles
+from training.data.image_files import Frames, ImageArrays, ImageFiles
 from training.data.photographs import open_photographs, uncaptioned
 from training.data.precomputed import is_precomputed, open_regions
 from training.data.split import SeenObjects, Split
 from training.data.videos import is_videos, open_videos
 from training.scenes.classes import names_of
+from training.scenes.clip_captions import relevant_clips
+from training.scenes.clip_frames import clip_frames
+from training.scenes.motion import FRAMES
+from training.scenes.moving import is_clips, load_clips
 from training.scenes.relevance import relevant_images
 from training.scenes.store import load_scenes
 
@@ -23,7 +27,7 @@ def open_split(data: Path, name: str) -> Split:
     """Opens a split with its captions.
 
     Args:
-        data: folder that holds it: rendered scenes, photographs with captions
+        data: folder that holds it: rendered scenes or clips, photographs with captions
             (`training/data/photographs.py`), captions with ready-made features
             (`training/data/precomputed.py`), or clips with those of their frames
             (`training/data/videos.py`).
@@ -37,6 +41,8 @@ def open_split(data: Path, name: str) -> Split:
         return open_videos(data, name)
     if is_precomputed(data):
         return open_regions(data, name)
+    if is_clips(data / name):
+        return _open_clips(data / name)
     if (data / name).is_dir():
         return _open_scenes(data / name)
     if find_captions(data) is not None:
@@ -64,8 +70,8 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     Returns:
         `kind` ("scenes", "photographs" or "features"), `name`, numbers of `images` and `captions`.
     """
-    if isinstance(split.images, ImageArrays):
-        kind, name = "scenes", "rendered scenes"
+    if isinstance(split.images, ImageArrays | Frames):
+        kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
     else:
         kind = "photographs" if isinstance(split.images, ImageFiles) else "features"
         name = names_of_data(data, also) if kind == "photographs" else data.resolve().name
@@ -126,4 +132,20 @@ def _open_scenes(folder: Path) -> Split:
             [caption.mentions for caption in captions],
             [[names_of(thing.name) for thing in scene.objects] for scene in data.scenes],
         ),
+    )
+
+
+def _open_clips(folder: Path) -> Split:
+    """Rendered clips, whose frames are drawn when they are asked for."""
+    clips = load_clips(folder)
+    captions = [caption for clip in clips for caption in clip.captions]
+    return Split(
+        [caption.text for caption in captions],
+        np.repeat(np.arange(len(clips)), [len(clip.captions) for clip in clips]),
+        Frames(lambda row: [frame.image for frame in clip_frames(clips[row])], len(clips), FRAMES),
+        frames=FRAMES,
+        folder=folder,
+        relevant=functools.cache(functools.partial(relevant_clips, clips)),
+        alike=np.arange(len(clips)) // 2,  # twins
+        kinds=[caption.kind for caption in captions],
     )

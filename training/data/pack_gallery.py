@@ -1,6 +1,7 @@
 """The gallery that comes with a pack, as a split to measure on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ from PIL import Image
 from export.pack.gallery import GalleryInfo, load_gallery
 from export.pack.reading import load_info
 from export.pack.regions import regions_of
-from training.data.image_files import ImageFiles
-from training.data.split import SeenObjects, Split
+from training.data.image_files import Frames, ImageFiles, read_frames
+from training.data.split import SeenMoments, SeenObjects, Split
 from training.scenes.classes import names_of
 
 
@@ -45,16 +46,41 @@ def from_pack(pack: Path, split: str) -> Split:
     known = any(len(rows) > 1 for rows in relevant)
     captions = [caption.text for caption in gallery.captions]
     image_of = np.repeat(np.arange(len(counts)), counts)
-    if (regions := regions_of(load_info(pack, verify=False))) is not None:
+    info = load_info(pack, verify=False)
+    if (regions := regions_of(info)) is not None:
         return Split(captions, image_of, features=regions.all_features(), folder=pack / split)
-    return Split(
+    paths = [gallery.folder / image.file for image in gallery.images]
+    stills = Split(
         captions,
         image_of,
-        ImageFiles([gallery.folder / image.file for image in gallery.images]),
+        ImageFiles(paths),
         folder=pack / split,
         relevant=(lambda: relevant) if known else None,
         objects=_seen_objects(gallery),
     )
+    if (frames := info.image_encoder.frames) == 1:
+        return stills
+    alike = [image.alike for image in gallery.images]
+    return replace(
+        stills,
+        images=Frames(lambda row: read_frames(paths[row], frames), len(paths), frames),
+        frames=frames,
+        alike=None if None in alike else np.array(alike, np.int64),
+        kinds=[str(caption.view) for caption in gallery.captions],
+        moments=_seen_moments(gallery, frames),
+    )
+
+
+def _seen_moments(gallery: GalleryInfo, frames: int) -> SeenMoments:
+    """The truth about the frames of clips."""
+    seen, names = list[np.ndarray](), list[list[tuple[str, ...]]]()
+    for image in gallery.images:
+        rows = np.zeros((len(image.objects), frames), np.bool_)
+        for row, thing in zip(rows, image.objects, strict=True):
+            row[list(thing.frames)] = True
+        seen.append(rows)
+        names.append([names_of(thing.name) for thing in image.objects])
+    return SeenMoments(seen, [caption.mentions for caption in gallery.captions], names)
 
 
 def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:

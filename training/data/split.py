@@ -32,13 +32,30 @@ class SeenObjects:
 
 
 @dataclass(frozen=True)
+class SeenMoments:
+    """In which frames the objects of each clip are seen, and which of them each caption mentions.
+
+    Attributes:
+        seen: for each clip (objects, frames) bool.
+        mentions: for each caption the indices of the objects of its own clip that it mentions.
+        names: for each clip and each of its objects, all names that its kind goes by.
+    """
+
+    seen: Sequence[np.ndarray]
+    mentions: Sequence[Sequence[int]]
+    names: Sequence[Sequence[tuple[str, ...]]]
+
+
+@dataclass(frozen=True)
 class Split:
     """Captioned images: rendered scenes, photographs, ready-made features, a pack's gallery.
 
     Attributes:
         captions: N_txt texts, those of an image one after the other.
         image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
-        images: N_img images, opened one after the other; empty where there are features alone.
+        images: N_img images, opened one after the other; empty where there are features alone. Of
+            clips all frames, clip by clip.
+        frames: how many of `images` make one of the N_img: more than 1 for clips.
         features: (N_img, n, d) float, often float16 and memory-mapped; `Copies` show another look
             in every batch, `Pixels` the images themselves to an encoder that is trained along, and
             `Clips` have frames for features. Empty until they are read
@@ -51,6 +68,11 @@ class Split:
         folder: what was opened, with the name of the split: `data/scenes/train`.
         relevant: gives for each caption every image that satisfies it; None where only the
             caption's own image is known to.
+        moments: likewise in which frames, of clips.
+        alike: (N_img,) int64, equal for images that are hard to tell apart, such as clips that
+            differ in the order of what happens; None where nothing is known of that. Training puts
+            their captions into the same batches (`TrainConfig.captions_per_image`).
+        kinds: of each caption what it is about, where captions are of several kinds; else empty.
         objects: where the objects of each image are and which each caption mentions, where known.
     """
 
@@ -63,9 +85,13 @@ class Split:
     summary_token: bool = False
     lengths: np.ndarray | None = None
     boxes: np.ndarray | None = None
+    frames: int = 1
     folder: Path = Path()
     relevant: Callable[[], list[np.ndarray]] | None = None
+    alike: np.ndarray | None = None
+    kinds: Sequence[str] = ()
     objects: SeenObjects | None = None
+    moments: SeenMoments | None = None
 
     def __post_init__(self) -> None:
         """Refuses features or images that disagree with the captions."""
@@ -78,7 +104,7 @@ class Split:
     @property
     def image_count(self) -> int:
         """N_img, whether there are images, features of them, or both."""
-        return len(self.features) or len(self.images)
+        return len(self.features) or len(self.images) // self.frames
 
     def with_frames(self, frames: int) -> Split:
         """The same clips, of which at most so many frames are looked at; 0 for all.
@@ -106,7 +132,12 @@ class Split:
     def first(self, count: int) -> Split:
         """The captions of the first so many images, or of all for 0."""
         texts = int(np.searchsorted(self.image_of, count)) if count else len(self.captions)
-        return replace(self, captions=self.captions[:texts], image_of=self.image_of[:texts])
+        return replace(
+            self,
+            captions=self.captions[:texts],
+            image_of=self.image_of[:texts],
+            kinds=self.kinds[:texts],
+        )
 
 
 class Copies:

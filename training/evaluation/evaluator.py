@@ -13,6 +13,7 @@ from training.data.clips import Clips
 from training.data.split import SeenObjects, Split
 from training.evaluation.evidence import Place, named_places
 from training.evaluation.faithfulness import faithfulness, mentioned_shares
+from training.evaluation.kinds import kind_metrics
 from training.evaluation.metrics import folded_metrics, relevance_metrics, retrieval_metrics
 from training.evaluation.statistics import view_statistics, winning_views
 
@@ -24,7 +25,7 @@ Tell = Callable[[str], None]  # told what was just done, after every step
 def image_features(
     runtime: Runtime, data: Split, tell: Tell | None = None, method: str | None = None
 ) -> torch.Tensor | np.ndarray:
-    """Features (N_img, N, d) of all images, through an ONNX encoder of the pack.
+    """Features (N_img, N, d) of all images, of clips frame by frame, through an ONNX encoder.
 
     Where the pack has none, they are those that the data bring, which stay on the disk.
 
@@ -51,7 +52,8 @@ def image_features(
         parts.append(runtime.image_features([data.images[row] for row in rows], method))
         if tell is not None:
             tell("pictures")
-    return torch.cat(parts)
+    made = torch.cat(parts)  # (images, n, d)
+    return made.reshape(data.image_count, -1, made.shape[2])
 
 
 def as_read(runtime: Runtime, data: Split) -> Split:
@@ -123,7 +125,7 @@ def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, 
     metrics = retrieval_metrics(scores, data.image_of)
     if data.relevant is not None:
         metrics |= relevance_metrics(scores, data.relevant())
-    return metrics
+    return metrics | kind_metrics(scores, data)
 
 
 def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:

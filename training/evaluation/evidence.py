@@ -76,13 +76,13 @@ def named_places(
             for kind in kinds:
                 values = [i + 1 for i, forms in enumerate(names) if forms == kind]
                 cells: np.ndarray = shares[:, values].sum(axis=1) > 0
-                tokens = _find(words[text], kind)
+                tokens = find_words(words[text], kind)
                 if tokens and cells.any():
                     places.append(Place(text, tokens, cells))
     return places
 
 
-def _find(words: Sequence[str], forms: Sequence[str]) -> tuple[int, ...]:
+def find_words(words: Sequence[str], forms: Sequence[str]) -> tuple[int, ...]:
     """Places in a text of all words of all forms of a name that occur in it."""
     found: set[int] = set()
     for form in forms:

@@ -40,6 +40,10 @@ EVIDENCE = {
     "insertion_random": "at random",
     "insertion_map": "by the paper's map",
     "evidence_error": "error",
+    "moment_pointing": "peaks in a frame with a mentioned object, %",
+    "moment_chance": "chance",
+    "moment_word_pointing": "a word peaks where its object is, %",
+    "moment_word_chance": "chance",
 }
 AREAS = {"deletion": "lower", "deletion_renewed": "lower", "insertion": "higher"}
 
@@ -114,14 +118,15 @@ def print_evidence(rows: dict[str, dict[str, float]]) -> None:
                 for other, words in (("random", "at random"), ("map", "by the paper's map"))
                 if f"{(gain := f'{curve}_gain_{other}')}_low" in row
             ]
-            print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")
+            if gains:
+                print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")
 
 
 def _digits(key: str) -> str:
     """How a value of `EVIDENCE` is printed."""
     if key == "evidence_error":
         return ".0e"
-    return ".1f" if key.startswith("evidence") else ".3f"
+    return ".1f" if key.startswith(("evidence", "moment")) else ".3f"
 
 
 def _count(row: dict[str, float]) -> int:
@@ -135,10 +140,13 @@ def _print_view(title: str, row: dict[str, float], suffix: str) -> None:
     print(f"| {title} | " + " | ".join(cells) + " |")
 
 
-def print_difference(a: str, b: str, found: dict[str, float]) -> None:
-    """Prints what `bootstrap_difference` found between two methods in one line."""
+def print_difference(a: str, b: str, found: dict[str, float], kind: str = "") -> None:
+    """Prints what `bootstrap_difference` found between two methods in one line.
+
+    A `kind` names the captions that alone were measured.
+    """
     print(
-        f"{a} - {b}: rsum {found['difference']:+.1f}, 95 % interval "
+        f"{a} - {b}{f', {kind}' if kind else ''}: rsum {found['difference']:+.1f}, 95 % interval "
         f"[{found['low']:+.1f}, {found['high']:+.1f}], above 0 in "
         f"{100 * found['share_above']:.1f} % of the samples"
     )

@@ -75,8 +75,9 @@ class TrainConfig(Settings):
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs in a step, over all processes.
-        captions_per_image: captions of an image that stand in a batch together, the image encoded
-            once for all of them; 1 draws pairs one by one.
+        captions_per_image: captions of an image, or of clips that differ in the order of what
+            happens, that stand in a batch together, an image encoded once for all of them; 1 draws
+            pairs one by one.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
         feature_copies: looks at each training photograph whose features are kept: itself, and

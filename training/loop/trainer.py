@@ -216,6 +216,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             "backbone_sha256": self.backbone_sha256,
             "tokenizer_sha256": sha256_of(tokenizer),
             "seed": self.config.seed,
+            **({"frames": self.train.frames} if self.train.frames > 1 else {}),
             "data": describe_data(Path(self.config.data), self.config.also, self.train),
         }
         if self.images is not None:

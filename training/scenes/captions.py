@@ -34,7 +34,7 @@ class Thing:
 
 
 @dataclass
-class _Draft:
+class Draft:
     """A caption in the making: what it has asserted so far."""
 
     rng: np.random.Generator
@@ -133,7 +133,7 @@ def join(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _agree(slot: str, names: Sequence[str], draft: _Draft) -> dict[str, str]:
+def _agree(slot: str, names: Sequence[str], draft: Draft) -> dict[str, str]:
     """Returns a list and the verbs that agree with it, as template slots."""
     singular_first = names[0].startswith(("a ", "an ")) and not names[0].startswith("a few ")
     singular = singular_first and len(names) == 1
@@ -162,7 +162,7 @@ def _some(things: Sequence[Thing], count: int, rng: np.random.Generator) -> list
     return [things[index] for index in chosen.tolist()]
 
 
-def _animal(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
+def _animal(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     animals = [thing for thing in things if thing.kind.group == "animals"]
     others = [thing for thing in things if thing.kind.group != "animals"]
     chosen = _some(animals, 2, draft.rng)
@@ -182,7 +182,7 @@ def _animal(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
     return _filled(draft.pick(templates.PLACED), "animal", draft, x=names, s=place)
 
 
-def _objects(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
+def _objects(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     del scene
     others = [thing for thing in things if thing.kind.group != "animals"]
     chosen = _some(others, 3 if draft.chance(0.3) else 2, draft.rng)
@@ -192,7 +192,7 @@ def _objects(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
     return _filled(draft.pick(templates.LIST), "things", draft, x=draft.names(chosen))
 
 
-def _relation(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
+def _relation(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     kind, chosen = _clear_relation(scene, things, draft)
     names = [draft.name(thing, exact=True) for thing in chosen]
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
@@ -203,7 +203,7 @@ def _relation(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
     return draft.finish(text, "relation")
 
 
-def _clear_relation(scene: Scene, things: list[Thing], draft: _Draft) -> tuple[str, list[Thing]]:
+def _clear_relation(scene: Scene, things: list[Thing], draft: Draft) -> tuple[str, list[Thing]]:
     """Draws a relation of single objects that is obvious to the eye."""
     single = [thing for thing in things if thing.count == 1]
     boxes = {thing.kind.name: scene.objects[thing.indices[0]].box for thing in single}
@@ -251,7 +251,7 @@ def _obvious(
     return kinds
 
 
-def _setting(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
+def _setting(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     dated, aired = scene.time is not None, scene.weather is not None
     if dated and aired and draft.chance(0.08):
         place = draft.place(scene, setting=True, time=True, weather=True)
@@ -264,7 +264,7 @@ def _setting(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
     return _filled(draft.pick(templates.PLACED), "setting", draft, x=names, s=place)
 
 
-def _counting(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
+def _counting(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     del scene
     groups = [thing for thing in things if thing.count > 1]
     counted = _some(groups, 1, draft.rng)[0]
@@ -284,7 +284,7 @@ def _counting(scene: Scene, things: list[Thing], draft: _Draft) -> Caption:
 def _filled(
     template: str,
     view: str,
-    draft: _Draft,
+    draft: Draft,
     *,
     x: list[str] | None = None,
     y: list[str] | None = None,
@@ -311,4 +311,4 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
         rng: the dice; the same dice give the same words.
     """
     things = _things(scene)
-    return tuple(writer(scene, things, _Draft(rng)) for writer in _WRITERS)
+    return tuple(writer(scene, things, Draft(rng)) for writer in _WRITERS)

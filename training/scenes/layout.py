@@ -47,7 +47,7 @@ class Layout:
 
 
 @dataclass
-class _Board:
+class Board:
     """Rectangles already taken, as (x0, y0, x1, y1) in pixels."""
 
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
@@ -77,7 +77,7 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
         The layout, or None if the things drawn found no room (draw again with other dice).
     """
     setting = str(rng.choice(SETTINGS))
-    time, weather = _sample_conditions(setting, rng)
+    time, weather = sample_conditions(setting, rng)
     horizon = int(rng.integers(74, 108))
     if setting in INDOORS or setting == "stage":
         horizon = int(rng.integers(104, 132))
@@ -88,9 +88,9 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
         size = rng.uniform(lowest, highest) if count == 1 else rng.uniform(32, 45)
         planned.append((kind, count, float(size)))
     planned.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)
-    board, placements = _Board(), []
+    board, placements = Board(), []
     for kind, count, size in planned:
-        placed = _place(kind, count, size, setting, horizon, board, rng)
+        placed = place_thing(kind, count, size, setting, horizon, board, rng)
         if placed is None:
             return None
         placements.extend(placed)
@@ -98,7 +98,8 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
     return Layout(setting, time, weather, horizon, tuple(placements), int(rng.integers(2**31)))
 
 
-def _sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | None, str | None]:
+def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | None, str | None]:
+    """Draws the time of day and the weather of a setting; None where it has none."""
     if setting in TIMELESS:
         return None, None
     time = str(rng.choice(TIMES, p=_TIME_ODDS))
@@ -128,13 +129,13 @@ def _sample_things(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
     return [(kind, int(counts[i]) if i in grouped else 1) for i, kind in enumerate(kinds)]
 
 
-def _place(
+def place_thing(
     kind: ObjectClass,
     count: int,
     size: float,
     setting: str,
     horizon: int,
-    board: _Board,
+    board: Board,
     rng: np.random.Generator,
 ) -> list[Placement] | None:
     """Finds room for a thing, smaller each time it fails; None if there is none."""

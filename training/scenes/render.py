@@ -1,6 +1,7 @@
 """Turns a layout into pixels, and measures what can be seen of each object."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,15 +51,47 @@ def render(layout: Layout, scene_id: str) -> Rendered:
     """Renders a layout and measures its objects."""
     rng = np.random.default_rng(layout.seed)
     canvas = backdrop(layout, rng)
+    instances, outlines = compose(canvas, layout)
+    canvas = weather_front(canvas, layout, rng)
+    seen = np.bincount(instances.ravel(), minlength=len(outlines) + 1)[1:]
+    objects = tuple(
+        _measured(place, outline, float(count / outline.area))
+        for place, outline, count in zip(layout.placements, outlines, seen.tolist(), strict=True)
+    )
+    scene = Scene(scene_id, layout.setting, layout.time, layout.weather, objects)
+    return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What of an object lies within the image, whatever covers it.
+
+    Attributes:
+        box: (x0, y0, x1, y1) in pixels; all 0 where nothing does.
+        area: how many solid pixels it has, those beyond the image left out.
+        whole: how many it has with those beyond the image.
+    """
+
+    box: tuple[int, int, int, int]
+    area: int
+    whole: int
+
+
+def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], list[Outline]]:
+    """Draws a layout's objects and their shadows on a background, from back to front.
+
+    Returns:
+        (SIZE, SIZE) instances as in `Rendered`, and an outline an object.
+    """
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)
     light, veil, share = sprite_light(layout)
-    sprites = [_pose(placement) for placement in layout.placements]
+    sprites = [_pose(*_looks(placement)) for placement in layout.placements]
     corners = [
         (round(place.x - image.width / 2), round(place.y - image.height / 2))
         for place, image in zip(layout.placements, sprites, strict=True)
     ]
     _cast_shadows(canvas, layout, sprites, corners)
-    outlines, areas = [], []
+    outlines = []
     for index, (image, corner) in enumerate(zip(sprites, corners, strict=True)):
         pixels = np.asarray(image).astype(np.float32)
         colors = pixels[..., :3] * light
@@ -66,31 +99,29 @@ def render(layout: Layout, scene_id: str) -> Rendered:
         lit = Image.fromarray(colors.clip(0, 255).astype(np.uint8))
         alpha = image.getchannel("A")
         canvas.paste(lit, corner, alpha)
-        solid = _clip_solid(np.asarray(alpha) > 127, corner)
-        instances[solid] = index + 1
-        rows, columns = solid
-        outlines.append((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1))
-        areas.append(len(rows))
-    canvas = weather_front(canvas, layout, rng)
-    seen = np.bincount(instances.ravel(), minlength=len(areas) + 1)[1:]
-    objects = tuple(
-        _measured(place, outline, float(count / area))
-        for place, outline, count, area in zip(
-            layout.placements, outlines, seen.tolist(), areas, strict=True
-        )
-    )
-    scene = Scene(scene_id, layout.setting, layout.time, layout.weather, objects)
-    return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
+        solid = np.asarray(alpha) > 127
+        rows, columns = _clip_solid(solid, corner)
+        instances[rows, columns] = index + 1
+        box = (0, 0, 0, 0)
+        if len(rows):
+            box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+        outlines.append(Outline(box, len(rows), int(solid.sum())))
+    return instances, outlines
 
 
-def _pose(place: Placement) -> Image.Image:
-    """Returns the sprite of a placement: scaled, mirrored, tilted, cropped."""
-    image = sprite(place.look.glyph, place.look.hue)
+def _looks(place: Placement) -> tuple[str, float | None, int, bool, float]:
+    """What a sprite's pixels depend on."""
     side = max(8, round(place.size))
-    image = image.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
-    if place.mirrored:
+    return place.look.glyph, place.look.hue, side, place.mirrored, place.tilt
+
+
+@lru_cache(maxsize=256)
+def _pose(glyph: str, hue: float | None, side: int, mirrored: bool, tilt: float) -> Image.Image:
+    """Returns a sprite scaled, mirrored, tilted, cropped."""
+    image = sprite(glyph, hue).resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    if mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return image.rotate(place.tilt, Image.Resampling.BILINEAR, expand=True)
+    return image.rotate(tilt, Image.Resampling.BILINEAR, expand=True)
 
 
 def _clip_solid(
@@ -121,8 +152,8 @@ def _cast_shadows(
     canvas.paste((10, 14, 24), (0, 0, SIZE, SIZE), soft)
 
 
-def _measured(place: Placement, outline: tuple[int, int, int, int], visible: float) -> SceneObject:
-    x0, y0, x1, y1 = (round(int(value) / SIZE, 4) for value in outline)
+def _measured(place: Placement, outline: Outline, visible: float) -> SceneObject:
+    x0, y0, x1, y1 = (round(int(value) / SIZE, 4) for value in outline.box)
     return SceneObject(
         name=place.kind.name,
         group=place.kind.group,

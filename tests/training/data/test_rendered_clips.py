@@ -1,0 +1,119 @@
+"""Clips of the moving world as a split: frames, their features, batches, a gallery of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from export.hub.sources import SourceError, describe_image_source, load_image_source
+from export.pack.gallery import load_gallery
+from models.encoders import SceneNet
+from training.data.batches import batches
+from training.data.features import Extraction, read_features
+from training.data.image_files import read_frames
+from training.data.open_split import open_split
+from training.data.split import Split
+from training.data.texts import TokenTable
+from training.data.tokenizer import build_tokenizer
+from training.scenes.clip_frames import clip_frames
+from training.scenes.clip_gallery import write_gallery
+from training.scenes.motion import FRAMES
+from training.scenes.moving import load_clips, main
+
+SCENES = "app/bundled/scenes"
+COUNT = 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("moving")
+    main(["--out", str(out), "--split", "val", "--count", str(COUNT)])
+    return out
+
+
+def test_a_frame_is_the_average_of_the_cells_of_its_parts() -> None:
+    torch.manual_seed(0)
+    whole = SceneNet((4, 8), (1,)).eval()
+    pixels = torch.rand(2, 3, 64, 64)
+    cells = whole(pixels)  # 8 x 8 of them
+    for parts in ((1, 1), (2, 4), (1, 3)):
+        joined = SceneNet((4, 8), (1,), parts=parts).eval()
+        joined.load_state_dict(whole.state_dict())
+        found = joined(pixels)
+        assert found.shape == (2, 1, joined.dim)
+        assert joined.grid(64) == (1, 1)
+        averages = found.reshape(2, *parts, 8)
+        assert torch.allclose(averages.mean(dim=(1, 2)), cells.mean(dim=1), atol=1e-6)
+    square = cells.reshape(2, 2, 4, 4, 2, 8).mean(dim=(2, 4))  # (2, 2, 4, 8)
+    joined = SceneNet((4, 8), (1,), parts=(2, 4)).eval()
+    joined.load_state_dict(whole.state_dict())
+    assert torch.allclose(joined(pixels).reshape(square.shape), square, atol=1e-6)
+
+
+def test_frames_are_another_encoder_than_cells() -> None:
+    cells, frame = (describe_image_source(name) for name in (SCENES, f"{SCENES}#frame"))
+    assert cells["sha256"] != frame["sha256"]
+    encoder, _, about = load_image_source(f"{SCENES}#frame")
+    assert about["sha256"] == frame["sha256"]
+    assert encoder.grid(224) == (1, 1)
+    with pytest.raises(SourceError, match="can only be"):
+        describe_image_source(f"{SCENES}#frames")
+
+
+def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> None:
+    split = open_split(folder, "val")
+    assert split.image_count == COUNT
+    assert len(split.images) == COUNT * FRAMES
+    clips = load_clips(folder / "val")
+    third = [frame.image for frame in clip_frames(clips[2])]
+    assert np.array_equal(np.asarray(split.images[2 * FRAMES + 5]), np.asarray(third[5]))
+    made = read_features(split, f"{SCENES}#frame", Extraction(workers=2))
+    encoder, preprocess, _ = load_image_source(f"{SCENES}#frame")
+    with torch.inference_mode():
+        wanted = encoder(torch.from_numpy(preprocess.pixels(third)))  # (FRAMES, 1, d)
+    assert made.features.shape == (COUNT, FRAMES, encoder.dim)
+    found = torch.from_numpy(np.array(made.features[2:3], np.float32))[0]
+    assert torch.allclose(found, wanted[:, 0], atol=5e-3)
+    again = replace(split, images=[third[0]] * (COUNT * FRAMES))  # what is kept is not drawn
+    assert read_features(again, f"{SCENES}#frame").features.shape == made.features.shape
+
+
+def test_twins_stand_in_a_batch_together(folder: Path) -> None:
+    split = open_split(folder, "val")
+    many = Split(
+        split.captions * 3,
+        np.concatenate([split.image_of + COUNT * i for i in range(3)]),
+        features=np.zeros((3 * COUNT, 2, 4), np.float32),
+        alike=np.arange(3 * COUNT) // 2,
+    )
+    assert many.alike is not None
+    table = TokenTable(build_tokenizer(many.captions), many.captions)
+    met = 0
+    for batch in batches(many, table, 10, (0, 0), captions_per_image=5):
+        pairs = many.alike[batch.image_ids.numpy()].reshape(2, 5)
+        assert (pairs == pairs[:, :1]).all()
+        met += len(set(batch.image_ids.tolist())) > len(set(pairs[:, 0]))
+    assert met > 3
+
+
+def test_a_gallery_of_clips_keeps_frames_and_truth(folder: Path, tmp_path: Path) -> None:
+    clips = load_clips(folder / "val")
+    write_gallery(clips, "val", tmp_path / "gallery")
+    gallery = load_gallery(tmp_path / "gallery")
+    for row, (image, clip) in enumerate(zip(gallery.images, clips, strict=True)):
+        frames = list(clip_frames(clip))
+        stored = read_frames(gallery.folder / image.file, FRAMES)
+        for drawn, kept in zip(frames, stored, strict=True):
+            apart = np.asarray(drawn.image, float) - np.asarray(kept, float)
+            assert np.abs(apart).mean() < 12
+        assert image.alike == row // 2
+        assert [caption.view for caption in image.captions] == [c.kind for c in clip.captions]
+        for index, thing in enumerate(image.objects):
+            shown = {n for n, frame in enumerate(frames) if frame.visible[index] >= 0.3}
+            assert set(thing.frames) == shown
+    some = read_frames(gallery.folder / gallery.images[0].file, 4)
+    every = read_frames(gallery.folder / gallery.images[0].file, FRAMES)
+    for frame, number in zip(some, (2, 6, 10, 14), strict=True):
+        assert np.array_equal(np.asarray(frame), np.asarray(every[number]))

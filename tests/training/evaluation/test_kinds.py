@@ -1,0 +1,61 @@
+"""Retrieval by kind of caption, and evidence over time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.data.split import Split
+from training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
+from training.evaluation.metrics import retrieval_metrics
+
+IMAGES = 8
+
+
+@pytest.fixture
+def data() -> Split:
+    """Eight clips in four pairs, each with a caption of one kind and two of another."""
+    return Split(
+        ["x"] * (3 * IMAGES),
+        np.repeat(np.arange(IMAGES), 3),
+        features=np.zeros((IMAGES, 4, 2)),
+        folder=Path("clips/test"),
+        alike=np.arange(IMAGES) // 2,
+        kinds=["free", "order", "order"] * IMAGES,
+    )
+
+
+def test_a_kind_is_measured_as_if_it_stood_alone(data: Split) -> None:
+    scores = np.random.default_rng(0).random((IMAGES, 3 * IMAGES))
+    found = kind_metrics(scores, data)
+    columns = np.arange(3 * IMAGES) % 3 > 0
+    alone = retrieval_metrics(scores[:, columns], data.image_of[columns])
+    assert {name: found[f"order_{name}"] for name in alone} == alone
+    assert found["order_rsum_low"] <= alone["rsum"] <= found["order_rsum_high"]
+
+
+def test_who_cannot_tell_twins_gets_half(data: Split) -> None:
+    assert data.alike is not None
+    blind = (data.alike[:, None] == data.alike[data.image_of][None]).astype(float)
+    knows = (np.arange(IMAGES)[:, None] == data.image_of[None]).astype(float)
+    for scores, share in ((blind, 50.0), (knows, 100.0)):
+        found = kind_metrics(scores, data)
+        assert (found["free_above_alike"], found["order_above_alike"]) == (share, share)
+    better = kind_differences(knows, blind, data)["order"]
+    assert better["difference"] == pytest.approx(
+        kind_metrics(knows, data)["order_rsum"] - kind_metrics(blind, data)["order_rsum"]
+    )
+    assert 0 < better["low"] <= better["difference"] <= better["high"]
+
+
+def test_a_line_for_each_kind_and_method(data: Split, capsys: pytest.CaptureFixture[str]) -> None:
+    scores = np.random.default_rng(0).random((IMAGES, 3 * IMAGES))
+    print_kinds({"a": kind_metrics(scores, data)}, ["free", "order"])
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 4
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_captions_without_kinds_add_nothing() -> None:
+    plain = Split(["a", "b"], np.array([0, 1]), features=np.zeros((2, 1, 1)))
+    assert kind_metrics(np.eye(2), plain) == {}
