@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from app.gallery.clips import is_clip
 from app.gallery.collection import Collection, CollectionImage
 from app.gallery.encoder import Encoder
 from app.gallery.encoding_steps import Encoded
-from app.gallery.image_files import Contents, ImageError, Refusal, refusal
+from app.gallery.image_files import Contents, ImageError, NotNowError, Refusal, refusal
 from app.gallery.indexing import IMAGES_AT_ONCE
 from app.gallery.qdrant.points import FILE, ROOT, payload, place, point_id
 from app.gallery.qdrant.roots import note_root
@@ -123,6 +124,12 @@ class Migration:
         for shown in images:
             try:
                 with shown.open() as file:
+                    if shown.may_be_clip and is_clip(file, shown.file):
+                        raise NotNowError(
+                            f"{shown.file} is a clip, which Qdrant does not hold; search it from "
+                            "its folder"
+                        )
+                    file.seek(0)
                     point = point_id(shown, Contents.of(file).digest)
             except (OSError, ImageError) as error:
                 self._report.refused.append(refusal(shown.file, error))

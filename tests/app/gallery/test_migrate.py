@@ -32,6 +32,7 @@ from app.search.questions import Question
 from app.search.retriever import Retriever
 from app.settings import Settings
 from export.runtime import Runtime
+from tests.app.clip_files import plain, write_animation
 from tests.app.conftest import IMAGES, draw, find, finish, ignore_progress
 from tests.app.qdrant_server import Pretended, pretended_server
 from tests.export.editing import edited
@@ -104,9 +105,12 @@ def test_a_gallery_answers_alike(many_retriever: Retriever, server: Server, tmp_
 def test_files_that_are_the_same_or_none_are_left_out(
     runtime: Runtime, photos: Path, server: Server, tmp_path: Path
 ) -> None:
+    write_animation(photos / "moving.gif", [*map(plain, ("red", "blue"))])
     report = moved(runtime, from_folder(photos), server, tmp_path)
     assert (report.written, report.copies, report.compared) == (7, 1, 7)
-    assert [refused.file for refused in report.refused] == ["bad.png"]
+    bad, clip = sorted(report.refused, key=lambda refused: refused.file)
+    assert bad.file == "bad.png"
+    assert clip.reason.startswith("moving.gif is a clip, which Qdrant does not hold")
     assert len(list(server.payloads())) == 7
     store = opened.read_store(server)
     collection = store.collection
