@@ -131,6 +131,7 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
         images = {image_id: columns.home.image(image_id) for image_id in comparison.ranks}
         known = {
             image_id: {"file": image.file, "captions": list(image.captions)}
+            | (asdict(image.moment) if image.moment else {})
             for image_id, image in images.items()
         }
         return as_json(comparison, known)

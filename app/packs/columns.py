@@ -137,9 +137,8 @@ class Columns:
         runs = [_run(column, terms) for column in asked]
         words = [term.words for term in terms if term.image is None]
         read = remark(self.home, *words) if words else ""
-        return compare(
-            name or write(terms), runs, k, self.truth(terms), leave_out=image_id, remark=read
-        )
+        own = None if image_id is None else self.home.collection.file_id(image_id)
+        return compare(name or write(terms), runs, k, self.truth(terms), leave_out=own, remark=read)
 
     def truth(self, terms: Sequence[Term]) -> Truth | None:
         """What is known to be right: where the query is a caption of the gallery, word for word."""

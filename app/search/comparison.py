@@ -23,7 +23,7 @@ class Truth:
     """What is known about which images are right for the query.
 
     Attributes:
-        ids: images that are right.
+        ids: files that are right.
         complete: every other image is wrong; False where nothing is known about the others.
     """
 
@@ -57,7 +57,8 @@ class Place:
     """An image at a rank of a column.
 
     Attributes:
-        image_id: the image.
+        image_id: the image; of a clip the frame that is the column's best.
+        file_id: the place of its file, by which columns are compared.
         rank: 1 for the best.
         score: the method's.
         right: whether it satisfies the query; None where that is not known.
@@ -66,6 +67,7 @@ class Place:
     """
 
     image_id: int
+    file_id: int
     rank: int
     score: float
     right: bool | None
@@ -160,20 +162,22 @@ def compare(
         runs: what each method answered; at least one.
         k: how many images each column lists, at least 1.
         truth: what is known to be right.
-        leave_out: an image that is not ranked: the one asked with, which would always win.
+        leave_out: a file that is not ranked: the one asked with, which would always win.
         remark: see `Comparison`.
 
     Raises:
         ValueError: no image is left to rank.
     """
-    ids, values = _common(runs, leave_out)  # (N,), (C, N)
+    ids, values, images = _common(runs, leave_out)  # (N,), (C, N), (C, N)
     known = None if truth is None else Truth(truth.ids & frozenset(ids.tolist()), truth.complete)
     if known is not None and not known.ids:
         known = None
     ranks = np.stack([rank(row) for row in values])  # (C, N)
-    columns = tuple(_column(run, ids, values, ranks, c, k, known) for c, run in enumerate(runs))
-    lists = [[place.image_id for place in column.places] for column in columns]
-    shown = np.flatnonzero(np.isin(ids, np.concatenate(lists)))
+    columns = tuple(
+        _column(run, ids, values, images, ranks, c, k, known) for c, run in enumerate(runs)
+    )
+    lists = [[place.file_id for place in column.places] for column in columns]
+    shown = {p.image_id: p.file_id for column in columns for p in column.places}
     pairs = range(len(runs))
     return Comparison(
         query=query,
@@ -184,7 +188,10 @@ def compare(
         overlap=tuple(tuple(overlap(lists[a], lists[b]) for b in pairs) for a in pairs),
         tau=tuple(tuple(agreement(ranks, values, a, b, k) for b in pairs) for a in pairs),
         only_found=only_found([column.places for column in columns], known),
-        ranks={int(ids[i]): tuple(ranks[:, i].tolist()) for i in shown},
+        ranks={
+            image_id: tuple(ranks[:, np.searchsorted(ids, file_id)].tolist())
+            for image_id, file_id in sorted(shown.items())
+        },
         remark=remark,
     )
 
@@ -259,11 +266,11 @@ def only_found(
     lists it.
     """
     found = [
-        [place for place in places if truth is None or place.image_id in truth.ids]
+        [place for place in places if truth is None or place.file_id in truth.ids]
         for places in lists
     ]
-    times = Counter(place.image_id for places in found for place in places)
-    return tuple(tuple(place for place in places if times[place.image_id] == 1) for places in found)
+    times = Counter(place.file_id for places in found for place in places)
+    return tuple(tuple(place for place in places if times[place.file_id] == 1) for places in found)
 
 
 def as_json(comparison: Comparison, known: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
@@ -291,7 +298,7 @@ def as_json(comparison: Comparison, known: Mapping[int, Mapping[str, Any]]) -> d
                 "r_precision": column.r_precision,
                 "right_in_list": column.right_in_list if truth else None,
                 "hits": [
-                    {**asdict(place), "move": place.move, **known.get(place.image_id, {})}
+                    {**_place_json(place), **known.get(place.image_id, {})}
                     for place in column.places
                 ],
             }
@@ -307,38 +314,50 @@ def as_json(comparison: Comparison, known: Mapping[int, Mapping[str, Any]]) -> d
     }
 
 
-def _common(runs: Sequence[Run], leave_out: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (N,), ascending, of the images that every run scored, and their scores (C, N)."""
+def _place_json(place: Place) -> dict[str, Any]:
+    fields = {**asdict(place), "move": place.move}
+    del fields["file_id"]  # whose name is told
+    return fields
+
+
+def _common(
+    runs: Sequence[Run], leave_out: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids (N,), ascending, of files that every run scored; their scores and images (C, N)."""
     shared = reduce(np.intersect1d, [run.scores.ids for run in runs])
     ids = shared if leave_out is None else shared[shared != leave_out]
     if not len(ids):
         raise ValueError("no picture is left to rank; add pictures to the gallery")
-    rows = []
-    for run in runs:
-        order = np.argsort(run.scores.ids, kind="stable")
-        rows.append(run.scores.values[order[np.searchsorted(run.scores.ids[order], ids)]])
-    return ids, np.stack(rows)
+    rows, images = [], []
+    for scores in (run.scores for run in runs):
+        order = np.argsort(scores.ids, kind="stable")
+        places = order[np.searchsorted(scores.ids[order], ids)]
+        rows.append(scores.values[places])
+        images.append(ids if scores.shown is None else scores.shown[places])
+    return ids, np.stack(rows), np.stack(images)
 
 
 def _column(
     run: Run,
     ids: np.ndarray,
     values: np.ndarray,
+    images: np.ndarray,
     ranks: np.ndarray,
     c: int,
     k: int,
     truth: Truth | None,
 ) -> Column:
-    """Column number c of ranks and scores (C, N)."""
+    """Column number c of ranks, scores and images (C, N)."""
     places = []
     for i in np.argsort(ranks[c])[:k]:
-        image_id, left = int(ids[i]), int(ranks[c - 1, i]) if c else None
+        file_id, left = int(ids[i]), int(ranks[c - 1, i]) if c else None
         places.append(
             Place(
-                image_id=image_id,
+                image_id=int(images[c, i]),
+                file_id=file_id,
                 rank=int(ranks[c, i]),
                 score=float(values[c, i]),
-                right=_right(image_id, truth),
+                right=_right(file_id, truth),
                 left_rank=left,
                 new=left is not None and left > k,
             )
@@ -354,7 +373,7 @@ def _column(
     )
 
 
-def _right(image_id: int, truth: Truth | None) -> bool | None:
+def _right(file_id: int, truth: Truth | None) -> bool | None:
     if truth is None:
         return None
-    return image_id in truth.ids or (False if truth.complete else None)
+    return file_id in truth.ids or (False if truth.complete else None)

@@ -164,7 +164,7 @@ def find(retriever: Retriever, count: int = COUNT) -> list[Example]:
     for name in retriever.methods:
         found = [retriever.scores([Term(caption)], name) for caption in captions]
         rows = {image_id: row for row, image_id in enumerate(found[0].ids.tolist())}
-        scores = np.stack([values for _, values in found], axis=1)  # (N, Q)
+        scores = np.stack([scored.values for scored in found], axis=1)  # (N, Q)
         ranks[name] = first_right_ranks(scores, [[rows[i] for i in right] for right in relevant])
     titles = {name: method.title for name, method in retriever.methods.items()}
     examples = []

@@ -72,27 +72,32 @@ class Found(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores (N,) float32 of images and their ids (N,), in the order of the gallery."""
+    """Scores (N,) float32 of images and their ids (N,), in the order of the gallery.
+
+    Where they are of files, each by its best image, `shown` says by which: ids (N,).
+    """
 
     ids: np.ndarray
     values: np.ndarray
+    shown: np.ndarray | None = None
 
 
 def best_of_files(scores: Scores, files: int) -> Scores:
-    """The best image of each file, in the order of the files; a clip has several.
+    """Scores of files by their best images, in the order of the files; a clip has several.
 
     Args:
         scores: of images.
         files: how many the collection has; see `Collection.file_id`.
 
     >>> best_of_files(Scores(np.array([0, 1, 3, 5]), np.array([0.1, 0.2, 0.4, 0.3])), 2)
-    Scores(ids=array([0, 3]), values=array([0.1, 0.4]))
+    Scores(ids=array([0, 1]), values=array([0.1, 0.4]), shown=array([0, 3]))
     """
     owners = scores.ids % files
     order = np.lexsort((scores.ids, -scores.values, owners))
     first = np.ones(len(order), bool)
     first[1:] = owners[order][1:] != owners[order][:-1]
-    return Scores(scores.ids[order[first]], scores.values[order[first]])
+    best = order[first]
+    return Scores(owners[best], scores.values[best], scores.ids[best])
 
 
 def in_all(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Scores:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from app.api import shell
 from app.api.library import Library
+from app.search.comparison import Run, compare
 from app.search.query import Term
 from app.settings import BUNDLED
 from tests.app.clip_files import write_animation, write_video
@@ -87,7 +88,8 @@ def test_every_method_ranks_clips_by_their_best_frame(library: Library) -> None:
             scores = retriever.scores(terms, spec)
             found = retriever.search(terms, spec, 4)
             order = np.argsort(-scores.values, kind="stable")[:4]
-            assert [hit.image_id for hit in found.hits] == scores.ids[order].tolist()
+            assert scores.shown is not None
+            assert [hit.image_id for hit in found.hits] == scores.shown[order].tolist()
             assert found.searched == len(scores.ids) == 10
             some = {1, 6, 8}
             files = [hit.image_id % 10 for hit in retriever.search(terms, spec, 9, some).hits]
@@ -109,6 +111,22 @@ def test_a_clip_has_a_score_for_each_frame(library: Library) -> None:
             top = max(line, key=lambda one: one.score)
             assert (top.image_id, top.seconds) == (hit.image_id, hit.seconds)
             assert top.score == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_compared_methods_rank_clips_each_by_its_own_moment(library: Library) -> None:
+    retriever = library._retriever
+    retriever.index.images_done.wait()
+    terms, specs = [Term("a dog")], list(retriever.methods)[:3]
+    runs = [Run(spec, spec, "", retriever.scores(terms, spec), 1.0, 1) for spec in specs]
+    compared = compare("a dog", runs, 10, leave_out=3)
+    assert compared.pictures == 9
+    assert all(overlap == 1.0 for row in compared.overlap for overlap in row)
+    for spec, column in zip(specs, compared.columns, strict=True):
+        found = [hit for hit in retriever.search(terms, spec, 10).hits if hit.image_id % 10 != 3]
+        assert [place.image_id for place in column.places] == [hit.image_id for hit in found]
+        for place in column.places:
+            assert place.file_id == place.image_id % 10
+            assert compared.ranks[place.image_id][specs.index(spec)] == place.rank
 
 
 def test_what_is_explained_is_the_moment(library: Library) -> None:
