@@ -75,7 +75,7 @@ const measure = (event) => {
   const shown = event.target.closest?.("#pv-map")?.querySelector("img");
   const layer = document.querySelector("#pv-layers input:checked")?.value.match(/^evidence:(\d+)$/);
   const hit = facts?.hits[idOf(document.querySelector("#pv-grid .pv-tile[aria-current]"))];
-  if (!shown || !layer || !hit) return;
+  if (!shown || !layer || !hit || document.querySelector("#pv-clip [data-other]")) return;
   const frame = shown.getBoundingClientRect(), [rows, columns] = facts.grid, [left, top, right, bottom] = hit.box;
   const scale = Math.min(frame.width / shown.naturalWidth, frame.height / shown.naturalHeight);
   const x = (event.clientX - frame.left - frame.width / 2) / (scale * shown.naturalWidth) + 0.5;

@@ -115,7 +115,7 @@ class Grid:
     ) -> dict[Any, Any]:
         """Opens the image that was clicked, unless the results were replaced since."""
         result = next((one for one in shown if one.image_id == image_id), None)
-        return inspector.look(self._session.retriever(key), result)
+        return inspector.look(key, result)
 
     def _more(
         self, key: str, question: Question, shown: list[Result], *given: Any

@@ -51,7 +51,7 @@ document.addEventListener("pv-original", ({ detail }) => {
 const panel = document.querySelector("#pv-inspector"), SWIPE = 50; // pixels
 let from = null;
 panel.addEventListener("touchstart", ({ touches, target }) => {
-  from = touches.length === 1 && !target.closest("input, textarea") ? touches[0] : null;
+  from = touches.length === 1 && !target.closest("input, textarea, video, [role=slider]") ? touches[0] : null;
 }, { passive: true });
 panel.addEventListener("touchend", ({ changedTouches: [to] }) => {
   if (!from) return;

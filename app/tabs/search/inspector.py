@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,7 +20,7 @@ from app.tabs.events import connect, on_refresh
 from app.tabs.evidence import Split, split, visible
 from app.tabs.html import problem, text
 from app.tabs.saving import keep, on_save
-from app.tabs.search import view
+from app.tabs.search import clip, view
 from app.tabs.search.view import Layer, Result
 from app.tabs.session import Session
 from app.tabs.sharing import note_tab
@@ -53,6 +54,7 @@ class Inspector:
         self._session = session
         self.result = gr.State(None)
         self.head = gr.HTML(view.invitation(), elem_id="pv-head", js_on_load=script("search/head"))
+        self._clip, self._frame = choosable("search/clip", "pv-clip", visible=False)
         self._image = gr.Image(
             label="Attention over the picture",
             show_label=False,
@@ -72,7 +74,8 @@ class Inspector:
             self.unlike = gr.Button("Less like this", size="sm", min_width=90)
             self._original = gr.Button("Show original", size="sm", min_width=90)
         self._file = gr.DownloadButton(visible="hidden")
-        parts = [self.head, self._image, self._layers, self._legend, self._captions, self._further]
+        self._inner = [self._image, self._layers, self._legend]  # which differ from frame to frame
+        parts = [self.head, self._clip, *self._inner, self._captions, self._further]
         self.outputs = [self.result, *parts]
         self._connect()
 
@@ -80,6 +83,8 @@ class Inspector:
         session, looked = self._session, [self._session.pack, self.result]
         shown, chosen = [self._image, self._legend], [*looked, self._layer]
         connect(self._layer.select, self._switch, chosen, shown, "inspect_layer", question=True)
+        frame, follows = [*looked, self._frame], [self.result, *self._inner]
+        connect(self._frame.select, self._follow, frame, follows, "inspect_frame", question=True)
         shut = [(self.head.shut, "close")]
         on_refresh(shut, self.clear, [], self.outputs, "inspect", queue=False)
         on_save(self._original, self._redrawn, looked, self._file, "inspect_original", _SHOW)
@@ -88,26 +93,42 @@ class Inspector:
         # Tabs that are opened by an update do not say that they were selected.
         opened.then(None, js=note_tab("views", waits=True), api_visibility="private")
 
-    def look(self, retriever: Retriever, result: Result | None) -> dict[Any, Any]:
+    def look(self, key: str, result: Result | None) -> dict[Any, Any]:
         """Updates that open an image, or close what was open; of one that is gone they say so."""
         if result is None:
             return self.clear()
         try:
-            return self._show(retriever, result)
+            return self._show(key, result)
         except ValueError as error:
             return {**self.clear(), self.head: problem(str(error))}
 
-    def _show(self, retriever: Retriever, result: Result) -> dict[Any, Any]:
+    def _show(self, key: str, result: Result) -> dict[Any, Any]:
+        """Shows an image, or of a clip the frame that was found, with what is known about it."""
+        retriever = self._session.retriever(key)
+        maps, about = _maps(retriever, result), retriever.image(result.image_id)
+        captions = view.captions("Its captions", about.captions)
+        player = clip.panel(clip.of(key, retriever, result)) if about.moment else ""
+        return {
+            self.head: view.head(
+                about.file,
+                _facts(retriever, result, maps),
+                str(about.path) if self._session.packs.private else "",
+            ),
+            self._clip: gr.HTML(player, visible=bool(player)),
+            self._captions: gr.HTML(captions, visible=bool(captions)),
+            self._further: gr.Row(visible=True),
+            **self._look_into(retriever, result, maps),
+        }
+
+    def _look_into(self, retriever: Retriever, result: Result, maps: Maps) -> dict[Any, Any]:
         """Shows an image with the evidence of all words.
 
         Where there is none, as nothing was asked, with the map of its winning view. Of several
         terms, each with a view that won, the first one counts.
         """
-        maps, about = _maps(retriever, result), retriever.image(result.image_id)
         image = retriever.open(result.image_id)
         method = next(iter(maps))
         won = (*result.won.get(method, ()), 0)[0] if result.view is None else result.view
-        captions = view.captions("Its captions", about.captions)
         lit = _split(retriever, result)
         chosen = f"{_EVIDENCE}0" if lit else f"{method}:{won}"
         cells = range(len(lit.names())) if lit else ()
@@ -115,14 +136,7 @@ class Inspector:
         small = view.layers(_layers(retriever, result, lit, maps, image), chosen, hidden)
         return {
             self.result: result,
-            self.head: view.head(
-                about.file,
-                _facts(retriever, result, maps),
-                str(about.path) if self._session.packs.private else "",
-            ),
             self._layers: gr.HTML(small, visible=True),
-            self._captions: gr.HTML(captions, visible=bool(captions)),
-            self._further: gr.Row(visible=True),
             **(
                 self._light(retriever, image, lit, 0)
                 if lit
@@ -154,6 +168,20 @@ class Inspector:
         methods = self._session.retriever(key).methods.names(result.spec)
         look = LookLink(result.image_id, methods[0], result.words, token=uuid4().hex)
         return {self._session.look: look, **self._session.opened("views")}
+
+    def _follow(self, key: str, result: Result | None, image_id: Any) -> dict[Any, Any]:
+        """Shows another frame of the clip that is open."""
+        retriever = self._session.retriever(key)
+        file_id, known = retriever.collection.file_id, isinstance(image_id, int)
+        if result is None or not known or file_id(image_id) != file_id(result.image_id):
+            return {self.result: gr.skip()}  # another image was opened meanwhile
+        try:
+            moment = retriever.image(image_id).moment
+            image = replace(result.image, moment=moment)
+            result = replace(result, image_id=image_id, image=image, view=None, won={})
+            return self._look_into(retriever, result, _maps(retriever, result))
+        except ValueError as error:
+            raise gr.Error(text(error)) from error
 
     def _switch(self, key: str, result: Result | None, value: Any) -> dict[Any, Any]:
         """Shows the map that was chosen among the small ones."""

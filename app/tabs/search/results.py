@@ -74,9 +74,12 @@ def result_of(
     """An image among the hits, however far down it is; None where it is no hit."""
     if image_id is None:
         return None
-    if all(hit.image_id != image_id for hit in answered.hits):
+    file_id = retriever.collection.file_id  # of a clip, another method may find another frame
+    if all(file_id(hit.image_id) != file_id(image_id) for hit in answered.hits):
         answered = answer(retriever, answered.question, method, MAX_HITS, answered.filters)
-    places = [i for i, hit in enumerate(answered.hits) if hit.image_id == image_id]
+    places = [
+        i for i, hit in enumerate(answered.hits) if file_id(hit.image_id) == file_id(image_id)
+    ]
     return next(iter(results(retriever, meters, answered, places, method)[0]), None)
 
 

@@ -305,7 +305,7 @@ class SearchTab:
             self._filter_drawer: filter_drawer(wanted),
             **self._history.show(remember(inputs.questions, question)),
             **shown,
-            **self._inspector.look(retriever, opened),
+            **self._inspector.look(key, opened),
         }
 
     def open(

@@ -4,7 +4,7 @@ const tiles = () => [...element.querySelectorAll(".pv-item:not([hidden]) > .pv-t
 const stops = () => [...element.querySelectorAll(".pv-item:not([hidden]) > button")]; // "+2", too
 const current = () => element.querySelector(".pv-tile[aria-current]");
 const typing = (target) =>
-  target.matches?.("textarea, select, input, [contenteditable], [role=listbox] *, [role=tab], .pv-ev-word");
+  target.matches?.("textarea, select, input, [contenteditable], [role=listbox] *, [role=tab], [role=slider], video, .pv-ev-word");
 
 const focus = (tile, how) => {
   for (const other of element.querySelectorAll(".pv-item > button")) other.tabIndex = other === tile ? 0 : -1;

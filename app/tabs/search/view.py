@@ -13,7 +13,7 @@ from app.search.hits import CaptionHit
 from app.search.query import MINUS
 from app.search.questions import Question
 from app.tabs.html import render, scale
-from app.tabs.images import Listed
+from app.tabs.images import Listed, at
 from export.pack.calibration import strength
 from models import Method
 
@@ -71,12 +71,14 @@ class Result:
     @property
     def name(self) -> str:
         """What is read aloud for it."""
+        moment = self.image.moment
         if not self.rank:
-            return self.image.words
+            return self.image.words if moment is None else f"{self.image.words}, clip"
         won = f", {self.badge} won" if self.badge else ""
         mark = ", satisfies the caption" if self.satisfies else ""
         sure = f", {self.strength} match" if self.strength else ""
-        return f"{self.rank} · {self.score:.3f} · {self.image.words}{won}{mark}{sure}"
+        clip = "" if moment is None else f", clip, best {at(moment)}"
+        return f"{self.rank} · {self.score:.3f} · {self.image.words}{won}{mark}{sure}{clip}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,111 @@
+"""A clip that is open: where it plays, and how its score goes over time."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from app.search.retriever import Retriever
+from app.tabs.html import render
+from app.tabs.images import Listed, clock
+from app.tabs.search.view import Result
+
+_CLIPS = "api/v1/clip"  # where the app sends them, from the page on
+_TOP, _BOTTOM = 12.0, 92.0  # of 100, where the highest and the lowest score lie
+
+
+class Frame(NamedTuple):
+    """A frame that was looked at: an image of the collection, when it is shown, its score."""
+
+    image_id: int
+    seconds: float
+    score: float
+
+
+class Point(NamedTuple):
+    """Where a frame lies on the timeline, per cent from the left and from the top."""
+
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What the panel of a clip is drawn from.
+
+    Attributes:
+        image: the frame by which it was found.
+        address: where a browser fetches the clip.
+        image_id: of that frame.
+        video: a browser can go to any second of it, unlike of an animation.
+        frames: all that were looked at, in the order they are shown; none where nothing was asked.
+    """
+
+    image: Listed
+    address: str
+    image_id: int
+    video: bool
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def best(self) -> int:
+        """The place of the frame by which it was found."""
+        return next((i for i, one in enumerate(self.frames) if one.image_id == self.image_id), 0)
+
+    @property
+    def end(self) -> float:
+        """Seconds that the timeline shows: half a step beyond the last frame."""
+        first, last = self.frames[0].seconds, self.frames[-1].seconds
+        return last + max((last - first) / max(1, len(self.frames) - 1) / 2, 0.05)
+
+    def points(self) -> list[Point]:
+        """Where each frame lies on the timeline."""
+        scores = [frame.score for frame in self.frames]
+        low, high = min(scores), max(scores)
+        return [
+            Point(
+                round(100 * frame.seconds / self.end, 2),
+                round(_BOTTOM - (_BOTTOM - _TOP) * (frame.score - low) / ((high - low) or 1), 2),
+            )
+            for frame in self.frames
+        ]
+
+
+def of(key: str, retriever: Retriever, found: Result) -> Clip:
+    """The clip whose frame was found.
+
+    Args:
+        key: of the open pack; in the address, as another one's clip may have the same id.
+        retriever: of that pack.
+        found: the frame.
+
+    Raises:
+        ValueError: its question cannot be asked again.
+    """
+    scores = []
+    if found.rank:
+        terms = found.question.terms(retriever)
+        scores = retriever.timeline(found.image_id, terms, found.spec)
+    frames = tuple(Frame(hit.image_id, hit.seconds or 0.0, hit.score) for hit in scores)
+    where = f"{_CLIPS}/{found.image_id}" + (f"?{urlencode({'pack': key})}" if key else "")
+    video = retriever.image(found.image_id).is_video
+    return Clip(found.image, where, found.image_id, video, frames)
+
+
+def panel(clip: Clip) -> Markup:
+    """The player, and under it the timeline; see `clip.js`."""
+    width, height = clip.image.size
+    frames: Sequence[Frame] = clip.frames
+    scores = [frame.score for frame in frames] or [0.0]
+    return render(
+        "search/clip",
+        clip=clip,
+        ratio=f"{width}/{height}",
+        points=clip.points() if frames else [],
+        facts=json.dumps([(i, round(s, 3), round(score, 4)) for i, s, score in frames]),
+        scores=(min(scores), max(scores)),
+        ends=f"{clip.end:.1f} s" if frames and clip.end < 60 else clock(clip.end if frames else 0),
+    )
