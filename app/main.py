@@ -3,16 +3,15 @@
 Also the `app_file` of a Hugging Face Space.
 """
 
+import gc
 import importlib.util
-import inspect
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 NO_MCP = (
     'the package mcp, which --mcp needs, is not installed; run pip install "gradio[mcp]", '
@@ -32,13 +31,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Before gradio and huggingface_hub are imported, which read these once.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    # By default gradio sums up every event it remembers after each one; with many visitors that
-    # takes a tenth of the time.
-    os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100")
+    # By default gradio remembers 10,000 events and sums them up after each one, for a dashboard
+    # that `app/server/door.py` keeps closed.
+    os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(10**12)
+    os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "1"
     # Found first, so that `models` is the folder beside `app` and never a file within it.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-    from app.settings import Settings
+    from app.server.imports import quick_imports
+
+    with quick_imports():
+        from app.settings import Settings
 
     settings = Settings.from_argv(sys.argv[1:] if argv is None else argv)
     if settings.mcp and importlib.util.find_spec("mcp") is None:
@@ -59,16 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRADIO_TEMP_DIR", str(cache / "uploads"))
 
     # Only now: these take seconds, and a mistake in the command line should not.
-    with without_hints():
-        import gradio  # noqa: F401
+    with quick_imports(settings.mcp):
+        from PIL import Image
 
-    from PIL import Image
-
-    from app import page as interface
-    from app.api.http import http_api
-    from app.gallery.terminal import ProgressBar
-    from app.packs.open_packs import OpenPacks
-    from app.server import zerogpu
+        from app import page as interface
+        from app.api.http import http_api
+        from app.gallery.terminal import ProgressBar
+        from app.packs.open_packs import OpenPacks
+        from app.server import zerogpu
 
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -84,34 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         interface.launch(blocks, http_api(packs), settings, cache)
         # Only now, so that the first page does not wait for processors busy with pictures.
         packs.first.index.start(ProgressBar())
-        keep_trimmed()
+        keep_trimmed(packs.first.index.wait)
+        gc.freeze()  # what the start made stays, and is not looked through for garbage
         blocks.block_thread()
     except (ValueError, OSError) as error:
         print(f"polyview: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-@contextmanager
-def without_hints() -> Iterator[None]:
-    """Component classes that come to be meanwhile get no `.pyi` file; `import gradio` is faster.
-
-    gradio parses the source of each of its components and renders the file beside it anew, at
-    every start: a quarter of what the app computes until its first page. It passes over a class
-    whose source it does not find.
-    """
-    find = inspect.getfile
-
-    def find_others(thing: Any) -> str:
-        if type(thing).__name__ == "ComponentMeta":
-            raise OSError("its source is not looked for")
-        return find(thing)
-
-    inspect.getfile = find_others  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        inspect.getfile = find
 
 
 if __name__ == "__main__":

@@ -128,9 +128,11 @@ class AVSE(Method):
             self.norm_text = nn.LayerNorm(embed_dim)
         # the dustbin's z; the release starts it at 0
         self.dustbin = nn.Parameter(torch.zeros(())) if match == "sinkhorn" else None
-        drawn = torch.Generator().manual_seed(0)
-        # on the CPU whatever the default: random numbers without a place load half of torch
-        fixed = torch.randn(image_dim, generator=drawn, device="cpu")
+        # on the CPU whatever the default: random numbers without a place load half of torch, and so
+        # does a generator of one's own
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(0)
+            fixed = torch.randn(image_dim, device="cpu")
         self.register_buffer("direction", fixed, persistent=False)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:

@@ -70,9 +70,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if _is_whole(config) and config.option.markexpr == USUAL:
         config.option.markexpr = f"{USUAL} and not slow"
     if hasattr(config, "workerinput"):
-        from app.main import without_hints
+        from app.server.imports import quick_imports
 
-        with without_hints():
+        with quick_imports():
             import gradio  # noqa: F401
 
 

@@ -59,8 +59,8 @@ FLOORS: dict[str, list[set[str]]] = {
         {"server"},
     ],
 }
-# The page is gradio's; nothing below it knows gradio. `main` imports it first, to set it up.
-GRADIO = {"app/main.py", "app/page.py", "app/tabs"}
+# The page is gradio's; nothing below it knows gradio.
+GRADIO = {"app/page.py", "app/tabs"}
 
 
 def _files(folder: str) -> list[Path]:

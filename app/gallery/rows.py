@@ -239,7 +239,7 @@ class Store:
         device: where views are kept.
         row_dim: gives the width of a row from V and D, see `Method.row_dim`.
         half: whether to keep this many bytes of float32 as float16 only, on the CPU.
-        scanned: whether segments of float32 hold float16, too, for `Snapshot.nearest`.
+        copied: whether segments of so many hold float16 as well, for `Snapshot.nearest`.
         expected: about how many items will come.
         segment: items of one.
 
@@ -253,16 +253,16 @@ class Store:
         device: torch.device,
         row_dim: Callable[[int, int], int],
         half: Callable[[int], bool],
-        scanned: bool,
+        copied: Callable[[int], bool],
         expected: int,
         segment: int = SEGMENT,
     ) -> None:
         self.shape: tuple[int, int] | None = None
         self.half = False
         self._device = device
-        self._choose_row_dim, self._choose_half = row_dim, half
+        self._choose_row_dim, self._choose_half, self._choose_copied = row_dim, half, copied
         self._row_dim = 0
-        self._scanned = scanned
+        self._copied = False
         self._expected = expected
         self._segment = segment
         self._lock = threading.Lock()
@@ -287,7 +287,7 @@ class Store:
 
     @property
     def _bytes_of_number(self) -> int:
-        return 2 if self.half else 6 if self._scanned else 4
+        return 2 if self.half else 6 if self._copied else 4
 
     def add(self, ids: Sequence[int], rows: Tensor) -> None:
         """Appends items.
@@ -336,6 +336,7 @@ class Store:
         self._row_dim = self._choose_row_dim(views, dim)
         size = max(self._expected, len(rows)) * views * dim * 4
         self.half = self._device.type == "cpu" and self._choose_half(size)
+        self._copied = self._choose_copied(size)
 
     def _append(self, ids: Sequence[int], rows: Tensor) -> None:
         """Adds items that fit into the tail, and seals it once it is full."""
@@ -361,7 +362,7 @@ class Store:
 
     def _seal(self) -> None:
         assert self._tail is not None
-        kind = Half if self.half else Whole if self._scanned else Growing
+        kind = Half if self.half else Whole if self._copied else Growing
         self._sealed = (*self._sealed, kind(self._tail[: self._in_tail], self._row_dim))
         self._tail, self._in_tail = None, 0
 

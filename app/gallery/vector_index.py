@@ -13,6 +13,7 @@ from app.gallery.rows import SEGMENT, Snapshot, Store
 from models import Method, Views
 
 EXHAUSTIVE_UP_TO = 4096  # items; below, scoring all is faster than a shortlist
+COPIED_FROM = 24 * 2**20  # bytes in float32, of rows that are scanned; fewer take a millisecond
 HALF_FROM = 256 * 2**20  # bytes in float32, of rows that are scanned
 CLUSTERED_FROM = 2**30  # bytes as they are kept; below, all rows can be scanned for each query
 _CHUNK = 4096  # items scored in one call
@@ -69,7 +70,8 @@ class Gallery:
         device: where embeddings are kept and scored; rows are scanned on the CPU only.
         expected: about how many items will come, which decides on float16 when the first ones come.
         exhaustive_up_to: galleries of up to this many items are scored one by one.
-        half_from: bytes of float32 from which rows are kept in float16.
+        copied_from: bytes of float32 from which what is scanned is a copy in float16.
+        half_from: bytes of float32 from which rows are kept in float16 only.
         clustered_from: bytes of rows from which `settle` makes clusters.
         segment: items that are kept, and scanned by one thread, together.
 
@@ -86,6 +88,7 @@ class Gallery:
         device: torch.device | str = "cpu",
         expected: int = 0,
         exhaustive_up_to: int = EXHAUSTIVE_UP_TO,
+        copied_from: int = COPIED_FROM,
         half_from: int = HALF_FROM,
         clustered_from: int = CLUSTERED_FROM,
         segment: int = SEGMENT,
@@ -101,7 +104,12 @@ class Gallery:
         if not scanned:
             half_from = max(half_from, 2 * clustered_from)  # to score float16 takes longer
         self._store = Store(
-            self._device, method.row_dim, lambda size: size >= half_from, scanned, expected, segment
+            self._device,
+            method.row_dim,
+            lambda size: size >= half_from,
+            lambda size: scanned and size >= copied_from,
+            expected,
+            segment,
         )
 
     def __len__(self) -> int:

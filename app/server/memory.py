@@ -3,6 +3,7 @@
 import ctypes
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
@@ -28,10 +29,18 @@ def trim() -> None:
         libc.malloc_trim(0)
 
 
-def keep_trimmed() -> None:
-    """Calls `trim` every minute, in a thread of its own, for as long as the process lives."""
+def keep_trimmed(filled: Callable[[float], bool]) -> None:
+    """Calls `trim` every minute, in a thread of its own, for as long as the process lives.
+
+    Args:
+        filled: waits so many seconds for what fills the memory first; True once that is over, when
+            `trim` is called at once.
+    """
 
     def work() -> None:
+        while not filled(_EVERY):
+            trim()
+        trim()
         pause = threading.Event()
         while not pause.wait(_EVERY):
             trim()

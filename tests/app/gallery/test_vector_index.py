@@ -116,17 +116,24 @@ def units(rng: np.random.Generator, *shape: int, tied: bool = False) -> torch.Te
     count=st.integers(1, 60),
     k=st.integers(1, 12),
     tied=st.booleans(),
-    half=st.booleans(),
+    kept=st.sampled_from(["float32", "both", "float16"]),
 )
 def test_every_rule_finds_what_scoring_everything_finds(
-    rule: str, seed: int, count: int, k: int, tied: bool, half: bool
+    rule: str, seed: int, count: int, k: int, tied: bool, kept: str
 ) -> None:
     method, rng = RULES[rule], np.random.default_rng(seed)
     items = units(rng, count, 3, 8, tied=tied)
     words = 1 if rule in ("max", "sinkhorn") else 3
     query = Views(units(rng, 1, words, 8, tied=tied))
+    half, copied_from = kept == "float16", 2**40 if kept == "float32" else 0
+    half_from = 0 if half else 2**40
     gallery = Gallery(
-        "images", method, exhaustive_up_to=0, half_from=0 if half else 2**40, segment=7
+        "images",
+        method,
+        exhaustive_up_to=0,
+        copied_from=copied_from,
+        half_from=half_from,
+        segment=7,
     )
     for start in range(0, count, 10):
         part = items[start : start + 10]
@@ -143,17 +150,22 @@ def test_every_rule_finds_what_scoring_everything_finds(
     torch.testing.assert_close(scores, exact, atol=2e-3 if half else 1e-6, rtol=0)
 
 
-def test_half_the_memory_is_kept_of_what_is_expected_to_be_large() -> None:
+def test_how_rows_are_kept_goes_by_how_large_all_is_expected_to_be() -> None:
     items = units(np.random.default_rng(0), 100, 3, 8)
-    kept = {}
-    for expected in (100, 1000):
+    taken = {}
+    for expected in (100, 400, 1000):
         gallery = Gallery(
-            "images", MaxCosine(), expected=expected, half_from=50_000, exhaustive_up_to=10
+            "images",
+            MaxCosine(),
+            expected=expected,
+            exhaustive_up_to=10,
+            copied_from=30_000,
+            half_from=90_000,
         )
         gallery.add(range(100), Views(items))
         gallery.seal()
-        kept[gallery.kept_as] = gallery.bytes
-    assert kept == {"float32": 100 * 24 * 6, "float16": 100 * 24 * 2}  # 6: with a copy to scan
+        taken[expected] = gallery.kept_as, gallery.bytes // (100 * 24)  # bytes of a number
+    assert taken == {100: ("float32", 4), 400: ("float32", 6), 1000: ("float16", 2)}
     rounded = gallery.views(range(100)).embeddings
     assert torch.equal(rounded, items.half().float())
 
