@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 import httpx
 import uvicorn
-from gradio import http_server
+from gradio import http_server, utils
 from gradio.themes import Base
 from gradio.themes.utils import colors, sizes
 from starlette.middleware.gzip import GZipMiddleware
@@ -138,6 +138,8 @@ def launch(blocks: gr.Blocks, api: ASGIApp, settings: Settings, cache: Path) -> 
         cache: the user's cache folder; of it, only the thumbnails can be fetched.
     """
     blocks.queue(max_size=100, default_concurrency_limit=_AT_ONCE, api_open=False)
+    # gradio would load matplotlib, and choose how it draws on a screen, around every event
+    utils.MatplotlibBackendMananger = nullcontext  # type: ignore[assignment,misc]
     # gradio looks for events a thousand times a second, which takes 6 % of a processor at rest
     blocks._queue.sleep_when_free = _LOOK_EVERY
     blocks._queue.progress_update_sleep_when_free = _LOOK_EVERY * 10

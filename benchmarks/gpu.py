@@ -208,8 +208,8 @@ def _encoder(report: Report, here: Runtime, there: Runtime, images: Sequence[Ima
         )
         sessions = Sessions(half.parent, "cuda" if on_gpu else "cpu", bound=True)
         ways = {
-            "CPU, float32": here.require_images(),
-            "device, float32": there.require_images(),
+            "CPU, float32": here.image_encoder(),
+            "device, float32": there.image_encoder(),
             "device, float16": sessions.get(half.name, ["pixels"]),
         }
         for title, encoder in ways.items():

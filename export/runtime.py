@@ -11,6 +11,7 @@ Four calls from an image and a sentence to their score:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -33,7 +34,6 @@ from models.views import grid_boxes, lengths_to_mask
 
 IMAGE_BATCH = 32
 TEXT_BATCH = 128
-_FEW_TEXTS = 8  # one thread reads fewer sooner than several
 HEAD_BATCH = 128
 MAX_PARTS = 1 << 28  # numbers of what elements bring to views: 1 GB
 WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
@@ -42,8 +42,7 @@ WHOLE = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # (1, 4)
 class Runtime:
     """A loaded pack. Safe to use from several threads.
 
-    Build it with `Runtime.load`. The ONNX session of a text encoder, or of an image encoder that a
-    method has of its own, starts at its first use.
+    Build it with `Runtime.load`. An ONNX session starts at its first use.
 
     Attributes:
         info: what pack.json says.
@@ -68,12 +67,8 @@ class Runtime:
         self.threads = sessions.threads
         self.regions = regions_of(info)
         self._sessions = sessions
-        self._image_session = None
-        if info.image_encoder.file is not None:
-            self._image_session = sessions.get(info.image_encoder.file, ["pixels"])
-        text_encoder = next(iter(info.methods.values())).text_encoder
-        first = self._image_session or sessions.get(text_encoder, ["ids", "lengths"])
-        self.providers: list[str] = first.get_providers()
+        first = next(iter(info.methods))
+        self.providers: list[str] = self._text_encoder(first).get_providers()
         tokenizer = load_tokenizer(info.folder / info.tokenizer.file)
         self.reader = TextReader(tokenizer, info.tokenizer.max_length)
 
@@ -135,7 +130,6 @@ class Runtime:
         Raises:
             ValueError: there is no image, or no such method.
         """
-        self.require_images(method)
         if not images:
             raise ValueError("there is no image to encode; give at least one")
         parts = []
@@ -172,21 +166,20 @@ class Runtime:
             return None
         return domain.distances(self.image_features(images).cpu().numpy()) > domain.limit
 
-    def require_images(self, method: str | None = None, alone: bool = False) -> Encoder:
-        """The image encoder of a method, or of the pack; see `Sessions.get`.
-
-        Raises:
-            ValueError: the pack has none, because its methods read features that were computed
-                elsewhere; `image_views` takes those.
-        """
-        if self._image_session is None:
+    def require_images(self) -> None:
+        """Raises ValueError where the pack has no image encoder; `image_views` takes features."""
+        if self.info.image_encoder.file is None:
             raise ValueError(
                 f"the pack {self.info.name} searches features that were computed elsewhere, "
                 f"{self.info.image_encoder.dim} numbers for each region, and reads no pictures; "
                 "choose a pack with an image encoder"
             )
-        file = self.image_encoder_of(method) or self.info.image_encoder.file
-        return self._sessions.get(str(file), ["pixels"], alone and self.device.type == "cpu")
+
+    def image_encoder(self, method: str | None = None, alone: bool = False) -> Encoder:
+        """The image encoder of a method, or of the pack; see `require_images`, `Sessions.get`."""
+        self.require_images()
+        file = str(self.image_encoder_of(method))
+        return self._sessions.get(file, ["pixels"], alone and self.device.type == "cpu")
 
     def pixel_features(
         self, pixels: np.ndarray, method: str | None = None, alone: bool = False
@@ -211,7 +204,7 @@ class Runtime:
             raise ValueError(
                 f"pixels must be (B, 3, {size}, {size}) float32, not {pixels.shape} {pixels.dtype}"
             )
-        run, starts = self.require_images(method, alone).run, range(0, len(pixels), IMAGE_BATCH)
+        run, starts = self.image_encoder(method, alone).run, range(0, len(pixels), IMAGE_BATCH)
         parts = [run({"pixels": pixels[i : i + IMAGE_BATCH]}).to(self.device) for i in starts]
         features = parts[0] if len(parts) == 1 else torch.cat(parts)  # (B, N, d)
         if features.shape[1:] != (len(self.boxes), encoder.dim):
@@ -315,12 +308,12 @@ class Runtime:
         """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
         self._method(method)
         entry = self.info.methods[method]
-        few = len(ids) < _FEW_TEXTS
-        encoder = self._sessions.get(entry.text_encoder, ["ids", "lengths"], alone=few)
+        encoder = self._text_encoder(method)
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
         order = lengths.argsort(kind="stable")  # texts of like length share a batch: less padding
-        for i in range(0, len(ids), TEXT_BATCH):
-            rows = order[i : i + TEXT_BATCH]
+        batches = [order[i : i + TEXT_BATCH] for i in range(0, len(ids), TEXT_BATCH)]
+
+        def encode(rows: np.ndarray) -> None:
             longest = int(lengths[rows].max())
             given = np.ascontiguousarray(ids[rows, :longest])
             part = encoder.run({"ids": given, "lengths": lengths[rows]})
@@ -331,6 +324,12 @@ class Runtime:
                     "it again"
                 )
             features[torch.from_numpy(rows), :longest] = part.to(self.device)
+
+        if len(batches) == 1:
+            encode(batches[0])
+        else:
+            with ThreadPoolExecutor(self.threads) as crew:
+                list(crew.map(encode, batches))
         return features, lengths_to_mask(torch.from_numpy(lengths), ids.shape[1]).to(self.device)
 
     @torch.no_grad()
@@ -346,6 +345,11 @@ class Runtime:
         head, given = self._method(method), self.text_features(texts, method)
         _check_parts(head.encode_text, *given)
         return head.text_parts(*given)
+
+    def _text_encoder(self, method: str) -> Encoder:
+        """On the CPU it computes in its caller's thread: a few texts need no more."""
+        file = self.info.methods[method].text_encoder
+        return self._sessions.get(file, ["ids", "lengths"], self.device.type == "cpu")
 
     def _in_batches(
         self, encode: _Encode, features: Tensor | np.ndarray, mask: Tensor, attention: bool
@@ -377,11 +381,7 @@ class _Encode(Protocol):
 
 
 def _check_parts(encode: _Encode, features: Tensor, mask: Tensor) -> None:
-    """Refuses parts of more than `MAX_PARTS` numbers.
-
-    Raises:
-        ValueError: so many are too many.
-    """
+    """Raises ValueError for parts of more than `MAX_PARTS` numbers."""
     views = encode(features[:1], mask[:1], attention=False).embeddings.numel()
     count = views * mask.numel()
     if count > MAX_PARTS:

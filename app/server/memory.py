@@ -7,20 +7,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
-_M_ARENA_MAX = -8  # of glibc's malloc.h
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of glibc's malloc.h
 _ARENAS = 2
+_LARGE = 4 * 2**20  # bytes
 _EVERY = 60.0  # seconds between two times that memory is given back
 
 
 def few_arenas() -> None:
-    """Has all threads share two arenas.
+    """Has all threads share two arenas, and large blocks lie outside of them.
 
     By default each thread allocates in an arena of its own, up to eight for each processor, and
-    what one has freed no other can use: half a gigabyte for the threads of this app. It must be
-    called before threads allocate.
+    what one has freed no other can use: half a gigabyte for the threads of this app. And once a
+    large block was freed, others of its size come to lie within arenas, where they leave gaps. It
+    must be called before threads allocate.
     """
     if (libc := _glibc()) is not None:
         libc.mallopt(_M_ARENA_MAX, _ARENAS)
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def trim() -> None:

@@ -187,7 +187,8 @@ def test_it_says_how_much_is_searchable_and_describes_itself(ask: httpx.Client) 
     assert health == {"searchable": 24, "pictures": 24, "complete": True}
     schema, page = ask.get("openapi.json").json(), html.unescape(ask.get("").text)
     assert {path.removeprefix(PREFIX) for path in schema["paths"]} == {
-        "/search", "/explain", "/explain.png", "/compare", "/info", "/image/{image_id}", "/health"
+        "/search", "/explain", "/explain.png", "/compare", "/info", "/image/{image_id}",
+        "/clip/{image_id}", "/health",
     }  # fmt: skip
     for path, ways in schema["paths"].items():
         assert path in page
