@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -313,7 +314,7 @@ class Runtime:
         order = lengths.argsort(kind="stable")  # texts of like length share a batch: less padding
         batches = [order[i : i + TEXT_BATCH] for i in range(0, len(ids), TEXT_BATCH)]
 
-        def encode(rows: np.ndarray) -> None:
+        def encode(rows: np.ndarray) -> Tensor:
             longest = int(lengths[rows].max())
             given = np.ascontiguousarray(ids[rows, :longest])
             part = encoder.run({"ids": given, "lengths": lengths[rows]})
@@ -323,13 +324,12 @@ class Runtime:
                     f"{(len(rows), longest)}, but pack.json says {entry.text_dim} for each; export "
                     "it again"
                 )
-            features[torch.from_numpy(rows), :longest] = part.to(self.device)
+            return part
 
-        if len(batches) == 1:
-            encode(batches[0])
-        else:
-            with ThreadPoolExecutor(self.threads) as crew:
-                list(crew.map(encode, batches))
+        with ThreadPoolExecutor(self.threads) if len(batches) > 1 else nullcontext() as crew:
+            parts = crew.map(encode, batches) if crew else map(encode, batches)
+            for rows, part in zip(batches, parts, strict=True):
+                features[torch.from_numpy(rows), : part.shape[1]] = part.to(self.device)
         return features, lengths_to_mask(torch.from_numpy(lengths), ids.shape[1]).to(self.device)
 
     @torch.no_grad()

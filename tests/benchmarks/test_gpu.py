@@ -25,6 +25,8 @@ from export.pack.reading import load_info
 from export.runtime import Runtime
 from training.objectives import OBJECTIVES
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

@@ -8,6 +8,8 @@ from benchmarks.many_users import App, AskError
 from benchmarks.soak import growth, in_a_row, soak
 from tests.app.serving import Serve, Server
 
+pytestmark = pytest.mark.slow
+
 
 def app_of(server: Server, folder: Path) -> App:
     return App(int(server.url.rpartition(":")[2]), server.process, folder)

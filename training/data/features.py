@@ -147,7 +147,7 @@ def read_features(
             kind = "/".join(split.folder.parts[-2:])
             extract(how.reader(backbone), images, path, f"features of {kind}")
         made = np.load(path, mmap_mode="r")  # (images, n, d)
-        parts.append(made.reshape(split.image_count, -1, made.shape[2]))
+        parts.append(made.reshape(-1, split.frames * made.shape[1], made.shape[2]))
     features = Copies(parts) if copies > 1 else parts[0]
     summary = IMAGE_ENCODERS[about["arch"]].summary_token
     split = _without(split, skipped_rows(feature_file(split, backbone, how)))

@@ -14,6 +14,8 @@ from app.gallery.embedding_cache import Catalogue
 from tests.app import filling
 from tests.app.filling import SHAPE, SPACES, contents, vectors
 
+pytestmark = pytest.mark.slow
+
 IMAGES = 60
 Process = subprocess.Popen[bytes]
 

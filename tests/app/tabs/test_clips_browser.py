@@ -15,7 +15,7 @@ from tests.app.serving import Serve, Server
 from tests.app.tabs.test_accessible import found
 from tests.app.visitor import Guests, Visitor
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RATE, SHOWN = 5, 2  # frames a second, and seconds that a scene is shown
 DOG = 2  # the scene in which a dog is seen, of four
 

@@ -18,6 +18,8 @@ from training.experiments.results import PAGE, replace_part
 from training.loop.runs import LAST
 from training.study import RESULTS
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 method = "{method}"
 arguments = {{ embed_dim = 8 }}

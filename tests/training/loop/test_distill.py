@@ -17,6 +17,8 @@ from training.loop import teacher
 from training.loop.runs import BEST, LAST
 from training.loop.teacher import Lesson
 
+pytestmark = pytest.mark.slow
+
 COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220)}
 CPU = torch.device("cpu")
 

@@ -109,6 +109,7 @@ def test_captions_are_true_of_rendered_scenes(rendered: list[Rendered]) -> None:
 
 
 @pytest.mark.font
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     generate(tmp_path / "one", "train", 60, workers=1, progress=False)
     generate(tmp_path / "two", "train", 60, workers=2, progress=False)
