@@ -26,7 +26,7 @@ def export_runs(
     out: Path,
     backbone: str | Path | None,
     runs: Sequence[str | Path],
-    labels: Labels,
+    labels: Labels | argparse.Namespace,
     gallery: Path | None = None,
     force: bool = False,
 ) -> PackInfo:
@@ -39,7 +39,8 @@ def export_runs(
         runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
             trained the backbone along brings its own. "NAME=FOLDER" gives a model a name of its
             own, so that a pack can hold several of one method.
-        labels: what people read about it.
+        labels: what people read about it; or the command line's options, which win over what is
+            known of the runs.
         gallery: a folder with `gallery.json` that is to come with the pack.
         force: replace what is at `out`.
 
@@ -52,7 +53,22 @@ def export_runs(
         DriftError: the result does not compute what torch computes.
     """
     refuse_existing(out, force)
-    return _export(out, *_read(backbone, runs), labels, gallery, force)
+    encoder, trained = _read(backbone, runs)
+    if not isinstance(labels, Labels):
+        labels = labels_for(labels, encoder, trained)
+    first, logs = trained[0], {} if encoder is None else _history(encoder.logs)
+    parts = PackParts(
+        image_encoder=None if encoder is None else encoder.rounded,
+        image_dim=first.about.image_dim,
+        preprocess=Preprocess() if encoder is None else encoder.preprocess,
+        tokenizer=first.tokenizer.read_text("utf-8"),
+        max_length=first.about.text_encoder.max_length or MAX_LENGTH,
+        methods={run.name: run.parts(encoder) for run in trained},
+        gallery=gallery,
+        frames=first.about.frames,
+        logs=logs | {run.name: run.folder for run in trained},
+    )
+    return build_pack(out, labels, parts, force)
 
 
 def _read(
@@ -109,29 +125,6 @@ def _named(given: str | Path) -> tuple[str | None, Path]:
     return None, Path(given)
 
 
-def _export(
-    out: Path,
-    encoder: TrainedBackbone | None,
-    runs: Sequence[TrainedMethod],
-    labels: Labels,
-    gallery: Path | None,
-    force: bool,
-) -> PackInfo:
-    first, logs = runs[0], {} if encoder is None else _history(encoder.logs)
-    parts = PackParts(
-        image_encoder=None if encoder is None else encoder.rounded,
-        image_dim=first.about.image_dim,
-        preprocess=Preprocess() if encoder is None else encoder.preprocess,
-        tokenizer=first.tokenizer.read_text("utf-8"),
-        max_length=first.about.text_encoder.max_length or MAX_LENGTH,
-        methods={run.name: run.parts(encoder) for run in runs},
-        gallery=gallery,
-        frames=first.about.frames,
-        logs=logs | {run.name: run.folder for run in runs},
-    )
-    return build_pack(out, labels, parts, force)
-
-
 def _history(folder: Path) -> dict[str, Path]:
     """The run folder of an image encoder, and those of the encoders that it went on from."""
     found = {"backbone": folder}
@@ -152,9 +145,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--run", action="append", required=True, help=what)
 
     def build(given: argparse.Namespace) -> PackInfo:
-        refuse_existing(given.out, given.force)
-        encoder, runs = _read(given.backbone, given.run)
-        labels = labels_for(given, encoder, runs)
-        return _export(given.out, encoder, runs, labels, given.gallery, given.force)
+        return export_runs(given.out, given.backbone, given.run, given, given.gallery, given.force)
 
     return run_command(build, parser, argv)
