@@ -11,7 +11,7 @@ from huggingface_hub import HfApi, ModelInfo
 from export.hub.address import parse_hub_id
 from export.hub.checkpoints import BERT_FILES, BERT_ID, choose_checkpoint, parse_address
 from export.hub.client import HubError, is_cached, look_at
-from export.hub.sources import wanted_files
+from export.hub.published import wanted_files
 from export.pack.schema import MANIFEST
 
 PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"

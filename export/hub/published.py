@@ -1,0 +1,254 @@
+"""Encoders in the Hugging Face Hub's format as ours: configuration, weights, tokenizer.
+
+They are read with `transformers`, whose names of model types, classes and weights end here.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from tokenizers import Tokenizer
+from tokenizers.models import Unigram
+from torch import Tensor, nn
+
+from export.pack.tokens import siglip_tokenizer
+from models.encoders.huggingface import import_transformers, quiet
+from models.encoders.processor import read_preprocess
+from models.files import sha256_of
+
+MAX_LENGTH = 128  # tokens of a text that are read at most; captions are far shorter
+PROJECTED = "projected"
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_SHARDS = re.compile(r"model-\d+-of-\d+\.safetensors")
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+_FILES = ("config.json", "preprocessor_config.json", "vocab.json", "merges.txt", *_TOKENIZERS)
+# what a saved configuration holds beside the network's shape
+_NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
+
+
+class SourceError(ValueError):
+    """An encoder cannot be had from a source; the message is a sentence that says why."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source found: its folder, the text it was named by, and what stands behind its #."""
+
+    folder: Path
+    name: str
+    part: str
+
+    @property
+    def projected(self) -> bool:
+        """Whether features are wanted in the space that images and texts share."""
+        return self.part == PROJECTED
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a model type of `transformers` becomes one of our encoders.
+
+    Attributes:
+        arch: key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`.
+        network: the class whose `from_pretrained` reads the weights.
+        part: of a CLIP or SigLIP model, the prefix of its weights' names ("vision" or "text").
+        projects: it maps into the space that images and texts share; SigLIP's is there anyway.
+    """
+
+    arch: str
+    network: str
+    part: str = ""
+    projects: bool = False
+
+
+IMAGES = {
+    "mobilenet_v2": Kind("mobilenet_v2", "MobileNetV2Model"),
+    "resnet": Kind("resnet", "ResNetModel"),
+    "vit": Kind("vit", "ViTModel"),
+    "clip": Kind("clip_vision", "CLIPModel", "vision", projects=True),
+    "clip_vision_model": Kind(
+        "clip_vision", "CLIPVisionModelWithProjection", "vision", projects=True
+    ),
+    "siglip": Kind("siglip_vision", "SiglipModel", "vision"),
+}
+TEXTS = {
+    **{kind: Kind("bert", "AutoModel") for kind in ("bert", "distilbert", "roberta", "electra")},
+    "clip": Kind("clip_text", "CLIPModel", "text", projects=True),
+    "clip_text_model": Kind("clip_text", "CLIPTextModelWithProjection", "text", projects=True),
+    "siglip": Kind("siglip_text", "SiglipModel", "text"),
+}
+
+
+def describe_published_image(found: Source) -> dict[str, Any]:
+    """See `export.hub.sources.describe_image_source`."""
+    about = _describe(found, IMAGES, "image_backbone", "an image encoder")
+    about["preprocess"] = read_preprocess(found.folder, found.name).to_json()
+    return _with_identity(about, found)
+
+
+def describe_published_text(found: Source) -> dict[str, Any]:
+    """See `export.hub.sources.describe_text_source`."""
+    if not (found.folder / "config.json").is_file():
+        raise SourceError(
+            f"{found.name} is a training run; text.source must be a Hugging Face folder or Hub id"
+        )
+    about = _describe(found, TEXTS, "text_encoder", "a text encoder")
+    config = about["arguments"]["config"]
+    offset = 2 if config["model_type"] == "roberta" else 0
+    longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
+    about["max_length"] = min(MAX_LENGTH, longest)
+    return _with_identity(about, found)
+
+
+def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder, see `load_text_source`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        SourceError: it cannot be read.
+    """
+    path = folder / "tokenizer.json"
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
+        raise FileNotFoundError(
+            f"{folder} holds no tokenizer; put the model's tokenizer.json there, or its vocab.txt"
+        )
+    try:
+        if path.is_file():
+            tokenizer = Tokenizer.from_file(str(path))
+        else:
+            with quiet():
+                auto = import_transformers().AutoTokenizer
+                tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    except Exception as error:
+        # tokenizers raises the bare Exception for whatever it cannot read.
+        raise SourceError(f"{folder} holds no tokenizer that can be read: {error}") from error
+    if isinstance(tokenizer.model, Unigram):
+        tokenizer = siglip_tokenizer(tokenizer)
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length)
+    return tokenizer
+
+
+def wanted_files(files: Iterable[str]) -> list[str]:
+    """Which of a repository's files to fetch; of weights, safetensors only."""
+    there = set(files)
+    shards = {name for name in there if _SHARDS.fullmatch(name)}
+    return sorted((there & set(_FILES)) | (there & set(_WEIGHTS)) | shards)
+
+
+def _describe(found: Source, kinds: dict[str, Kind], kind: str, what: str) -> dict[str, Any]:
+    """What the configuration of a Hugging Face folder says, all but `sha256`."""
+    config = _read_config(found)
+    model_type = config.get("model_type")
+    if model_type not in kinds:
+        raise SourceError(
+            f'{found.name} is a model of type "{model_type}", which is not {what} known here; '
+            f"known: {', '.join(kinds)}"
+        )
+    entry = kinds[model_type]
+    if model_type in ("clip", "siglip"):
+        shared = {"projection_dim": config.get("projection_dim", 512)} if entry.projects else {}
+        config = {**config[f"{entry.part}_config"], **shared}
+        config["model_type"] = f"{model_type}_{entry.part}_model"
+    arguments: dict[str, Any] = {"config": config}
+    if entry.projects:
+        arguments["projected"] = found.projected
+    elif found.projected and not entry.part:
+        raise SourceError(f'{found.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
+    return {"kind": kind, "arch": entry.arch, "arguments": arguments, "source": found.name}
+
+
+def _read_config(found: Source) -> dict[str, Any]:
+    """The whole configuration, defaults included, as JSON."""
+    try:
+        with quiet():
+            auto = import_transformers().AutoConfig
+            config = auto.from_pretrained(found.folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(
+            f"{found.name}: its config.json cannot be read: {_first_line(error)}"
+        ) from error
+    return _pruned(json.loads(config.to_json_string(use_diff=False)))
+
+
+def _pruned(values: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without what says nothing about the network's shape."""
+    shape = {k: v for k, v in values.items() if k not in _NOT_SHAPE and not k.startswith("_")}
+    return {k: _pruned(v) if isinstance(v, dict) else v for k, v in shape.items()}
+
+
+def _with_identity(about: dict[str, Any], found: Source) -> dict[str, Any]:
+    """Adds `sha256`: of the weights' files and of everything else that shapes the features."""
+    parts = [about["arch"], found.projected, about.get("preprocess")]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+    files = [found.folder / "config.json", *_weight_files(found)]
+    if about["kind"] == "text_encoder":
+        files += [found.folder / name for name in _TOKENIZERS]
+    for path in files:
+        if path.is_file():
+            digest.update(bytes.fromhex(sha256_of(path)))
+    return {**about, "sha256": digest.hexdigest()}
+
+
+def _weight_files(found: Source) -> list[Path]:
+    there = sorted(path.name for path in found.folder.iterdir() if path.is_file())
+    chosen = [name for name in wanted_files(there) if name.endswith(".safetensors")]
+    if not chosen:
+        raise FileNotFoundError(
+            f"{found.name} has no {_WEIGHTS[0]}; an older pytorch_model.bin is a pickle and is "
+            "not read. Name a revision with safetensors (on the Hub often owner/name@refs/pr/1) or "
+            "save the model again with transformers' save_pretrained"
+        )
+    return [found.folder / name for name in chosen]
+
+
+def read_weights(found: Source, kinds: dict[str, Kind], encoder: nn.Module) -> dict[str, Tensor]:
+    """Weights under the encoder's names, through `from_pretrained`."""
+    _weight_files(found)  # refuses a source without any
+    with quiet():
+        transformers = import_transformers()
+        model_type = _read_config(found)["model_type"]
+        kind = kinds[model_type]
+        try:
+            network, report = getattr(transformers, kind.network).from_pretrained(
+                found.folder,
+                dtype=torch.float32,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+            raise SourceError(
+                f"the weights of {found.name} do not load: {_first_line(error)}"
+            ) from error
+    tensors = {_own_name(k, kind.part): v for k, v in network.state_dict().items()}
+    own = encoder.state_dict().keys()
+    missing = sorted({_own_name(k, kind.part) for k in report["missing_keys"]} & own)
+    if missing:
+        raise SourceError(
+            f"{found.name} lacks {len(missing)} of the weights of a {model_type} model, first "
+            f"{missing[0]}; its config.json and its weights do not belong together"
+        )
+    return {k: v for k, v in tensors.items() if k in own}
+
+
+def _own_name(name: str, part: str) -> str:
+    """A weight's name in `transformers` as our encoders call it."""
+    if not part:
+        return f"model.{name}"
+    projection = "visual_projection" if part == "vision" else "text_projection"
+    renames = {f"{part}_model.": "model.", f"{projection}.": "projection."}
+    for theirs, ours in renames.items():
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    return name
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
