@@ -165,6 +165,8 @@ class _Routes:
 
     async def clip(self, request: Request, image_id: int, pack: _Pack = "") -> Response:
         """Sends a clip's file, or the part that the header Range asks for."""
+        if not self._opened.sends_files(pack):
+            raise HTTPException(403, "clips of this gallery are sent to its owner's machine alone")
         asked = self._opened.get(pack), image_id, request.headers.get("range")
         try:
             return await self._turns.answer(send_clip, *asked)

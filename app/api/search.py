@@ -61,7 +61,7 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
         hits = [
             hit_json(retriever, hit)
             | {"probability": probability}
-            | ({"satisfies": hit.image_id in right} if right else {})
+            | ({"satisfies": retriever.collection.file_id(hit.image_id) in right} if right else {})
             for hit, probability in zip(found.hits, found.probabilities, strict=True)
         ]
         caveat = found.found.caveat

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from app.gallery.searchable import Searchable
 from app.search import comparison
-from app.search.hits import Hit
+from app.search.hits import Hit, Scores, best_of_files
 from app.search.query import checked, checked_k
 from app.search.retriever import MAX_HITS, Retriever
 from models import Views
@@ -75,6 +75,11 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     method, k = retriever.methods.one(name), min(checked_k(k), MAX_HITS)
     query, gallery = retriever.views(checked(words), name), retriever.gallery(name)
     found, scores, plain, lens = score(gallery, query, weights)
+    if retriever.index.clips:  # the best frame of each, with the lens and without
+        files = retriever.index.files
+        plain = best_of_files(Scores(found, plain), files).values
+        best_frames = best_of_files(Scores(found, scores), files)
+        scores, found = best_frames.values, best_frames.images
     ranks = comparison.rank(scores), comparison.rank(plain)
     best = np.argsort(ranks[0])[:k]
     weighted = method.weighted(gallery.views(found[best]), lens)
@@ -85,13 +90,7 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
         stay = stay[lens > 0]
     hits = [
         LensHit(
-            Hit(
-                int(found[row]),
-                retriever.image(int(found[row])).file,
-                float(scores[row]),
-                int(stay[view]),
-                place,
-            ),
+            retriever.hit(int(found[row]), float(scores[row]), int(stay[view]), place),
             int(ranks[1][row]),
         )
         for place, (row, view) in enumerate(zip(best, won.tolist(), strict=True), start=1)

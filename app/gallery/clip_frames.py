@@ -4,8 +4,11 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import astuple, replace
+from itertools import islice
+from pathlib import Path
 
 from PIL import Image
 
@@ -16,6 +19,7 @@ from app.gallery.encoding_steps import Looked, Read, Rows
 from app.gallery.image_files import Contents, ImageError, NotNowError, Refusal, Stamp
 from app.gallery.images import reader
 from app.gallery.sampling import Moment
+from app.gallery.thumbnails import keep_thumbnail
 
 MOST_FRAMES = 500_000  # of all clips of a gallery
 Squares = dict[bytes, Image.Image]  # what an encoder sees of frames, by key
@@ -114,10 +118,11 @@ def read_clip(
     encode: Callable[[Squares], Rows],
     at_once: int,
     stop: threading.Event,
+    thumbnails: Path | None = None,
 ) -> Read:
     """Opens a clip and encodes its frames: all of them, or none where it cannot be used.
 
-    Where frames come from another process, that decodes the next ones meanwhile.
+    While some are encoded, the next ones are decoded.
 
     Args:
         image: the clip.
@@ -126,10 +131,11 @@ def read_clip(
         encode: gives the features of frames.
         at_once: how many frames are encoded together.
         stop: ends it between two parts.
+        thumbnails: the folder where the frames' are kept, as each would have to be decoded again.
     """
     read, moments = Read(), list[Moment]()
     try:
-        for squares in _parts(image, contents, square, at_once, moments):
+        for squares in _parts(image, contents, square, at_once, moments, thumbnails):
             if stop.is_set():
                 return Read(stopped=True)
             for space, rows in encode(squares).items():
@@ -148,20 +154,30 @@ def _parts(
     square: Callable[[Image.Image], Image.Image],
     at_once: int,
     moments: list[Moment],
+    thumbnails: Path | None,
 ) -> Iterator[Squares]:
-    """A clip's frames, a few at a time; notes their moments."""
-    held: Squares = {}
+    """A clip's frames, a few at a time and some ahead; notes their moments."""
     with image.open() as file, closing(chosen_frames(file, image.file)) as frames:
-        for moment, frame in frames:
-            moments.append(moment)
-            held[_key(contents, moment)] = square(frame)
-            if len(held) == at_once:
+
+        def part() -> Squares:
+            held: Squares = {}
+            for moment, frame in islice(frames, at_once):
+                moments.append(moment)
+                held[_key(contents, moment)] = square(frame)
+                if thumbnails is not None:
+                    with suppress(ImageError, OSError):  # whoever wants to see it is told
+                        name = replace(image, moment=moment).thumbnail_name()
+                        keep_thumbnail(frame, thumbnails, name)
+            return held
+
+        with ThreadPoolExecutor(1, "clip") as ahead:
+            held = ahead.submit(part).result()
+            while held:
+                following = ahead.submit(part)
                 yield held
-                held = {}
+                held = following.result()
         if Stamp.of(file) != contents.stamp:
             raise NotNowError(f"{image.file} changed while it was read; start again")
-    if held:
-        yield held
 
 
 def _key(contents: Contents, moment: Moment) -> bytes:

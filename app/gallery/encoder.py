@@ -57,7 +57,12 @@ class Encoder:
         runtime: the loaded pack.
         collection: whose pictures are encoded.
         cache: the user's cache folder.
+
+    Attributes:
+        thumbnails: a folder where frames of clips are kept small as they are read, or None.
     """
+
+    thumbnails: Path | None = None
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
         place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
@@ -302,16 +307,15 @@ class Encoder:
         stop: threading.Event,
     ) -> Read:
         """Opens and encodes a clip, by each image encoder the frames that lack its features."""
-        known = {file: looked.found[self._features[file]] for file in files}
 
         def encode(squares: Squares) -> Rows:
-            wanted = {
-                file: [key for key in squares if key not in rows] for file, rows in known.items()
-            }
-            return self._encoded(squares, wanted)
+            known = {file: looked.found[self._features[file]] for file in files}
+            return self._encoded(
+                squares, {file: [d for d in squares if d not in known[file]] for file in files}
+            )
 
         square = self._runtime.preprocess.square
-        return read_clip(*clip, square, encode, self._at_once, stop)
+        return read_clip(*clip, square, encode, self._at_once, stop, self.thumbnails)
 
     def _encoded(self, squares: Squares, wanted: dict[str | None, list[bytes]]) -> Rows:
         """Features by each image encoder of the pictures that lack them."""
@@ -319,8 +323,7 @@ class Encoder:
         for file, digests in wanted.items():
             new = [digest for digest in digests if digest in squares]
             if new:
-                seen = [squares[digest] for digest in new]
-                method = self._readers[file]
+                seen, method = [squares[digest] for digest in new], self._readers[file]
                 rows = self._runtime.square_features(seen, method, alone=True).cpu().numpy()
                 features[self._features[file]] = dict(zip(new, rows, strict=True))  # (N, d)
         return features
@@ -362,8 +365,7 @@ class Encoder:
             every.clips.update(read.clips)
             for space, rows in read.features.items():
                 every.features.setdefault(space, {}).update(rows)
-        for space, rows in every.features.items():
-            looked.found[space].update(rows)
+                looked.found[space].update(rows)
         if every.clips:
             note_clips(self._catalogue, every.clips)
             new = {digest: every.clips[digest] for digest in every.clips.keys() - looked.spread}

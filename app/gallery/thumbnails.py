@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from PIL import Image
+
 from app.gallery.clips import open_picture
 from app.gallery.collection import CollectionImage
 from app.gallery.image_files import ImageError, Stamp, open_image_file, reason
@@ -90,6 +92,12 @@ def make_thumbnail(
                 os.utime(thumbnail)
         return thumbnail
     image = open_picture(CollectionImage(0, path, path.name, root=root, moment=moment))
+    return keep_thumbnail(image, folder, name)
+
+
+def keep_thumbnail(image: Image.Image, folder: Path, name: str) -> Path:
+    """As `make_thumbnail`, of a picture that is open; it is made smaller itself."""
+    thumbnail = folder / f"{name}.webp"
     image.thumbnail((SIDE, SIDE))
     try:
         folder.mkdir(parents=True, exist_ok=True)

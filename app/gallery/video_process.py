@@ -25,7 +25,7 @@ from av.video.frame import VideoFrame
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from app.gallery.sampling import HEADER, LOOKS, SIDE, Moment, choose, slots
+from app.gallery.sampling import FEWEST, HEADER, LOOKS, SIDE, Moment, choose, slots
 
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
 MAX_PIXELS = 36_000_000  # of a frame; 8192 x 4320 is less
@@ -33,7 +33,7 @@ MOST_PIXELS = 8_000_000_000  # decoded for one clip: about two minutes of 1920 x
 _LEAST_PIXELS = 50_000  # that any frame counts for
 _PACKETS = 4_000  # read for one slot, where only key frames are decoded
 _SIDE = 1024  # of a frame that is handed on, the longer one
-_CPU = 300  # seconds of one processor
+_CPU = 120  # seconds of one processor
 _ODD = 4  # times wider or higher than its pixels say: what is more is not believed
 
 
@@ -126,10 +126,11 @@ class _Clip:
         self.ratio = ratio if 1 / _ODD <= ratio <= _ODD else 1.0
         self._left = MOST_PIXELS
         frames = max(stream.frames, self.length * self._rate)
-        self._whole = frames * max(self._pixels, _LEAST_PIXELS) <= MOST_PIXELS
+        short = frames * max(self._pixels, _LEAST_PIXELS) <= MOST_PIXELS
+        self._whole = short or self._has_few_keys()
 
     def looked(self) -> Iterator[tuple[float, bytes, tuple[Moment, VideoFrame]]]:
-        """What `choose` takes: of all frames, or of a long clip's key frames."""
+        """What `choose` takes: of all frames as far as may be decoded, or of key frames."""
         gap = self.length / slots(self.length) / LOOKS
         last = -gap
         for moment, frame in self._every() if self._whole else self._key_frames():
@@ -144,6 +145,13 @@ class _Clip:
             if moment.seconds >= seconds - 1e-6:
                 yield moment, frame
                 return
+
+    def _has_few_keys(self) -> bool:
+        """Whether key frames are known to be too few to stand for the clip."""
+        self._seek(self.length)  # an index may lie at the end
+        keys = sum(entry.is_keyframe for entry in self._stream.index_entries)
+        self._seek(0.0)
+        return 0 < keys < FEWEST
 
     def _every(self) -> Iterator[tuple[Moment, VideoFrame]]:
         for number, (moment, frame) in enumerate(self._decoded()):

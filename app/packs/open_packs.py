@@ -129,6 +129,13 @@ class OpenPacks:
         """What `use` calls the pack behind a key."""
         return _key(self.get(key).info)
 
+    def sends_files(self, key: str) -> bool:
+        """Whether files of the gallery may be sent as they are; they may say where they were taken.
+
+        The owner's go to the owner alone; what came with a pack, or of a visitor, to its visitors.
+        """
+        return self.private or key.startswith(_OWN) or self._images_of(key) is None
+
     def keeps_images(self, key: str) -> bool:
         """Whether a visitor's images are no pack's, so that another pack would search them, too."""
         return self._images_of(key) is not None

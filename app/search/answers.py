@@ -58,7 +58,7 @@ class Answer:
         asked: the question term by term, as it was read.
         image: what the image that is part of the question is called; may be empty.
         remark: how words were read; see `remark`.
-        satisfying: ids of the images known to satisfy the question, a caption of the collection.
+        satisfying: the files known to satisfy the question, a caption of the collection, by id.
         unknown: the first words that the pack does not know, those it reads as others included.
         unfamiliar: whether an uploaded image is unlike those that the pack was trained on; None
             where there is none, or the pack cannot tell.
@@ -160,7 +160,11 @@ def answer(
         retriever.methods.title(spec),
         f"{ms:.0f} ms" if found.caveat else f"{ms:.0f} ms, exact",
         str(filters) if filters.wanted else "",
-        _truth(satisfying if filters.ids is None else satisfying & filters.ids, found.hits),
+        _truth(
+            satisfying if filters.ids is None else satisfying & filters.ids,
+            retriever.collection,
+            found.hits,
+        ),
         "" if found.terms else NOTHING_ASKED,
         UNFAMILIAR if strange else "",
         found.caveat,
@@ -267,11 +271,12 @@ def _out_of_reach(retriever: Retriever, hits: Sequence[Hit]) -> str:
     return f"Not shown: {len(reasons)} of these pictures. For one, {reasons[0]}."
 
 
-def _truth(satisfying: frozenset[int], hits: Sequence[Hit]) -> str:
+def _truth(satisfying: frozenset[int], collection: Collection, hits: Sequence[Hit]) -> str:
     """How many images are known to satisfy a caption, and how many of them were found."""
     if not satisfying:
         return ""
-    count, found = len(satisfying), sum(hit.image_id in satisfying for hit in hits)
+    count = len(satisfying)
+    found = sum(collection.file_id(hit.image_id) in satisfying for hit in hits)
     if count == 1:
         known = "the one picture known to satisfy it"
         return f"Ticked: {known}." if found else f"Not among these: {known}."

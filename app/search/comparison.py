@@ -333,7 +333,7 @@ def _common(
         order = np.argsort(scores.ids, kind="stable")
         places = order[np.searchsorted(scores.ids[order], ids)]
         rows.append(scores.values[places])
-        images.append(ids if scores.shown is None else scores.shown[places])
+        images.append(scores.images[places])
     return ids, np.stack(rows), np.stack(images)
 
 

@@ -81,6 +81,11 @@ class Scores(NamedTuple):
     values: np.ndarray
     shown: np.ndarray | None = None
 
+    @property
+    def images(self) -> np.ndarray:
+        """Ids (N,) of the images that the scores are of."""
+        return self.ids if self.shown is None else self.shown
+
 
 def best_of_files(scores: Scores, files: int) -> Scores:
     """Scores of files by their best images, in the order of the files; a clip has several.

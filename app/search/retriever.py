@@ -70,7 +70,7 @@ class Retriever:
         self.collection = collection
         first = self.methods.names(first)[0] if first else self.methods.best
         self.index = Index(runtime, collection, encoded or cache, first, ready)
-        self._thumbnails = thumbnail_folder(cache)
+        self._thumbnails = self.index.encoder.thumbnails = thumbnail_folder(cache)
         self._ranking = Ranking(self.index)
 
     def search(

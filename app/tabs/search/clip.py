@@ -38,7 +38,7 @@ class Clip:
 
     Attributes:
         image: the frame by which it was found.
-        address: where a browser fetches the clip.
+        address: where a browser fetches the clip; empty where it is not sent.
         image_id: of that frame.
         video: a browser can go to any second of it, unlike of an animation.
         frames: all that were looked at, in the order they are shown; none where nothing was asked.
@@ -74,13 +74,14 @@ class Clip:
         ]
 
 
-def of(key: str, retriever: Retriever, found: Result) -> Clip:
+def of(key: str, retriever: Retriever, found: Result, sent: bool) -> Clip:
     """The clip whose frame was found.
 
     Args:
         key: of the open pack; in the address, as another one's clip may have the same id.
         retriever: of that pack.
         found: the frame.
+        sent: whether the app sends the clip, see `OpenPacks.sends_files`.
 
     Raises:
         ValueError: its question cannot be asked again.
@@ -92,7 +93,7 @@ def of(key: str, retriever: Retriever, found: Result) -> Clip:
     frames = tuple(Frame(hit.image_id, hit.seconds or 0.0, hit.score) for hit in scores)
     where = f"{_CLIPS}/{found.image_id}" + (f"?{urlencode({'pack': key})}" if key else "")
     video = retriever.image(found.image_id).is_video
-    return Clip(found.image, where, found.image_id, video, frames)
+    return Clip(found.image, where if sent else "", found.image_id, video, frames)
 
 
 def panel(clip: Clip) -> Markup:

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import gradio as gr
 import numpy as np
+from markupsafe import Markup
 from PIL import Image
 
 from app.explain import heatmaps
@@ -107,7 +108,9 @@ class Inspector:
         retriever = self._session.retriever(key)
         maps, about = _maps(retriever, result), retriever.image(result.image_id)
         captions = view.captions("Its captions", about.captions)
-        player = clip.panel(clip.of(key, retriever, result)) if about.moment else ""
+        sent, player = self._session.packs.sends_files(key), Markup()
+        if about.moment:
+            player = clip.panel(clip.of(key, retriever, result, sent))
         return {
             self.head: view.head(
                 about.file,

@@ -56,7 +56,7 @@ def results(
             hit.score,
             hit.view,
             several,
-            hit.image_id in answered.satisfying,
+            retriever.collection.file_id(hit.image_id) in answered.satisfying,
             answered.terms,
             {name: tuple(won[:, place].tolist()) for name, won in answered.winners.items()},
             words,

@@ -9,7 +9,11 @@ import httpx
 import pytest
 from PIL import Image
 
+from app.api.http import http_api
+from app.packs.open_packs import OpenPacks
+from app.settings import Settings
 from tests.app.clip_files import mean_colour, plain, write_animation, write_video
+from tests.app.loops import run
 from tests.app.serving import Serve
 
 COLOURS = ("red", "lime", "blue")
@@ -88,6 +92,22 @@ def test_nothing_else_is_sent(ask: httpx.Client, path: str, said: str) -> None:
     refused = ask.get(path)
     assert refused.status_code in (400, 404)
     assert refused.json()["error"].startswith(said)
+
+
+def test_a_stranger_is_not_sent_the_owners_files(
+    tiny_pack: Path, folder: Path, tmp_path: Path
+) -> None:
+    settings = Settings(str(tiny_pack), folder, "cpu", host="0.0.0.0")
+    api = http_api(OpenPacks(settings, tmp_path))
+
+    async def get() -> httpx.Response:
+        inside = httpx.ASGITransport(app=api)
+        async with httpx.AsyncClient(transport=inside, base_url="http://app/api/v1") as client:
+            return await client.get("/clip/1")
+
+    refused = run(get())
+    assert refused.status_code == 403
+    assert "owner's machine alone" in refused.json()["error"]
 
 
 def test_a_link_in_a_clip_s_place_is_not_followed(

@@ -161,6 +161,5 @@ def test_the_best_image_of_each_file_is_found() -> None:
     for file_id in range(files):
         own = {int(i): float(v) for i, v in zip(ids, values, strict=True) if i % files == file_id}
         best = min(own, key=lambda one: (-own[one], one))
-        assert found.shown is not None
-        assert (found.shown[file_id], found.values[file_id]) == (best, own[best])
+        assert (found.images[file_id], found.values[file_id]) == (best, own[best])
     assert found.ids.tolist() == list(range(files))

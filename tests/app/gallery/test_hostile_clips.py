@@ -95,6 +95,19 @@ def test_of_ten_hours_little_is_decoded(tmp_path: Path) -> None:
     assert [moment for moment, _ in frames_of(path)] == found
 
 
+def test_of_a_long_clip_of_one_key_frame_the_beginning_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = of_packets(tmp_path / "long.mp4", packets_of(250) * 12, 3000, 5)
+    monkeypatch.setattr(video_process, "MOST_PIXELS", 1000 * video_process._LEAST_PIXELS)
+    with av.open(str(path), "r") as container:
+        clip = video_process._Clip(container)
+        found = [moment for moment, _ in choose(clip.looked(), clip.length)]
+        assert clip._left == 0
+    assert 20 <= len(found) <= 23  # the slots of the first 1,000 of 3,000 frames
+    assert found[-1].seconds <= 200
+
+
 def test_a_million_frames_of_one_pixel(tmp_path: Path) -> None:
     two = [plain("red", (1, 1)), plain("blue", (1, 1))]
     content = write_animation(tmp_path / "two.gif", two).read_bytes()

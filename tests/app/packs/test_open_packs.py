@@ -79,6 +79,27 @@ def test_visitors_of_a_public_app_may_not_name_folders(tiny_pack: Path, tmp_path
         open_packs.sources.find(PACK, str(tiny_pack))
 
 
+def test_only_the_owner_is_sent_files_of_a_folder(
+    tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a stranger may have as it is came with the pack, or from that stranger."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "sent"))
+    files = sent(tmp_path / "sent", "a.png")
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    draw(2)[0].save(photos / "mine.png")
+    for host, gallery, sends in (
+        ("127.0.0.1", photos, True),
+        ("127.0.0.1", None, True),
+        ("0.0.0.0", photos, False),
+        ("0.0.0.0", None, True),
+    ):
+        settings = Settings(str(tiny_pack), gallery, "cpu", host)
+        open_packs = OpenPacks(settings, tmp_path / "cache")
+        assert open_packs.sends_files("") is sends, (host, gallery)
+        assert open_packs.sends_files(open_packs.upload("", files))
+
+
 def test_a_damaged_pack_changes_nothing(
     open_packs: OpenPacks, tiny_pack: Path, tmp_path: Path
 ) -> None:

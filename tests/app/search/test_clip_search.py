@@ -13,6 +13,8 @@ from PIL import Image
 
 from app.api import shell
 from app.api.library import Library
+from app.explain import lens
+from app.gallery import thumbnails
 from app.search.comparison import Run, compare
 from app.search.query import Term
 from app.settings import BUNDLED
@@ -71,6 +73,16 @@ def library(clips: Clips, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             yield opened
 
 
+def test_thumbnails_of_frames_are_there_once_they_are_read(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retriever = library._retriever
+    monkeypatch.setattr(thumbnails, "open_picture", None)  # nothing is decoded again
+    for hit in library.search("a dog", k=10):
+        with Image.open(retriever.thumbnail(hit.image_id)) as small:
+            assert max(small.size) <= thumbnails.SIDE
+
+
 def test_a_dog_is_found_at_its_second(clips: Clips, library: Library) -> None:
     found = library.search("a dog", k=10)
     assert len({match.path for match in found}) == len(found) == 10
@@ -88,8 +100,7 @@ def test_every_method_ranks_clips_by_their_best_frame(library: Library) -> None:
             scores = retriever.scores(terms, spec)
             found = retriever.search(terms, spec, 4)
             order = np.argsort(-scores.values, kind="stable")[:4]
-            assert scores.shown is not None
-            assert [hit.image_id for hit in found.hits] == scores.shown[order].tolist()
+            assert [hit.image_id for hit in found.hits] == scores.images[order].tolist()
             assert found.searched == len(scores.ids) == 10
             some = {1, 6, 8}
             files = [hit.image_id % 10 for hit in retriever.search(terms, spec, 9, some).hits]
@@ -127,6 +138,19 @@ def test_compared_methods_rank_clips_each_by_its_own_moment(library: Library) ->
         for place in column.places:
             assert place.file_id == place.image_id % 10
             assert compared.ranks[place.image_id][specs.index(spec)] == place.rank
+
+
+def test_the_lens_ranks_files(library: Library) -> None:
+    retriever = library._retriever
+    retriever.index.images_done.wait()
+    found = lens.rank(retriever, "a dog", "mv_vse", (1.0, 1.0, 1.0), 10)
+    hits = retriever.search([Term("a dog")], "mv_vse", 10).hits
+    assert [one.hit.image_id for one in found.hits] == [hit.image_id for hit in hits]
+    assert [one.hit.seconds for one in found.hits] == [hit.seconds for hit in hits]
+    assert found.stayed == len(found.ids) == 10
+    one = lens.rank(retriever, "a dog", "mv_vse", (1.0, 0.0, 0.0), 10)
+    assert sorted(hit.hit.image_id % 10 for hit in one.hits) == list(range(10))
+    assert sorted(one.before.tolist()) == sorted(one.now.tolist()) == list(range(1, 11))
 
 
 def test_what_is_explained_is_the_moment(library: Library) -> None:
