@@ -14,7 +14,7 @@ global feature (section 3.1): `image_global`. Its frames stand in order of time.
 Local features of a text are its word vectors (text encoder "words"); the bi-GRU that reads them to
 a global feature belongs to the method. Over another text encoder, its features are the local ones.
 Where the release differs from the paper, an argument offers it: `legacy_text`, `similarity`,
-and for clips `image_global="legacy"`.
+and for clips `image_global="legacy"`. Ours is `image_global="changes"`, see `Changes`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from models.views import Views
 FUSIONS = ("residual", "concat", "local")
 MATCHES = ("max", "concat")
 SIMILARITIES = ("cosine", "order")
-GLOBALS = ("mean", "states", "legacy")
+GLOBALS = ("mean", "states", "legacy", "changes")
 
 
 class PIENet(nn.Module):
@@ -144,6 +144,35 @@ class LastStates(nn.Module):
         return Parts.of(none, whole=state)
 
 
+class Changes(nn.Module):
+    """A clip's global feature from its mean frame and, in order, how its frames differ from that.
+
+    Not in the paper. Where most of a picture stands still, what all frames share drowns the rest,
+    and a bi-GRU over the frames themselves learns nothing of their order (docs/results.md has the
+    measurement). A clip of one frame has no changes, and is an image.
+
+    Args:
+        in_dim: width of a frame's feature.
+        out_dim: H, even.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.mean = nn.Linear(in_dim, out_dim)
+        self.states = LastStates(in_dim, out_dim)
+
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+        """(B, N, d), (B, N) -> (B, H)."""
+        mean = masked_mean(features, mask)  # (B, d)
+        return self.mean(mean) + self.states(features - mean[:, None], mask)
+
+    def parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """What each frame brings to `forward`: its share of the mean; changes are the clip's."""
+        changes = features - masked_mean(features, mask)[:, None]
+        shares = mean_parts(self.mean(features), mask)[:, None]  # (B, 1, N, H)
+        return Parts.of(shares, whole=self.states(changes, mask)[:, None])
+
+
 class PVSE(Method):
     """PVSE; V = K on both sides.
 
@@ -158,7 +187,7 @@ class PVSE(Method):
         legacy_text: see `LastStates`.
         image_global: an image's global feature: "mean" maps the average of its cells; "states",
             for the frames of a clip, are the last states of a bi-GRU; "legacy" reads them as the
-            released models of clips do, see `LastStates`.
+            released models of clips do, see `LastStates`; "changes" is ours, see `Changes`.
         similarity: "cosine", or "order" for the release's option: embeddings are made non-negative
             and a pair scores minus the length of what the text has and the image lacks.
     """
@@ -199,9 +228,12 @@ class PVSE(Method):
                 "is the score"
             )
         whole = fusion != "local" or not views
-        self.image_global: nn.Linear | LastStates | None = None
+        self.image_global: nn.Linear | LastStates | Changes | None = None
         if whole and image_global == "mean":
             self.image_global = nn.Linear(image_dim, embed_dim)
+        elif whole and image_global == "changes":
+            self.image_global = Changes(image_dim, embed_dim)
+            self.order_matters = True
         elif whole:
             self.image_global = LastStates(image_dim, embed_dim, image_global == "legacy")
             self.order_matters = True
@@ -212,7 +244,7 @@ class PVSE(Method):
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`; with K = 0 there is no attention."""
         whole = None
-        if isinstance(self.image_global, LastStates):
+        if isinstance(self.image_global, LastStates | Changes):
             whole = self.image_global(features, mask)  # (B, H)
         elif self.image_global is not None:
             whole = self.image_global(masked_mean(features, mask))  # (B, H)
@@ -226,7 +258,7 @@ class PVSE(Method):
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.image_parts`; the last states of a bi-GRU are the whole clip's."""
         whole = None
-        if isinstance(self.image_global, LastStates):
+        if isinstance(self.image_global, LastStates | Changes):
             whole = self.image_global.parts(features, mask)
         elif self.image_global is not None:
             whole = Parts.of(mean_parts(self.image_global(features), mask)[:, None])

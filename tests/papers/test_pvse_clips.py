@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.pvse import PVSE, LastStates
+from models.pvse import PVSE, Changes, LastStates
 from models.views import lengths_to_mask
 from tests import reference
 
@@ -40,7 +40,8 @@ def test_clips_equal_the_loop(views: int) -> None:
 
 def test_a_clip_played_backwards_is_another() -> None:
     frames, mask = clips()
-    for kind, alike in (("mean", True), ("states", False), ("legacy", False)):
+    kinds = (("mean", True), ("states", False), ("legacy", False), ("changes", False))
+    for kind, alike in kinds:
         method = PVSE(10, 6, 8, image_global=kind).eval()
         assert method.order_matters != alike
         ahead, back = (method.encode_image(x[:1], mask[:1]) for x in (frames, frames.flip(1)))
@@ -48,11 +49,30 @@ def test_a_clip_played_backwards_is_another() -> None:
         assert same == alike
 
 
-def test_evidence_over_frames_and_words_is_the_score() -> None:
+def test_changes_are_the_mean_and_the_states_of_what_differs_from_it() -> None:
+    frames, mask = clips()
+    method = PVSE(10, 6, 8, image_global="changes").eval()
+    assert isinstance(method.image_global, Changes)
+    with torch.no_grad():
+        made = method.image_global(frames, mask)
+        for clip, size in enumerate(CLIPS):
+            own = frames[clip, :size]
+            moved = reference.last_states(method.image_global.states.gru, own - own.mean(dim=0))
+            torch.testing.assert_close(
+                made[clip], method.image_global.mean(own.mean(dim=0)) + moved
+            )
+        still = frames[:1, :1].expand(-1, 8, -1)  # eight equal frames have no changes either
+        whole = method.image_global(still, mask[:1]) - method.image_global.mean(still[:, 0])
+        nothing = reference.last_states(method.image_global.states.gru, torch.zeros(8, 10))
+    torch.testing.assert_close(whole[0], nothing)
+
+
+@pytest.mark.parametrize("kind", ["states", "changes"])
+def test_evidence_over_frames_and_words_is_the_score(kind: str) -> None:
     """What the states bring is in no frame, and stands in the base; the rest is frames x words."""
     frames, mask = clips()
     words = torch.randn(1, 4, 6), torch.ones(1, 4, dtype=torch.bool)
-    method = PVSE(10, 6, 8, 3, image_global="states").eval()
+    method = PVSE(10, 6, 8, 3, image_global=kind).eval()
     with torch.no_grad():
         found = method.evidence(method.image_parts(frames, mask), method.text_parts(*words))
         scores = method.score(method.encode_image(frames, mask), method.encode_text(*words))

@@ -19,7 +19,7 @@ from training.scenes.motion import Clip
 from training.scenes.moving import load_clips
 from training.scenes.world import SIZE
 
-QUALITY = 60  # of the WebP files
+QUALITY = 45  # of the WebP files
 MILLISECONDS = 200  # a frame
 
 
