@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from app.server.imports import quick_imports
 from app.settings import DEVICES
-from models.files import write_whole
 
 FOUND, NOTHING, FAILED = 0, 1, 2
 
@@ -45,13 +45,16 @@ def _search(given: argparse.Namespace) -> int:
         raise ValueError(f"--explain {given.explain} must end in .png")
     if not 1 <= given.k <= 1000:
         raise ValueError(f"-k must be 1 to 1,000, not {given.k}")
-    from app.api.library import Library  # loads torch, for which a wrong word need not wait
-    from app.gallery.terminal import ProgressBar
+    with quick_imports():  # of torch, for which a wrong word need not wait
+        from app.api.library import Library
+        from app.gallery.terminal import ProgressBar
+        from models.files import write_whole
 
     watch = ProgressBar(sys.stderr) if sys.stderr.isatty() else None
     with Library(
         given.pack, given.gallery, method=given.method, device=given.device, watch=watch
     ) as library:
+        library.close()  # other methods, which nobody asks here, need not be ready
         for refused in library.refused:
             print(f"polyview: left out: {refused.reason}", file=sys.stderr)
         query = Path(given.query[1:]) if given.query.startswith("@") else given.query

@@ -2,6 +2,9 @@
 
 import sys
 
-from app.api.shell import main
+from app.server.imports import quick_imports
+
+with quick_imports():
+    from app.api.shell import main
 
 sys.exit(main(sys.argv[1:]))
