@@ -58,7 +58,7 @@ class TextReader:
         self._tokenizer = tokenizer
         self._longest = longest
         self.size = int(tokenizer.get_vocab_size())
-        self._encodings = lru_cache(_REMEMBERED)(tokenizer.encode)
+        self._read = lru_cache(_REMEMBERED)(self._split)
 
     def words(self) -> list[str]:
         """The words that are known, in alphabetical order, without marks and pieces."""
@@ -70,17 +70,7 @@ class TextReader:
         Raises:
             ValueError: the text holds no word, or is not valid Unicode.
         """
-        text, encoding = self._encode(text)
-        ids, words = encoding.ids[: self._longest], encoding.tokens[: self._longest]
-        truncated = len(encoding.ids) > self._longest
-        if truncated and encoding.special_tokens_mask[-1]:  # a text still ends with its end mark
-            ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
-        lacking = {
-            place: text[start:end]
-            for place, (start, end) in enumerate(encoding.offsets[: self._longest])
-            if words[place] == self._missing and not encoding.special_tokens_mask[place]
-        }
-        return Tokens(ids, list(map(_plain, words)), truncated, lacking)
+        return self._look(text)[0]
 
     def reword(self, text: str) -> Reworded:
         """Puts known words in the place of unknown ones, where they mean the same.
@@ -91,37 +81,57 @@ class TextReader:
         Raises:
             ValueError: see `read`.
         """
-        text, encoding = self._encode(text)
-        read_as, parts, done = dict[str, str](), list[str](), 0
-        read = zip(encoding.tokens, encoding.offsets[: self._longest], strict=False)
-        for token, (start, end) in read:
-            typed = text[start:end]
-            known = read_word(typed, self._known) if token == self._missing else None
-            if known is not None:
-                parts += [text[done:start], known]
-                read_as[typed], done = known, end
-        return Reworded("".join([*parts, text[done:]]), read_as)
+        return self._look(text)[1]
 
     @cached_property
     def _known(self) -> frozenset[str]:
         return frozenset(word for word in self._tokenizer.get_vocab() if word.isalpha())
 
+    def _look(self, text: str) -> tuple[Tokens, Reworded]:
+        """What `read` and `reword` give, which speaks of a text without space around it."""
+        try:
+            found = self._read(text.strip())
+        except (TypeError, UnicodeError) as error:
+            raise ValueError("the text is not valid Unicode; type it again") from error
+        if found is None:
+            raise ValueError("the text is empty; type at least one word")
+        return found
+
+    def _split(self, text: str) -> tuple[Tokens, Reworded] | None:
+        """The same; None of a text that has only marks such as [CLS], or nothing at all."""
+        encoding = self._tokenizer.encode(text)
+        if all(encoding.special_tokens_mask):
+            return None
+        return self._as_tokens(text, encoding), self._as_reworded(text, encoding)
+
+    def _as_tokens(self, text: str, encoding: Encoding) -> Tokens:
+        marks, missing = encoding.special_tokens_mask, self._missing
+        ids, words = encoding.ids[: self._longest], encoding.tokens[: self._longest]
+        truncated = len(encoding.ids) > self._longest
+        if truncated and marks[-1]:  # a text still ends with its end mark
+            ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
+        lacking = {
+            place: text[start:end]
+            for place, (start, end) in enumerate(encoding.offsets[: self._longest])
+            if words[place] == missing and not marks[place]
+        }
+        return Tokens(ids, list(map(_plain, words)), truncated, lacking)
+
+    def _as_reworded(self, text: str, encoding: Encoding) -> Reworded:
+        read_as, parts, done = dict[str, str](), list[str](), 0
+        missing, offsets = self._missing, encoding.offsets[: self._longest]
+        for token, (start, end) in zip(encoding.tokens, offsets, strict=False):
+            typed = text[start:end]
+            known = read_word(typed, self._known) if token == missing else None
+            if known is not None:
+                parts += [text[done:start], known]
+                read_as[typed], done = known, end
+        return Reworded("".join([*parts, text[done:]]), read_as)
+
     @property
     def _missing(self) -> str | None:
         """The token in the place of unknown words; None where there is none."""
         return getattr(self._tokenizer.model, "unk_token", None)
-
-    def _encode(self, text: str) -> tuple[str, Encoding]:
-        """A text without space around it, and its tokens, which speak of that."""
-        try:
-            text = text.strip()
-            encoding = self._encodings(text)
-            bare = all(encoding.special_tokens_mask)  # only marks such as [CLS], or nothing at all
-        except (TypeError, UnicodeError) as error:
-            raise ValueError("the text is not valid Unicode; type it again") from error
-        if bare:
-            raise ValueError("the text is empty; type at least one word")
-        return text, encoding
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64.

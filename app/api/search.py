@@ -143,7 +143,7 @@ def hit_json(retriever: Retriever, hit: Hit) -> dict[str, Any]:
     """A hit with what is known about its image."""
     image = retriever.image(hit.image_id)
     known = {"captions": list(image.captions), "objects": list(image.objects)}
-    return {**asdict(hit), **{key: value for key, value in known.items() if value}}
+    return {**vars(hit), **{key: value for key, value in known.items() if value}}
 
 
 def sentences(function: Callable[_P, dict[str, Any]]) -> Callable[_P, dict[str, Any]]:

@@ -195,6 +195,8 @@ def answer(
 
 def _without(own: set[int], collection: Collection, found: Found, k: int) -> Found:
     """The same without the files that were asked with, and of the others the k best."""
+    if not own:
+        return found
     of_others = [collection.file_id(hit.image_id) not in own for hit in found.hits]
     places = [i for i, other in enumerate(of_others) if other][:k]
     hits = [replace(found.hits[place], rank=rank) for rank, place in enumerate(places, start=1)]
