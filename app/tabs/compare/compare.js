@@ -1,18 +1,19 @@
-// The columns: a picture pointed at or moved to lights up in all of them, and opens on a click.
+// The columns: a picture pointed at or moved to lights up in all of them, of a clip the frame that each
+// column likes best, and opens on a click.
 const tiles = () => [...element.querySelectorAll(".pv-cmp-grid .pv-cmp-tile[data-id]")];
 const frame = () => element.querySelector(".pv-cmp");
 const dialog = () => element.querySelector("dialog");
-let lit = null; // id of the picture that is lit
+let lit = null; // the file of the picture that is lit
 
-const light = (id) => {
-  if (id === lit) return;
-  lit = id;
-  frame()?.classList.toggle("pv-cmp-lit", id !== null);
+const light = (file) => {
+  if (file === lit) return;
+  lit = file;
+  frame()?.classList.toggle("pv-cmp-lit", file !== null);
   for (const tile of element.querySelectorAll("[data-id]"))
-    tile.classList.toggle("pv-cmp-same", tile.dataset.id === id);
+    tile.classList.toggle("pv-cmp-same", tile.dataset.file === file);
 };
 
-const under = (event) => event.target.closest?.("[data-id]")?.dataset.id ?? null;
+const under = (event) => event.target.closest?.("[data-id]")?.dataset.file ?? null;
 // moves only: what a new answer puts beneath a resting mouse must not take the light from the keyboard
 element.addEventListener("pointermove", (event) => event.pointerType === "mouse" && light(under(event)));
 element.addEventListener("pointerleave", () => light(null));
@@ -72,12 +73,13 @@ const open = (id) => {
   const about = make("div", "", box);
   const head = make("header", "", about);
   make("h3", picture.file, head).id = "pv-cmp-look-title";
+  if (picture.moment) make("p", picture.moment, about);
   if (picture.right) make("p", picture.right, about, "pv-cmp-verdict");
   const ranks = make("dl", "", about);
   facts.columns.forEach((title, i) => {
     const row = make("div", "", ranks, picture.ranks[i] <= facts.k ? "pv-cmp-listed" : "");
     make("dt", title, row);
-    make("dd", `rank ${picture.ranks[i].toLocaleString("en")}`, row);
+    make("dd", `rank ${picture.ranks[i].toLocaleString("en")}${picture.moments[i] && `, ${picture.moments[i]}`}`, row);
   });
   const list = make("ul", "", about);
   for (const caption of picture.captions) make("li", caption, list);

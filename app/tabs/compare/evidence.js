@@ -1,22 +1,24 @@
 // Maps inside: every column's pictures, lit by the evidence of that column's own method.
 const KEY = "pv-cmp-evidence"; // "on" or "off", as last chosen
-let facts = null, pointed = null; // the picture that is pointed at, by its id
+let facts = null, pointed = null; // the picture that is pointed at, by its file
 
 const tiles = () => [...document.querySelectorAll("#pv-cmp-results .pv-cmp-grid .pv-cmp-tile[data-id]")];
 const box = () => element.querySelector(".pv-ev-show input");
 
-// The hit of a column that the words are tinted for: the picture pointed at, else its first.
-const hitOf = (column) => {
-  const first = tiles().find((tile) => Number(tile.dataset.column) === column.column);
-  return column.hits[pointed] ?? column.hits[first?.dataset.id];
+// A column's own frame of a picture, or its first picture.
+const hitAt = (column, file) => {
+  const own = tiles().filter((tile) => Number(tile.dataset.column) === column.column);
+  return column.hits[own.find((tile) => file === null || tile.dataset.file === file)?.dataset.id];
 };
+// The hit of a column that the words are tinted for: the picture pointed at, else its first.
+const hitOf = (column) => hitAt(column, pointed) ?? hitAt(column, null);
 
 const say = (button) => {
   const said = element.querySelector(".pv-ev-said");
   said.replaceChildren(`${capital(facts.names[button])} ${pointed === null ? "at rank 1" : "in this picture"}: `);
   for (const column of facts.columns) {
-    const hit = hitOf(column), place = column.at[button];
-    if (!hit || place === null || (pointed !== null && !column.hits[pointed])) continue;
+    const hit = hitAt(column, pointed), place = column.at[button];
+    if (!hit || place === null) continue;
     const part = document.createElement("span");
     part.textContent = `${column.title} ${signed(hit.sums[place])} of ${hit.score.toFixed(3)}`
       + `${mostly(hit.where[place]).replace("mostly from ", "")};`;
@@ -62,9 +64,9 @@ element.addEventListener("change", (event) => {
 
 const results = document.querySelector("#pv-cmp-results");
 const point = (event) => {
-  const id = event.target.closest?.(".pv-cmp-tile[data-id]")?.dataset.id ?? null;
-  if (id === pointed) return;
-  pointed = id;
+  const file = event.target.closest?.(".pv-cmp-tile[data-id]")?.dataset.file ?? null;
+  if (file === pointed) return;
+  pointed = file;
   draw();
 };
 results.addEventListener("pointermove", (event) => event.pointerType === "mouse" && point(event));

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from app.tabs.saving import keep
 
 KINDS = {"png": "Save PNG", "csv": "Save CSV", "json": "Save JSON"}
 FIELDS = (
-    "query", "column", "method", "title", "ms", "rank", "image_id", "file", "score", "right",
-    "left_rank",
+    "query", "column", "method", "title", "ms", "rank", "image_id", "file", "seconds", "score",
+    "right", "left_rank",
 )  # fmt: skip
 _LONGEST_NAME = 60
 
@@ -42,9 +43,10 @@ def table(sheet: Sheet) -> bytes:
         about = [sheet.comparison.query, number, column.key, column.title, column.ms]
         for place in column.places:
             right = None if place.right is None else str(place.right).lower()
-            file = sheet.images[place.image_id].file
-            found = [place.rank, place.image_id, file, place.score, right, place.left_rank]
-            rows.append([*about, *found])
+            image = sheet.images[place.image_id]
+            seconds = image.moment and round(image.moment.seconds, 3)
+            shown = [place.rank, place.image_id, image.file, seconds]
+            rows.append([*about, *shown, place.score, right, place.left_rank])
     return csv_table(FIELDS, rows)
 
 
@@ -57,7 +59,8 @@ def whole(sheet: Sheet) -> bytes:
 
 def image_json(shown: Listed) -> dict[str, Any]:
     """What a file says of an image beside its rank."""
-    return {"file": shown.file, "captions": list(shown.captions)}
+    known = {"file": shown.file, "captions": list(shown.captions)}
+    return known | (asdict(shown.moment) if shown.moment else {})
 
 
 def _slug(query: str) -> str:

@@ -114,7 +114,8 @@ def _draw_tile(
     image: Image.Image, pen: ImageDraw.ImageDraw, sheet: Sheet, place: Place, c: int
 ) -> None:
     left, top, right, bottom = tile_box(c, place.rank)
-    thumbnail = sheet.images[place.image_id].thumbnail
+    listed = sheet.images[place.image_id]
+    thumbnail = listed.thumbnail
     pen.rectangle((left, top, right - 1, bottom - 1), PALE)
     try:
         found = None if thumbnail is None else open_image(thumbnail)
@@ -134,7 +135,9 @@ def _draw_tile(
     if place.right is not None:
         _draw_mark(pen, (left, foot), place.right)
     _draw_move(pen, (left + 30, foot), place)
-    _write(pen, (right, foot), f"{place.score:.3f}", 17, GREY, anchor="rm")
+    score = f"{place.score:.3f}"
+    facts = f"{listed.clock} · {score}" if listed.clock else score
+    _write(pen, (right, foot), facts, 17, GREY, anchor="rm")
 
 
 def _draw_mark(pen: ImageDraw.ImageDraw, at: tuple[int, int], right: bool) -> None:

@@ -12,7 +12,7 @@ from app.search.comparison import Comparison, Place, Truth
 from app.search.curated import Example
 from app.search.query import MINUS
 from app.tabs.html import render
-from app.tabs.images import Listed
+from app.tabs.images import Listed, at
 
 _MOST_CAPTIONS = 5  # of an image, in the dialog that opens
 
@@ -183,7 +183,12 @@ def _moved(place: Place, left: str) -> _Move | None:
 
 
 def _facts(comparison: Comparison, images: Mapping[int, Listed]) -> dict[str, Any]:
-    """What opening an image shows, for compare.js."""
+    """What opening an image shows, for compare.js; of a clip, when each column's frame is shown."""
+    files = {place.image_id: place.file_id for c in comparison.columns for place in c.places}
+    moments = [
+        {place.file_id: images[place.image_id].clock for place in column.places}
+        for column in comparison.columns
+    ]
     return {
         "columns": [column.title for column in comparison.columns],
         "k": comparison.k,
@@ -193,16 +198,18 @@ def _facts(comparison: Comparison, images: Mapping[int, Listed]) -> dict[str, An
                 "captions": listed.captions[:_MOST_CAPTIONS],
                 "address": listed.address,
                 "ranks": comparison.ranks[image_id],
-                "right": _judged(image_id, comparison.truth),
+                "moment": f"The frame {at(listed.moment)}" if listed.moment else "",
+                "moments": [shown.get(files[image_id], "") for shown in moments],
+                "right": _judged(files[image_id], comparison.truth),
             }
             for image_id, listed in images.items()
         },
     }
 
 
-def _judged(image_id: int, truth: Truth | None) -> str:
+def _judged(file_id: int, truth: Truth | None) -> str:
     if truth is None:
         return ""
-    if image_id in truth.ids:
+    if file_id in truth.ids:
         return "✓ right"
     return "✗ wrong" if truth.complete else ""

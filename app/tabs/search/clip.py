@@ -1,7 +1,6 @@
 """A clip that is open: where it plays, and how its score goes over time."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -99,7 +98,7 @@ def of(key: str, retriever: Retriever, found: Result, sent: bool) -> Clip:
 def panel(clip: Clip) -> Markup:
     """The player, and under it the timeline; see `clip.js`."""
     width, height = clip.image.size
-    frames: Sequence[Frame] = clip.frames
+    frames = clip.frames
     scores = [frame.score for frame in frames] or [0.0]
     return render(
         "search/clip",

@@ -13,7 +13,7 @@ from app.tabs.search.view import Result
 KINDS = {"zip": "Save ZIP", "csv": "Save CSV"}
 MOST = 200  # images of one file
 MOST_BYTES = 200_000_000  # of the images of a ZIP
-FIELDS = ("rank", "score", "image_id", "file", "captions", "method", "query")
+FIELDS = ("rank", "score", "image_id", "file", "seconds", "captions", "method", "query")
 _SIDE = 4096  # pixels of the longer side of an image that is drawn anew
 
 
@@ -49,6 +49,7 @@ def table(results: Sequence[Result]) -> bytes:
                 round(result.score, 6) if result.rank else None,
                 result.image_id,
                 result.image.file,
+                result.image.moment and round(result.image.moment.seconds, 3),
                 " | ".join(result.image.captions),
                 result.spec,
                 result.question.title,

@@ -151,7 +151,8 @@ class Inspector:
         """Updates that ask to choose an image."""
         hidden = gr.update(visible=False)
         rest = dict.fromkeys(self.outputs[2:], hidden)
-        return {self.result: None, self.head: view.invitation(), **rest}
+        stopped = {self._clip: gr.HTML("", visible=False)}
+        return {self.result: None, self.head: view.invitation(), **rest, **stopped}
 
     def _redrawn(self, key: str, result: Result | None) -> str:
         """Makes a file of the image, large and without metadata, that any browser shows."""

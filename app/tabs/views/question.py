@@ -10,6 +10,7 @@ from typing import Any
 from app.explain.look import Look, look
 from app.gallery.images import open_image
 from app.search.retriever import Retriever
+from app.tabs.images import at
 from app.tabs.views.outlines import Outline, outlines
 from app.tabs.views.view import Shown
 
@@ -110,6 +111,8 @@ def look_at(retriever: Retriever, inputs: Inputs) -> tuple[Shown, Look]:
     else:
         known = retriever.image(image_id)
         image, name, drawn = retriever.open(image_id), known.file, tuple(outlines(known))
+        if known.moment is not None:
+            name = f"{name}, {at(known.moment)}"
     subject = image if image_id is None else image_id
     seen = look(retriever, subject, inputs.method, inputs.words, inputs.settings)
     return Shown(image, name, retriever.info.preprocess.visible_box(*image.size), drawn), seen

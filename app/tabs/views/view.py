@@ -197,6 +197,9 @@ def ranking(retriever: Retriever, found: Ranking, subject: int | None, views: in
     facts = []
     if views > 1:
         facts.append(f"{found.stayed} of the first {len(found.hits)} are there without the lens")
+    if subject is not None:  # of a clip, the lens may rank another frame
+        files = retriever.index.files
+        subject = next(iter(found.ids[found.ids % files == subject % files].tolist()), None)
     if ranks := found.ranks(subject):
         now, before = ranks
         was = "" if now == before else f", without the lens {before:,}"

@@ -80,7 +80,7 @@ def at(page: Page, seconds: float) -> Position:
     return {"x": box["width"] * seconds / end, "y": box["height"] / 2}
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.slow)])
 def test_a_video_plays_from_its_moment_and_from_any(visitor: Visitor, width: int) -> None:
     visitor.resize(width)
     page = visitor.page
@@ -148,3 +148,36 @@ def test_an_open_clip_is_in_the_link(visitor: Visitor) -> None:
     visitor.reload()
     expect(page.locator("#pv-head h2")).to_have_text("dog.mp4")
     expect(page.locator(".pv-time-said")).to_contain_text("the best")
+
+
+@pytest.mark.slow
+def test_each_method_shows_its_own_moment(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.open_tab("Compare")
+    page.fill("#pv-cmp-words textarea, #pv-cmp-words input", "a dog")
+    page.keyboard.press("Enter")
+    tiles = page.locator('.pv-cmp-tile:has(img[alt^="dog.mp4, clip, at "])')
+    expect(tiles.first).to_be_visible()
+    columns = page.locator(".pv-cmp-head").count()
+    expect(tiles).to_have_count(columns)
+    assert all(
+        re.fullmatch(r"▶ 0:0\d", t) for t in tiles.locator(".pv-cmp-when").all_text_contents()
+    )
+    expect(page.locator('.pv-cmp-tile:has(img[alt^="still"]) .pv-cmp-when')).to_have_count(0)
+    tiles.first.hover()
+    expect(page.locator(".pv-cmp-grid .pv-cmp-same")).to_have_count(columns)
+    tiles.first.click()
+    dialog = page.locator("dialog[open]")
+    expect(dialog).to_contain_text(re.compile(r"The frame at \d\.\d seconds"))
+    expect(dialog).to_contain_text(re.compile(r"rank \d, 0:0\d"))
+    assert not found(page)
+    page.keyboard.press("Escape")
+
+
+@pytest.mark.slow
+def test_views_names_the_frame(visitor: Visitor) -> None:
+    page = visitor.page
+    look(page, "dog.mp4")
+    changed(page, lambda: page.locator(".pv-time").click(position=at(page, 0.5)))
+    page.get_by_role("button", name="Look inside").click()
+    expect(page.locator("#pv-v-answer")).to_contain_text(re.compile(r"dog\.mp4, at 0\.\d seconds"))

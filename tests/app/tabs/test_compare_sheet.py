@@ -94,6 +94,7 @@ def test_csv_has_a_row_for_each_place(sheet_of: Sheet) -> None:
         "rank": "1",
         "image_id": "2",
         "file": "2.png",
+        "seconds": "",
         "score": rows[3]["score"],
         "right": "true",
         "left_rank": "2",
