@@ -83,7 +83,7 @@ def test_a_folder_is_searched_with_a_pack_that_suits_and_stays(
     expect(page.locator("#pv-out")).to_be_hidden()
     visitor.search("a red circle")
     visitor.open_tab("Models")
-    page.get_by_role("button", name="Use Scenes").click()
+    page.get_by_role("button", name="Use Scenes", exact=True).click()
     expect(note).to_contain_text("emoji only")
     expect(top).to_contain_text("5 pictures")  # the folder stayed
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
