@@ -17,7 +17,7 @@ from torch import Tensor
 from export.pack.validation import PackError
 
 Device = Literal["auto", "cpu", "cuda"]
-_MANY = 10_000  # images; to score fewer takes less time than threads need to find one another
+MANY = 10_000  # images; to score fewer takes less time than threads need to find one another
 _MOST_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together
 CUDA = "CUDAExecutionProvider"
 _TORCH_THREADS = torch.get_num_threads()
@@ -105,7 +105,7 @@ def shared_processors(images: int) -> Iterator[None]:
     global _asked
     with _lock:
         _asked += 1
-        share = max(1, _TORCH_THREADS // _asked) if images >= _MANY else 1
+        share = max(1, _TORCH_THREADS // _asked) if images >= MANY else 1
     torch.set_num_threads(share)
     try:
         yield

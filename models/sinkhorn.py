@@ -40,24 +40,26 @@ def match_blocks(
     p, q, pairs = affinity.shape
     kernel = (affinity / temperature).exp()  # (p, q, C)
     bin_kernel = (dustbin / temperature).exp()
+    by_row, by_column = kernel.unbind(0), kernel.unbind(1)
     columns = affinity.new_ones(q, pairs)
     column_bin = affinity.new_ones(pairs)
     for _ in range(iterations):
-        rows = 1.0 / _weighted(kernel.unbind(1), columns, bin_kernel * column_bin)  # (p, C)
+        rows = _weighted(by_column, columns, bin_kernel * column_bin).reciprocal_()  # (p, C)
         row_bin = q / (bin_kernel * (columns.sum(dim=0) + column_bin))  # (C,)
         before = columns
-        columns = 1.0 / _weighted(kernel.unbind(0), rows, bin_kernel * row_bin)  # (q, C)
+        columns = _weighted(by_row, rows, bin_kernel * row_bin).reciprocal_()  # (q, C)
         column_bin = p / (bin_kernel * (rows.sum(dim=0) + row_bin))
-        if float((columns.detach() / before.detach() - 1.0).abs().max()) < _CONVERGED:
+        least, most = torch.aminmax(columns.detach() / before.detach())
+        if float(most) - 1.0 < _CONVERGED and 1.0 - float(least) < _CONVERGED:
             break
     return kernel * rows[:, None] * columns
 
 
 def _weighted(parts: tuple[Tensor, ...], weights: Tensor, rest: Tensor) -> Tensor:
     """Rest + sum_k weights[k] * parts[k], over a short list of (n, C), without temporaries."""
-    total = rest
-    for part, weight in zip(parts, weights, strict=True):
-        total = torch.addcmul(total, part, weight)
+    total = torch.addcmul(rest, parts[0], weights[0])
+    for part, weight in zip(parts[1:], weights.unbind(0)[1:], strict=True):
+        total.addcmul_(part, weight)
     return total
 
 

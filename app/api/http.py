@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
+import orjson
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Query, Request
@@ -26,6 +27,7 @@ from app.packs.open_packs import OpenPacks
 from app.search.hits import NotReadyError
 from app.server import uploads
 from app.server.door import HTTP_API
+from export.sessions import MANY
 
 WAITING = 64  # questions, those that are being answered included
 _AT_ONCE = max(2, os.cpu_count() or 1)  # questions that run a model at the same time
@@ -107,7 +109,8 @@ class _Routes:
         self, q: _Words, method: _Method = None, k: _Count = 10, filter: _Facts = None
     ) -> Response:
         """Finds the pictures that fit words best."""
-        return await self._ask("search_text", q, self._method(method), k, _facts(filter))
+        asked = "search_text", q, self._method(method), k, _facts(filter)
+        return await self._ask(*asked, quick=len(self._retriever.index) < MANY)
 
     async def search_image(
         self,
@@ -183,26 +186,37 @@ class _Routes:
     def _method(self, given: str | None) -> str:
         return given or self._retriever.methods.best
 
-    async def _ask(self, name: str, *values: Any) -> Response:
-        return JSONResponse(await self._turns.answer(self._known[name], *values))
+    async def _ask(self, name: str, *values: Any, quick: bool = False) -> Response:
+        return _Json(await self._turns.answer(self._known[name], *values, quick=quick))
 
 
 class _Turns:
-    """Answers questions in threads, a few at a time, the others in the order they came."""
+    """Answers questions in threads, a few at a time, the others in the order they came.
+
+    Quick ones go one by one: most of their work is Python's, for whose lock threads would fight.
+    """
 
     def __init__(self) -> None:
-        self._limiter = CapacityLimiter(_AT_ONCE)
+        self._limiter, self._single_file = CapacityLimiter(_AT_ONCE), CapacityLimiter(1)
         self._asked = 0
 
-    async def answer(self, function: Callable[..., Any], *values: Any) -> Any:
+    async def answer(self, function: Callable[..., Any], *values: Any, quick: bool = False) -> Any:
         """What a function answers, once it is its turn."""
         if self._asked >= WAITING:
             raise BusyError
         self._asked += 1
         try:
-            return await run_sync(partial(function, *values), limiter=self._limiter)
+            limiter = self._single_file if quick else self._limiter
+            return await run_sync(partial(function, *values), limiter=limiter)
         finally:
             self._asked -= 1
+
+
+class _Json(Response):
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
 
 
 class _Png(Response):
