@@ -14,7 +14,7 @@ def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.M
     asked, seen = threading.Barrier(2), list[int]()
 
     def ask() -> None:
-        with shared_processors(sessions._MANY):
+        with shared_processors(sessions.MANY):
             asked.wait()
             asked.wait()  # both are being answered
         seen.append(torch.get_num_threads())
@@ -24,13 +24,13 @@ def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.M
     other.start()
     asked.wait()
     try:
-        with shared_processors(sessions._MANY):
+        with shared_processors(sessions.MANY):
             assert torch.get_num_threads() == 2
             asked.wait()
         assert torch.get_num_threads() == 4
-        with shared_processors(sessions._MANY):
+        with shared_processors(sessions.MANY):
             assert torch.get_num_threads() >= 2
-        with shared_processors(sessions._MANY - 1):
+        with shared_processors(sessions.MANY - 1):
             assert torch.get_num_threads() == 1
     finally:
         other.join()
