@@ -13,11 +13,12 @@ Legend of shape letters, used in every docstring and trailing comment of this co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,23 @@ def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
     [[1, 0, 0], [1, 1, 1]]
     """
     return torch.arange(size, device=lengths.device)[None, :] < lengths[:, None]  # (B, N)
+
+
+def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Sets of different sizes as one batch.
+
+    Args:
+        sets: B of them, each (N_b, d).
+
+    Returns:
+        (B, N, d) for the largest N, 0 behind each set, and its mask (B, N).
+
+    >>> pad_sets([torch.ones(1, 2), torch.ones(3, 2)])[1].int().tolist()
+    [[1, 0, 0], [1, 1, 1]]
+    """
+    padded = pad_sequence(list(sets), batch_first=True)  # (B, N, d)
+    sizes = torch.tensor([len(one) for one in sets], device=padded.device)
+    return padded, lengths_to_mask(sizes, padded.shape[1])
 
 
 def grid_boxes(rows: int, columns: int) -> Tensor:

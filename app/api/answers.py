@@ -14,7 +14,8 @@ class Refused(TypedDict):
 class Hit(TypedDict):
     """A found picture; `view` counts from 0, and is null where no single view won.
 
-    Of a clip it is the best frame: `seconds` says when it is shown, `frame` which it is, from 0.
+    Of a clip it is the best frame, or the one that adds most to the score of the whole: `seconds`
+    says when it is shown, `frame` which it is, from 0.
     """
 
     image_id: int
@@ -95,6 +96,7 @@ class Explained(TypedDict):
     words: list[str]
     terms: list[dict[str, Any]]
     grid: list[int]
+    seconds: NotRequired[list[float]]
     score: float
     base: float
     cells: list[list[float]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.api.search import sentences
 from app.explain.evidence import Explained, explain
-from app.explain.heatmaps import data_uri, where
+from app.explain.heatmaps import data_uri
 from app.explain.lighting import light
 from app.gallery.collection import CollectionImage
 from app.packs.open_packs import OpenPacks
@@ -40,8 +40,9 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
 
         Returns:
             `words` as the method's encoder reads them, those of all terms in a row; `grid`, the
-            rows and columns of the cells; `cells`, row by row, for each a list with one number a
-            word; `whole_sentence`, for each cell what it finds in what cannot be split over words;
+            rows and columns of the cells, which of a clip that the method reads as a whole are its
+            frames, shown at `seconds`; `cells`, row by row, for each a list with one number a word;
+            `whole_sentence`, for each cell what it finds in what cannot be split over words;
             `base`, what no cell brings.
         """
         return _explain(retriever, query, image, method, per_view)
@@ -90,6 +91,7 @@ def _explain(
             for term in seen.terms
         ],
         "grid": list(seen.grid),
+        **({"seconds": list(seen.seconds[0])} if any(seen.seconds) else {}),
         "score": float(seen.scores[0]),
         **_sums(seen, 0),
     }
@@ -120,7 +122,7 @@ def _explain_image(
         "word": word,
         "score": float(seen.scores[0]),
         "adds": round(float(lit.cells.sum()), _DIGITS),
-        "where": where(lit.cells),
+        "where": seen.where(lit.cells, 0),
         "top": round(lit.top, _DIGITS),
         "png": data_uri(lit.image),
         "remark": remark(retriever, *(term.words for term in asked)),

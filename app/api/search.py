@@ -47,6 +47,7 @@ def endpoints(opened: OpenPacks) -> list[Callable[..., dict[str, Any]]]:
             null where no single one did;
             of a clip its best frame alone is one, shown at `seconds`, the clip's `frame` from 0:
             its `image_id` is that frame's, also for /explain; both are null for still pictures.
+            Where the method reads a clip as a whole, it is the frame that adds most to the score.
             `satisfies` says whether it is known to satisfy the query, where that is a caption of
             the gallery. `probability` says how probable a hit is to satisfy the query, and
             `matches` whether anything does; null for several terms and methods, and where the

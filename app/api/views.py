@@ -75,7 +75,7 @@ def _views(retriever: Retriever, image_id: Any, name: str, text: str) -> dict[st
         "image_id": image.image_id,
         "file": image.file,
         "method": name,
-        "grid": list(retriever.grid),
+        "grid": list(retriever.grid if seen.maps is None else seen.maps.shape[1:]),
         "attention_is": method.attention_is,
         "attention_sums_to_one": method.attention_sums_to_one,
         "views": views,

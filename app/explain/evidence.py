@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from app.explain import heatmaps, sheets
 from app.explain.maps import placed
 from app.search.query import Term, combined
 from app.search.retriever import Retriever
@@ -46,11 +47,22 @@ class Explained:
         grid: rows and columns of an image's cells.
         scores: (n,) as a search finds them; (n, V) of each view with `per_view`.
         terms: the terms that count, see `app.search.query.combined`.
+        seconds: of clips that are read as sets, when the frames of each of n sheets are shown,
+            over which their cells lie (`app/explain/sheets.py`); none for others.
     """
 
     grid: tuple[int, int]
     scores: np.ndarray
     terms: tuple[TermEvidence, ...]
+    seconds: tuple[tuple[float, ...], ...] = ()
+
+    def where(self, cells: np.ndarray, place: int) -> str:
+        """Where most of a map (rows, columns) of one image is, in words."""
+        seconds = self.seconds[place] if self.seconds else ()
+        if not seconds:
+            return heatmaps.where(cells)
+        longest = max(map(len, self.seconds))
+        return sheets.where(sheets.by_frame(cells, longest)[: len(seconds)], seconds)
 
 
 @torch.inference_mode()
@@ -93,13 +105,20 @@ def explain(
             rows = score(own, Views(asked.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
             scores += term.weight / len(names) * rows.double().cpu().numpy()
         explained.append(_placed(mean_evidence(found), term, retriever, images))
-    return Explained(retriever.grid, scores, tuple(explained))
+    seconds: tuple[tuple[float, ...], ...] = ()
+    if retriever.reads_sets and not isinstance(images, Image.Image):
+        clips = [sheets.moments(retriever, one) for one in images]
+        seconds = tuple(tuple(moment.seconds for moment in clip) for clip in clips)
+    rows, columns = explained[0].whole_sentence.shape[-2:] if explained else retriever.grid
+    return Explained((rows, columns), scores, tuple(explained), seconds)
 
 
 def _placed(
     found: Evidence, term: Term, retriever: Retriever, images: Sequence[int] | Image.Image
 ) -> TermEvidence:
     """Evidence on the grid; what has no place there goes to where it adds up."""
+    if retriever.reads_sets:
+        return _on_sheets(found, term, retriever)
     table, whole, count = found.cells, found.whole_sentence, math.prod(retriever.grid)
     if retriever.runtime.regions is not None:
         count = whole.shape[-1]  # every region has a place
@@ -115,4 +134,22 @@ def _placed(
         cells.float().cpu().numpy(),
         placed(retriever, whole[..., -count:], images).float().cpu().numpy(),
         base.float().cpu().numpy(),
+    )
+
+
+def _on_sheets(found: Evidence, term: Term, retriever: Retriever) -> TermEvidence:
+    """The same of sets, on their sheets; an image that is a term is one column."""
+    subject = retriever.subject(term)
+    by_words = isinstance(subject, str)
+    table = found.cells if by_words else found.cells.sum(dim=-1, keepdim=True)  # (n, ..., N, M)
+    cells = sheets.on_sheet(retriever, table.mT)  # (n, ..., M, rows, columns)
+    whole = sheets.on_sheet(retriever, found.whole_sentence)
+    every = table.sum(dim=(-2, -1)) + found.whole_sentence.sum(dim=-1)
+    placed = cells.sum(dim=(-3, -2, -1)) + whole.sum(dim=(-2, -1))
+    return TermEvidence(
+        term,
+        tuple(retriever.read(subject).words) if isinstance(subject, str) else (),
+        cells.movedim(-3, -1).float().cpu().numpy(),
+        whole.float().cpu().numpy(),
+        (found.base + every - placed).float().cpu().numpy(),
     )

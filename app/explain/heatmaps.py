@@ -41,19 +41,22 @@ def colour(values: np.ndarray) -> np.ndarray:
     return colormaps["cividis"](values, bytes=True)[..., :3]
 
 
-def overlay(image: Image.Image, attention: np.ndarray, seen: Box = (0, 0, 1, 1)) -> Image.Image:
+def overlay(
+    image: Image.Image, attention: np.ndarray, seen: Box = (0, 0, 1, 1), *, smooth: bool = True
+) -> Image.Image:
     """Lays one view's attention over its image.
 
     Args:
         image: RGB, any size.
         attention: (rows, columns), drawn relative to its maximum; what is negative counts 0.
         seen: the part of the image that the cells cover, relative xyxy; the rest is greyed.
+        smooth: between cells; those of a sheet of frames end where a frame does.
 
     Returns:
         RGB of the image's size.
     """
     left, above, right, below = _pixels(seen, *image.size)
-    strength = _enlarged(relative(attention), right - left, below - above)  # (h, w)
+    strength = _enlarged(relative(attention), right - left, below - above, smooth)  # (h, w)
     grey = np.asarray(image.convert("L").convert("RGB"), np.float32)
     out = grey * 0.5 + 64.0
     part = np.asarray(image, np.float32)[above:below, left:right]
@@ -63,7 +66,12 @@ def overlay(image: Image.Image, attention: np.ndarray, seen: Box = (0, 0, 1, 1))
 
 
 def spotlight(
-    image: Image.Image, evidence: np.ndarray, top: float, seen: Box = (0, 0, 1, 1)
+    image: Image.Image,
+    evidence: np.ndarray,
+    top: float,
+    seen: Box = (0, 0, 1, 1),
+    *,
+    smooth: bool = True,
 ) -> Image.Image:
     """Lays evidence over an image: what speaks for the text is lit and keeps its colours.
 
@@ -72,13 +80,14 @@ def spotlight(
         evidence: (rows, columns); what is negative speaks against the text and is drawn orange.
         top: the value that is lit fully, above 0.
         seen: the part of the image that the cells cover, relative xyxy.
+        smooth: see `overlay`.
 
     Returns:
         RGB of the image's size.
     """
     left, above, right, below = _pixels(seen, *image.size)
     strength = np.clip(evidence / top, -1, 1).astype(np.float32)
-    size = right - left, below - above
+    size = right - left, below - above, smooth
     lit, against = (_enlarged(np.clip(part, 0, 1), *size) for part in (strength, -strength))
     out = np.asarray(image, np.float32) * (1 - _SHADE) + _DARK * _SHADE
     part = np.asarray(image, np.float32)[above:below, left:right]
@@ -188,11 +197,11 @@ def _pixels(seen: Box, width: int, height: int) -> tuple[int, int, int, int]:
     return left, above, max(right, left + 1), max(below, above + 1)
 
 
-def _enlarged(strength: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Values (rows, columns) in 0..1 over (height, width) pixels, smooth between cells."""
+def _enlarged(strength: np.ndarray, width: int, height: int, smooth: bool = True) -> np.ndarray:
+    """Values (rows, columns) in 0..1 over (height, width) pixels, smooth between cells or not."""
     cells = Image.fromarray(strength)
-    smooth = cells.resize((width, height), Image.Resampling.BICUBIC)
-    return np.clip(np.asarray(smooth), 0.0, 1.0)
+    between = Image.Resampling.BICUBIC if smooth else Image.Resampling.NEAREST
+    return np.clip(np.asarray(cells.resize((width, height), between)), 0.0, 1.0)
 
 
 def label(title: str, attention_is: str, attention: np.ndarray, *, shares: bool = True) -> str:

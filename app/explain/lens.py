@@ -13,7 +13,7 @@ from torch import Tensor
 from app.gallery.searchable import Searchable
 from app.search import comparison
 from app.search.hits import Hit, Scores, best_of_files
-from app.search.query import checked, checked_k
+from app.search.query import Term, checked, checked_k
 from app.search.retriever import MAX_HITS, Retriever
 from models import Views
 
@@ -88,12 +88,14 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     stay = torch.arange(len(lens))
     if weighted.embeddings.shape[1] < len(lens):
         stay = stay[lens > 0]
+    shown = retriever.moments(found[best].tolist(), [Term(words)], name)
     hits = [
         LensHit(
-            retriever.hit(int(found[row]), float(scores[row]), int(stay[view]), place),
-            int(ranks[1][row]),
+            retriever.hit(image_id, float(scores[row]), int(stay[view]), place), int(ranks[1][row])
         )
-        for place, (row, view) in enumerate(zip(best, won.tolist(), strict=True), start=1)
+        for place, (image_id, row, view) in enumerate(
+            zip(shown, best, won.tolist(), strict=True), start=1
+        )
     ]
     return Ranking(hits, found, *ranks)
 

@@ -7,6 +7,7 @@ from PIL import Image
 
 from app.explain.evidence import Explained
 from app.explain.heatmaps import spotlight
+from app.explain.maps import under
 from app.search.retriever import Retriever
 
 SIDE = 640  # pixels of the longer side of an image that is lit, at most
@@ -29,11 +30,10 @@ def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None
     if word is not None and word.strip():  # as the pack reads it
         word = retriever.reworded(word).text
     cells = _cells(seen, word)
-    opened = retriever.open(image_id)
+    opened, box, smooth = under(retriever, image_id)
     opened.thumbnail((SIDE, SIDE))
     top = max(float(np.abs(cells).max()), 1e-9)
-    box = retriever.info.preprocess.visible_box(*opened.size)
-    return Lit(spotlight(opened, cells, top, box), cells, top)
+    return Lit(spotlight(opened, cells, top, box, smooth=smooth), cells, top)
 
 
 def _cells(seen: Explained, word: str | None) -> np.ndarray:

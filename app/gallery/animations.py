@@ -6,13 +6,14 @@ is decoded of what is too much.
 
 import struct
 from collections.abc import Generator, Iterator
+from itertools import accumulate
 from typing import BinaryIO
 
 from PIL import Image
 
 from app.gallery.image_files import ImageError
 from app.gallery.images import WORKING_SIDE, decoding, open_header
-from app.gallery.sampling import LOOKS, SIDE, Moment, choose, slots
+from app.gallery.sampling import LOOKS, SIDE, Moment, choose, evenly, slots
 from models.preprocess import flat_rgb
 
 MOST_FRAMES = 10_000
@@ -53,14 +54,15 @@ def shown_for(file: BinaryIO, most: int = MOST_FRAMES + 1) -> list[float]:
 
 
 def frames(
-    file: BinaryIO, name: str, number: int | None = None
+    file: BinaryIO, name: str, number: int | None = None, together: int = 1
 ) -> Generator[tuple[Moment, Image.Image]]:
     """Upright RGB frames of an animation, in the order they are shown.
 
     Args:
         file: from `open_image_file`.
         name: what to call it in messages.
-        number: of one frame; None for those that `choose` takes.
+        number: of one frame; None for those that are chosen.
+        together: how many frames are read as one set.
 
     Raises:
         ImageError: it cannot be used; the sentence says why.
@@ -87,7 +89,12 @@ def frames(
         # a PNG may show another image to those that know no animations; it comes first
         still = [0.0] * getattr(image, "default_image", False)
         durations = still + seconds
-        if number is None:
+        if number is None and together > 1:
+            starts = accumulate(durations[:-1], initial=0.0)
+            shown = [(Moment(start, place), place) for place, start in enumerate(starts)]
+            for moment, place in evenly(shown[len(still) :], sum(durations), together):
+                yield moment, _copy(image, place)
+        elif number is None:
             yield from choose(_looked(image, durations), sum(durations))
         elif number < len(durations):
             yield Moment(sum(durations[:number]), number), _copy(image, number)

@@ -1,13 +1,16 @@
-"""How the encoder (`app/gallery/encoder.py`) meets clips: as the images of their chosen frames."""
+"""How the encoder (`app/gallery/encoder.py`) meets clips: as the images of their chosen frames.
+
+A pack of still images reads each frame by itself. One that knows video reads frames as a set, so
+its galleries have a row for each *window* of a clip: at most as many frames, in order, as its
+methods were trained on. A clip of no more chosen frames than that is one window.
+"""
 
 import json
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import astuple, replace
-from itertools import islice
 from pathlib import Path
 
 from PIL import Image
@@ -30,28 +33,39 @@ class Clips(dict[int, tuple[Moment, ...]]):
 
     Args:
         collection: they are of.
+        frames: how many the pack reads as one set; 1 for each by itself.
     """
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: Collection, frames: int = 1) -> None:
         super().__init__()
         self._collection = collection
+        self._most = frames
         self._frames = 0
 
-    def note(self, images: Sequence[CollectionImage]) -> None:
-        """Takes the frames of clips; others are passed over."""
-        moments: dict[int, tuple[Moment, ...]] = {}
-        for image in images:
-            if image.moment is not None:
-                file_id = self._collection.file_id(image.image_id)
-                moments[file_id] = (*moments.get(file_id, ()), image.moment)
-        self._frames += sum(len(moments[clip]) for clip in moments.keys() - self.keys())
-        self.update(moments)
+    def note(self, clips: Mapping[int, tuple[Moment, ...]]) -> None:
+        """Takes the moments of clips by the places of their files."""
+        self._frames += sum(len(clips[clip]) for clip in clips.keys() - self.keys())
+        self.update(clips)
 
-    def too_many(self, frames: Sequence[CollectionImage]) -> dict[str, Refusal]:
+    def rows(self, file_id: int) -> list[int]:
+        """The ids by which galleries hold a file: those of the first frames of its windows."""
+        runs = windows(len(self.get(file_id, ())), self._most)
+        return [file_id + run.start * len(self._collection.images) for run in runs] or [file_id]
+
+    def read_with(self, image_id: int) -> list[int]:
+        """The ids of the images that are read as one set with an image, in order of time."""
+        count = len(self._collection.images)
+        place, file_id = divmod(image_id, count)
+        for window in windows(len(self.get(file_id, ())), self._most):
+            if place in window:
+                return [file_id + one * count for one in window]
+        return [image_id]
+
+    def too_many(self, clips: Mapping[int, tuple[Moment, ...]]) -> dict[str, Refusal]:
         """The clips, by file, that there is no room for."""
-        files = (f for f in frames if self._collection.file_id(f.image_id) not in self)
         refused, count = dict[str, Refusal](), self._frames
-        for file, more in Counter(frame.file for frame in files).items():
+        for file_id in clips.keys() - self.keys():
+            file, more = self._collection.images[file_id].file, len(clips[file_id])
             if count + more > MOST_FRAMES:
                 reason = (
                     f"{file} is left out: it has {more} frames to look at, and of the "
@@ -63,44 +77,83 @@ class Clips(dict[int, tuple[Moment, ...]]):
         return refused
 
 
-def tell_clips(looked: Looked, catalogue: Catalogue, collection: Collection) -> None:
-    """Sets clips apart from images, and puts the frames that are known in their place."""
+def windows(count: int, most: int) -> list[range]:
+    """Cuts so many frames into runs of at most `most` that are as long as each other, about.
+
+    >>> windows(20, 16), windows(2, 1)
+    ([range(0, 10), range(10, 20)], [range(0, 1), range(1, 2)])
+    """
+    parts = -(-count // most)
+    return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
+
+
+def tell_clips(looked: Looked, catalogue: Catalogue, collection: Collection, most: int) -> None:
+    """Sets clips apart from images, and puts the windows of those that are known in their place.
+
+    Args:
+        looked: what is in files.
+        catalogue: knows which frames were chosen.
+        collection: whose files they are.
+        most: frames of a window.
+    """
     maybe = {found.digest: image for image, found in looked.images if image.may_be_clip}
-    known = _known(catalogue, maybe)
+    known = _known(catalogue, maybe, most)
     stills: dict[bytes, tuple[Moment, ...]] = {}
     for digest in maybe.keys() - known.keys():
         image = maybe[digest]
         with suppress(OSError, ImageError), image.open() as file:  # reading it will say why
             if not is_clip(file, image.file):
                 stills[digest] = ()
-    note_clips(catalogue, stills)
+    note_clips(catalogue, stills, most)
     known |= stills
     clips = {digest for digest in maybe if known.get(digest) != ()}
     looked.clips[:] = [one for one in looked.images if one[1].digest in clips]
     if looked.clips:
         looked.images[:] = [one for one in looked.images if one[1].digest not in clips]
-        spread(looked, collection, known)
+        spread(looked, collection, known, most)
 
 
-def note_clips(catalogue: Catalogue, clips: Mapping[bytes, Sequence[Moment]]) -> None:
+def note_clips(catalogue: Catalogue, clips: Mapping[bytes, Sequence[Moment]], most: int) -> None:
     """Keeps which frames were chosen of files, by SHA-256; none of those that are no clips."""
     notes = {key: (json.dumps([astuple(one) for one in clip]),) for key, clip in clips.items()}
-    catalogue.note("clips", reader(), notes)
+    catalogue.note("clips", _chooser(most), notes)
 
 
-def _known(catalogue: Catalogue, digests: Iterable[bytes]) -> dict[bytes, tuple[Moment, ...]]:
+def _known(
+    catalogue: Catalogue, digests: Iterable[bytes], most: int
+) -> dict[bytes, tuple[Moment, ...]]:
     """The frames that were chosen of those of these contents that were looked at."""
-    found = catalogue.noted("clips", "moments", reader(), digests)
+    found = catalogue.noted("clips", "moments", _chooser(most), digests)
     return {key: tuple(Moment(*one) for one in json.loads(clip)) for key, clip in found}
 
 
+def _chooser(most: int) -> str:
+    """What a choice of frames depends on, beside the file."""
+    return reader() if most == 1 else f"{reader()}, sets of {most}"
+
+
 def spread(
-    looked: Looked, collection: Collection, moments: Mapping[bytes, Sequence[Moment]]
+    looked: Looked, collection: Collection, moments: Mapping[bytes, tuple[Moment, ...]], most: int
 ) -> None:
-    """Adds frames of clips, by SHA-256, to the images, in the order of the collection."""
+    """Adds windows of clips to the images, in the order of the collection.
+
+    A window is the image of its first frame. It is known by the SHA-256 of the clip's file and the
+    numbers of its frames, so that of one frame it is that frame.
+
+    Args:
+        looked: to which they are added.
+        collection: whose files they are.
+        moments: of the frames that were chosen, by SHA-256.
+        most: frames of a window.
+    """
     for image, contents in looked.clips:
-        for place, moment in enumerate(moments.get(contents.digest, ())):
-            looked.images.append(of_frame(collection.frame(image, place, moment), contents))
+        chosen = moments.get(contents.digest, ())
+        for window in windows(len(chosen), most):
+            frame = collection.frame(image, window.start, chosen[window.start])
+            parts = [_key(contents, chosen[place]) for place in window]
+            key = _key(contents, *(chosen[place] for place in window))
+            looked.images.append((frame, replace(contents, digest=key)))
+            looked.parts[key] = parts
     looked.spread.update(moments)
     looked.images.sort(key=lambda one: collection.file_id(one[0].image_id))
 
@@ -118,6 +171,7 @@ def read_clip(
     encode: Callable[[Squares], Rows],
     at_once: int,
     stop: threading.Event,
+    together: int,
     thumbnails: Path | None = None,
 ) -> Read:
     """Opens a clip and encodes its frames: all of them, or none where it cannot be used.
@@ -131,11 +185,13 @@ def read_clip(
         encode: gives the features of frames.
         at_once: how many frames are encoded together.
         stop: ends it between two parts.
+        together: how many frames are read as one set.
         thumbnails: the folder where the frames' are kept, as each would have to be decoded again.
     """
     read, moments = Read(), list[Moment]()
     try:
-        for squares in _parts(image, contents, square, at_once, moments, thumbnails):
+        chosen = _parts(image, contents, square, at_once, moments, together, thumbnails)
+        for squares in chosen:
             if stop.is_set():
                 return Read(stopped=True)
             for space, rows in encode(squares).items():
@@ -154,20 +210,26 @@ def _parts(
     square: Callable[[Image.Image], Image.Image],
     at_once: int,
     moments: list[Moment],
+    together: int,
     thumbnails: Path | None,
 ) -> Iterator[Squares]:
     """A clip's frames, a few at a time and some ahead; notes their moments."""
-    with image.open() as file, closing(chosen_frames(file, image.file)) as frames:
+    with image.open() as file, closing(chosen_frames(file, image.file, together)) as frames:
 
         def part() -> Squares:
             held: Squares = {}
-            for moment, frame in islice(frames, at_once):
+            for moment, frame in frames:
+                known = bool(moments) and moments[-1].frame == moment.frame
                 moments.append(moment)
+                if known:  # it is shown for long, and chosen again
+                    continue
                 held[_key(contents, moment)] = square(frame)
                 if thumbnails is not None:
                     with suppress(ImageError, OSError):  # whoever wants to see it is told
                         name = replace(image, moment=moment).thumbnail_name()
                         keep_thumbnail(frame, thumbnails, name)
+                if len(held) == at_once:
+                    break
             return held
 
         with ThreadPoolExecutor(1, "clip") as ahead:
@@ -180,5 +242,5 @@ def _parts(
             raise NotNowError(f"{image.file} changed while it was read; start again")
 
 
-def _key(contents: Contents, moment: Moment) -> bytes:
-    return contents.digest + moment.frame.to_bytes(4, "little")
+def _key(contents: Contents, *moments: Moment) -> bytes:
+    return contents.digest + b"".join(one.frame.to_bytes(4, "little") for one in moments)

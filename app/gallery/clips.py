@@ -26,20 +26,24 @@ def is_clip(file: BinaryIO, name: str) -> bool:
     return bool(animations.shown_for(file, 2))
 
 
-def chosen_frames(file: BinaryIO, name: str) -> Generator[tuple[Moment, Image.Image]]:
+def chosen_frames(
+    file: BinaryIO, name: str, together: int = 1
+) -> Generator[tuple[Moment, Image.Image]]:
     """The frames by which a clip is found, as the clip shows them; always the same.
 
     Args:
         file: from `open_image_file`, for which `is_clip` holds.
         name: what to call it in messages.
+        together: how many frames are read as one set.
 
     Yields:
-        When a frame is shown, and the frame: upright, RGB, at most 2,048 pixels long.
+        When a frame is shown, and the frame: upright, RGB, at most 2,048 pixels long. One that is
+        chosen several times comes several times.
 
     Raises:
         ImageError: it cannot be used; the sentence says why.
     """
-    return _decoded(file, name, None)
+    return _decoded(file, name, None, together)
 
 
 def open_picture(image: CollectionImage) -> Image.Image:
@@ -68,8 +72,8 @@ def open_frame(file: BinaryIO, image: CollectionImage) -> Image.Image:
 
 
 def _decoded(
-    file: BinaryIO, name: str, moment: Moment | None
+    file: BinaryIO, name: str, moment: Moment | None, together: int = 1
 ) -> Generator[tuple[Moment, Image.Image]]:
     if PurePath(name).suffix.lower() in VIDEOS:
-        return videos.frames(file, name, None if moment is None else moment.seconds)
-    return animations.frames(file, name, None if moment is None else moment.frame)
+        return videos.frames(file, name, None if moment is None else moment.seconds, together)
+    return animations.frames(file, name, None if moment is None else moment.frame, together)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from app.gallery.image_files import Refusal, Stamp, open_image_file, outside, refusal
+from app.gallery.image_files import (
+    Contents,
+    ImageError,
+    Refusal,
+    Stamp,
+    StoppedError,
+    open_image_file,
+    outside,
+    refusal,
+)
 from app.gallery.sampling import Moment
 from export.pack.gallery import GalleryImage, load_gallery
 
@@ -250,6 +260,44 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
     if not images:
         raise ValueError(f"none of these files is a picture; {', '.join(sorted(SUFFIXES))} are")
     return Collection("your files", folder, tuple(images), tuple(left_out))
+
+
+def read_contents(
+    images: Sequence[CollectionImage],
+    recall: Callable[[Mapping[str, Stamp]], Mapping[str, bytes]],
+    stop: threading.Event,
+) -> tuple[dict[str, Contents], dict[str, Contents], list[Refusal]]:
+    """What is in the files of images.
+
+    Args:
+        images: of a collection.
+        recall: gives the SHA-256 of files that were read before and have not changed.
+        stop: when set, ends the reading, even in the middle of a file.
+
+    Returns:
+        By file what is known, and what was read now; and the files that cannot be.
+
+    Raises:
+        StoppedError: `stop` was set.
+    """
+    stamps, read, refused = dict[str, Stamp](), dict[str, Contents](), dict[str, Refusal]()
+    for image in images:
+        try:
+            stamps[image.file] = Stamp.of(image.path)
+        except OSError as error:
+            refused[image.file] = refusal(image.file, error)
+    known = {f: Contents(digest, stamps[f], 0) for f, digest in recall(stamps).items()}
+    for image in images:
+        if image.file in known or image.file in refused:
+            continue
+        if stop.is_set():
+            raise StoppedError
+        try:
+            with image.open() as file:
+                read[image.file] = Contents.of(file, stop)
+        except (OSError, ImageError) as error:
+            refused[image.file] = refusal(image.file, error)
+    return known, read, list(refused.values())
 
 
 def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:

@@ -35,10 +35,10 @@ import numpy as np
 from app.gallery.database import Database
 from app.gallery.image_files import Contents, Refusal, Stamp
 
-# the SHA-256 of a picture's file, with a frame's number after that of a clip; or a caption
+# the SHA-256 of a picture's file, with the numbers of frames after that of a clip; or a caption
 Key = bytes | str
 
-_VERSION = 4
+_VERSION = 5
 _DIGEST = 32  # bytes of a SHA-256
 _AT_ONCE = 500  # values in one SQL statement
 _REFUSALS = """
@@ -48,9 +48,8 @@ _REFUSALS = """
     );
 """
 _CLIPS = """
-    CREATE TABLE clips (
-        item INTEGER PRIMARY KEY REFERENCES items, reader TEXT NOT NULL, moments TEXT NOT NULL
-    );
+    CREATE TABLE clips (item INTEGER REFERENCES items, reader TEXT, moments TEXT NOT NULL,
+        PRIMARY KEY (item, reader)) WITHOUT ROWID;
 """
 _SCHEMA = f"""
     CREATE TABLE items (id INTEGER PRIMARY KEY, key UNIQUE NOT NULL);
@@ -77,6 +76,7 @@ _UPGRADES = {
     1: _REFUSALS,
     2: "ALTER TABLE files ADD COLUMN ctime_ns INTEGER NOT NULL DEFAULT 0;",  # all are read again
     3: _CLIPS,
+    4: f"DROP TABLE clips; {_CLIPS}",  # which are looked at again
 }
 
 _log = logging.getLogger(__name__)

@@ -2,8 +2,9 @@
 
 A picture's way: its file is read and known by its SHA-256 (`_look`), decoded and encoded where
 something of it is missing (`_read`), and its views are made and kept (`_finish`). The three
-overlap, a chunk of pictures behind the other. A clip becomes as many pictures as frames are chosen
-of it, once these are known: from the cache, or when it is read. Pictures are read a few at a time
+overlap, a chunk of pictures behind the other. A clip becomes a picture for each of its windows
+(`app/gallery/clip_frames.py`), once its frames are known: from the cache, or when it is read.
+Features are of frames, views of windows. Pictures are read a few at a time
 by a crew of threads, each of which decodes and encodes alone: threads that share one picture wait
 for each other after every operator.
 """
@@ -13,7 +14,7 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,21 +28,14 @@ from torch import Tensor
 
 from app.gallery.clip_frames import Squares, note_clips, of_frame, read_clip, spread, tell_clips
 from app.gallery.clips import open_frame
-from app.gallery.collection import Collection, CollectionImage
+from app.gallery.collection import Collection, CollectionImage, read_contents
 from app.gallery.embedding_cache import Catalogue, Key
 from app.gallery.encoding_steps import Encoded, Looked, Read, Rows, Underway
-from app.gallery.image_files import (
-    Contents,
-    ImageError,
-    NotNowError,
-    Refusal,
-    Stamp,
-    StoppedError,
-    refusal,
-)
+from app.gallery.image_files import Contents, ImageError, NotNowError, Refusal, Stamp, StoppedError
 from app.gallery.images import decode, reader
 from export.runtime import Runtime
 from models import Views
+from models.views import pad_sets
 
 _DIGEST = 32  # bytes of a SHA-256, with which a frame's key begins
 SHARD = 16  # pictures of 224 x 224 that one thread encodes at once; fewer larger ones
@@ -60,9 +54,13 @@ class Encoder:
 
     Attributes:
         thumbnails: a folder where frames of clips are kept small as they are read, or None.
+        readers: a method that reads what each image encoder gives.
+        prepared: gives the features of pictures by id, where they lie ready elsewhere; see
+            `app/gallery/prepared.py`.
     """
 
     thumbnails: Path | None = None
+    prepared: Callable[[str | None, Sequence[int]], dict[int, Tensor]] | None = None
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
         place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
@@ -70,8 +68,9 @@ class Encoder:
         self._catalogue = Catalogue(self._folder)
         self._runtime = runtime
         self._collection = collection
-        self._readers = {runtime.image_encoder_of(name): name for name in runtime.methods}
-        self._features = {file: _features_space(runtime, file) for file in self._readers}
+        self._most = runtime.info.image_encoder.frames
+        self.readers = {runtime.image_encoder_of(name): name for name in runtime.methods}
+        self._features = {file: _features_space(runtime, file) for file in self.readers}
         checksum = runtime.info.checksum
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
         self._views = {name: f"views {name} {checksum}" for name in runtime.methods}
@@ -122,26 +121,30 @@ class Encoder:
                 heads.shutdown()
 
     def features(
-        self, images: Sequence[CollectionImage], method: str
+        self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
     ) -> tuple[dict[int, Tensor], list[Refusal]]:
         """What a method reads of pictures, and which were refused.
 
         Args:
-            images: of the collection.
+            images: of the collection; of clips, frames.
             method: its image encoder gives the features.
+            at_hand: only those that need not be computed.
 
         Returns:
             Features (N, d) by a picture's id, in the order given; and the refused.
         """
         file = self._runtime.image_encoder_of(method)
+        if self.prepared is not None:
+            return self.prepared(file, [image.image_id for image in images]), []
         space = self._features[file]
         looked = self._identify(images, threading.Event())
         looked.found[space] = self._catalogue.load(space, _digests(looked))
-        missing = _missing(looked, [space])
-        with self._crew() as crew:
-            reading = self._open_missing(looked, missing, [file], crew, threading.Event())
-            fresh, refused = self._gather(Underway(looked, reading))
-        self._catalogue.save(fresh)
+        missing, refused = _missing(looked, [space]), looked.refused
+        if missing and not at_hand:
+            with self._crew() as crew:
+                reading = self._open_missing(looked, missing, [file], crew, threading.Event())
+                fresh, refused = self._gather(Underway(looked, reading))
+            self._catalogue.save(fresh)
         found = looked.found[space]
         return {
             image.image_id: torch.from_numpy(found[contents.digest])
@@ -189,30 +192,12 @@ class Encoder:
 
     def _identify(self, images: Sequence[CollectionImage], stop: threading.Event) -> Looked:
         """Finds out what is in files; those that have not changed are not read again."""
-        stamps: dict[str, Stamp] = {}
-        read: dict[str, Contents] = {}
-        refused: dict[str, Refusal] = {}
-        for image in images:
-            try:
-                stamps[image.file] = Stamp.of(image.path)
-            except OSError as error:
-                refused[image.file] = refusal(image.file, error)
-        known = self._catalogue.digests(stamps)
-        for image in images:
-            if image.file in known or image.file in refused:
-                continue
-            if stop.is_set():
-                raise StoppedError
-            try:
-                with image.open() as file:
-                    read[image.file] = Contents.of(file, stop)
-            except (OSError, ImageError) as error:
-                refused[image.file] = refusal(image.file, error)
+        known, read, refused = read_contents(images, self._catalogue.digests, stop)
         self._catalogue.record(read)
-        read |= {file: Contents(digest, stamps[file], 0) for file, digest in known.items()}
-        there = [(image, read[image.file]) for image in images if image.file in read]
+        found = known | read
+        there = [(image, found[image.file]) for image in images if image.file in found]
         there = [of_frame(*one) if one[0].moment else one for one in there]
-        return Looked(there, list(refused.values()))
+        return Looked(there, refused)
 
     def _look(
         self, images: Sequence[CollectionImage], names: Sequence[str], stop: threading.Event
@@ -220,7 +205,7 @@ class Encoder:
         """What is in the files, and what is known of it: all views, or features to make them of."""
         looked = self._identify(images, stop)
         if any(image.may_be_clip for image, _ in looked.images):
-            tell_clips(looked, self._catalogue, self._collection)
+            tell_clips(looked, self._catalogue, self._collection, self._most)
         digests = _digests(looked)
         for name in names:
             looked.found[self._views[name]] = self._catalogue.load(self._views[name], digests)
@@ -230,7 +215,7 @@ class Encoder:
         looked.unusable.update(self._catalogue.refused(whole, reader()))
         for file in self._files(names):
             space = self._features[file]
-            looked.found[space] = self._catalogue.load(space, missing)
+            looked.found[space] = self._catalogue.load(space, _parts(looked, missing))
         return looked
 
     def _files(self, names: Sequence[str]) -> list[str | None]:
@@ -241,13 +226,14 @@ class Encoder:
         self, looked: Looked, names: Sequence[str], crew: ThreadPoolExecutor, stop: threading.Event
     ) -> Underway:
         """Begins to read what views are made of; each picture is opened once for all encoders."""
-        wanted = set(_missing(looked, [self._views[name] for name in names]))
+        wanted = _missing(looked, [self._views[name] for name in names])
         files = self._files(names)
-        lacking = _missing(looked, [self._features[file] for file in files])
-        digests = [d for d in lacking if d in wanted and d[:_DIGEST] not in looked.unusable]
+        found = [looked.found[self._features[file]] for file in files]
+        lacking = [d for d in _parts(looked, wanted) if any(d not in one for one in found)]
+        digests = [d for d in lacking if d[:_DIGEST] not in looked.unusable]
         stills = [digest for digest in digests if len(digest) == _DIGEST]
         reading = self._open_missing(looked, stills, files, crew, stop)
-        again = {digest[:_DIGEST] for digest in digests} & looked.spread
+        again = {digest[:_DIGEST] for digest in digests} & looked.spread.keys()
         for digest, clip in {found.digest: (image, found) for image, found in looked.clips}.items():
             new = digest not in looked.spread and digest not in looked.unusable
             if new or digest in again:
@@ -314,8 +300,8 @@ class Encoder:
                 squares, {file: [d for d in squares if d not in known[file]] for file in files}
             )
 
-        square = self._runtime.preprocess.square
-        return read_clip(*clip, square, encode, self._at_once, stop, self.thumbnails)
+        square, most = self._runtime.preprocess.square, self._most
+        return read_clip(*clip, square, encode, self._at_once, stop, most, self.thumbnails)
 
     def _encoded(self, squares: Squares, wanted: dict[str | None, list[bytes]]) -> Rows:
         """Features by each image encoder of the pictures that lack them."""
@@ -323,7 +309,7 @@ class Encoder:
         for file, digests in wanted.items():
             new = [digest for digest in digests if digest in squares]
             if new:
-                seen, method = [squares[digest] for digest in new], self._readers[file]
+                seen, method = [squares[digest] for digest in new], self.readers[file]
                 rows = self._runtime.square_features(seen, method, alone=True).cpu().numpy()
                 features[self._features[file]] = dict(zip(new, rows, strict=True))  # (N, d)
         return features
@@ -335,10 +321,13 @@ class Encoder:
         found, spaces = looked.found, {name: self._views[name] for name in names}
         for name, space in spaces.items():
             features = found[self._features[self._runtime.image_encoder_of(name)]]
-            new = [d for d in _missing(looked, [space]) if d in features]
+            sets = {digest: _parts(looked, [digest]) for digest in _missing(looked, [space])}
+            new = [d for d, parts in sets.items() if all(part in features for part in parts)]
             if new:
-                rows = torch.from_numpy(np.stack([features[digest] for digest in new]))  # (B, N, d)
-                views = self._runtime.image_views(rows, name).embeddings.cpu().numpy()  # (B, V, D)
+                read = [np.concatenate([features[part] for part in sets[d]]) for d in new]
+                rows, mask = pad_sets([torch.from_numpy(one) for one in read])  # (B, N, d), (B, N)
+                made = self._runtime.image_views(rows, name, mask=mask)
+                views = made.embeddings.cpu().numpy()  # (B, V, D)
                 fresh[space] = (new, views)
                 found[space].update(zip(new, views, strict=True))
         self._catalogue.save(fresh)
@@ -352,7 +341,8 @@ class Encoder:
             for name, space in spaces.items()
             if readable
         }
-        return Encoded([p for p, _ in readable], digests, views_by_method, refused)
+        clips = {p.image_id: looked.spread.get(c.digest, ()) for p, c in looked.clips}
+        return Encoded([p for p, _ in readable], digests, views_by_method, refused, clips)
 
     def _gather(
         self, underway: Underway
@@ -367,9 +357,9 @@ class Encoder:
                 every.features.setdefault(space, {}).update(rows)
                 looked.found[space].update(rows)
         if every.clips:
-            note_clips(self._catalogue, every.clips)
-            new = {digest: every.clips[digest] for digest in every.clips.keys() - looked.spread}
-            spread(looked, self._collection, new)
+            note_clips(self._catalogue, every.clips, self._most)
+            new = {d: every.clips[d] for d in every.clips.keys() - looked.spread.keys()}
+            spread(looked, self._collection, new, self._most)
         self._catalogue.refuse(every.unusable, reader())
         reasons = looked.unusable | every.unusable | every.not_now
         refused = {
@@ -388,6 +378,11 @@ def _features_space(runtime: Runtime, file: str | None) -> str:
     """Where features of an image encoder are kept, whichever pack it is in."""
     about = [asdict(runtime.info.preprocess), runtime.info.files[file].sha256 if file else None]
     return f"features {hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}"
+
+
+def _parts(looked: Looked, digests: Iterable[bytes]) -> list[bytes]:
+    """The pictures that windows are made of; any other is its own."""
+    return list(chain.from_iterable(looked.parts.get(one, (one,)) for one in digests))
 
 
 def _digests(looked: Looked) -> list[bytes]:

@@ -16,25 +16,32 @@ Rows = dict[str, dict[Key, np.ndarray]]  # by space and key
 
 @dataclass(frozen=True)
 class Encoded:
-    """Pictures, the key of each, their views by method, and the refused files."""
+    """Pictures, the key of each, their views by method, and the refused files.
+
+    A clip is a picture for each of its windows, see `app/gallery/clip_frames.py`; `clips` has the
+    moments of all its frames, by the clip's id.
+    """
 
     images: list[CollectionImage]
     keys: list[bytes]
     views: dict[str, Views]
     refused: list[Refusal]
+    clips: dict[int, tuple[Moment, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Looked:
     """Pictures with what is in their files, the refused ones, and the known rows.
 
-    Of `clips`, the frames are among `images` once they are known, as `spread` says by SHA-256.
+    Of `clips`, the windows are among `images` once their frames are known: `spread` has these by
+    SHA-256, `parts` their keys by that of their window. What has no parts is its own.
     """
 
     images: list[tuple[CollectionImage, Contents]]
     refused: list[Refusal]
     clips: list[tuple[CollectionImage, Contents]] = field(default_factory=list)
-    spread: set[bytes] = field(default_factory=set)
+    spread: dict[bytes, tuple[Moment, ...]] = field(default_factory=dict)
+    parts: dict[bytes, list[bytes]] = field(default_factory=dict)
     unusable: dict[bytes, Refusal] = field(default_factory=dict)
     found: Rows = field(default_factory=dict)
 

@@ -117,7 +117,7 @@ class Index:
             with captions are all shown: captions and measurements mean each of them.
         progress: how far the galleries are.
         files: how many the collection has.
-        clips: the moments of each clip's frames, which are images of the galleries.
+        clips: the moments of each clip's frames; the galleries hold their windows.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Index:
         self.refused = list(collection.left_out)
         self.copies: list[Copy] = []
         self.files = len(collection.images)
-        self.clips = Clips(collection)
+        self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self._shown: dict[bytes, str] = {}  # the file in the place of all that are the same
         self._digests: dict[int, bytes] = {}  # what was in the pictures that are shown, by id
         self.progress = Progress("pictures", 0, len(collection.images))
@@ -231,8 +231,8 @@ class Index:
 
     def _to_show(self, encoded: Encoded) -> tuple[list[int], list[Refusal]]:
         """The rows to show: of files that are the same, the first; and those changed meanwhile."""
-        frames = [image for image in encoded.images if image.moment]
-        rows, left_out = [], self.clips.too_many(frames) if frames else {}
+        rows, clips = [], encoded.clips
+        left_out = self.clips.too_many(clips) if clips else {}
         for row, (image, digest) in enumerate(zip(encoded.images, encoded.keys, strict=True)):
             if image.file in left_out:
                 continue
@@ -246,8 +246,9 @@ class Index:
                 self._digests[image.image_id] = digest
             elif image.moment is None or image.image_id < self.files:
                 self.copies.append(Copy(image.file, first))
-        if frames:
-            self.clips.note([encoded.images[row] for row in rows])
+        if clips:
+            shown = {self._collection.file_id(encoded.images[row].image_id) for row in rows}
+            self.clips.note({clip: clips[clip] for clip in shown & clips.keys()})
         return rows, list(left_out.values())
 
     def _fill(self) -> None:
@@ -347,13 +348,16 @@ class Index:
         info, images = self._runtime.info, self._collection
         if images.folder != (info.folder / FOLDER).resolve():  # they are not the pack's own
             return False
-        views = prepared.load(info, len(images.images))
-        if views is None:
+        found = prepared.load(info, images)
+        if found is None:
             return False
         if len(self):  # they are there, and the filling was stopped after that
             return True
-        for name, rows in views.items():
-            self._own[name].add(range(len(rows)), rows)
+        if found.clips:
+            self.clips.note(found.clips)
+            self.encoder.prepared = found.features
+        for name, views in found.views.items():
+            self._own[name].add(found.ids, views)
         return True
 
     def _fill_captions(self, progress: Callable[[int, int], None]) -> None:

@@ -50,6 +50,8 @@ class RegionEncoder(Encoder):
         self,
         images: Sequence[CollectionImage],
         method: str,  # noqa: ARG002
+        *,
+        at_hand: bool = False,  # noqa: ARG002
     ) -> tuple[dict[int, Tensor], list[Refusal]]:
         """See `Encoder.features`; all methods read the same."""
         ids = [image.image_id for image in images]

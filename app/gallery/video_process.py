@@ -1,4 +1,4 @@
-"""Decodes a video in a process of its own: `python video_process.py KIND BYTES [SECONDS]`.
+"""Decodes a video in a process of its own: `video_process.py KIND BYTES TOGETHER [SECONDS]`.
 
 A damaged video can end the process that decodes it, or have it take all memory. So the app decodes
 none itself (`app/gallery/videos.py`): this process reads the open file that it is given as standard
@@ -25,7 +25,7 @@ from av.video.frame import VideoFrame
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from app.gallery.sampling import FEWEST, HEADER, LOOKS, SIDE, Moment, choose, slots
+from app.gallery.sampling import FEWEST, HEADER, LOOKS, SIDE, Moment, choose, evenly, slots
 
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
 MAX_PIXELS = 36_000_000  # of a frame; 8192 x 4320 is less
@@ -43,12 +43,12 @@ class _RefusedError(Exception):
 
 def main(argv: list[str]) -> int:
     """Writes the frames that are asked for; see the module."""
-    kind, limit = argv[0], int(argv[1])
+    kind, limit, together = argv[0], int(argv[1]), int(argv[2])
     _bound(limit)
     out = sys.stdout.buffer
     try:
         with open(0, "rb", closefd=False) as file:
-            for part in _answer(file, kind, float(argv[2]) if len(argv) > 2 else None):
+            for part in _answer(file, kind, together, float(argv[3]) if len(argv) > 3 else None):
                 out.write(part)
         sentence = ""
     except _RefusedError as error:
@@ -74,10 +74,15 @@ def _bound(limit: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _answer(file: BinaryIO, kind: str, seconds: float | None) -> Iterator[bytes]:
+def _answer(file: BinaryIO, kind: str, together: int, seconds: float | None) -> Iterator[bytes]:
     with av.open(file, "r", format=kind, io_open=_open_nothing) as container:
-        clip = _Clip(container)
-        frames = choose(clip.looked(), clip.length) if seconds is None else clip.at(seconds)
+        clip = _Clip(container, together)
+        if seconds is not None:
+            frames = clip.at(seconds)
+        elif together > 1:
+            frames = evenly(clip.frames(), clip.length, together)
+        else:
+            frames = choose(clip.looked(), clip.length)
         some = False
         for moment, frame in frames:
             some = True
@@ -93,12 +98,16 @@ def _open_nothing(*_: object) -> None:
 class _Clip:
     """The frames of an open video.
 
+    Args:
+        container: holds it.
+        together: how many frames are read as one set.
+
     Attributes:
         length: in seconds.
         ratio: of a pixel's width to its height.
     """
 
-    def __init__(self, container: InputContainer) -> None:
+    def __init__(self, container: InputContainer, together: int = 1) -> None:
         self._container = container
         if not container.streams.video:
             raise _RefusedError("holds no pictures, only sound or nothing; take it out")
@@ -122,6 +131,7 @@ class _Clip:
         self._start = stream.start_time or 0
         self._rate = float(stream.average_rate or 0) or 25.0
         self.length = self._length()
+        self._slots = slots(self.length, together)
         ratio = float(stream.sample_aspect_ratio or 1)
         self.ratio = ratio if 1 / _ODD <= ratio <= _ODD else 1.0
         self._left = MOST_PIXELS
@@ -131,9 +141,9 @@ class _Clip:
 
     def looked(self) -> Iterator[tuple[float, bytes, tuple[Moment, VideoFrame]]]:
         """What `choose` takes: of all frames as far as may be decoded, or of key frames."""
-        gap = self.length / slots(self.length) / LOOKS
+        gap = self.length / self._slots / LOOKS
         last = -gap
-        for moment, frame in self._every() if self._whole else self._key_frames():
+        for moment, frame in self.frames():
             if moment.seconds - last >= gap * 0.999 or not self._whole:
                 last = moment.seconds
                 yield moment.seconds, _tiny(frame), (moment, frame)
@@ -141,10 +151,16 @@ class _Clip:
     def at(self, seconds: float) -> Iterator[tuple[Moment, VideoFrame]]:
         """The frame that is shown at a time."""
         self._seek(seconds)
+        held: list[tuple[Moment, VideoFrame]] = []
         for moment, frame in self._decoded():
-            if moment.seconds >= seconds - 1e-6:
-                yield moment, frame
-                return
+            if held and moment.seconds > seconds + 1e-6:
+                break
+            held = [(moment, frame)]
+        yield from held
+
+    def frames(self) -> Iterator[tuple[Moment, VideoFrame]]:
+        """All frames, as far as may be decoded, or key frames."""
+        return self._every() if self._whole else self._key_frames()
 
     def _has_few_keys(self) -> bool:
         """Whether key frames are known to be too few to stand for the clip."""
@@ -159,10 +175,10 @@ class _Clip:
 
     def _key_frames(self) -> Iterator[tuple[Moment, VideoFrame]]:
         """A few key frames of each slot; what lies between is passed over, not decoded."""
-        step = self.length / slots(self.length)
-        allowed = max(1, self._left // max(self._pixels, _LEAST_PIXELS) // slots(self.length))
+        step = self.length / self._slots
+        allowed = max(1, self._left // max(self._pixels, _LEAST_PIXELS) // self._slots)
         after, last = 0.0, -1.0
-        for slot in range(slots(self.length)):
+        for slot in range(self._slots):
             begin, end, seen = slot * step, (slot + 1) * step, 0
             if end <= after:
                 continue

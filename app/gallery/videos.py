@@ -31,14 +31,15 @@ _TURNS = {
 
 
 def frames(
-    file: BinaryIO, name: str, seconds: float | None = None
+    file: BinaryIO, name: str, seconds: float | None = None, together: int = 1
 ) -> Generator[tuple[Moment, Image.Image]]:
     """Upright RGB frames of a video, at most 1,024 pixels long, in the order they are shown.
 
     Args:
         file: from `open_image_file`; it is not to be read meanwhile.
         name: what to call it in messages.
-        seconds: of one frame; None for those that `choose` takes.
+        seconds: of one frame; None for those that are chosen.
+        together: how many frames are read as one set.
 
     Raises:
         ImageError: it cannot be used; the sentence says why.
@@ -46,7 +47,7 @@ def frames(
     file.seek(0)
     kind = HEADER_OF.get(file.read(4), "mov")
     os.lseek(file.fileno(), 0, os.SEEK_SET)
-    command = [sys.executable, "-I", str(_CHILD), kind, str(MEMORY)]
+    command = [sys.executable, "-I", str(_CHILD), kind, str(MEMORY), str(together)]
     if seconds is not None:
         command.append(repr(seconds))
     with decoding(_TAKES, name):

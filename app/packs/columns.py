@@ -12,6 +12,8 @@ from itertools import combinations
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from app.packs.open_packs import OpenPacks
 from app.search.answers import known_to_satisfy, remark
 from app.search.comparison import MAX_COLUMNS, MAX_K, MIN_COLUMNS, Comparison, Run, Truth, compare
@@ -134,10 +136,10 @@ class Columns:
                 raise NotReadyError(
                     f"not all pictures are there ({pack.index.progress}); compare once they are"
                 )
-        runs = [_run(column, terms) for column in asked]
+        own = None if image_id is None else self.home.collection.file_id(image_id)
+        runs = [self._run(column, terms, k + (own is not None)) for column in asked]
         words = [term.words for term in terms if term.image is None]
         read = remark(self.home, *words) if words else ""
-        own = None if image_id is None else self.home.collection.file_id(image_id)
         return compare(name or write(terms), runs, k, self.truth(terms), leave_out=own, remark=read)
 
     def truth(self, terms: Sequence[Term]) -> Truth | None:
@@ -145,6 +147,25 @@ class Columns:
         plain = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
         ids = known_to_satisfy(self.home.collection, terms[0].words) if plain else frozenset()
         return Truth(ids, _judged(self.home)) if ids else None
+
+    def _run(self, column: _Asked, terms: Sequence[Term], k: int) -> Run:
+        """Asks one column until its time is known; nothing else of this comparison runs meanwhile.
+
+        The k best clips are told by the frames at home that are nearest to the column's moments.
+        """
+        spent: list[float] = []
+        retriever, spec = column.retriever, column.spec
+        while len(spent) < _RUNS and sum(spent) < _ENOUGH:
+            start = time.perf_counter()
+            scores = retriever.scores(terms, spec)
+            spent.append(time.perf_counter() - start)
+        ms = round(1000 * median(spent), 1)
+        if retriever.index.clips:
+            best, shown = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
+            moments = retriever.moments(shown[best].tolist(), terms, spec)
+            shown[best] = [self.home.nearest(retriever.image(one)) for one in moments]
+            scores = scores._replace(shown=shown)
+        return Run(column.key, column.title, column.paper, scores, ms, len(spent))
 
     def _column(self, key: Any) -> _Asked:
         label, _, spec = str(key).strip().rpartition("/")
@@ -163,17 +184,6 @@ class Columns:
             return _Asked(ordered, title, paper, pack, ordered)
         of = f"{title} of {pack.info.title}"
         return _Asked(f"{label}/{ordered}", of, paper, pack, ordered)
-
-
-def _run(column: _Asked, terms: Sequence[Term]) -> Run:
-    """Asks one column until its time is known; nothing else of this comparison runs meanwhile."""
-    spent: list[float] = []
-    while len(spent) < _RUNS and sum(spent) < _ENOUGH:
-        start = time.perf_counter()
-        scores = column.retriever.scores(terms, column.spec)
-        spent.append(time.perf_counter() - start)
-    ms = round(1000 * median(spent), 1)
-    return Run(column.key, column.title, column.paper, scores, ms, len(spent))
 
 
 def _same_images(a: Retriever, b: Retriever) -> bool:

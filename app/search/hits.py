@@ -17,7 +17,7 @@ class NotReadyError(ValueError):
 
 @dataclass(frozen=True)
 class Hit:
-    """A found image; of a clip, its best frame.
+    """A found image; of a clip, its best frame, or of a set the one that adds most to its score.
 
     Attributes:
         image_id: its place in the collection; of a clip's frame, see `Collection.frame`.

@@ -232,6 +232,10 @@ class _Reader:
     def image(self, text: str) -> int | None:
         try:
             image_id = int(text) if _WHOLE.fullmatch(text) else -1
+            index = self._retriever.index
+            if image_id >= index.files and not index.complete:  # of a clip, it may not be read yet
+                file_id = image_id % index.files
+                image_id = image_id if file_id in index.clips else file_id
             return self._retriever.image(image_id).image_id
         except ValueError:
             most = len(self._retriever.collection.images) - 1

@@ -20,6 +20,7 @@ from app.gallery.vector_index import Match
 from app.search.hits import CaptionHit, Found, Hit, Scores
 from app.search.query import Term, checked, checked_k, combined
 from app.search.ranking import SAMPLED, EncodedQuery, Ranking, spread
+from app.search.sets import Sets
 from export.methods import Methods
 from export.pack.calibration import TENTH, Judgement
 from export.runtime import Runtime
@@ -50,6 +51,7 @@ class Retriever:
         device: where they compute.
         providers: of its ONNX sessions, see `Runtime`.
         grid: rows and columns of an image's maps.
+        reads_sets: the methods read the frames of clips as sets.
         collection: as given.
         index: what is searchable so far; `index.start()` begins to fill it.
     """
@@ -66,12 +68,14 @@ class Retriever:
         self.runtime = runtime
         self.info, self.device, self.providers = runtime.info, runtime.device, runtime.providers
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
+        self.reads_sets = runtime.info.image_encoder.frames > 1
         self.methods = Methods(runtime.methods, runtime.info)
         self.collection = collection
         first = self.methods.names(first)[0] if first else self.methods.best
         self.index = Index(runtime, collection, encoded or cache, first, ready)
         self._thumbnails = self.index.encoder.thumbnails = thumbnail_folder(cache)
         self._ranking = Ranking(self.index)
+        self._sets = Sets(runtime, self.index, self.image)
 
     def search(
         self,
@@ -126,7 +130,7 @@ class Retriever:
         if isinstance(subject, str):
             return self.runtime.text_views([self.reworded(subject).text], name, attention)
         if isinstance(subject, int):
-            features = self._features([subject], name)
+            features, _ = self._sets.features([subject], name)
         else:
             features = self.runtime.image_features([subject], name)  # (1, N, d)
         return self.runtime.image_views(features, name, attention)
@@ -145,34 +149,24 @@ class Retriever:
         if isinstance(subject, str):
             return self.runtime.text_parts([self.reworded(subject).text], name)
         if isinstance(subject, Image.Image):
-            features = self.runtime.image_features([subject], name)
-        else:
-            features = self._features(subject, name)
-        return self.runtime.image_parts(features, name)
+            return self.runtime.image_parts(self.runtime.image_features([subject], name), name)
+        features, mask = self._sets.features(subject, name)
+        return self.runtime.image_parts(features, name, mask)
 
     def subject(self, term: Term) -> str | list[int] | Image.Image:
         """What `parts` takes for a term: its words or its image.
 
-        Where features are ready-made, an image of the collection goes by its id.
+        Where features are ready-made, or read as sets, an image of the collection goes by its id.
 
         Raises:
             ValueError: there are no words.
         """
         if term.image is None:
             return checked(term.words)
-        row = None if term.source is None else term.source.image_id
-        if self.runtime.regions is None or row is None:
+        if term.source is None or (self.runtime.regions is None and not self.reads_sets):
             return term.image
-        own = self.collection.images[row : row + 1] == (term.source,)  # and not another pack's
-        return [row] if own else term.image
-
-    def _features(self, image_ids: Sequence[int], name: str) -> Tensor:
-        """What a method reads of images of the collection: (n, N, d)."""
-        images = [self.image(image_id).reached() for image_id in image_ids]
-        found, refused = self.index.encoder.features(images, name)
-        if refused:
-            raise ValueError(refused[0].reason)
-        return torch.stack([found[image_id] for image_id in image_ids])
+        own = self.nearest(term.source)  # it may be another pack's
+        return [own] if self.image(own).path == term.source.path else term.image
 
     @torch.inference_mode()
     def best_captions(self, words: str, image_ids: Sequence[int], spec: str) -> dict[int, str]:
@@ -256,8 +250,30 @@ class Retriever:
         seconds, frame = (None, None) if when is None else (when.seconds, when.frame)
         return Hit(image_id, image.file, score, view, rank, seconds, frame)
 
+    def nearest(self, image: CollectionImage) -> int:
+        """The id that an image of the same collection has here; packs take other frames of clips.
+
+        Of a clip it is the frame here that is shown nearest to it.
+        """
+        file_id = self.collection.file_id(image.image_id)
+        moment, here = image.moment, self.index.clips.get(file_id)
+        if moment is None or not here:
+            return file_id
+        far = [abs(one.seconds - moment.seconds) for one in here]
+        return file_id + far.index(min(far)) * self.index.files
+
+    def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
+        """The images by which what was found is shown; of a set, the frame that brings most."""
+        if not self.reads_sets or not self.index.clips:
+            return list(image_ids)
+        by_words = all(term.image is None for term in terms)
+        name = (spec, *((t.words, t.weight) for t in terms)) if by_words else None
+        return self._sets.moments(image_ids, name, lambda: self._asked(terms, spec))
+
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
         """Every frame that was chosen of a clip, with its score, in the order they are shown.
+
+        A frame of a set has no score of its own; what it brings is told by evidence.
 
         Args:
             image_id: of any of its frames; of a still image there is none.
@@ -274,6 +290,14 @@ class Retriever:
             return []
         scores = self._ranking.scores_of(self._read(terms, spec), ids)
         return [self.hit(one, score) for one, score in zip(ids, scores.tolist(), strict=True)]
+
+    def _asked(self, terms: Sequence[Term], spec: str) -> dict[str, list[tuple[float, Parts]]]:
+        """The terms of a question in parts, each with its weight, for each method that is asked."""
+        names, distinct = self.methods.names(spec), combined(terms)
+        return {
+            name: [(t.weight / len(names), self.parts(self.subject(t), name)) for t in distinct]
+            for name in names
+        }
 
     def open(self, image_id: int) -> Image.Image:
         """An image of the collection, decoded."""
@@ -301,9 +325,12 @@ class Retriever:
         if len(won) == 1 and query.terms:
             [places] = won.values()
             views = [int(row[0]) if (row == row[0]).all() else None for row in places.T]
+        shown = self.moments([match.id for match in found], terms, spec)
         hits = [
-            self.hit(match.id, match.score, view, rank)
-            for rank, (match, view) in enumerate(zip(found, views, strict=True), start=1)
+            self.hit(image_id, match.score, view, rank)
+            for rank, (image_id, match, view) in enumerate(
+                zip(shown, found, views, strict=True), start=1
+            )
         ]
         fewest, searched = self._ranking.searched(query, only)
         caveat = fewest.caveat(only) if query.plain else ""  # otherwise everything is scored
@@ -325,7 +352,7 @@ class Retriever:
             if isinstance(subject, Image.Image):
                 features = self.runtime.features_by_method([subject], names)
             elif isinstance(subject, list):
-                features = {name: self._features(subject, name) for name in names}
+                features = {name: self._sets.features(subject, name)[0] for name in names}
             for name in names:
                 views[name].append(
                     self.runtime.image_views(features[name], name)

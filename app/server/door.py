@@ -33,6 +33,7 @@ _MCP = re.compile(r"/gradio_api/mcp(/|/http/?)?")
 _MCP_SCHEMA = "/gradio_api/mcp/schema"
 HTTP_API = "/api/v1"  # see app/api/http.py
 _HTTP_API = re.compile(rf"{HTTP_API}(/[a-z.]*(/[0-9]+)?)?")
+_CLIP = re.compile(rf"{HTTP_API}/clip/[0-9]+")  # a player asks for many parts of one
 _UPLOAD = "/gradio_api/upload"
 _PROGRESS = "/gradio_api/upload_progress"
 _DONE = b'data: {"msg": "done"}\n\n'
@@ -43,7 +44,7 @@ _ASKS = re.compile(r"/gradio_api/(queue/join|(call|call/v2)/[^/]+)/?")
 # what a page's address makes the app compute, unlike its files
 _COSTLY = re.compile(
     r"/|/config/?|/pwa_icon/.+|/gradio_api/(info|openapi\.json)/?|/gradio_api/mcp.*"
-    rf"|{HTTP_API}/.+"
+    rf"|{HTTP_API}/(?!clip/).+"
 )
 # gradio makes addresses of the first, and reads what it does not have here by the others
 _DROPPED = b"x-gradio-server"
@@ -109,7 +110,8 @@ class FrontDoor:
         answer, body = _Answer(send, self._own_headers), _Body(receive)
         client = client_of(scope)
         assistant = scope["method"] == "POST" and _MCP.fullmatch(scope["path"]) is not None
-        waits = assistant or self._is_own(scope["path"])  # for its answer, as a question does
+        own = self._is_own(scope["path"]) and _CLIP.fullmatch(scope["path"]) is None
+        waits = assistant or own  # for its answer, as a question does
         refusal = self._refuse(scope, client, waits)
         with self._limits.entered(client, waits) if self._limits else nullcontext():
             if refusal is None:

@@ -40,13 +40,14 @@ const cellsOf = (image, grid, tops, place) => {
   return maps.get(place);
 };
 
-const paint = (canvas, width, height, image, { grid, tops }, place) => {
+const paint = (canvas, width, height, image, { grid, tops, time }, place) => {
   [canvas.width, canvas.height] = [width, height];
   const [left, top, right, bottom] = image.box, pen = canvas.getContext("2d");
   const seen = [left * width, top * height, (right - left) * width, (bottom - top) * height];
   pen.fillStyle = `rgb(${DARK.join(" ")} / ${SHADE})`;
   pen.fillRect(0, 0, width, height);
   pen.clearRect(...seen);
+  pen.imageSmoothingEnabled = !time; // frames of a clip end where they do
   pen.imageSmoothingQuality = "high";
   pen.drawImage(cellsOf(image, grid, tops, place), ...seen);
 };

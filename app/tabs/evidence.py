@@ -1,14 +1,15 @@
 """What the words of a question bring to scores, as the tabs show it: maps, and their way there."""
 
 import base64
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from app.explain import heatmaps, sheets
 from app.explain.evidence import Explained, TermEvidence, explain
-from app.explain.heatmaps import where
 from app.search.query import Term
 from app.search.retriever import Retriever
 from models.preprocess import Box
@@ -44,10 +45,14 @@ class Split:
     Attributes:
         scores: (n,).
         columns: at least one.
+        seconds: of clips that are read as sets, when the frames of each of n sheets are shown.
+        by_time: maps are rows (1, T) of frames, not sheets.
     """
 
     scores: np.ndarray
     columns: tuple[Column, ...]
+    seconds: tuple[tuple[float, ...], ...] = ()
+    by_time: bool = False
 
     @property
     def rest(self) -> np.ndarray:
@@ -69,6 +74,26 @@ class Split:
         """Of one image: the map of all columns together, then one for each."""
         each = [column.maps[place] for column in self.columns]
         return [np.sum(each, axis=0), *each]
+
+    def where(self, place: int, shown: np.ndarray) -> str:
+        """Where most of a map (rows, columns) of one image is, in words."""
+        seconds = self.seconds[place] if self.seconds else ()
+        if not seconds:
+            return heatmaps.where(shown)
+        frames = shown[0] if self.by_time else sheets.by_frame(shown, self._longest)
+        return sheets.where(frames[: len(seconds)], seconds)
+
+    def over_time(self) -> "Split":
+        """The same of sets, with maps (n, 1, T) over their frames in place of sheets."""
+        rows = (sheets.by_frame(column.maps, self._longest) for column in self.columns)
+        pairs = zip(self.columns, rows, strict=True)
+        columns = tuple(replace(column, maps=row[:, None]) for column, row in pairs)
+        return replace(self, columns=columns, by_time=True)
+
+    @property
+    def _longest(self) -> int:
+        """How many frames the longest set has."""
+        return max(1, *(len(clip) for clip in self.seconds))
 
     def is_cell(self, place: int) -> bool:
         """Whether one of `maps` is of one cell of an image that was asked with."""
@@ -136,9 +161,10 @@ class Split:
             "score": round(float(self.scores[place]), 4),
             "rest": round(float(self.rest[place]), 4),
             "sums": [round(float(one.sum()), 4) for one in maps],
-            "where": [where(one) for one in maps],
+            "where": [self.where(place, one) for one in maps],
             "box": box,
             "scale": scale,
+            "frames": len(self.seconds[place]) if self.by_time else 0,
             "cells": base64.b64encode(np.rint(values / scale).astype(np.int8).tobytes()).decode(),
         }
 
@@ -176,7 +202,7 @@ def columns_of(explained: Explained, *, by_cell: bool = False) -> Split:
     ]
     if not columns:
         raise ValueError("the terms cancel out, so no word brings anything")
-    return Split(explained.scores, tuple(columns))
+    return Split(explained.scores, tuple(columns), explained.seconds)
 
 
 def _columns(
@@ -185,7 +211,7 @@ def _columns(
     if term.words:
         for m, word in enumerate(term.words):
             yield Column(word, term.cells[..., m], number)
-    elif by_cell:
+    elif by_cell and term.cells.shape[-1] == math.prod(grid) > 1:
         for row, column in np.ndindex(grid):
             name = f"row {row + 1}, column {column + 1} of {OWN}"
             yield Column(name, term.cells[..., row * grid[1] + column], number, cell=True)

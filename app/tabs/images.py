@@ -94,11 +94,13 @@ def at(moment: Moment) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time within a clip, as players show it.
+    """A time within a clip, as players show it; of the first second, tenths.
 
-    >>> clock(3.2), clock(75), clock(3661)
-    ('0:03', '1:15', '1:01:01')
+    >>> clock(0.34), clock(3.2), clock(75), clock(3661)
+    ('0:00.3', '0:03', '1:15', '1:01:01')
     """
+    if 0 < seconds < 1:
+        return f"0:00.{int(10 * seconds)}"
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -21,7 +21,7 @@ METHODS = {"one": 1.0, "two": 2.0}  # what features are multiplied by
 class Pretended:
     """Stands in for a runtime where only what is kept and what is shown matters."""
 
-    def __init__(self, checksum: str = "a pack", eye: str = "an encoder") -> None:
+    def __init__(self, checksum: str = "a pack", eye: str = "an encoder", frames: int = 1) -> None:
         self.preprocess = Preprocess(size=16)
         self.device = torch.device("cpu")
         self.regions = None
@@ -32,6 +32,7 @@ class Pretended:
             preprocess=self.preprocess,
             files={"eye.onnx": SimpleNamespace(sha256=eye)},
             folder=Path("nowhere"),
+            image_encoder=SimpleNamespace(frames=frames),
         )
         self.threads = 2
         self._lock = threading.Lock()
@@ -57,7 +58,9 @@ class Pretended:
         pixels = np.stack([np.asarray(square, np.float32) for square in squares])
         return torch.from_numpy(pixels.mean(axis=2) / 255)
 
-    def image_views(self, features: Tensor, method: str) -> Views:
-        """Two views, of the upper and of the lower half."""
+    def image_views(self, features: Tensor, method: str, mask: Tensor) -> Views:
+        """Two views, of the upper and of the lower half; of a set, the means over its frames."""
         self.heads += len(features)
-        return Views(METHODS[method] * features.unflatten(1, (2, 8)).mean(dim=2))  # (B, 2, 3)
+        frames = features.unflatten(1, (-1, 2, 8)).mean(dim=3)  # (B, T, 2, 3)
+        real = mask[:, ::16, None, None]  # (B, T, 1, 1)
+        return Views(METHODS[method] * (frames * real).sum(dim=1) / real.sum(dim=1))  # (B, 2, 3)

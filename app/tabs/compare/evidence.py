@@ -10,6 +10,7 @@ from markupsafe import Markup
 from app.packs.columns import Columns
 from app.search.comparison import Comparison
 from app.search.questions import Question
+from app.search.retriever import Retriever
 from app.tabs.evidence import MAX_VALUES, Split, split, visible
 from app.tabs.html import render
 from app.tabs.images import Listed
@@ -17,6 +18,7 @@ from app.tabs.widgets import script
 from models.preprocess import Box
 
 SCRIPT = script("evidence") + script("compare/evidence")
+_TOGETHER = "its score is of all frames of a clip; open one in Search to see which"
 _Word = tuple[int, str, int]  # its term, how it is read, and which of several such it is
 
 
@@ -68,15 +70,21 @@ def bar(lists: Lists, offered: Columns) -> Markup:
     for c, (key, title) in enumerate(lists.titles.items()):
         retriever, spec = offered.asked(key)
         try:
-            found = split(retriever, terms, spec, lists.image_ids[c])
+            found = split(retriever, terms, spec, _own(offered, retriever, lists.image_ids[c]))
         except ValueError as error:
             without.append((title, str(error)))
             continue
         boxes = [visible(retriever, lists.images[i].size) for i in lists.image_ids[c]]
-        if found.has_places:
+        if found.seconds:
+            without.append((title, _TOGETHER))
+        elif found.has_places:
             lit.append((c, title, found, boxes))
         else:
             without.append((title, "its score comes from the picture as a whole, not from a part"))
+    if not lit and all(why == _TOGETHER for _, why in without):
+        raise ValueError(
+            "These scores are of all frames of a clip: open one in Search to see which."
+        )
     words = buttons([found for _, _, found, _ in lit])
     maps = sum(len(found.columns) * found.grid[0] * found.grid[1] for _, _, found, _ in lit)
     depth = max(1, MAX_VALUES // max(maps, 1))
@@ -108,6 +116,13 @@ def bar(lists: Lists, offered: Columns) -> Markup:
         without=without,
         depth=depth if depth < most else None,
     )
+
+
+def _own(offered: Columns, retriever: Retriever, image_ids: Sequence[int]) -> list[int]:
+    """The ids that the images of a column have in its pack."""
+    if retriever is offered.home:
+        return list(image_ids)
+    return [retriever.nearest(offered.home.image(one)) for one in image_ids]
 
 
 def places(found: Split) -> dict[_Word, int]:

@@ -1,14 +1,23 @@
 // A clip that is open. On its timeline a click, or the arrow keys and Enter, play it from a frame,
-// and have the evidence beneath be of that frame.
+// and have the evidence beneath be of that frame. Where the frames are read as a set, the timeline is
+// of what they add to the score, or to that of the word which is pointed at.
+const TOP = 12, BOTTOM = 92; // of 100, as the server draws it
 let cursor = 0; // the frame that the keys are at
+let word = 0; // whose evidence the timeline shows; 0 for all words
 
 const line = () => element.querySelector(".pv-time");
 const video = () => element.querySelector("video");
-const frames = () => JSON.parse(line().dataset.frames); // [id, seconds, score] of each
+const frames = () => JSON.parse(line().dataset.frames); // [id, seconds, score, still] of each
+const isSet = () => "set" in line().dataset;
+const values = () => {
+  const each = word ? JSON.parse(line().dataset.words).map((words) => words[word - 1]) : [];
+  return each.length && each[0] !== undefined ? each : frames().map(([, , score]) => score);
+};
 
 const at = (place) => {
-  const all = frames(), [, seconds, score] = all[place], best = Number(line().dataset.best);
-  const words = `${seconds.toFixed(1)} seconds, score ${score.toFixed(3)}${place === best ? ", the best" : ""}`;
+  const [, seconds] = frames()[place], value = values()[place], best = Number(line().dataset.best);
+  const adds = isSet() ? `${value < 0 ? "takes" : "adds"} ${Math.abs(value).toFixed(3)}` : `score ${value.toFixed(3)}`;
+  const words = `${seconds.toFixed(1)} seconds, ${adds}${place === best ? ", the best" : ""}`;
   cursor = place;
   line().setAttribute("aria-valuenow", place);
   line().setAttribute("aria-valuetext", words);
@@ -17,6 +26,10 @@ const at = (place) => {
 };
 
 const tell = (place) => {
+  if (isSet()) {
+    element.querySelector(".pv-time-of").textContent = "Below: its frames in order of time.";
+    return;
+  }
   const best = place === Number(line().dataset.best);
   line().toggleAttribute("data-other", !best); // than the one that the tile's evidence is of
   element.querySelector(".pv-time-of").textContent =
@@ -29,9 +42,10 @@ const seek = (place) => {
 };
 
 const play = (place) => {
-  const [id] = frames()[place];
+  const [id, , , still] = frames()[place];
   at(place);
   seek(place);
+  if (still && !video()) show(still);
   video()?.play().catch(() => {}); // what cannot be played says so itself
   tell(place);
   choose(id);
@@ -43,6 +57,35 @@ const nearest = (event) => {
   const far = frames().map((frame) => Math.abs(frame[1] - seconds));
   return far.indexOf(Math.min(...far));
 };
+
+// An animation's frame, in the place of the clip.
+const show = (still) => {
+  const image = element.querySelector(".pv-clip > img"), button = element.querySelector(".pv-clip-play");
+  image.dataset.still = still;
+  if (button?.ariaPressed === "true") button.click();
+  else image.src = still;
+};
+
+// The timeline of a set follows the word whose map is chosen.
+const draw = () => {
+  const all = values(), low = Math.min(...all), range = Math.max(...all) - low || 1, { end, best } = line().dataset;
+  const points = frames().map(([, seconds], i) =>
+    `${(100 * seconds / end).toFixed(2)},${(BOTTOM - (BOTTOM - TOP) * (all[i] - low) / range).toFixed(2)}`);
+  const [first, last] = [points[0], points.at(-1)].map((point) => point.split(",")[0]);
+  const dot = (point) => `M${point.replace(",", " ")}h0`;
+  line().querySelector("polygon").setAttribute("points", `${first},100 ${points.join(" ")} ${last},100`);
+  line().querySelector("polyline").setAttribute("points", points.join(" "));
+  line().querySelector("path").setAttribute("d", points.map(dot).join(""));
+  line().querySelector(".pv-time-top").setAttribute("d", dot(points[best]));
+  element.querySelector(".pv-time-range").textContent = `${low.toFixed(3)} to ${(low + range).toFixed(3)}`;
+};
+document.addEventListener("change", ({ target }) => {
+  const layer = target.closest?.("#pv-layers input")?.value.match(/^evidence:(\d+)$/);
+  if (!layer || !line() || !isSet()) return;
+  word = Number(layer[1]);
+  draw();
+  at(cursor);
+});
 
 element.addEventListener("click", ({ target }) => {
   const button = target.closest(".pv-clip-play");
@@ -90,6 +133,7 @@ element.addEventListener("timeupdate", ({ target }) => {
 }, true);
 
 const read = () => {
+  word = 0;
   if (!line()) return;
   at(Number(line().dataset.best));
   tell(cursor);

@@ -2,14 +2,16 @@
 
 import json
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 from markupsafe import Markup
 
 from app.search.retriever import Retriever
+from app.tabs.evidence import split
 from app.tabs.html import render
-from app.tabs.images import Listed, clock
+from app.tabs.images import Listed, clock, listed
 from app.tabs.search.view import Result
 
 _CLIPS = "api/v1/clip"  # where the app sends them, from the page on
@@ -17,11 +19,21 @@ _TOP, _BOTTOM = 12.0, 92.0  # of 100, where the highest and the lowest score lie
 
 
 class Frame(NamedTuple):
-    """A frame that was looked at: an image of the collection, when it is shown, its score."""
+    """A frame that was looked at.
+
+    Attributes:
+        image_id: of the collection.
+        seconds: when it is shown.
+        score: its own, or what it brings to that of the clip.
+        words: of that, what it brings to each word, as the evidence beside the hits has them.
+        address: of its thumbnail, where it is shown in the clip's place.
+    """
 
     image_id: int
     seconds: float
     score: float
+    words: tuple[float, ...] = ()
+    address: str = ""
 
 
 class Point(NamedTuple):
@@ -41,6 +53,7 @@ class Clip:
         image_id: of that frame.
         video: a browser can go to any second of it, unlike of an animation.
         frames: all that were looked at, in the order they are shown; none where nothing was asked.
+        as_set: frames have no scores of their own.
     """
 
     image: Listed
@@ -48,6 +61,7 @@ class Clip:
     image_id: int
     video: bool
     frames: tuple[Frame, ...] = ()
+    as_set: bool = False
 
     @property
     def best(self) -> int:
@@ -85,14 +99,35 @@ def of(key: str, retriever: Retriever, found: Result, sent: bool) -> Clip:
     Raises:
         ValueError: its question cannot be asked again.
     """
-    scores = []
-    if found.rank:
-        terms = found.question.terms(retriever)
-        scores = retriever.timeline(found.image_id, terms, found.spec)
-    frames = tuple(Frame(hit.image_id, hit.seconds or 0.0, hit.score) for hit in scores)
+    frames: tuple[Frame, ...] = ()
+    if found.rank and retriever.reads_sets:
+        frames = _of_sets(retriever, found)
+    elif found.rank:
+        scores = retriever.timeline(found.image_id, found.question.terms(retriever), found.spec)
+        frames = tuple(Frame(hit.image_id, hit.seconds or 0.0, hit.score) for hit in scores)
     where = f"{_CLIPS}/{found.image_id}" + (f"?{urlencode({'pack': key})}" if key else "")
     video = retriever.image(found.image_id).is_video
-    return Clip(found.image, where if sent else "", found.image_id, video, frames)
+    address = where if sent else ""
+    return Clip(found.image, address, found.image_id, video, frames, retriever.reads_sets)
+
+
+def _of_sets(retriever: Retriever, found: Result) -> tuple[Frame, ...]:
+    """The frames of all windows of a clip with their evidence; none where there is none."""
+    rows = retriever.index.clips.rows(retriever.collection.file_id(found.image_id))
+    try:
+        seen = split(retriever, found.question.terms(retriever), found.spec, rows).over_time()
+    except ValueError:  # the score cannot be split, or the terms cancel out
+        return ()
+    ids = [retriever.index.clips.read_with(row) for row in rows]
+    images, _ = listed(retriever, list(chain(*ids)))
+    frames = []
+    for window, own in enumerate(ids):
+        for place, image_id in enumerate(own):
+            total, *words = (float(one[0, place]) for one in seen.maps(window))
+            image = images[image_id]
+            seconds = image.moment.seconds if image.moment else 0.0
+            frames.append(Frame(image_id, seconds, total, tuple(words), image.address))
+    return tuple(frames)
 
 
 def panel(clip: Clip) -> Markup:
@@ -105,7 +140,13 @@ def panel(clip: Clip) -> Markup:
         clip=clip,
         ratio=f"{width}/{height}",
         points=clip.points() if frames else [],
-        facts=json.dumps([(i, round(s, 3), round(score, 4)) for i, s, score in frames]),
+        facts=json.dumps(
+            [
+                (one.image_id, round(one.seconds, 3), round(one.score, 4), one.address)
+                for one in frames
+            ]
+        ),
+        words=json.dumps([[round(word, 4) for word in one.words] for one in frames]),
         scores=(min(scores), max(scores)),
         ends=f"{clip.end:.1f} s" if frames and clip.end < 60 else clock(clip.end if frames else 0),
     )

@@ -1,5 +1,6 @@
 // Evidence of the hits: of the first row unless "Show evidence" says otherwise.
 const KEY = "pv-evidence"; // "on" or "off", as last chosen; unset, the first row is lit
+const FOUND = [255, 222, 60]; // yellow
 let facts = null, pointed = null;
 
 const tiles = () => [...document.querySelectorAll("#pv-grid .pv-item:not([hidden]) > .pv-tile")];
@@ -20,6 +21,23 @@ const say = (id, column) => {
     `${capital(facts.names[column])} ${adds} of picture ${rank}’s score ${score.toFixed(3)}${mostly(where[column])}.`;
 };
 
+// Of a clip whose frames are read as a set: a strip over time, yellow where the words are found.
+const strip = (image, hit, column) => {
+  if (!hit.frames) return; // a still picture
+  let canvas = image.parentElement.querySelector(".pv-ev-map");
+  if (!canvas) {
+    canvas = document.createElement("canvas");
+    canvas.className = "pv-ev-map pv-ev-strip";
+    image.after(canvas);
+  }
+  const cells = pixelsOf(valuesOf(hit, facts.grid, column), facts.grid, (value) => {
+    const strength = Math.min(1, Math.abs(value) / (hit.tops ?? facts.tops)[column]);
+    return [...DARK.map((dark, part) => dark + ((value < 0 ? AGAINST : FOUND)[part] - dark) * strength), 255];
+  });
+  [canvas.width, canvas.height] = [hit.frames, 1];
+  canvas.getContext("2d").drawImage(cells, 0, 0);
+};
+
 function draw() {
   if (!facts) return;
   const id = inFocus(), column = chosen(), all = tiles(), wish = localStorage.getItem(KEY);
@@ -28,7 +46,8 @@ function draw() {
     const wanted = column !== ALL || idOf(tile) === pointed
       || (wish === "on" || (!wish && row.includes(tile)));
     const hit = facts.hits[idOf(tile)];
-    if (wanted && hit) light(tile.querySelector("img"), hit, facts, column, draw);
+    if (wanted && hit && facts.time) strip(tile.querySelector("img"), hit, column);
+    else if (wanted && hit) light(tile.querySelector("img"), hit, facts, column, draw);
     else tile.querySelector(".pv-ev-map")?.remove();
   }
   if (!id) return;
@@ -75,7 +94,7 @@ const measure = (event) => {
   const shown = event.target.closest?.("#pv-map")?.querySelector("img");
   const layer = document.querySelector("#pv-layers input:checked")?.value.match(/^evidence:(\d+)$/);
   const hit = facts?.hits[idOf(document.querySelector("#pv-grid .pv-tile[aria-current]"))];
-  if (!shown || !layer || !hit || document.querySelector("#pv-clip [data-other]")) return;
+  if (!shown || !layer || !hit || facts.time || document.querySelector("#pv-clip [data-other]")) return;
   const frame = shown.getBoundingClientRect(), [rows, columns] = facts.grid, [left, top, right, bottom] = hit.box;
   const scale = Math.min(frame.width / shown.naturalWidth, frame.height / shown.naturalHeight);
   const x = (event.clientX - frame.left - frame.width / 2) / (scale * shown.naturalWidth) + 0.5;

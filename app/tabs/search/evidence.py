@@ -74,7 +74,7 @@ def bar(hits: Hits, retriever: Retriever) -> Markup:
     terms, found = _split(hits, retriever)
     facts = {
         "of": hits.key, "grid": found.grid, "tops": found.tops(), "names": found.spoken(),
-        "hits": _packed(found, hits, retriever),
+        "hits": _packed(found, hits, retriever), "time": found.by_time,
     }  # fmt: skip
     words = [(at, one.name) for at, one in enumerate(found.columns, start=1) if not one.cell]
     cells = [(at, one.name) for at, one in enumerate(found.columns, start=1) if one.cell]
@@ -105,6 +105,8 @@ def _split(hits: Hits, retriever: Retriever) -> tuple[list[Term], Split]:
     terms = hits.question.terms(retriever)
     by_cell = not (hits.question.more or hits.question.less)
     found = split(retriever, terms, hits.spec, hits.image_ids, by_cell=by_cell)
+    if found.seconds:
+        return terms, found.over_time()
     if not found.has_places:
         raise ValueError(
             "This score is of each picture as a whole: open one to see which parts are like it."

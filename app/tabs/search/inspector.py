@@ -14,11 +14,11 @@ from PIL import Image
 
 from app.explain import heatmaps
 from app.explain.look import maps_of
-from app.explain.maps import drawn_as
+from app.explain.maps import Under, drawn_as, under
 from app.search.links import LookLink
 from app.search.retriever import Retriever
 from app.tabs.events import connect, on_refresh
-from app.tabs.evidence import Split, split, visible
+from app.tabs.evidence import Split, split
 from app.tabs.html import problem, text
 from app.tabs.saving import keep, on_save
 from app.tabs.search import clip, view
@@ -129,21 +129,21 @@ class Inspector:
         Where there is none, as nothing was asked, with the map of its winning view. Of several
         terms, each with a view that won, the first one counts.
         """
-        image = retriever.open(result.image_id)
+        shown = under(retriever, result.image_id)
         method = next(iter(maps))
         won = (*result.won.get(method, ()), 0)[0] if result.view is None else result.view
         lit = _split(retriever, result)
         chosen = f"{_EVIDENCE}0" if lit else f"{method}:{won}"
         cells = range(len(lit.names())) if lit else ()
         hidden = [f"{_EVIDENCE}{place}" for place in cells if lit and lit.is_cell(place)]
-        small = view.layers(_layers(retriever, result, lit, maps, image), chosen, hidden)
+        small = view.layers(_layers(retriever, result, lit, maps, shown), chosen, hidden)
         return {
             self.result: result,
             self._layers: gr.HTML(small, visible=True),
             **(
-                self._light(retriever, image, lit, 0)
+                self._light(shown, lit, 0)
                 if lit
-                else self._draw(retriever, image, method, maps[method][won])
+                else self._draw(retriever, shown, method, maps[method][won])
             ),
         }
 
@@ -193,25 +193,23 @@ class Inspector:
             return {self._image: gr.update(visible=False), self._legend: gr.update(visible=False)}
         try:
             retriever = self._session.retriever(key)
-            image = retriever.open(result.image_id)
+            shown = under(retriever, result.image_id)
             if str(value).startswith(_EVIDENCE):  # as words are pointed at, so nothing else first
                 lit = _split(retriever, result)
                 for place in range(len(lit.names()) if lit else 0):
                     if lit and value == f"{_EVIDENCE}{place}":
-                        return self._light(retriever, image, lit, place)
+                        return self._light(shown, lit, place)
             elif value == PLAIN:
-                return self._draw(retriever, image)
+                return self._draw(retriever, shown)
             for method, found in _maps(retriever, result).items():
-                for place, shown in enumerate(found):
+                for place, attention in enumerate(found):
                     if value == f"{method}:{place}":
-                        return self._draw(retriever, image, method, shown)
+                        return self._draw(retriever, shown, method, attention)
         except ValueError as error:
             raise gr.Error(text(error)) from error
         raise gr.Error(text(f'there is no map "{str(value)[:80]}"; choose one of those shown'))
 
-    def _light(
-        self, retriever: Retriever, image: Image.Image, found: Split, place: int
-    ) -> dict[Any, Any]:
+    def _light(self, under: Under, found: Split, place: int) -> dict[Any, Any]:
         """Updates that show an image lit by one of the maps of its evidence."""
         shown, score, rest = found.maps(0)[place], found.scores[0], found.rest[0]
         top = found.tops_of(0)[place]
@@ -220,26 +218,22 @@ class Inspector:
         if words == "the words together":
             words, does = "all words together", does.replace("s ", " ", 1)
         words = words[:1].upper() + words[1:]
-        spot = heatmaps.where(shown)
+        spot = found.where(0, shown)
         far = "" if spot == "nowhere" else f", mostly from {spot}"
         sentence = f"{words} {does} the score {score:.3f}{far}."
         sentence += f" {rest:.3f} of it belongs to no part." if abs(rest) >= 0.0005 else ""
-        small = _resized(image, _SIDE)
-        drawn = heatmaps.spotlight(small, shown, top, visible(retriever, image.size))
+        small = _resized(under.image, _SIDE)
+        drawn = heatmaps.spotlight(small, shown, top, under.seen, smooth=under.smooth)
         return {
             self._image: gr.update(value=drawn, visible=True),
             self._legend: gr.update(value=view.lit_legend(top, sentence), visible=True),
         }
 
     def _draw(
-        self,
-        retriever: Retriever,
-        image: Image.Image,
-        name: str = "",
-        shown: np.ndarray | None = None,
+        self, retriever: Retriever, under: Under, name: str = "", shown: np.ndarray | None = None
     ) -> dict[Any, Any]:
         """Updates that show an image, with a map of the method `name` and its legend if any."""
-        drawn = gr.update(value=_drawn(retriever, image, shown, _SIDE), visible=True)
+        drawn = gr.update(value=_drawn(under, shown, _SIDE), visible=True)
         if shown is None:
             return {self._image: drawn, self._legend: gr.update(visible=False)}
         method = retriever.methods[name]
@@ -255,12 +249,12 @@ def _maps(retriever: Retriever, result: Result) -> Maps:
     return {method: maps_of(retriever, result.image_id, method) for method in methods}
 
 
-def _drawn(
-    retriever: Retriever, image: Image.Image, shown: np.ndarray | None, side: int
-) -> Image.Image:
+def _drawn(under: Under, shown: np.ndarray | None, side: int) -> Image.Image:
     """The image with a map over it, if any; `side` is its longer side in pixels."""
-    seen, image = visible(retriever, image.size), _resized(image, side)
-    return image if shown is None else heatmaps.overlay(image, shown, seen)
+    image = _resized(under.image, side)
+    if shown is None:
+        return image
+    return heatmaps.overlay(image, shown, under.seen, smooth=under.smooth)
 
 
 def _resized(image: Image.Image, side: int) -> Image.Image:
@@ -284,15 +278,20 @@ def _split(retriever: Retriever, result: Result) -> Split | None:
 
 
 def _layers(
-    retriever: Retriever, result: Result, lit: Split | None, maps: Maps, image: Image.Image
+    retriever: Retriever, result: Result, lit: Split | None, maps: Maps, under: Under
 ) -> dict[str, list[Layer]]:
     """The small maps of evidence and of every method, and the plain image at the end."""
     groups: dict[str, list[Layer]] = {}
     if lit:
-        small, seen = _resized(image, _SMALL_SIDE), visible(retriever, image.size)
+        image = _resized(under.image, _SMALL_SIDE)
         what = "words find" if lit.has_words else "picture asked with finds"
         groups[f"What the {what}"] = [
-            Layer(f"{_EVIDENCE}{place}", name, name, heatmaps.spotlight(small, shown, top, seen))
+            Layer(
+                f"{_EVIDENCE}{place}",
+                name,
+                name,
+                heatmaps.spotlight(image, shown, top, under.seen, smooth=under.smooth),
+            )
             for place, (name, shown, top) in enumerate(
                 zip(lit.names(), lit.maps(0), lit.tops_of(0), strict=True)
             )
@@ -303,11 +302,11 @@ def _layers(
         group = groups.setdefault(retriever.methods[method].title, [])
         for place, shown in enumerate(found):
             name, short = view.view_names(len(found), place)
-            small = _drawn(retriever, image, shown, _SMALL_SIDE)
+            small = _drawn(under, shown, _SMALL_SIDE)
             group.append(Layer(f"{method}:{place}", name, short, small, won == {place}))
     if len(groups) > 1:
         group = groups.setdefault("Without a map", [])
-    small = _drawn(retriever, image, None, _SMALL_SIDE)
+    small = _drawn(under, None, _SMALL_SIDE)
     group.append(Layer(PLAIN, "Picture", "Picture", small))
     return groups
 

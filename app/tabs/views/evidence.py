@@ -53,6 +53,7 @@ def draw(
         "grid": found.grid,
         "tops": found.tops(),
         "names": found.spoken(),
+        "time": not shown.smooth,
         "hits": found.packed(drawn, [shown.seen] * len(drawn)),
     }
     under = shown.image.copy()
@@ -70,10 +71,11 @@ def draw(
 
 def _with_views(whole: Explained, views: Explained) -> Explained:
     """The score and each view of one image, as if they were several images."""
-    return Explained(
-        whole.grid,
-        np.concatenate([whole.scores, views.scores[0]]),
-        tuple(
+    return replace(
+        whole,
+        scores=np.concatenate([whole.scores, views.scores[0]]),
+        seconds=whole.seconds * (1 + views.scores.shape[1]),
+        terms=tuple(
             replace(
                 term,
                 cells=np.concatenate([term.cells, view.cells[0]]),

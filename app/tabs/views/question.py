@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from app.explain import sheets
 from app.explain.look import Look, look
+from app.explain.maps import over, under
 from app.gallery.images import open_image
 from app.search.retriever import Retriever
 from app.tabs.images import at
@@ -107,12 +109,16 @@ def look_at(retriever: Retriever, inputs: Inputs) -> tuple[Shown, Look]:
     image_id, path = inputs.current.image_id, Path(inputs.current.path)
     drawn: tuple[Outline, ...] = ()
     if image_id is None:
-        image, name = open_image(path), path.name
+        shown, name = over(retriever, open_image(path)), path.name
     else:
         known = retriever.image(image_id)
-        image, name, drawn = retriever.open(image_id), known.file, tuple(outlines(known))
+        shown, name = under(retriever, image_id), known.file
+        if not retriever.reads_sets:
+            drawn = tuple(outlines(known))
         if known.moment is not None:
-            name = f"{name}, {at(known.moment)}"
-    subject = image if image_id is None else image_id
+            frames = sheets.moments(retriever, image_id)
+            several = f"{frames[0].seconds:.1f} to {frames[-1].seconds:.1f} seconds"
+            name = f"{name}, {several if len(frames) > 1 else at(known.moment)}"
+    subject = shown.image if image_id is None else image_id
     seen = look(retriever, subject, inputs.method, inputs.words, inputs.settings)
-    return Shown(image, name, retriever.info.preprocess.visible_box(*image.size), drawn), seen
+    return Shown(shown.image, name, shown.seen, drawn, shown.smooth), seen

@@ -36,12 +36,14 @@ class Shown:
         name: what visitors call it.
         seen: the part of it that the encoder sees, relative xyxy.
         outlines: what it is known to show.
+        smooth: see `app.explain.maps.Under`.
     """
 
     image: Image.Image
     name: str
     seen: Box
     outlines: tuple[Outline, ...] = ()
+    smooth: bool = True
 
 
 def strip(retriever: Retriever, image_ids: Sequence[int], chosen: int | None) -> Markup:
@@ -114,7 +116,7 @@ def _map(
         "score": score,
         "wins": wins,
         "box": f"left:{left:.2%};top:{top:.2%};width:{right - left:.2%};height:{bottom - top:.2%}",
-        "smooth": heatmaps.data_uri(heatmaps.tile(values, smooth=True)),
+        "smooth": heatmaps.data_uri(heatmaps.tile(values, smooth=shown.smooth)),
         "raw": heatmaps.data_uri(heatmaps.tile(values, smooth=False)),
         "lines": heatmaps.isolines(values),
     }

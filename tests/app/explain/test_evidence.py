@@ -132,6 +132,7 @@ def test_a_summary_has_no_place_but_adds_up(scenes: Retriever) -> None:
     pretended = SimpleNamespace(
         methods=Methods({"clip": method}, scenes.info),
         runtime=runtime,
+        reads_sets=False,
         grid=runtime.grid,
         subject=lambda term: term.image,
         parts=lambda subject, _: text if isinstance(subject, Image.Image) else images,

@@ -49,10 +49,10 @@ class Counting:
             self.images += len(squares)
         return self._runtime.square_features(squares, method, alone)
 
-    def image_views(self, features: Tensor, method: str) -> Views:
+    def image_views(self, features: Tensor, method: str, mask: Tensor) -> Views:
         """Counts pictures times methods."""
         self.heads += len(features)
-        return self._runtime.image_views(features, method)
+        return self._runtime.image_views(features, method, mask=mask)
 
     def text_views(self, texts: Sequence[str], method: str) -> Views:
         """Counts texts times methods."""

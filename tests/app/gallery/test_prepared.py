@@ -1,6 +1,7 @@
 """Views that come with a bundled pack: used where they fit, computed again where not."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,13 +49,14 @@ def test_no_picture_is_encoded_and_the_same_ones_are_found(pack: Path, tmp_path:
 
 def test_another_pack_or_gallery_ignores_them(pack: Path, tiny_pack: Path, tmp_path: Path) -> None:
     info = load_info(pack)
-    assert prepared.load(info, IMAGES) is not None
-    assert prepared.load(info, IMAGES - 1) is None
+    own = from_pack(pack)
+    assert prepared.load(info, own) is not None
+    assert prepared.load(info, replace(own, images=own.images[:-1])) is None
     _, counting = fill(pack, tmp_path / "cache", from_folder(pack / "gallery" / "images"))
     assert counting.images == IMAGES
     changed = variant(tiny_pack, tmp_path / "changed", 9)
     shutil.copy(prepared.place(info), prepared.place(load_info(changed)))
-    assert prepared.load(load_info(changed), IMAGES) is None
+    assert prepared.load(load_info(changed), own) is None
 
 
 def test_damage_costs_only_time(
@@ -69,6 +71,7 @@ def test_damage_costs_only_time(
 
 def test_the_bundled_pack_brings_its_views() -> None:
     pack = BUNDLED / "scenes"
-    found = prepared.load(load_info(pack, verify=False), 1000)
+    found = prepared.load(load_info(pack, verify=False), from_pack(pack))
     assert found is not None, "the pack has changed; run python -m app.gallery.prepared"
-    assert {len(views) for views in found.values()} == {1000}
+    assert found.ids == list(range(1000))
+    assert {len(views) for views in found.views.values()} == {1000}

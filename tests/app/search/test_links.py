@@ -1,5 +1,6 @@
 """Links: what is written can be read, and nothing that is written by others can do harm."""
 
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 import pytest
@@ -91,6 +92,14 @@ def test_many_values_are_cut(views_retriever: Retriever) -> None:
     link = read([("only", "setting:sky")] * 500, views_retriever)
     assert link.filters.wanted == {"setting": ["sky"]}
     assert "500 values" in link.problems[0]
+
+
+def test_a_clip_s_moment_opens_the_clip_until_its_frames_are_known(
+    views_retriever: Retriever, tmp_path: Path
+) -> None:
+    unread = Retriever(views_retriever.runtime, views_retriever.collection, tmp_path)
+    link = read([("image", str(5 + 3 * 24))], unread)
+    assert (link.image_id, link.problems) == (5, ())
 
 
 def test_a_look_is_read_as_it_was_written(views_retriever: Retriever) -> None:

@@ -67,6 +67,16 @@ def test_a_crowd_of_one_client_must_wait_and_others_need_not() -> None:
     assert other[0] == 200
 
 
+def test_who_seeks_in_a_clip_asks_for_many_parts_of_it() -> None:
+    app = FrontDoor(page, Hosts(private=False), Limits(clock=lambda: 0.0), api=page)
+
+    async def ask_all(path: str) -> list[int]:
+        return [(await answer(app, path=path))[0] for _ in range(5 * int(BURST))]
+
+    assert set(run(ask_all("/api/v1/clip/3"))) == {200}
+    assert 429 in run(ask_all("/api/v1/image/3"))
+
+
 def test_an_answer_that_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "_WRITE_SECONDS", 0.1)
     ended = []

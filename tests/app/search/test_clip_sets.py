@@ -1,0 +1,179 @@
+"""A pack that reads clips as sets, over its own gallery: rankings, moments, what explains them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.api.evidence import _explain
+from app.api.views import _views
+from app.explain import lens
+from app.explain.evidence import explain
+from app.explain.lighting import light
+from app.explain.sheets import by_frame, draw
+from app.gallery import prepared
+from app.gallery.collection import from_pack
+from app.packs.columns import Columns
+from app.packs.open_packs import OpenPacks
+from app.search.query import Term, parse
+from app.search.questions import Question
+from app.search.retriever import Retriever
+from app.settings import BUNDLED, Settings
+from export.pack.reading import load_info
+from export.runtime import Runtime
+from tests.app.conftest import finish
+from tests.app.gallery.test_indexing import Counting
+from training.data.pack_gallery import from_pack as measured_clips
+from training.evaluation.scoring import score_matrix
+
+PACK = BUNDLED / "scenes_moving"
+CLIPS, FRAMES = 300, 16
+SOME = 15  # clips that are encoded anew
+
+
+@pytest.fixture(scope="module")
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retriever]:
+    opened = Retriever(Runtime.load(PACK, "cpu"), from_pack(PACK), tmp_path_factory.mktemp("sets"))
+    finish(opened.index)
+    yield opened
+    opened.index.stop()
+
+
+def test_the_bundled_pack_answers_without_opening_a_clip(
+    retriever: Retriever, tmp_path: Path
+) -> None:
+    found = prepared.load(load_info(PACK, verify=False), retriever.collection)
+    assert found is not None, (
+        "the pack has changed; run python -m app.gallery.prepared --pack app/bundled/scenes_moving"
+    )
+    assert found.ids == list(range(CLIPS))
+    assert {len(moments) for moments in found.clips.values()} == {FRAMES}
+    counting = Counting(retriever.runtime)
+    fresh = Retriever(counting, retriever.collection, tmp_path)  # type: ignore[arg-type]
+    finish(fresh.index)
+    assert fresh.search([Term("a dog runs in")], "pvse", 12).hits[0].seconds is not None
+    assert counting.images == 0
+
+
+def test_clips_rank_as_they_are_measured(retriever: Retriever) -> None:
+    """`training.evaluate` reads the files anew; what comes with the app is in half precision."""
+    data, runtime = measured_clips(PACK, "test"), retriever.runtime
+    rows = np.arange(0, CLIPS, CLIPS // SOME)
+    frames = [data.images[int(row) * FRAMES + place] for row in rows for place in range(FRAMES)]
+    features = runtime.image_features(frames).reshape(SOME, FRAMES, -1)
+    asked = data.captions[::75]
+    assert len(asked) == 20
+    for name, method in runtime.methods.items():
+        images, texts = runtime.image_views(features, name), runtime.text_views(asked, name)
+        measured = score_matrix(method, images, texts)
+        for column, words in enumerate(asked):
+            scores = retriever.scores([Term(words)], name).values[rows]
+            np.testing.assert_allclose(scores, measured[:, column], atol=5e-4)
+            assert measured[np.argmax(scores), column] > measured[:, column].max() - 1e-3
+
+
+@pytest.mark.parametrize("name", ["vse_infty", "pvse", "mvam"])
+def test_the_moment_shows_what_is_named(retriever: Retriever, name: str) -> None:
+    """Asked for is one thing of every third clip that is not there all the time."""
+    right, chance = [], []
+    for file_id, image in enumerate(retriever.collection.images[::3]):
+        assert image.truth is not None
+        for thing in image.truth.objects:
+            if 0 < len(thing.frames) < FRAMES:
+                terms = [Term(f"a {thing.name}")]
+                (moment,) = retriever.moments([3 * file_id], terms, name)
+                right.append(moment // CLIPS in thing.frames)
+                chance.append(len(thing.frames) / FRAMES)
+                break
+    print(f"{name}: {np.mean(right):.3f} of {len(right)}, by chance {np.mean(chance):.3f}")
+    assert len(right) > 90
+    assert np.mean(right) > np.mean(chance) + 0.3
+
+
+def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> None:
+    for spec in ("vse_infty", "pvse", "mvam+vsepp"):
+        for terms in (parse("a dog"), parse("2: dog + beach - people")):
+            hits = retriever.search(terms, spec, 5).hits
+            assert len({hit.image_id % CLIPS for hit in hits}) == 5
+            found = explain(retriever, terms, spec, [hit.image_id for hit in hits])
+            total = sum(term.cells.sum(axis=3) + term.whole_sentence for term in found.terms)
+            base = sum(term.base for term in found.terms)
+            np.testing.assert_allclose(np.sum(total, axis=(1, 2)) + base, found.scores, atol=1e-4)
+            for place, hit in enumerate(hits):
+                assert hit.score == pytest.approx(found.scores[place], abs=1e-3)
+                best = int(by_frame(np.asarray(total)[place], FRAMES).argmax())
+                moment = retriever.index.clips[hit.image_id % CLIPS][best]
+                assert (hit.seconds, hit.frame) == (moment.seconds, moment.frame)
+                assert hit.image_id // CLIPS == best
+
+
+def test_what_a_clip_looks_like_inside_is_a_sheet_of_its_frames(retriever: Retriever) -> None:
+    hit = retriever.search([Term("a dog")], "pvse", 1).hits[0]
+    answer = _explain(retriever, "a dog", hit.image_id, "pvse", True)
+    assert answer["grid"] == [4, 4]
+    assert len(answer["seconds"]) == len(answer["cells"]) == FRAMES
+    assert answer["seconds"][hit.image_id // CLIPS] == hit.seconds
+    assert _views(retriever, hit.image_id, "pvse", "a dog")["grid"] == [4, 4]
+    sheet = np.asarray(draw(retriever, hit.image_id))
+    side = len(sheet) // 4
+    seen = explain(retriever, [Term("a dog")], "vse_infty", [hit.image_id])
+    lit = light(retriever, seen, hit.image_id, "dog")
+    assert lit.image.size == sheet.shape[1::-1]
+    best = int(lit.cells.argmax())
+    row, column = (slice(side * at + side // 4, side * (at + 1) - 4) for at in divmod(best, 4))
+    np.testing.assert_array_equal(np.asarray(lit.image)[row, column], sheet[row, column])
+    assert seen.where(lit.cells, 0) == f"the frame at {answer['seconds'][best]:.1f} s"
+
+
+def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
+    question = Question("image", image_id=7 + 3 * CLIPS)
+    terms = question.terms(retriever)
+    assert retriever.subject(terms[0]) == [7 + 3 * CLIPS]
+    best = retriever.search(terms, "vse_infty", 1).hits[0]
+    assert best.image_id % CLIPS == 7
+    assert best.score == pytest.approx(1.0, abs=2e-3)
+    still = Term(image=Image.new("RGB", (64, 64), "green"))  # a set of one
+    assert len(retriever.search([still], "pvse", 3).hits) == 3
+
+
+def test_the_lens_shows_moments(retriever: Retriever) -> None:
+    found = lens.rank(retriever, "a dog", "pvse", (1.0, 1.0), 5)
+    hits = retriever.search([Term("a dog")], "pvse", 5).hits
+    assert [one.hit.image_id for one in found.hits] == [hit.image_id for hit in hits]
+
+
+def test_terms_that_cancel_out_show_the_first_frames(retriever: Retriever) -> None:
+    hits = retriever.search(parse("dog - dog"), "pvse", 3).hits
+    assert [hit.image_id for hit in hits] == [0, 1, 2]
+
+
+def test_packs_of_sets_and_of_still_images_are_compared_by_clip(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Each takes frames of its own; those of another pack are shown by the nearest ones."""
+    folder = tmp_path_factory.mktemp("clips")
+    for path in sorted((PACK / "gallery" / "images").iterdir())[:4]:
+        shutil.copy(path, folder)
+    Image.open(path).convert("RGB").save(folder / "still.png")
+    settings = Settings("scenes", folder, device="cpu")
+    opened = OpenPacks(settings, tmp_path_factory.mktemp("cache"))
+    finish(opened.first.index)
+    guest = opened.get(opened.open(PACK))
+    finish(guest.index)
+    assert len(guest.index) == len(opened.first.index) == 5
+    assert len(guest.index.clips) == len(opened.first.index.clips) == 4
+    found = Columns(opened, "").ask([Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
+    assert found.pictures == 5
+    for place, hit in zip(
+        found.columns[1].places, guest.search([Term("a dog")], "pvse", 5).hits, strict=True
+    ):
+        assert place.file_id == hit.image_id % 5
+        shown = opened.first.image(place.image_id).moment
+        assert (shown is None) == (hit.seconds is None)
+        if shown is not None and hit.seconds is not None:
+            assert abs(shown.seconds - hit.seconds) < 0.4
