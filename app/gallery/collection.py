@@ -281,13 +281,14 @@ def read_contents(
         StoppedError: `stop` was set.
     """
     stamps, read, refused = dict[str, Stamp](), dict[str, Contents](), dict[str, Refusal]()
-    for image in images:
+    files = {image.file: image for image in images}.values()  # frames of a clip are of one
+    for image in files:
         try:
             stamps[image.file] = Stamp.of(image.path)
         except OSError as error:
             refused[image.file] = refusal(image.file, error)
     known = {f: Contents(digest, stamps[f], 0) for f, digest in recall(stamps).items()}
-    for image in images:
+    for image in files:
         if image.file in known or image.file in refused:
             continue
         if stop.is_set():
