@@ -11,7 +11,10 @@ from app import page as interface
 from app.gallery.indexing import Progress
 from app.gallery.terminal import ProgressBar
 from app.packs.open_packs import OpenPacks
+from app.search.retriever import Retriever
 from app.settings import Settings
+from app.tabs.search.tab import SearchTab
+from app.tabs.session import Session
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 ENDPOINTS = {
@@ -108,3 +111,17 @@ def test_the_terminal_shows_bars_and_the_end(capsys: pytest.CaptureFixture[str])
     assert "4/4" in written.err
     assert "captions: 100%" in written.err
     assert written.out == "polyview: 4 pictures ready\n"
+
+
+def test_a_question_before_the_methods_are_there_asks_the_best(retriever: Retriever) -> None:
+    packs = Mock()
+    packs.get.return_value = packs.first = retriever
+    with gr.Blocks() as blocks:
+        lab, look, tabs = gr.Tabs(), gr.State(None), gr.Tabs()
+        tab = SearchTab(Session(packs, blocks, gr.State(""), tabs, lab, look), Mock())
+        said = {
+            tab.by_words("", "a dog", method, (), "", 1.0)[tab._line]
+            for method in (None, retriever.methods.best)
+        }
+    assert all(retriever.methods.title(retriever.methods.best) in line for line in said)
+    assert all("no method" not in line for line in said)

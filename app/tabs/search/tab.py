@@ -283,6 +283,8 @@ class SearchTab:
         """
         try:
             retriever = self._session.retriever(key)
+            if not inputs.method:  # asked before the page had been told the methods
+                inputs = replace(inputs, method=retriever.methods.best)
             wanted = filters_of(retriever, inputs.values)
             answered = answer(retriever, question, inputs.method, PAGE, wanted)
             opened = result_of(retriever, self._session.meters, answered, inputs.method, image_id)
