@@ -73,34 +73,30 @@ class Sets:
         missing = [row for row in rows if row not in found]
         if missing:
             with suppress(ValueError):  # then nothing is told of them
-                for row, curve in self.over_time(missing, ask(), at_hand=True).items():
+                for row, curve in self._over_time(missing, ask()).items():
                     found[row] = self._index.clips.read_with(row)[int(curve.argmax())]
         if missing and question is not None:
             self._remember({(question, row): found[row] for row in missing if row in found})
         return [found.get(row, row) for row in rows]
 
     @torch.inference_mode()
-    def over_time(
-        self, rows: Sequence[int], asked: Asked, *, at_hand: bool = False
-    ) -> dict[int, np.ndarray]:
+    def _over_time(self, rows: Sequence[int], asked: Asked) -> dict[int, np.ndarray]:
         """How much of each window's score each of its frames (T,) brings, by the window's id.
 
-        Args:
-            rows: ids of windows.
-            asked: what scores are for.
-            at_hand: leave out those whose features would have to be computed.
+        Those whose features would have to be computed are left out.
 
         Raises:
-            ValueError: a method's score cannot be split, or a frame cannot be read.
+            ValueError: a method's score cannot be split.
         """
         found: dict[int, np.ndarray] = {}
         for start in range(0, len(rows), _AT_ONCE):
             sets = {row: self._index.clips.read_with(row) for row in rows[start : start + _AT_ONCE]}
-            read = {name: self._frames(list(sets.values()), name, at_hand) for name in asked}
+            frames = list(sets.values())
+            read = {name: self._frames(frames, name, at_hand=True) for name in asked}
             there = {
                 row: own
                 for row, own in sets.items()
-                if all(one in frames for frames in read.values() for one in own)
+                if all(one in features for features in read.values() for one in own)
             }
             if there:
                 found |= self._split(there, read, asked)
@@ -112,7 +108,7 @@ class Sets:
         read: Mapping[str, Mapping[int, Tensor]],
         asked: Asked,
     ) -> dict[int, np.ndarray]:
-        """See `over_time`; the features of all frames are given by method."""
+        """See `_over_time`; the features of all frames are given by method."""
         own = next(iter(read.values()))
         each = len(next(iter(own.values())))  # features of a frame
         total = np.zeros((len(sets), max(map(len, sets.values()))), np.float32)  # (B, T)
@@ -127,7 +123,7 @@ class Sets:
         return {row: total[i, : len(frames)] for i, (row, frames) in enumerate(sets.items())}
 
     def _frames(
-        self, sets: Sequence[Sequence[int]], name: str, at_hand: bool = False
+        self, sets: Sequence[Sequence[int]], name: str, *, at_hand: bool = False
     ) -> dict[int, Tensor]:
         """Features (n, d) of the images of sets by id."""
         images = [self._image(one).reached() for one in dict.fromkeys(chain(*sets))]

@@ -5,8 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
-from app.settings import BUNDLED
-from tests.app.serving import Serve
+from tests.app.serving import Server
 from tests.app.tabs.test_accessible import found
 from tests.app.visitor import Guests
 
@@ -27,11 +26,14 @@ def peak(strip: Locator) -> int:
     )
 
 
-def test_a_clip_is_found_by_all_its_frames(serve: Serve, guests: Guests) -> None:
-    with guests.at(serve("--pack", BUNDLED / "scenes_moving")) as visitor:
-        visitor.settle()
-        visitor.resize(1280)
+def test_a_clip_is_found_by_all_its_frames(guests: Guests, bundled: Server) -> None:
+    with guests.visits(bundled) as open_page:
+        visitor = open_page()
         page = visitor.page
+        visitor.open_tab("Models")
+        page.get_by_role("button", name="Use Scenes in motion").click()
+        expect(page.locator("#pv-top")).to_contain_text("300 pictures")
+        visitor.open_tab("Search")
         visitor.search("a dog runs in")
         tiles = page.locator("#pv-grid .pv-tile")
         expect(tiles).to_have_count(40)
