@@ -149,7 +149,8 @@ class Changes(nn.Module):
 
     Not in the paper. Where most of a picture stands still, what all frames share drowns the rest,
     and a bi-GRU over the frames themselves learns nothing of their order (docs/results.md has the
-    measurement). A clip of one frame has no changes, and is an image.
+    measurement). Both read frames through one linear map. A clip of one frame has no changes, and
+    is an image.
 
     Args:
         in_dim: width of a frame's feature.
@@ -158,18 +159,20 @@ class Changes(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
-        self.mean = nn.Linear(in_dim, out_dim)
-        self.states = LastStates(in_dim, out_dim)
+        self.project = nn.Linear(in_dim, out_dim)
+        self.states = LastStates(out_dim, out_dim)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         """(B, N, d), (B, N) -> (B, H)."""
-        mean = masked_mean(features, mask)  # (B, d)
-        return self.mean(mean) + self.states(features - mean[:, None], mask)
+        projected = self.project(features)  # (B, N, H)
+        mean = masked_mean(projected, mask)  # (B, H)
+        return mean + self.states(projected - mean[:, None], mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
         """What each frame brings to `forward`: its share of the mean; changes are the clip's."""
-        changes = features - masked_mean(features, mask)[:, None]
-        shares = mean_parts(self.mean(features), mask)[:, None]  # (B, 1, N, H)
+        projected = self.project(features)
+        changes = projected - masked_mean(projected, mask)[:, None]
+        shares = mean_parts(projected, mask)[:, None]  # (B, 1, N, H)
         return Parts.of(shares, whole=self.states(changes, mask)[:, None])
 
 

@@ -39,21 +39,20 @@ def test_every_method_came_of_its_recipe_and_is_measured_by_kind() -> None:
             assert len(list(csv.DictReader(log))) == recipe["epochs"]
         assert method.metrics is not None
         assert method.metrics.split == "test"
-        kinds = {
-            kind: method.metrics.values[f"{kind}_rsum"] for kind in ("free", "motion", "order")
-        }
-        assert kinds["free"] > kinds["order"]
+        for kind in ("free", "motion", "order"):
+            assert method.metrics.values[f"{kind}_rsum"] > 60  # chance has 11
 
 
 def test_what_the_results_say_is_what_was_measured() -> None:
-    """docs/results.md: who reads changes is ahead on motion; nobody tells the order of events."""
+    """docs/results.md: who reads changes is ahead, and tells the order of events; pools do not."""
     found = {name: m.metrics for name, m in load_info(PACK, verify=False).methods.items()}
     values = {name: metrics.values for name, metrics in found.items() if metrics is not None}
-    assert max(values, key=lambda name: values[name]["motion_rsum"]) == "pvse"
-    assert max(values, key=lambda name: values[name]["rsum"]) == "vse_infty"
-    assert values["vse_infty"]["rsum"] > values["vsepp"]["rsum"] + 20
+    assert values["pvse"]["rsum"] > values["vsepp"]["rsum"] + 20
+    assert values["pvse"]["order_above_alike_low"] > 75
     for name, row in values.items():
-        assert 45 < row["order_above_alike"] < 55, name
+        if not name.startswith("pvse"):
+            assert 45 < row["order_above_alike"] < 55, name
+            assert values["pvse"]["order_rsum_low"] > row["order_rsum_high"], name
         assert row["moment_pointing"] > row["moment_chance"] + 20, name
 
 

@@ -45,31 +45,35 @@ def batches(
     data: Split,
     table: Table,
     batch_size: int,
-    seed: tuple[int, int],
+    seed: tuple[int, ...],
     unknown_rate: float = 0.0,
     share: tuple[int, int] = (0, 1),
     captions_per_image: int = 1,
+    among: np.ndarray | None = None,
 ) -> Iterator[Batch]:
-    """Shuffled batches over all captions, the incomplete last one left out.
+    """Shuffled batches over captions, the incomplete last one left out.
 
     Args:
         data: the split.
         table: its tokenized captions.
         batch_size: B.
-        seed: (run seed, epoch); the order depends on nothing else, so that a resumed run sees it
-            again.
+        seed: (run seed, epoch, and whatever else); the order depends on nothing else, so that a
+            resumed run sees it again.
         unknown_rate: share of words replaced by [UNK].
         share: (rank, processes): of each batch only this process's consecutive part; B must divide
             evenly.
         captions_per_image: so many captions of an image, or of images that are alike, drawn anew
             each time, stand in a batch, where an image is encoded once for all of its captions;
             with 1 each pair has its own image.
+        among: (n,) rows of the captions to draw from; None for all.
     """
     rank, world = share
     part = slice(rank * batch_size // world, (rank + 1) * batch_size // world)
     random = np.random.default_rng(seed)
     together = data.image_of if data.alike is None else data.alike[data.image_of]
-    order = caption_order(together, captions_per_image, random)
+    if among is None:
+        among = np.arange(len(together))
+    order = among[caption_order(together[among], captions_per_image, random)]
     for start in range(0, len(order) - batch_size + 1, batch_size):
         index = order[start : start + batch_size]
         ids, lengths = table.rows(index)

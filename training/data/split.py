@@ -57,9 +57,9 @@ class Split:
             clips all frames, clip by clip.
         frames: how many of `images` make one of the N_img: more than 1 for clips.
         features: (N_img, n, d) float, often float16 and memory-mapped; `Copies` show another look
-            in every batch, `Pixels` the images themselves to an encoder that is trained along, and
-            `Clips` have frames for features. Empty until they are read
-            (`training/data/features.py`).
+            in every batch, `Exchanged` clips in another order, too, `Pixels` the images themselves
+            to an encoder that is trained along, and `Clips` have frames for features. Empty until
+            they are read (`training/data/features.py`).
         summary_token: the first of an image's n features sums up the others ([CLS]).
         lengths: (N_img,) int64, how many of its n features an image has, the first ones; the rest
             is padding, which counts nowhere. None where every image has all.
@@ -79,7 +79,7 @@ class Split:
     captions: list[str]
     image_of: np.ndarray
     images: Sequence[Image.Image] = ()
-    features: np.ndarray | Copies | Pixels | Clips = field(
+    features: np.ndarray | Copies | Exchanged | Pixels | Clips = field(
         default_factory=lambda: np.empty((0, 0, 0))
     )
     summary_token: bool = False
@@ -161,6 +161,31 @@ class Copies:
         """A random look (B, n, d) at each of some images (B,)."""
         looks = random.integers(len(self.parts), size=len(rows))
         return np.stack([self.parts[look][row] for look, row in zip(looks, rows, strict=True)])
+
+
+class Exchanged:
+    """Features of clips, and behind them those of the same clips with their halves exchanged.
+
+    Args:
+        features: (N, T, d), a feature a frame.
+
+    Attributes:
+        shape: (2 N, T, d), as of an array.
+    """
+
+    def __init__(self, features: np.ndarray) -> None:
+        self.features = features
+        self.shape = (2 * len(features), *features.shape[1:])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        wanted, count = np.arange(len(self))[rows], len(self.features)
+        found = np.array(self.features[wanted % count])  # (B, T, d)
+        turned = wanted >= count
+        found[turned] = np.roll(found[turned], found.shape[1] // 2, axis=1)
+        return found
 
 
 class Pixels:

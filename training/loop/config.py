@@ -78,6 +78,10 @@ class TrainConfig(Settings):
         captions_per_image: captions of an image, or of clips that differ in the order of what
             happens, that stand in a batch together, an image encoded once for all of them; 1 draws
             pairs one by one.
+        exchange_halves: learn from clips of the moving world a second time, the halves of each
+            exchanged, with the captions that are then true (`training/data/halves.py`; ours).
+        order_epochs: first epochs, of as many steps as the others, that learn from captions of
+            order alone (`Split.kinds`); ours, where order is not learned beside everything else.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
         feature_copies: looks at each training photograph whose features are kept: itself, and
@@ -108,6 +112,8 @@ class TrainConfig(Settings):
     epochs: int = Field(default=25, ge=1)
     batch_size: int = Field(default=128, ge=2)
     captions_per_image: int = Field(default=1, ge=1)
+    exchange_halves: bool = False
+    order_epochs: int = Field(default=0, ge=0)
     size_augmentation: float = Field(default=0.2, ge=0, lt=1)
     feature_dropout: float = Field(default=0.0, ge=0, lt=1)
     feature_copies: int = Field(default=1, ge=1)

@@ -21,6 +21,7 @@ from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from training.data.features import Extraction, missing_features, refuse_crops, refuse_features
+from training.data.halves import refuse_without_twins
 from training.data.local_sources import refuse_missing
 from training.data.open_split import holds_features, open_split, open_training
 from training.data.split import Split
@@ -53,6 +54,8 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool, cache: Path)
     train = open_training(data, config.also)
     refuse_crops(train, config.feature_copies)
     train.with_frames(config.frames)
+    if config.exchange_halves or config.order_epochs:
+        refuse_without_twins(train)
     if not config.backbone_frozen:
         refuse_features(train)
     val = open_split(data, "val")

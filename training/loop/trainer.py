@@ -5,7 +5,7 @@ It trains on cached features, or on images where the image encoder is trained al
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from models.files import sha256_of, write_whole
 from models.layers import FeatureProjection
 from training.data.batches import Batch, ahead, batches
 from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
+from training.data.halves import with_exchanged_halves
 from training.data.open_split import describe_data, holds_features, open_split, open_training
 from training.data.split import Split
 from training.data.texts import TextSide, build_text_side
@@ -28,7 +29,7 @@ from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
 from training.loop.config import TrainConfig
 from training.loop.dual_encoder import DualEncoder, encode_split
-from training.loop.loop import Loop
+from training.loop.loop import Loop, steps_in_epoch
 from training.loop.preflight import check_training, refuse_without_summary
 from training.loop.runs import TOKENIZER
 from training.loop.start import start_from
@@ -154,16 +155,26 @@ class Trainer(Loop[TrainConfig, Batch]):
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """See `Loop`."""
-        config = self.config
-        stream = batches(
-            self.train,
-            self.texts.tables[0],
-            config.batch_size,
-            (config.seed, epoch),
-            config.text.unknown_rate,
-            (self.rank, self.world),
-            config.captions_per_image,
+        config, among = self.config, None
+        seeds: list[tuple[int, ...]] = [(config.seed, epoch)]
+        if epoch < config.order_epochs:
+            among = np.flatnonzero(np.array(self.train.kinds) == "order")
+            rounds = -(-self.steps // steps_in_epoch(len(among), config.batch_size))
+            seeds = [(config.seed, epoch, number) for number in range(rounds)]
+        parts = (
+            batches(
+                self.train,
+                self.texts.tables[0],
+                config.batch_size,
+                seed,
+                config.text.unknown_rate,
+                (self.rank, self.world),
+                config.captions_per_image,
+                among,
+            )
+            for seed in seeds
         )
+        stream = islice(chain.from_iterable(parts), self.steps)
         return stream if self.images is None else ahead(stream)
 
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:
@@ -255,6 +266,8 @@ def build_trainer(
         val = read_pixels(open_split(data, "val"), side)
     train = train.with_frames(config.frames).first(config.train_images)
     val = val.with_frames(config.frames)
+    if config.exchange_halves:
+        train = with_exchanged_halves(train)
     given: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
     return Trainer(config, train, val, out, backbone_sha256=sha256, **given)
 

@@ -12,14 +12,16 @@ from export.pack.gallery import load_gallery
 from models.encoders import SceneNet
 from training.data.batches import batches
 from training.data.features import Extraction, read_features
+from training.data.halves import with_exchanged_halves
 from training.data.image_files import read_frames
 from training.data.open_split import open_split
 from training.data.split import Split
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
+from training.scenes.clip_captions import satisfies_clip
 from training.scenes.clip_frames import clip_frames
 from training.scenes.clip_gallery import write_gallery
-from training.scenes.motion import FRAMES
+from training.scenes.motion import FRAMES, LASTS
 from training.scenes.moving import load_clips, main
 
 SCENES = "app/bundled/scenes"
@@ -96,6 +98,40 @@ def test_twins_stand_in_a_batch_together(folder: Path) -> None:
         assert (pairs == pairs[:, :1]).all()
         met += len(set(batch.image_ids.tolist())) > len(set(pairs[:, 0]))
     assert met > 3
+
+
+def test_halves_exchanged_show_what_the_twin_shows(folder: Path) -> None:
+    """No deed of an actor is cut, their order turns round, and the captions are true of that."""
+    split, clips = open_split(folder, "val"), load_clips(folder / "val")
+    features = np.random.default_rng(0).normal(size=(COUNT, FRAMES, 3))
+    data = with_exchanged_halves(replace(split, features=features))
+    assert data.image_count == 2 * COUNT
+    half = FRAMES // 2
+    for row, clip in enumerate(clips):
+        assert np.array_equal(data.features[row : row + 1][0], features[row])
+        seen = data.features[np.array([COUNT + row])][0]
+        assert np.array_equal(seen, np.concatenate([features[row, half:], features[row, :half]]))
+        actors = []
+        for actor in clip.objects[:2]:
+            assert actor.deed is not None
+            assert actor.deed.start % half + LASTS <= half
+            deed = replace(actor.deed, start=(actor.deed.start + half) % FRAMES)
+            actors.append(replace(actor, deed=deed))
+        turned = replace(clip, objects=(*actors, *clip.objects[2:]))
+        texts = [data.captions[i] for i in np.flatnonzero(data.image_of == COUNT + row)]
+        free = [caption for caption in clip.captions if caption.kind == "free"]
+        order = [caption for caption in clips[row ^ 1].captions if caption.kind == "order"]
+        assert sorted(texts) == sorted(caption.text for caption in free + order)
+        assert len(free) == len(order) == 2
+        assert all(satisfies_clip(turned, caption.fact) for caption in free + order)
+        assert not any(satisfies_clip(clip, caption.fact) for caption in order)
+    assert data.alike is not None
+    assert np.bincount(data.alike).tolist() == [2] * COUNT
+    assert set(data.kinds[len(split.kinds) :]) == {"free", "order"}
+    with pytest.raises(
+        ValueError, match="exchange_halves and order_epochs need clips of the moving world"
+    ):
+        with_exchanged_halves(replace(split, kinds=[]))
 
 
 def test_a_gallery_of_clips_keeps_frames_and_truth(folder: Path, tmp_path: Path) -> None:

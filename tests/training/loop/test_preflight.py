@@ -79,6 +79,8 @@ def refused(world: Path, looking: None) -> Refused:  # noqa: ARG001
         ("arguments.width=3", 'method "vsepp" has no argument "width"'),
         ("init=gone", "there is no weights file gone/best.safetensors"),
         ("also=['gone']", "gone holds no file of captions"),
+        ("order_epochs=1", "order_epochs need clips of the moving world"),
+        ("exchange_halves=true", "exchange_halves and order_epochs need clips"),
         ("method=base_cls", "reads the first element of a set as its summary"),
     ],
 )

@@ -4,6 +4,7 @@ import csv
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,25 @@ def test_every_method_learns(method: str, train_set: Split, val_set: Split, tmp_
     terms = names[names.index("loss") + 1 : names.index("grad_norm")]
     total = sum(float(rows[-1][name]) for name in terms)
     assert float(rows[-1]["loss"]) == pytest.approx(total, abs=1e-3)
+
+
+def test_first_epochs_of_order_learn_from_those_captions_in_as_many_steps(
+    train_set: Split, val_set: Split, tmp_path: Path
+) -> None:
+    """60 of 240 captions are of order, of every second image; an epoch has 10 steps."""
+    data = replace(train_set, kinds=["order", "free", "free", "free"] * 60)
+    given = {"order_epochs": 2, "captions_per_image": 2}
+    trainer = Trainer(config("vsepp", **given), data, val_set, tmp_path)
+    seen = []
+    for epoch in range(3):
+        drawn = list(trainer.batches(epoch))
+        assert len(drawn) == 10
+        seen.append([batch.image_ids.tolist() for batch in drawn])
+        assert len({tuple(ids) for ids in seen[-1]}) == 10
+        owners = {row for ids in seen[-1] for row in ids}
+        assert owners == set(range(0, 120, 2) if epoch < 2 else range(120))
+    assert seen[0] != seen[1]
+    assert seen[1] == [batch.image_ids.tolist() for batch in trainer.batches(1)]
 
 
 def test_image_maps_begin_as_the_releases_begin(
