@@ -44,15 +44,16 @@ def test_every_method_came_of_its_recipe_and_is_measured_by_kind() -> None:
 
 
 def test_what_the_results_say_is_what_was_measured() -> None:
-    """docs/results.md: who reads changes is ahead, and tells the order of events; pools do not."""
+    """docs/results.md: who reads changes tells the order of events; who pools does not."""
     found = {name: m.metrics for name, m in load_info(PACK, verify=False).methods.items()}
     values = {name: metrics.values for name, metrics in found.items() if metrics is not None}
-    assert values["pvse"]["rsum"] > values["vsepp"]["rsum"] + 20
+    for best in ("vse_infty", "pvse"):
+        assert values[best]["rsum"] > values["vsepp"]["rsum"] + 20
     assert values["pvse"]["order_above_alike_low"] > 75
     for name, row in values.items():
         if not name.startswith("pvse"):
             assert 45 < row["order_above_alike"] < 55, name
-            assert values["pvse"]["order_rsum_low"] > row["order_rsum_high"], name
+            assert values["pvse"]["order_rsum"] > row["order_rsum"] + 20, name
         assert row["moment_pointing"] > row["moment_chance"] + 20, name
 
 

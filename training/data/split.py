@@ -106,6 +106,13 @@ class Split:
         """N_img, whether there are images, features of them, or both."""
         return len(self.features) or len(self.images) // self.frames
 
+    @property
+    def own_captions(self) -> list[str]:
+        """The captions without those of exchanged clips (`training/data/halves.py`)."""
+        if not isinstance(self.features, Exchanged):
+            return self.captions
+        return self.captions[: np.searchsorted(self.image_of, self.image_count // 2)]
+
     def with_frames(self, frames: int) -> Split:
         """The same clips, of which at most so many frames are looked at; 0 for all.
 

@@ -211,7 +211,12 @@ def check_text(config: TextConfig) -> Mapping[str, Any] | None:
 
 
 def build_text_side(
-    config: TextConfig, train: list[str], val: list[str], cache: Path, device: torch.device
+    config: TextConfig,
+    train: list[str],
+    val: list[str],
+    cache: Path,
+    device: torch.device,
+    vocabulary: list[str] | None = None,
 ) -> TextSide:
     """The text side that a configuration names.
 
@@ -221,13 +226,14 @@ def build_text_side(
         val: captions of the validation split.
         cache: folder of token features.
         device: where an encoder that is not trained computes them.
+        vocabulary: captions whose words are known; None for `train`.
 
     Raises:
         FileNotFoundError, ValueError: see `check_text`.
     """
     check_text(config)
     if not config.source:
-        return _from_captions(config, train, val)
+        return _from_captions(config, train, val, vocabulary or train)
     kind, frozen = TEXT_ENCODERS[config.arch], config.frozen
     encoder, tokenizer, described = load_text_source(config.source, rounded=frozen)
     tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
@@ -242,9 +248,11 @@ def build_text_side(
     return TextSide(stored, kind.summary_token, tokenizer, rows, about)
 
 
-def _from_captions(config: TextConfig, train: list[str], val: list[str]) -> TextSide:
-    """A word-level encoder with random weights over the words of the training captions."""
-    tokenizer = build_tokenizer(train, config.min_count)
+def _from_captions(
+    config: TextConfig, train: list[str], val: list[str], vocabulary: list[str]
+) -> TextSide:
+    """A word-level encoder with random weights over the words of some captions."""
+    tokenizer = build_tokenizer(vocabulary, config.min_count)
     arguments = {
         "vocab_size": tokenizer.get_vocab_size(),
         "word_dim": config.word_dim,

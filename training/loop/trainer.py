@@ -89,7 +89,8 @@ class Trainer(Loop[TrainConfig, Batch]):
         if self.rank:
             dist.barrier()
         sides = self.train.captions, self.val.captions
-        texts = build_text_side(self.config.text, *sides, cache, self.device)
+        words = self.train.own_captions
+        texts = build_text_side(self.config.text, *sides, cache, self.device, words)
         if self.world > 1 and not self.rank:
             dist.barrier()
         return texts

@@ -77,12 +77,9 @@ def test_clips_rank_as_they_are_measured(retriever: Retriever) -> None:
             assert measured[np.argmax(scores), column] > measured[:, column].max() - 1e-3
 
 
-@pytest.mark.parametrize(("name", "ahead"), [("vse_infty", 0.15), ("pvse", 0.5), ("mvam", 0.4)])
-def test_the_moment_shows_what_is_named(retriever: Retriever, name: str, ahead: float) -> None:
-    """Asked for is one thing of every third clip that is not there all the time.
-
-    How it is trained costs VSE-infinity half of its sureness (docs/results.md).
-    """
+@pytest.mark.parametrize("name", ["vse_infty", "pvse", "mvam"])
+def test_the_moment_shows_what_is_named(retriever: Retriever, name: str) -> None:
+    """Asked for is one thing of every third clip that is not there all the time."""
     right, chance = [], []
     for file_id, image in enumerate(retriever.collection.images[::3]):
         assert image.truth is not None
@@ -95,7 +92,7 @@ def test_the_moment_shows_what_is_named(retriever: Retriever, name: str, ahead: 
                 break
     print(f"{name}: {np.mean(right):.3f} of {len(right)}, by chance {np.mean(chance):.3f}")
     assert len(right) > 90
-    assert np.mean(right) > np.mean(chance) + ahead
+    assert np.mean(right) > np.mean(chance) + 0.3
 
 
 def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> None:

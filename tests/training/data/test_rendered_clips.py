@@ -128,6 +128,7 @@ def test_halves_exchanged_show_what_the_twin_shows(folder: Path) -> None:
     assert data.alike is not None
     assert np.bincount(data.alike).tolist() == [2] * COUNT
     assert set(data.kinds[len(split.kinds) :]) == {"free", "order"}
+    assert data.own_captions == split.own_captions == split.captions
     with pytest.raises(
         ValueError, match="exchange_halves and order_epochs need clips of the moving world"
     ):
