@@ -165,8 +165,9 @@ class Retriever:
             return checked(term.words)
         if term.source is None or (self.runtime.regions is None and not self.reads_sets):
             return term.image
-        own = self.nearest(term.source)  # it may be another pack's
-        return [own] if self.image(own).path == term.source.path else term.image
+        own, asked = self.nearest(term.source), term.source  # which may be another pack's
+        here = self.image(own)
+        return [own] if (here.path, here.file) == (asked.path, asked.file) else term.image
 
     @torch.inference_mode()
     def best_captions(self, words: str, image_ids: Sequence[int], spec: str) -> dict[int, str]:
