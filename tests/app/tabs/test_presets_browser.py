@@ -1,5 +1,6 @@
 """One press to something stronger, in a real browser, from a Hub on this machine."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +121,7 @@ def test_what_was_fetched_needs_no_network(visit: Visit, hub: HubState, folder: 
     page.locator("#pv-place").press("Enter")
     page.locator("#pv-note").get_by_role("button", name="Use CLIP").click()
     expect(page.locator("#pv-note")).to_be_hidden()
+    expect(page.locator("#pv-method input")).to_have_value(re.compile("CLIP"))
     visitor.search("a red dog on the beach")
     assert len(visitor.hits()) == 6
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
