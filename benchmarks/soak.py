@@ -81,9 +81,9 @@ def growth(samples: Sequence[Sample], warm: float) -> tuple[float, float]:
     (2.0, 1.0)
     """
     last = samples[-1].seconds
-    kept = [sample for sample in samples if sample.seconds >= warm * last]
-    memory = np.array([sample.memory for sample in kept])
-    calls = np.array([sample.calls for sample in kept], np.float64)
+    counted = [sample for sample in samples if sample.seconds >= warm * last]
+    memory = np.array([sample.memory for sample in counted])
+    calls = np.array([sample.calls for sample in counted], np.float64)
     slope, start = np.polyfit(calls, memory, 1)
     grown = 100 * slope * (calls[-1] - calls[0]) / (start + slope * calls[0])
     return round(float(grown), 6), round(float(1000 * slope), 6)
@@ -92,12 +92,12 @@ def growth(samples: Sequence[Sample], warm: float) -> tuple[float, float]:
 def look(app: App, seconds: float, calls: int) -> Sample:
     """Measures the app now."""
     about = Path(f"/proc/{app.process}")
-    told = dict(row.split(":", 1) for row in (about / "status").read_text().splitlines())
+    status = dict(row.split(":", 1) for row in (about / "status").read_text().splitlines())
     return Sample(
         seconds,
         calls,
-        int(told["VmRSS"].split()[0]) / 1024,
-        int(told["Threads"]),
+        int(status["VmRSS"].split()[0]) / 1024,
+        int(status["Threads"]),
         len(list((about / "fd").iterdir())),
         sum(len(files) for _, _, files in os.walk(app.folder)),  # some go meanwhile
     )
@@ -173,9 +173,9 @@ def _uploading(app: App) -> Callable[[], None]:
             "POST", "/api/v1/search?k=3", content.getvalue(), {"Content-Type": "image/png"}
         )
         with line.getresponse() as reply:
-            said = reply.read()
+            body = reply.read()
         if reply.status != 200:
-            raise AskError(f"{reply.status} {said[:200]!r}")
+            raise AskError(f"{reply.status} {body[:200]!r}")
 
     return once
 

@@ -116,8 +116,8 @@ def start(root: Path, pack: str) -> Start:
 
 def _worked(process: int) -> float:
     """Seconds that a process has computed so far."""
-    told = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    fields_of_stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields_of_stat[11]) + int(fields_of_stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _extracted(commit: str, folder: Path) -> Path:

@@ -58,8 +58,8 @@ def main(argv: list[str]) -> int:
     except av.FFmpegError as error:
         what = error.strerror or type(error).__name__
         sentence = f"is damaged, or is no clip that can be read ({what}); save it anew as MP4"
-    said = sentence.encode()
-    out.write(HEADER.pack(0, 0, 0, len(said), 0) + said)
+    refusal = sentence.encode()
+    out.write(HEADER.pack(0, 0, 0, len(refusal), 0) + refusal)
     out.flush()
     return 0
 

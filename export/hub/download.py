@@ -268,13 +268,13 @@ class Download:
         folder = self._described(f"{FOLDER}/{INDEX}", MAX_JSON)
         images = [f"{FOLDER}/{name}" for name in parse_gallery(folder / FOLDER).files]
         stated = {name: self._size(name) for name in images}
-        known, said = sum(size or 0 for size in stated.values()), gallery.images_bytes
-        if known > said or (known < said and None not in stated.values()):
+        known, claimed = sum(size or 0 for size in stated.values()), gallery.images_bytes
+        if known > claimed or (known < claimed and None not in stated.values()):
             raise PackError(
                 f"the images of its gallery have {known:,} bytes on the Hub, but pack.json says "
-                f"{said:,}"
+                f"{claimed:,}"
             )
-        return {name: said if size is None else size for name, size in stated.items()}
+        return {name: claimed if size is None else size for name, size in stated.items()}
 
     def _size(self, name: str) -> int | None:
         if name not in self._stated:

@@ -10,19 +10,11 @@ import numpy as np
 
 from training.data.split import Split
 from training.evaluation.metrics import RECALLS, retrieval_metrics, retrieval_ranks
+from training.evaluation.report import COLUMNS
 
 _DRAWS = 1000
 _SEED = 0  # of the draws
-_COLUMNS = {
-    "i2t_r1": "i2t R@1",
-    "i2t_r5": "R@5",
-    "i2t_r10": "R@10",
-    "t2i_r1": "t2i R@1",
-    "t2i_r5": "R@5",
-    "t2i_r10": "R@10",
-    "t2i_medr": "t2i MedR",
-    "t2i_nmr": "t2i nMR",
-}
+_KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr", "t2i_nmr")
 
 
 def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
@@ -116,12 +108,12 @@ def print_kinds(rows: dict[str, dict[str, float]], kinds: list[str]) -> None:
     if not kinds:
         return
     twins = all(f"{kind}_above_alike" in row for kind in kinds for row in rows.values())
-    titles = [*_COLUMNS.values(), "rsum", *(["above its twin, %"] if twins else [])]
+    titles = [*(COLUMNS[key] for key in _KEYS), "rsum", *(["above its twin, %"] if twins else [])]
     print("\n| captions | method | " + " | ".join(titles) + " |")
     print("|---|---|" + "---:|" * len(titles))
     for kind in kinds:
         for name, row in rows.items():
-            cells = [f"{row[f'{kind}_{key}']:.{_digits(key)}f}" for key in _COLUMNS]
+            cells = [f"{row[f'{kind}_{key}']:.{_digits(key)}f}" for key in _KEYS]
             cells += [_with_interval(row, f"{kind}_rsum")]
             cells += [_with_interval(row, f"{kind}_above_alike")] if twins else []
             print(f"| {kind} | {name} | " + " | ".join(cells) + " |")
