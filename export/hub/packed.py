@@ -16,7 +16,7 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from export.pack.reading import load_info
+from export.pack.reading import check_file, read_info
 from export.pack.schema import MANIFEST
 from export.pack.validation import PackError
 
@@ -35,7 +35,7 @@ def describe_packed(folder: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError, PackError: the pack is damaged, or its encoder is none of our own.
     """
-    info = load_info(folder)
+    info = read_info(folder)  # heads and galleries are nothing to those who train over it
     file, config = info.image_encoder.file, folder / _CONFIG
     try:
         written = tomllib.loads(config.read_text("utf-8"))
@@ -47,6 +47,7 @@ def describe_packed(folder: Path) -> dict[str, Any]:
             f"the image encoder of the pack {folder} cannot be trained over: the pack has no "
             f"{_CONFIG} with its widths and blocks; name the encoder's run folder, or its Hub id"
         )
+    check_file(info, file)
     preprocess = info.preprocess.to_json()
     identity = json.dumps([info.files[file].sha256, preprocess], sort_keys=True)
     return {
@@ -65,7 +66,7 @@ def read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     Raises:
         PackError: the file is another network's.
     """
-    path = folder / str(load_info(folder, verify=False).image_encoder.file)
+    path = folder / str(read_info(folder).image_encoder.file)
     graph = onnx.load(path).graph
     kept = {
         tensor.name.removesuffix(".half"): torch.from_numpy(numpy_helper.to_array(tensor).copy())

@@ -64,6 +64,11 @@ def read_info(path: Path) -> PackInfo:
     return parse_info(read_json(folder / MANIFEST, MAX_MANIFEST), folder)
 
 
+def check_file(info: PackInfo, name: str) -> None:
+    """Checks one of a pack's files, as `load_info` does with all of them; errors are the same."""
+    _check_file(info.folder, name, info.files[name], verify=True)
+
+
 def list_files(info: PackInfo) -> list[str]:
     """All files of a pack, relative to its folder; what else lies there does not belong to it.
 
