@@ -113,7 +113,7 @@ def test_the_terminal_shows_bars_and_the_end(capsys: pytest.CaptureFixture[str])
     assert written.out == "polyview: 4 pictures ready\n"
 
 
-def test_a_question_before_the_methods_are_there_asks_the_best(retriever: Retriever) -> None:
+def test_a_question_before_the_pack_s_methods_are_shown_asks_the_best(retriever: Retriever) -> None:
     packs = Mock()
     packs.get.return_value = packs.first = retriever
     with gr.Blocks() as blocks:
@@ -121,7 +121,7 @@ def test_a_question_before_the_methods_are_there_asks_the_best(retriever: Retrie
         tab = SearchTab(Session(packs, blocks, gr.State(""), tabs, lab, look), Mock())
         said = {
             tab.by_words("", "a dog", method, (), "", 1.0)[tab._line]
-            for method in (None, retriever.methods.best)
+            for method in (None, "vsepp+another", retriever.methods.best)
         }
     assert all(retriever.methods.title(retriever.methods.best) in line for line in said)
     assert all("no method" not in line for line in said)

@@ -110,9 +110,8 @@ class SearchTab:
         self._on(self._go.click, self.by_words, [self._words], "show_words_button")
         for i, chip in enumerate(self._chips):
             self._on(chip.click, self.by_words, [chip], f"show_example_{i + 1}")
-        # Unprocessed: gradio would open the image itself, without our limits and our sentences.
         given = [self._upload, self._words]
-        self._on(self._upload.upload, self.by_upload, given, "show_upload", preprocess=False)
+        self._on(self._upload.upload, self.by_upload, given, "show_upload")
         self._on(self._upload.clear, self.without_upload, [self._words], "show_without_upload")
         looked = self._inspector
         self._on(looked.alone.click, self.by_image, [looked.result], "show_similar")
@@ -131,8 +130,7 @@ class SearchTab:
         ):
             self._on(event, self.again, [self._current, self._inspector.result], name)
         read = [self._current, self._inspector.result, self._session.read, self._words]
-        # not preprocessed: the page may hold a method that only the pack before has
-        self._on(self._session.read.change, self.when_read, read, "show_read", preprocess=False)
+        self._on(self._session.read.change, self.when_read, read, "show_read")
         self._on(self._weight.input, self.reweigh, [self._current], "show_again_weight")
         everything, asked = self._everything, self._history.questions
         load, visit = self._session.blocks.load, self._visited.select
@@ -151,10 +149,12 @@ class SearchTab:
             *self._outputs, self._method, self._about, *self._chips, *self._facts,
         ]  # fmt: skip
 
-    def _on(
-        self, event: Any, handler: Any, inputs: Sequence[Any], name: str, preprocess: bool = True
-    ) -> None:
-        """Connects a question to its answer."""
+    def _on(self, event: Any, handler: Any, inputs: Sequence[Any], name: str) -> None:
+        """Connects a question to its answer.
+
+        Nothing is preprocessed: gradio would open an image without our limits and our sentences,
+        and refuse a method that only the pack before has, which the page may still hold.
+        """
         connect(
             event,
             handler,
@@ -162,13 +162,13 @@ class SearchTab:
             self._outputs,
             name,
             line=self._line,
-            preprocess=preprocess,
+            preprocess=False,
             question=True,
         )
 
-    def by_words(self, key: str, words: str, *given: Any) -> dict[Any, Any]:
+    def by_words(self, key: str, words: Any, *given: Any) -> dict[Any, Any]:
         """Answers words, typed or an example, together with an uploaded image if there is one."""
-        inputs = Inputs.of(given)
+        words, inputs = str(words or ""), Inputs.of(given)
         question = Question("words", words)
         if inputs.path:
             question = Question("upload", words, inputs.path, weight=inputs.weight)
@@ -188,9 +188,9 @@ class SearchTab:
             **self.answer(key, question, inputs),
         }
 
-    def without_upload(self, key: str, words: str, *given: Any) -> dict[Any, Any]:
+    def without_upload(self, key: str, words: Any, *given: Any) -> dict[Any, Any]:
         """Answers the words alone once the uploaded image was taken away."""
-        question = Question("words", words) if words.strip() else Question()
+        question = Question("words", str(words)) if str(words or "").strip() else Question()
         return {self._path: "", **self.answer(key, question, Inputs.of(given))}
 
     def by_image(self, key: str, result: Result | None, *given: Any) -> dict[Any, Any]:
@@ -252,10 +252,7 @@ class SearchTab:
         """Answers the present question again once all images are read, unless another is typed."""
         if read != f"read {key}" or words.split() != question.words.split():
             return {self._line: gr.skip()}
-        methods, (method, *others) = self._session.retriever(key).methods, given
-        if not methods.keys() >= set(str(method).split("+")):
-            method = methods.best
-        return self.again(key, question, looked, method, *others)
+        return self.again(key, question, looked, *given)
 
     def reweigh(self, key: str, question: Question, *given: Any) -> dict[Any, Any]:
         """Answers the present question with another weight, if that changes anything."""
@@ -283,7 +280,8 @@ class SearchTab:
         """
         try:
             retriever = self._session.retriever(key)
-            if not inputs.method:  # asked before the page had been told the methods
+            if not retriever.methods.keys() >= set(str(inputs.method).split("+")):
+                # asked before the page had been told the pack's methods
                 inputs = replace(inputs, method=retriever.methods.best)
             wanted = filters_of(retriever, inputs.values)
             answered = answer(retriever, question, inputs.method, PAGE, wanted)
