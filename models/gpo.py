@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from models.gru import gru_states, scans
 from models.panel import Panel
 from models.ranking import pool_ranked, split_ranked
 from models.views import Views
@@ -183,10 +184,13 @@ class GPO(RankPooling):
         longest = int(distinct[-1])
         positions = self._encode_positions(longest, distinct.device)  # (longest, p)
         inputs = positions.expand(len(distinct), -1, -1)  # (S, longest, p)
-        packed = nn.utils.rnn.pack_padded_sequence(
-            inputs, distinct.cpu(), batch_first=True, enforce_sorted=False
-        )
-        states, _ = nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)
+        if scans(inputs):
+            states = gru_states([self.gru], inputs, distinct)
+        else:
+            packed = nn.utils.rnn.pack_padded_sequence(
+                inputs, distinct.cpu(), batch_first=True, enforce_sorted=False
+            )
+            states, _ = nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)
         forward, backward = states.chunk(2, dim=-1)  # (S, longest, h) each
         scores = self.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (S, longest)
         index = torch.arange(longest, device=distinct.device)

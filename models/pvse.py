@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Parts
+from models.gru import gru_states, scans
 from models.layers import cosine_scores, l2_normalize, last_element, masked_mean, mean_parts
 from models.method import Method
 from models.panel import Panel, Settings, view_names
@@ -127,15 +128,18 @@ class LastStates(nn.Module):
         order = (~mask).long().argsort(dim=1, stable=True)[..., None]  # real elements first
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
-        packed = nn.utils.rnn.pack_padded_sequence(
-            dense, lengths.cpu(), batch_first=True, enforce_sorted=False
-        )
-        outputs, last = self.gru(packed)
+        if scans(dense):
+            states = gru_states([self.gru], dense, lengths)  # (B, M, H)
+        else:
+            packed = nn.utils.rnn.pack_padded_sequence(
+                dense, lengths.cpu(), batch_first=True, enforce_sorted=False
+            )
+            states, _ = nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)
+        inside = torch.arange(states.shape[1], device=mask.device) < lengths[:, None]
         if self.legacy:
-            padded, _ = nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
-            longest = torch.arange(padded.shape[1], device=mask.device)
-            return last_element(padded, longest < lengths[:, None])
-        return torch.cat([last[0], last[1]], dim=1)
+            return last_element(states, inside)
+        ahead, behind = states.chunk(2, dim=2)
+        return torch.cat([last_element(ahead, inside), behind[:, 0]], dim=1)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
         """What each element brings to `forward`: nothing alone, as all of them make the states."""

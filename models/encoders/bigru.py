@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from models.encoders.encoder import TextEncoder
+from models.gru import gru_states, scans
 
 
 class BiGRUTextEncoder(TextEncoder):
@@ -50,6 +51,10 @@ class BiGRUTextEncoder(TextEncoder):
         real = position < lengths[:, None]  # (B, L)
         if self.forward_gru is None:
             return words * real[..., None]
+        if scans(words):
+            grus = [gru for gru in (self.forward_gru, self.backward_gru) if gru is not None]
+            states = gru_states(grus, words, lengths)  # (B, L, G d)
+            return states.unflatten(2, (len(grus), -1)).mean(dim=2)
         ahead, _ = self.forward_gru(words)  # (B, L, d)
         if self.backward_gru is None:
             return ahead * real[..., None]

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -120,6 +119,6 @@ def await_page(
             with urllib.request.urlopen(url, timeout=5) as page:
                 assert page.status == 200
                 return
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # refused, or no answer yet
             time.sleep(0.2)
     raise AssertionError(f"no page within {patience} s:\n{log.read_text()}")

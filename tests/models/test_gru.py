@@ -1,0 +1,86 @@
+"""`models.gru` against `torch.nn.GRU`: the same states, and the same gradients."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.encoders.bigru import BiGRUTextEncoder
+from models.gpo import GPO
+from models.gru import gru_states, scans
+from models.pvse import LastStates
+
+LENGTHS = [[9, 1, 4, 6], [1], [5, 5], [2, 3, 7]]
+
+
+def packed_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
+    packed = nn.utils.rnn.pack_padded_sequence(
+        inputs, lengths, batch_first=True, enforce_sorted=False
+    )
+    return nn.utils.rnn.pad_packed_sequence(
+        gru(packed)[0], batch_first=True, total_length=inputs.shape[1]
+    )[0]
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_states_and_gradients_are_those_of_torch(lengths: list[int], directions: int) -> None:
+    torch.manual_seed(len(lengths))
+    gru = nn.GRU(5, 7, batch_first=True, bidirectional=directions == 2).double()
+    inputs = torch.randn(len(lengths), 9, 5, dtype=torch.float64, requires_grad=True)
+    counts, by = torch.tensor(lengths), [inputs, *gru.parameters()]
+    want = packed_states(gru, inputs, counts)
+    got = gru_states([gru], inputs, counts)
+    torch.testing.assert_close(got, want, rtol=0.0, atol=1e-12)
+    weights = torch.randn_like(want)
+    for one, other in zip(
+        torch.autograd.grad((got * weights).sum(), by),
+        torch.autograd.grad((want * weights).sum(), by),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-11)
+
+
+def test_gradients_are_those_of_small_changes() -> None:
+    torch.manual_seed(0)
+    gru = nn.GRU(2, 3, batch_first=True, bidirectional=True).double()
+    inputs = torch.randn(3, 4, 2, dtype=torch.float64, requires_grad=True)
+    lengths = torch.tensor([4, 1, 3])
+    assert torch.autograd.gradcheck(lambda rows: gru_states([gru], rows, lengths), [inputs])
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_text_encoder_trains_on_what_it_gives(directions: int) -> None:
+    torch.manual_seed(0)
+    encoder = BiGRUTextEncoder(20, 6, 8, directions=directions).eval()
+    ids, lengths = torch.randint(1, 20, (4, 7)), torch.tensor([7, 2, 5, 1])
+    trained = encoder(ids, lengths)
+    with torch.no_grad():
+        torch.testing.assert_close(trained, encoder(ids, lengths), rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_last_states_train_on_what_they_give(legacy: bool) -> None:
+    torch.manual_seed(0)
+    states = LastStates(6, 8, legacy)
+    features, mask = torch.randn(3, 5, 6), torch.rand(3, 5) > 0.4
+    mask[:, 2] = True
+    trained = states(features, mask)
+    with torch.no_grad():
+        torch.testing.assert_close(trained, states(features, mask), rtol=0.0, atol=1e-6)
+
+
+def test_coefficients_train_on_what_they_are() -> None:
+    torch.manual_seed(0)
+    pooling, sizes = GPO(), torch.tensor([3, 12, 1, 3])
+    trained = pooling.coefficients(sizes)
+    with torch.no_grad():
+        torch.testing.assert_close(trained, pooling.coefficients(sizes), rtol=0.0, atol=1e-6)
+
+
+def test_only_training_in_full_precision_on_a_cpu_scans() -> None:
+    rows = torch.zeros(1)
+    assert scans(rows)
+    with torch.no_grad():
+        assert not scans(rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not scans(rows)
