@@ -184,7 +184,7 @@ class GPO(RankPooling):
         longest = int(distinct[-1])
         positions = self._encode_positions(longest, distinct.device)  # (longest, p)
         inputs = positions.expand(len(distinct), -1, -1)  # (S, longest, p)
-        if scans(inputs):
+        if scans(self, inputs):
             states = gru_states([self.gru], inputs, distinct)
         else:
             packed = nn.utils.rnn.pack_padded_sequence(

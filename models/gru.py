@@ -24,10 +24,11 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 
-def scans(inputs: Tensor) -> bool:
-    """Whether `gru_states` is what to use: in training, in full precision, on a CPU."""
+def scans(module: nn.Module, inputs: Tensor) -> bool:
+    """Whether `gru_states` is what to use: as a module trains in full precision on a CPU."""
     low = torch.is_autocast_enabled(inputs.device.type)
-    return torch.is_grad_enabled() and inputs.device.type == "cpu" and not low
+    wanted = module.training and torch.is_grad_enabled()
+    return wanted and inputs.device.type == "cpu" and not low
 
 
 def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tensor:

@@ -128,7 +128,7 @@ class LastStates(nn.Module):
         order = (~mask).long().argsort(dim=1, stable=True)[..., None]  # real elements first
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
-        if scans(dense):
+        if scans(self, dense):
             states = gru_states([self.gru], dense, lengths)  # (B, M, H)
         else:
             packed = nn.utils.rnn.pack_padded_sequence(

@@ -51,7 +51,7 @@ class BiGRUTextEncoder(TextEncoder):
         real = position < lengths[:, None]  # (B, L)
         if self.forward_gru is None:
             return words * real[..., None]
-        if scans(words):
+        if scans(self, words):
             grus = [gru for gru in (self.forward_gru, self.backward_gru) if gru is not None]
             states = gru_states(grus, words, lengths)  # (B, L, G d)
             return states.unflatten(2, (len(grus), -1)).mean(dim=2)

@@ -51,7 +51,7 @@ def test_gradients_are_those_of_small_changes() -> None:
 @pytest.mark.parametrize("directions", [1, 2])
 def test_a_text_encoder_trains_on_what_it_gives(directions: int) -> None:
     torch.manual_seed(0)
-    encoder = BiGRUTextEncoder(20, 6, 8, directions=directions).eval()
+    encoder = BiGRUTextEncoder(20, 6, 8, directions=directions)
     ids, lengths = torch.randint(1, 20, (4, 7)), torch.tensor([7, 2, 5, 1])
     trained = encoder(ids, lengths)
     with torch.no_grad():
@@ -78,9 +78,10 @@ def test_coefficients_train_on_what_they_are() -> None:
 
 
 def test_only_training_in_full_precision_on_a_cpu_scans() -> None:
-    rows = torch.zeros(1)
-    assert scans(rows)
+    module, rows = nn.Identity(), torch.zeros(1)
+    assert scans(module, rows)
     with torch.no_grad():
-        assert not scans(rows)
+        assert not scans(module, rows)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not scans(rows)
+        assert not scans(module, rows)
+    assert not scans(module.eval(), rows)

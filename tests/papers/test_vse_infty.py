@@ -63,7 +63,7 @@ def test_coefficients_sum_to_one_and_depend_on_the_size(gpo: GPO) -> None:
 def test_generator_runs_once_for_each_distinct_size(gpo: GPO) -> None:
     rows: list[int] = []
     gpo.gru.register_forward_hook(lambda _m, _i, out: rows.append(int(out[0].batch_sizes[0])))
-    gpo.coefficients(torch.tensor([4] * 50 + [7] * 50))
+    gpo.eval().coefficients(torch.tensor([4] * 50 + [7] * 50))
     assert rows == [2]
 
 
