@@ -87,6 +87,26 @@ def gpo_rows(sizes: Sizes) -> list[Row]:
     return [Row(title, run(PlainGPO(gpo)), run(gpo), ">= 4 x")]
 
 
+def gru_rows(sizes: Sizes) -> list[Row]:
+    """The text encoder, narrow and wide, forward and backward."""
+    lengths = torch.randint(1, sizes.words + 1, (sizes.batch,))
+    ids = torch.randint(1, sizes.vocabulary, (sizes.batch, int(lengths.max())))
+
+    def run(module: nn.Module) -> Run:
+        def both() -> None:
+            module.zero_grad()
+            module(ids, lengths).sum().backward()
+
+        return both
+
+    rows = []
+    for width in (sizes.embed_dim // 8, sizes.embed_dim):
+        encoder = BiGRUTextEncoder(sizes.vocabulary, width, width)
+        title = f"BiGRU of {width}, {sizes.batch} texts, forward and backward"
+        rows.append(Row(title, run(PackedBiGRU(encoder)), run(encoder), "faster"))
+    return rows
+
+
 def sinkhorn_rows(sizes: Sizes) -> list[Row]:
     """AVSE's whole score matrix, and one text against a gallery."""
     rows = []
@@ -209,6 +229,7 @@ def _noise(shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
 
 SECTIONS: dict[str, Callable[[Sizes], list[Row]]] = {
     "gpo": gpo_rows,
+    "gru": gru_rows,
     "sinkhorn": sinkhorn_rows,
     "pvse": pvse_rows,
     "steps": step_rows,

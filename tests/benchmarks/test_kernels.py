@@ -86,7 +86,7 @@ def test_every_comparison_gets_a_row(
     printed = capsys.readouterr().out
     assert "1 thread(s)" in printed
     rows = re.findall(r".* [\d.]+ +[\d.]+ +[\d.]+x   .*", printed)
-    assert len(rows) == 1 + 6 + 1 + (12 if bfloat16 else 8)
+    assert len(rows) == 1 + 2 + 6 + 1 + (12 if bfloat16 else 8)
     assert ("no steps in bfloat16" in printed) is not bfloat16
 
 
