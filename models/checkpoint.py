@@ -116,8 +116,8 @@ def _check_header(path: Path) -> None:
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        said = entry if isinstance(entry, dict) else {}
-        kind, shape = said.get("dtype"), said.get("shape")
+        stated = entry if isinstance(entry, dict) else {}
+        kind, shape = stated.get("dtype"), stated.get("shape")
         if kind not in _TYPES:
             raise ValueError(f"tensor {name:.60} is of type {kind!r:.20}, not {', '.join(_TYPES)}")
         if not isinstance(shape, list) or len(shape) > _MOST_AXES:

@@ -165,8 +165,8 @@ def drop_elements(
     draw = torch.rand(mask.shape, generator=generator, device=mask.device)
     if keep_first:
         draw[:, 0] = 1.0  # above every rate, and above every other draw
-    kept = mask & (draw >= rate)
+    undropped = mask & (draw >= rate)
     survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element hardest to drop
-    return kept.index_put(
+    return undropped.index_put(
         (torch.arange(len(mask), device=mask.device), survivor), mask.new_tensor(True)
     )

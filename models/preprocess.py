@@ -85,8 +85,8 @@ class Preprocess:
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary; `resize` and `filter` are left out at their defaults."""
         usual = {"resize": 0, "filter": "bicubic"}
-        said = {k: v for k, v in asdict(self).items() if v != usual.get(k)}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}
+        stated = {k: v for k, v in asdict(self).items() if v != usual.get(k)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in stated.items()}
 
     def visible_box(self, width: int, height: int) -> Box:
         """Which part of a width x height image the encoder sees, as relative xyxy."""

@@ -9,8 +9,9 @@ or rendered scenes. What needs to know every image that a caption is true of is 
 photographs are also asked the everyday questions of `training/evaluation/everyday.py`, "a dog in
 the snow", of which P@5 is the share of right hits among the first five. `--judgements FILE`
 compares scores with people's ratings. `--ensemble a+b` adds the average of two methods' scores,
-`--compare a,b` says how sure a difference in rsum is, and `--views` what each view does and whether
-it looks at what a caption mentions. `--calibrate` fits how sure each method may be of its hits and
+`--compare a,b` says how sure a difference in rsum is, `--views` what each view does and whether it
+looks at what a caption mentions, and `--foils` whether true captions of scenes score above false
+ones that differ little. `--calibrate` fits how sure each method may be of its hits and
 keeps it in the pack, `--calibration` measures whether that is true (docs/calibration.md).
 With `--run` recalls alone are measured, in torch, of the data that the run was trained on; several
 runs, such as two seeds of a recipe, are a row each, and their scores' average a last one.
@@ -47,24 +48,21 @@ from training.data.features import CACHE, Extraction
 from training.data.open_split import open_split
 from training.data.pack_gallery import from_pack
 from training.data.split import Split
+from training.evaluation.beyond_recalls import BeyondRecalls
 from training.evaluation.calibration import ask, fit, measure
 from training.evaluation.evaluator import (
     CAPTIONS_AT_ONCE,
     IMAGES_AT_ONCE,
     as_read,
     image_features,
-    mentioned_cells,
-    named_cells,
     score_metrics,
     split_views,
-    view_metrics,
 )
 from training.evaluation.everyday import everyday_metrics, true_images
-from training.evaluation.evidence import Place, evidence_metrics
+from training.evaluation.foils import print_foils
 from training.evaluation.judgements import read_judgements
 from training.evaluation.kinds import kind_differences, print_kinds
 from training.evaluation.metrics import check_folds
-from training.evaluation.moments import moment_metrics
 from training.evaluation.questions import half, make_questions, read_texts
 from training.evaluation.report import (
     print_certainty,
@@ -131,6 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--views", action="store_true", help=what)
     what = "also whether what a score is made of lies where words say, and matters to the score"
     parser.add_argument("--evidence", action="store_true", help=what)
+    what = "also whether true captions score above false ones that differ little; of scenes"
+    parser.add_argument("--foils", action="store_true", help=what)
     what = "fit how sure each method may be, and keep it in the pack"
     parser.add_argument("--calibrate", action="store_true", help=what)
     what = "measure how true that is, instead of recalls"
@@ -200,26 +200,25 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     readers = {runtime.image_encoder_of(part): part for part in parts}
     batches = len(readers) * math.ceil(len(data.images) / IMAGES_AT_ONCE)
     each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
-    more = sum(part in names for part in parts) if options.evidence else 0
-    tell = _Steps(options.progress, batches + len(parts) * each + len(names) + more)
+    split_up = sum(part in names for part in parts) if options.evidence else 0
+    beyond = BeyondRecalls(
+        data, runtime, views=options.views, evidence=options.evidence, foils=options.foils
+    )
+    tell = _Steps(options.progress, batches + len(parts) * each + len(names) + split_up)
     watch = tell if options.progress else None
     features = {file: image_features(runtime, data, watch, part) for file, part in readers.items()}
-    covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
-    places = named_cells(runtime, data) if options.evidence else []
     truth = _everyday_truth(options, data)
     scores, everyday = dict[str, np.ndarray](), dict[str, np.ndarray]()
-    seen, split_up = {}, {}
+    more = dict[str, dict[str, float]]()
     for part in parts:
         read = features[runtime.image_encoder_of(part)]
         views = split_views(runtime, part, data, read, options.views, tell)
         scores[part] = score_matrix(runtime.methods[part], *views)
         everyday[part] = _everyday_scores(runtime, part, views[0], list(truth))
         tell(part)
-        if options.views and part in names:
-            seen[part] = view_metrics(runtime, part, data, views, covered)
+        if part in names:
+            more[part] = beyond.measure(part, read, views)
         if options.evidence and part in names:
-            assert isinstance(read, torch.Tensor)  # `named_cells` refuses packs of regions
-            split_up[part] = _evidence(runtime, part, data, read, covered, places)
             tell(part)
     for matrices in (scores, everyday):
         matrices |= {name: ensemble_scores(matrices, name) for name in asked}
@@ -228,32 +227,20 @@ def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
         found = score_metrics(scores[name], data, options.folds)
         found |= everyday_metrics(everyday[name], list(truth.values()))
         found |= people.agreement(scores[name]) if people else {}
-        rows[name] = found | seen.get(name, {}) | split_up.get(name, {})
+        rows[name] = found | more.get(name, {})
         tell(name)
     print_table(rows)
     print_kinds(rows, list(dict.fromkeys(data.kinds)) if options.folds == 1 else [])
     if options.views:
-        print_views(seen)
+        print_views(more)
     if options.evidence:
-        print_evidence(split_up)
+        print_evidence(more)
+    if options.foils:
+        print_foils(more)
     _print_differences(pairs, scores, data)
     if options.write:
         _write(pack, options, {name: rows[name] for name in names if name in parts})
     return rows
-
-
-def _evidence(
-    runtime: Runtime,
-    method: str,
-    data: Split,
-    features: torch.Tensor,
-    covered: np.ndarray | None,
-    places: list[Place],
-) -> dict[str, float]:
-    """Evidence in space, or over the time of clips."""
-    if data.frames > 1:
-        return moment_metrics(runtime, method, data, features)
-    return evidence_metrics(runtime, method, data, features, covered, places)
 
 
 def _print_differences(
@@ -359,7 +346,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
     """The command line that measures a method, or fits its calibration, again."""
     data = f" --data {_named(str(options.data))}" if options.data else ""
     folds = f" --folds {options.folds}" if options.folds > 1 else ""
-    flags = ("views", "evidence", "calibrate", "calibration", "halves")
+    flags = ("views", "evidence", "foils", "calibrate", "calibration", "halves")
     asked = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
     return (
         f"python -m training.evaluate --pack {_named(options.pack)} --method {name}{data} "

@@ -21,7 +21,7 @@ from export.pack.schema import Metrics, PackInfo
 from export.pack.validation import read_json
 
 _FORM = ("python", "-m", "training.evaluate", "--pack", None, "--method", None, "--split", None)
-_EXTRA = {"--views", "--evidence"}  # options that a recorded command may have beyond its form
+_EXTRA = {"--views", "--evidence", "--foils"}  # what a recorded command may have beyond its form
 _DIGITS = {column.key: column.digits for column in COLUMNS}
 _FINE = 4  # digits of shares of the gallery
 

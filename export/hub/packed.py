@@ -68,19 +68,19 @@ def read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     """
     path = folder / str(read_info(folder).image_encoder.file)
     graph = onnx.load(path).graph
-    kept = {
+    initializers = {
         tensor.name.removesuffix(".half"): torch.from_numpy(numpy_helper.to_array(tensor).copy())
         for tensor in graph.initializer
     }
     for node in graph.node:  # of tensors that are the same, the file keeps one
-        if node.op_type == "Identity" and node.input[0] in kept:
-            kept[node.output[0]] = kept[node.input[0]]
+        if node.op_type == "Identity" and node.input[0] in initializers:
+            initializers[node.output[0]] = initializers[node.input[0]]
     found = {}
     for name, like in encoder.state_dict().items():
         if not like.is_floating_point():  # how many batches a norm has seen, which nothing reads
             found[name] = like
-        elif name not in kept:
+        elif name not in initializers:
             raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
         else:
-            found[name] = kept[name].to(like.dtype)
+            found[name] = initializers[name].to(like.dtype)
     return found

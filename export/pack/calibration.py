@@ -224,8 +224,8 @@ def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
     0.5
     """
     telling = [i for i, word in enumerate(words) if i in unknown or word not in SMALL_WORDS]
-    said = {i for i in telling if i not in unknown}
-    for place in sorted(unknown, reverse=True) if said else ():
-        if place + 1 in said or unknown[place].lower() in _PRAISE:
-            said.add(place)
-    return (len(telling) - len(said)) / max(1, len(telling))
+    counted = {i for i in telling if i not in unknown}
+    for place in sorted(unknown, reverse=True) if counted else ():
+        if place + 1 in counted or unknown[place].lower() in _PRAISE:
+            counted.add(place)
+    return (len(telling) - len(counted)) / max(1, len(telling))

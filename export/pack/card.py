@@ -195,9 +195,9 @@ def _results(info: PackInfo) -> str:
 def _export(info: PackInfo) -> str:
     # rounding that changed no score at all was none
     rounded = any(method.parity.get("fp16_numbers", 1.0) for method in info.methods.values())
-    kept = "were rounded to half precision once" if rounded else "are kept as they were"
+    weights = "were rounded to half precision once" if rounded else "are kept as they were"
     intro = (
-        f"Weights {kept}; all is computed in single precision. At export the pack was compared "
+        f"Weights {weights}; all is computed in single precision. At export the pack was compared "
         "with the torch modules it was made from:"
     )
     rows = [(f"`{name}`", *_parity_cells(method)) for name, method in info.methods.items()]

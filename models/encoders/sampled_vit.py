@@ -51,14 +51,14 @@ class SampledViT(ImageEncoder):
             raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
         if not 1 <= count <= patches:
             raise ValueError(f"share {share} keeps {count} of {patches} patches")
-        kept = torch.stack([_nearest(centre, self.side, count) for centre in centres])
-        tokens = torch.cat([torch.zeros(len(kept), 1, dtype=torch.int64), kept + 1], dim=1)
+        nearest = torch.stack([_nearest(centre, self.side, count) for centre in centres])
+        tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
         # where each token stands in each view; behind the end where it was left out
-        place = torch.full((len(kept), patches + 1), count + 1)
-        place.scatter_(1, tokens, torch.arange(count + 1).expand(len(kept), -1))
+        place = torch.full((len(nearest), patches + 1), count + 1)
+        place.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
         self.register_buffer("kept", tokens, persistent=False)  # (n, count + 1)
         self.register_buffer("place", place, persistent=False)  # (n, N)
-        self.dim = len(kept) * int(self.model.config.hidden_size)
+        self.dim = len(nearest) * int(self.model.config.hidden_size)
 
     def grid(self, size: int) -> tuple[int, int]:
         """See `ImageEncoder.grid`."""

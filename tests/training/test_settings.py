@@ -60,7 +60,7 @@ def test_settings_are_replaced_by_dotted_name() -> None:
         ("text.source=there", "text: unknown_rate", "left out beside text.source, not 0.02"),
         ("precision=int4", "precision", "'fp32', 'bf16' or 'fp16', not 'int4'"),
         ("validate_every=0", "validate_every", "not 0"),
-        ("validate_every=6", "validate_every", "1 to patience (5), not 6"),
+        ("validate_every=7", "validate_every", "1 to patience (6), not 7"),
         ("backbone_rate=2", "backbone_lr_scale", "not 2"),
         ("objective.margin=abc", "objective: margin", "a number, not 'abc'"),
         ("objective.temperature=true", "objective: temperature", "a number, not True"),

@@ -135,9 +135,9 @@ def _from_json(path: Path, text: str) -> _Entries:
         if "filepath" in entry:
             file = f"{_value(where, entry, 'filepath', str)}/{file}"
         sentences = _value(where, entry, "sentences", list)
-        said = [s.get("raw") if isinstance(s, dict) else None for s in sentences]
+        captions = [s.get("raw") if isinstance(s, dict) else None for s in sentences]
         split = None if entry.get(_SPLIT) is None else _value(where, entry, _SPLIT, str)
-        yield where, file, said, split
+        yield where, file, captions, split
 
 
 def _from_coco(path: Path, images: list[Any], annotations: list[Any]) -> _Entries:
@@ -204,14 +204,15 @@ def _refuse_columns(path: Path, columns: list[str]) -> None:
 
 def _row(where: str, entry: Mapping[str, Any]) -> tuple[str, str, list[Any], str | None]:
     """A line of a table or of JSON Lines."""
-    said = next((entry[name] for name in _CAPTION if name in entry), None)
-    if said is None:
+    captions = next((entry[name] for name in _CAPTION if name in entry), None)
+    if captions is None:
         raise ValueError(f'{where} has no "caption"; {_AGAIN}')
     name = next((name for name in _FILE if name in entry), _FILE[0])
     split = entry.get(_SPLIT) or None
     if split is not None and not isinstance(split, str):
         raise ValueError(f'{where}: "split" must be a text such as train, not {split!r:.60}')
-    return where, _value(where, entry, name, str), said if isinstance(said, list) else [said], split
+    captions = captions if isinstance(captions, list) else [captions]
+    return where, _value(where, entry, name, str), captions, split
 
 
 def _value(where: str, entry: Any, key: str, kind: Any) -> Any:

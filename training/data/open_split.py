@@ -17,6 +17,7 @@ from training.data.videos import is_videos, open_videos
 from training.scenes.classes import names_of
 from training.scenes.clip_captions import relevant_clips
 from training.scenes.clip_frames import clip_frames
+from training.scenes.foils import make_foils
 from training.scenes.motion import FRAMES
 from training.scenes.moving import is_clips, load_clips
 from training.scenes.relevance import relevant_images
@@ -132,6 +133,7 @@ def _open_scenes(folder: Path) -> Split:
             [caption.mentions for caption in captions],
             [[names_of(thing.name) for thing in scene.objects] for scene in data.scenes],
         ),
+        foils=functools.partial(make_foils, data.scenes),
     )
 
 

@@ -13,6 +13,8 @@ from export.pack.regions import regions_of
 from training.data.image_files import Frames, ImageFiles, read_frames
 from training.data.split import SeenMoments, SeenObjects, Split
 from training.scenes.classes import names_of
+from training.scenes.foils import make_foils
+from training.scenes.gallery import scenes_of
 
 
 class _Masks(Sequence[np.ndarray]):
@@ -57,6 +59,7 @@ def from_pack(pack: Path, split: str) -> Split:
         folder=pack / split,
         relevant=(lambda: relevant) if known else None,
         objects=_seen_objects(gallery),
+        foils=(lambda: make_foils(scenes_of(gallery))) if gallery.world == "scenes" else None,
     )
     if (frames := info.image_encoder.frames) == 1:
         return stills

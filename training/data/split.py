@@ -13,6 +13,7 @@ from PIL import Image
 
 from models.preprocess import Preprocess
 from training.data.clips import Clips
+from training.scenes.foils import Foil
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Split:
             their captions into the same batches (`TrainConfig.captions_per_image`).
         kinds: of each caption what it is about, where captions are of several kinds; else empty.
         objects: where the objects of each image are and which each caption mentions, where known.
+        foils: gives true captions beside false ones; None where nothing is known that tells them.
     """
 
     captions: list[str]
@@ -92,6 +94,7 @@ class Split:
     kinds: Sequence[str] = ()
     objects: SeenObjects | None = None
     moments: SeenMoments | None = None
+    foils: Callable[[], list[Foil]] | None = None
 
     def __post_init__(self) -> None:
         """Refuses features or images that disagree with the captions."""

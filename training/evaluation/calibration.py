@@ -146,7 +146,15 @@ def fit(
     logits = weighted(background.features(), question)
     kinds = np.concatenate([part.kinds for part in parts])
     fair = answered & (kinds != "inserted")  # whose word may be the one that matters
-    refusal = quantile_line(background.sizes()[fair], logits[fair], weights[fair], REFUSED)
+    line = quantile_line(background.sizes()[fair], logits[fair], weights[fair], REFUSED)
+    over = logits - weighted(background.sizes(), line)
+    shares = [
+        (over[rows], weights[rows])
+        for kind in ("caption", "thing")
+        if (rows := answered & (kinds == kind)).any()
+    ]
+    lower = min(0.0, *(weighted_quantile(*share, REFUSED) for share in shares))
+    refusal = (*line[:-1], line[-1] + lower)  # neither kind loses more than its share, of these
     real = np.isfinite(hits) & whole[:, None]
     features = background.hit_features(logits, np.where(real, hits, 0))[real]
     share = np.broadcast_to(weights[:, None], hits.shape)[real]
@@ -220,6 +228,17 @@ def quantile_line(
     return tuple(line.tolist())
 
 
+def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+    """The value below which a share of the weight lies.
+
+    >>> weighted_quantile(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), 0.5)
+    2.0
+    """
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    return float(values[order[np.searchsorted(below, share * below[-1])]])
+
+
 def measure(calibration: Calibration, asked: Asked) -> dict[str, float]:
     """How true a calibration is of questions it was not fitted on.
 
@@ -233,11 +252,11 @@ def measure(calibration: Calibration, asked: Asked) -> dict[str, float]:
     background, weights = asked.background, asked.weights
     logits = calibration.logits(background)
     refused = logits < calibration.limits(background)
-    kept = weights * ~refused
+    accepted = weights * ~refused
     values = {
         "area": area_under_curve(logits, asked.answered, weights),
-        "coverage": float(kept[asked.answered].sum() / weights[asked.answered].sum()),
-        "precision": float(kept[asked.answered].sum() / kept.sum()),
+        "coverage": float(accepted[asked.answered].sum() / weights[asked.answered].sum()),
+        "precision": float(accepted[asked.answered].sum() / accepted.sum()),
     }
     for present, shares in ((True, _PRESENT), (False, _ABSENT)):
         for kind in shares:

@@ -120,21 +120,22 @@ def evidence_metrics(
     """
     head = runtime.methods[name]
     drawn = _spread(len(data.captions), PAIRS)
-    told = drawn if covered is None else np.flatnonzero(covered.any(axis=1))
+    mentioning = drawn if covered is None else np.flatnonzero(covered.any(axis=1))
     of_text: dict[int, list[Place]] = {}
     for place in places:
         of_text.setdefault(place.text, []).append(place)
     maps: dict[int, np.ndarray] = {}
     found, errors = [], []
-    for text, cells, error in _split(runtime, name, head, data, features, np.union1d(told, drawn)):
+    asked = np.union1d(mentioning, drawn)
+    for text, cells, error in _split(runtime, name, head, data, features, asked):
         maps[text] = cells.sum(axis=1)
         errors.append(error)
         found += [(_points(cells[:, place.tokens].sum(axis=1), place.cells), place.cells.mean())
                   for place in of_text.get(text, [])]  # fmt: skip
     values = {"evidence_error": max(errors)}
     if covered is not None:
-        values |= _pointing(maps, told, covered)
-        some = told[_spread(len(told), 1000)]
+        values |= _pointing(maps, mentioning, covered)
+        some = mentioning[_spread(len(mentioning), 1000)]
         blind = _split(runtime, name, _with_random_weights(head), data, features, some)
         random = {text: cells.sum(axis=1) for text, cells, _ in blind}
         values["evidence_random_head"] = _pointing(random, some, covered)["evidence_pointing"]
@@ -281,10 +282,10 @@ def _curves(
     sizes = np.linspace(0, count, _STEPS + 1).round().astype(int)
     lost = ranks[:, None] >= sizes[:-1, None]  # (O, S, cells): never all
     gained = ranks[:, None] < sizes[1:, None]
-    kept = np.stack([lost, gained]).reshape(-1, count)  # (2 * O * S, cells)
-    mask = torch.ones(len(kept), len(features), dtype=torch.bool)
-    mask[:, -count:] = torch.from_numpy(kept)  # a summary stays
-    views = runtime.image_views(features.expand(len(kept), -1, -1), name, mask=mask)
+    present = np.stack([lost, gained]).reshape(-1, count)  # (2 * O * S, cells)
+    mask = torch.ones(len(present), len(features), dtype=torch.bool)
+    mask[:, -count:] = torch.from_numpy(present)  # a summary stays
+    views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)
     scores = runtime.methods[name].score(views, words)[:, 0]
     found: np.ndarray = scores.cpu().numpy().reshape(2, len(orders), _STEPS).mean(axis=2)
     return found

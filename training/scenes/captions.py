@@ -146,7 +146,7 @@ def _agree(slot: str, names: Sequence[str], draft: Draft) -> dict[str, str]:
     }
 
 
-def _things(scene: Scene) -> list[Thing]:
+def things_of(scene: Scene) -> list[Thing]:
     """Returns the things of a scene in the order of their first object."""
     members: dict[str, list[int]] = {}
     for index, item in enumerate(scene.objects):
@@ -213,7 +213,7 @@ def _clear_relation(scene: Scene, things: list[Thing], draft: Draft) -> tuple[st
             if first is second:
                 continue
             one, two = boxes[first.kind.name], boxes[second.kind.name]
-            for kind in _obvious(one, two):
+            for kind in obvious_relations(one, two):
                 options.setdefault(kind, []).append([first, second])
             for third in single:
                 if third in (first, second):
@@ -234,7 +234,7 @@ def _clear_relation(scene: Scene, things: list[Thing], draft: Draft) -> tuple[st
     return kind, options[kind][int(draft.rng.integers(len(options[kind])))]
 
 
-def _obvious(
+def obvious_relations(
     one: tuple[float, float, float, float], two: tuple[float, float, float, float]
 ) -> list[str]:
     """Returns the relations that hold beyond doubt, not merely by the margin."""
@@ -310,5 +310,5 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
             and two single objects, as every sampled scene does.
         rng: the dice; the same dice give the same words.
     """
-    things = _things(scene)
+    things = things_of(scene)
     return tuple(writer(scene, things, Draft(rng)) for writer in _WRITERS)

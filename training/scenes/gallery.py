@@ -12,10 +12,12 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from export.pack.gallery import GalleryInfo
 from models.files import replacing_folder
+from training.scenes.classes import CLASS_INDEX, CLASSES
 from training.scenes.relevance import relevant_images
 from training.scenes.store import SceneData, load_scenes
-from training.scenes.world import Scene
+from training.scenes.world import SETTINGS, Scene, SceneObject
 
 QUALITY = 82  # of the WebP files
 
@@ -67,6 +69,36 @@ def _truth(scene: Scene) -> dict[str, Any]:
     ]
     around = {"setting": scene.setting, "time": scene.time, "weather": scene.weather}
     return {**around, "objects": objects}
+
+
+def scenes_of(gallery: GalleryInfo) -> list[Scene]:
+    """The scenes of a gallery, as far as it keeps them: not how they were drawn, nor captions.
+
+    Raises:
+        ValueError: it shows something that no scene does.
+    """
+    found = []
+    for image in gallery.images:
+        strange = [thing.name for thing in image.objects if thing.name not in CLASS_INDEX]
+        if strange or image.setting not in SETTINGS:
+            what = f'"{strange[0]}"' if strange else f'the setting "{image.setting}"'
+            raise ValueError(f"{gallery.folder} is not of scenes: {image.file} shows {what}")
+        objects = [
+            SceneObject(
+                thing.name,
+                CLASSES[CLASS_INDEX[thing.name]].group,
+                thing.color,
+                thing.box,
+                visible=1.0,
+                glyph="",
+                mirrored=False,
+                tilt=0.0,
+            )
+            for thing in image.objects
+        ]
+        where = str(image.setting), image.time, image.weather
+        found.append(Scene(Path(image.file).stem, *where, tuple(objects)))
+    return found
 
 
 def main() -> None:

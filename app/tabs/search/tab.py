@@ -190,7 +190,8 @@ class SearchTab:
 
     def without_upload(self, key: str, words: Any, *given: Any) -> dict[Any, Any]:
         """Answers the words alone once the uploaded image was taken away."""
-        question = Question("words", str(words)) if str(words or "").strip() else Question()
+        words = str(words or "")
+        question = Question("words", words) if words.strip() else Question()
         return {self._path: "", **self.answer(key, question, Inputs.of(given))}
 
     def by_image(self, key: str, result: Result | None, *given: Any) -> dict[Any, Any]:

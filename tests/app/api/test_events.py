@@ -35,6 +35,13 @@ def test_events_answer_whatever_they_are_asked(server: Server) -> None:
     assert server.ask("search_text", "a red circle", "vsepp", 3)["hits"]
 
 
+def test_a_method_that_only_another_pack_has_gives_way_to_the_best(server: Server) -> None:
+    caller = checks.Caller(server.url)
+    filters = [None] * (caller.events["show_words"] - 6)
+    said = caller.answer("show_words", ["", "a red circle", "another", None, "", 1.0, *filters])
+    assert "thumbnails/" in said
+
+
 @pytest.mark.parametrize("value", [None, {"settings": [1], "weights": "x"}, 10**6])
 def test_no_event_is_surprised(views_server: Server, value: object) -> None:
     caller = checks.Caller(views_server.url)

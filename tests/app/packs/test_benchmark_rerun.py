@@ -15,6 +15,7 @@ from app.tabs.benchmark import view
 from export.pack.reading import load_info
 from export.pack.schema import Metrics, PackInfo
 
+BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
 CPU = torch.device("cpu")
 COMMAND = "python -m training.evaluate --pack somewhere --method {} --split test"
 VALUES = {"i2t_r1": 61.04, "rsum": 432.16, "t2i_nmr": 0.0012}
@@ -173,6 +174,12 @@ def test_only_the_evaluation_is_run_again(info: PackInfo, command: str, tmp_path
     with pytest.raises(JobError, match="states no numbers that its own gallery could give"):
         next(runner.run(odd, ["vsepp"], CPU, "me"))
     assert not (tmp_path / "arguments").exists()
+
+
+@pytest.mark.parametrize("name", ["scenes", "scenes_moving"])
+def test_what_ships_can_be_measured_again(name: str) -> None:
+    shipped = load_info(BUNDLED / name)
+    assert measured_methods(shipped) == list(shipped.methods)
 
 
 def test_what_cannot_be_measured_again_is_said(info: PackInfo, tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Compositionality: does a caption that is true of an image score above one that is nearly so?
+
+Pairs are those of `training/scenes/foils.py`. Who cannot tell them apart scores half of the true
+ones above the false ones; who counts words alone can do no more where two things are swapped.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from export.runtime import Runtime
+from models import Views
+from training.data.split import Split
+from training.evaluation.evaluator import CAPTIONS_AT_ONCE
+from training.scenes.foils import KINDS, Foil
+
+
+def foils_of(data: Split) -> list[Foil]:
+    """The true and false captions of a split.
+
+    Raises:
+        ValueError: nothing tells them apart there.
+    """
+    if data.foils is None:
+        raise ValueError(
+            f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
+            "(python -m training.scenes)"
+        )
+    return data.foils()
+
+
+@torch.inference_mode()
+def foil_metrics(
+    runtime: Runtime, method: str, images: Views, foils: Sequence[Foil]
+) -> dict[str, float]:
+    """How often the true caption scores above the false one; equals count half.
+
+    Args:
+        runtime: a loaded pack.
+        method: one of its methods.
+        images: its views of N_img images.
+        foils: of these images.
+
+    Returns:
+        For each of `KINDS`, `foil_` before it, a percentage; `_pairs` and `_margin` behind it, how
+        many were asked and half the 95 % interval, in percent, by the normal approximation.
+    """
+    rows = np.array([foil.image for foil in foils])
+    true, false = (
+        _own_scores(runtime, method, images, rows, texts)
+        for texts in ([foil.true for foil in foils], [foil.false for foil in foils])
+    )
+    above = (true > false) + 0.5 * (true == false)
+    kinds = np.array([foil.kind for foil in foils])
+    values = dict[str, float]()
+    for kind in [kind for kind in KINDS if kind in kinds]:
+        right = above[kinds == kind]
+        margin = 1.96 * right.std() / np.sqrt(len(right))
+        values[f"foil_{kind}"] = 100 * float(right.mean())
+        values[f"foil_{kind}_pairs"] = float(len(right))
+        values[f"foil_{kind}_margin"] = 100 * float(margin)
+    return values
+
+
+def _own_scores(
+    runtime: Runtime, method: str, images: Views, rows: np.ndarray, texts: Sequence[str]
+) -> np.ndarray:
+    """The scores (Q,) of texts, each with its own image."""
+    starts = range(0, len(texts), CAPTIONS_AT_ONCE)
+    batches = [texts[start : start + CAPTIONS_AT_ONCE] for start in starts]
+    said = torch.cat([runtime.text_views(batch, method).embeddings for batch in batches])
+    scores = np.empty(len(texts), np.float32)
+    for row in np.unique(rows).tolist():
+        own = np.flatnonzero(rows == row)
+        found = runtime.methods[method].score(images[row : row + 1], Views(said[own]))
+        scores[own] = found[0].float().cpu().numpy()
+    return scores
+
+
+def print_foils(rows: dict[str, dict[str, float]]) -> None:
+    """Prints one line a method."""
+    kinds = [kind for kind in KINDS if any(f"foil_{kind}" in row for row in rows.values())]
+    titles = [kind.replace("_", " ") for kind in kinds]
+    print("\n| true above false, % | " + " | ".join(titles) + " |")
+    print("|---|" + "---:|" * len(kinds))
+    for name, row in rows.items():
+        cells = [f"{row[f'foil_{kind}']:.1f} ± {row[f'foil_{kind}_margin']:.1f}" for kind in kinds]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    first = next(iter(rows.values()))
+    print("| pairs | " + " | ".join(f"{first[f'foil_{kind}_pairs']:,.0f}" for kind in kinds) + " |")
