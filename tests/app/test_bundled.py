@@ -242,7 +242,7 @@ def test_a_part_of_a_picture_shows_what_it_found(visitor: Visitor, gallery: Gall
     cell = int(7 * ys.mean() / size) * 7 + int(7 * xs.mean() / size)
     page = visitor.page
     visitor.search(animals.words)
-    visitor.choose_method("VSE∞")
+    visitor.choose_method("VSE++")
     page.locator(f'#pv-grid [data-picture="{animals.image}"]').click()
     page.get_by_role("button", name="Search with this picture").click()
     own = page.locator("#pv-evidence .pv-ev-own button")
@@ -280,6 +280,7 @@ def test_a_part_of_a_picture_shows_what_it_found(visitor: Visitor, gallery: Gall
 @pytest.mark.browser
 def test_a_visit(visitor: Visitor, gallery: GalleryInfo, tmp_path: Path) -> None:
     visitor.search("a dog")
+    visitor.choose_method("MV-VSE")
     visitor.look(0)
     panel = visitor.page.locator("#pv-inspector")
     file = panel.locator(".pv-subject h2").inner_text()

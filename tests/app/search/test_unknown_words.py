@@ -91,9 +91,9 @@ def test_captions_are_measured_word_for_word(scenes: Retriever) -> None:
 
 @pytest.mark.parametrize("words", ["a cute dog", "the whale is adorable", "some fluffy cats"])
 def test_a_word_that_only_describes_refuses_nothing(scenes: Retriever, words: str) -> None:
-    for method in scenes.runtime.methods:
+    assert ask(scenes, words, scenes.methods.best).matches
+    for method in scenes.runtime.methods:  # each reads the unknown word, and may be unsure of it
         found = ask(scenes, words, method)
-        assert found.matches
         [unknown] = found.unknown
         assert unknown.read_as is None
         assert f"Unknown to this pack: “{unknown.word}”." in found.remark
