@@ -56,6 +56,19 @@ _PLAIN_COPIES = """{
   window.structuredClone = (value, ...options) =>
     objects.includes(typeof value) && value !== null ? copy(value, ...options) : value;
 }"""
+# What a visitor asks goes out in the order in which it is asked: of two requests at once either may
+# come first, and an older answer would replace the newer one. Loading the page asks all at once.
+_IN_ORDER = """{
+  const send = window.fetch;
+  let before = Promise.resolve();
+  window.fetch = (address, ...options) => {
+    if (!String(address).includes("/queue/join") || !navigator.userActivation.hasBeenActive)
+      return send(address, ...options);
+    const answer = before.then(() => send(address, ...options));
+    before = answer.catch(() => {});
+    return answer;
+  };
+}"""
 # The first tab says that it is selected as soon as it is there, before the one that the page's
 # address names could be opened.
 _TAB_RESTORED = "() => { window.pvTabRestored = true; }"
@@ -149,7 +162,7 @@ def launch(blocks: gr.Blocks, api: ASGIApp, settings: Settings, cache: Path) -> 
             server_port=settings.port,
             share=settings.shared,
             theme=theme(),
-            head=f"<script>{_PLAIN_COPIES}</script>",
+            head=f"<script>{_PLAIN_COPIES}{_IN_ORDER}</script>",
             css_paths=list(STYLES),
             favicon_path=FAVICON,
             footer_links=["api", "settings"],

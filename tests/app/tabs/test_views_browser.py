@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,35 @@ def test_knobs_turn_matching_and_the_meter(visitor: Visitor, many_server: Server
     expect(page.locator("#pv-v-grid .pv-v-badge:visible")).to_have_count(0)
     choose_method(page, "vse_infty")
     expect(verdict).to_contain_text("One view")
+
+
+def test_a_slow_question_replaces_no_later_answer(guests: Guests, many_server: Server) -> None:
+    slow = """{
+      const send = window.fetch;
+      window.fetch = async (address, ...options) => {
+        if (String(address).includes("/queue/join") && window.held-- > 0)
+          await new Promise((resolve) => setTimeout(resolve, 1500));
+        return send(address, ...options);
+      };
+    }"""
+    with guests.visits(many_server) as open_page:
+        visitor = open_page()
+        page = visitor.page
+        page.add_init_script(slow)
+        visitor.enter()
+        visitor.open_tab("Views")
+        choose_method(page, "avse")
+        panels = page.locator("#pv-v-panels")
+        expect(panels).to_contain_text("Score by Sinkhorn, 20 iterations")
+        look_at(page, 0, "a red circle")
+        expect(panels).to_contain_text("of 3 values")
+        page.evaluate("window.held = 1")
+        page.fill("#pv-v-words :is(input, textarea)", "a red circle and a blue square")
+        page.click("#pv-v-go")
+        page.fill("#pv-v-turns input[type=range]", "3")
+        expect(page).to_have_url(re.compile("blue"))  # the question is answered
+        expect(panels).to_contain_text("of 7 values")
+        expect(panels).to_contain_text("Score by Sinkhorn, 3 iterations")
 
 
 def test_a_picture_of_ones_own_and_mistakes(visitor: Visitor, tmp_path: Path) -> None:
