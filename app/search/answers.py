@@ -13,6 +13,7 @@ from app.search.hits import CaptionHit, Found, Hit
 from app.search.query import Term, checked_k, describe
 from app.search.questions import Question
 from app.search.retriever import MAX_HITS, Retriever
+from app.search.untold import is_beyond
 
 MAX_CAPTIONS = 8
 UNFAMILIAR = (
@@ -206,7 +207,7 @@ def _without(own: set[int], collection: Collection, found: Found, k: int) -> Fou
 
 
 def remark(retriever: Retriever, *texts: str) -> str:
-    """What a visitor should know about how words were read; empty if there is nothing."""
+    """What a visitor should know of how words are read; empty if there is nothing."""
     read = [retriever.read(text) for text in texts]
     remarks = []
     if longest := max((len(tokens.ids) for tokens in read if tokens.truncated), default=0):
@@ -217,6 +218,8 @@ def remark(retriever: Retriever, *texts: str) -> str:
     for word, known in named.items():
         if known:
             remarks.append(f"{_quoted(word)} is read as {_quoted(known)}.")
+    if any(is_beyond(retriever.info, text) for text in texts):
+        remarks.append("Left from right, and above from below, no method of this pack tells.")
     if not retriever.index.complete:
         remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
     return " ".join(remarks)

@@ -5,8 +5,9 @@
 For every caption of the gallery each method ranks all images, and the rank of the first image
 that satisfies the caption is noted. An example is a caption for which one method ranks such an
 image first and no other method does; the further behind the others, the better. Each method wins
-somewhere, and the examples speak of different sides of images (the views of the captions). The
-same pack always gives the same examples.
+somewhere, and the examples speak of different sides of images (the views of the captions). What no
+method of the pack tells, so that a win is luck, is no example (`untold.py`). The same pack always
+gives the same examples.
 
 They are written beside the pack's folder, within which pack.json lists every file:
 
@@ -32,6 +33,7 @@ from pydantic.dataclasses import dataclass
 from app.gallery.collection import Collection, from_pack
 from app.search.query import Term, parse
 from app.search.retriever import Retriever
+from app.search.untold import is_beyond
 from export.pack.schema import PackInfo
 from export.pack.validation import OPEN, PackError, Text, check, read_json
 from export.runtime import Runtime
@@ -159,7 +161,7 @@ def choose(
 
 def find(retriever: Retriever, count: int = COUNT) -> list[Example]:
     """The best examples of a pack; its images must be searchable."""
-    captions, views, relevant = _candidates(retriever.collection)
+    captions, views, relevant = _candidates(retriever)
     ranks = {}
     for name in retriever.methods:
         found = [retriever.scores([Term(caption)], name) for caption in captions]
@@ -204,13 +206,18 @@ def _best_of(name: str, captions: Sequence[str], ranks: Mapping[str, np.ndarray]
     return sorted(wins, key=lambda q: (-nearest[q], -mean[q], captions[q]))
 
 
-def _candidates(collection: Collection) -> tuple[list[str], list[str | None], list[list[int]]]:
-    """Captions short enough for an example, their views, and the images that satisfy them."""
+def _candidates(retriever: Retriever) -> tuple[list[str], list[str | None], list[list[int]]]:
+    """Captions fit for an example, their views, and the images that satisfy them."""
     views: dict[str, str | None] = {}
+    collection = retriever.collection
     for image in collection.images:
         for caption in image.truth.captions if image.truth else ():
             plain = parse(caption.text) == [Term(caption.text)]  # reads as one sentence
-            if plain and len(caption.text) <= LONGEST:
+            if (
+                plain
+                and len(caption.text) <= LONGEST
+                and not is_beyond(retriever.info, caption.text)
+            ):
                 views.setdefault(caption.text, caption.view)
     relevant = [sorted(collection.relevant[text]) for text in views]
     return list(views), list(views.values()), relevant

@@ -12,6 +12,7 @@ from PIL import Image
 from app.gallery.images import open_image
 from app.search.query import MINUS, Term, checked, checked_weight, parse
 from app.search.retriever import Retriever
+from app.search.untold import is_beyond
 
 MAX_EXAMPLES = 10  # images of the collection to be like, or unlike
 REMEMBERED = 20  # questions of one visit
@@ -183,8 +184,12 @@ def recall(asked: tuple[Question, ...], words: object) -> tuple[Question, ...]:
 
 
 def examples(retriever: Retriever, count: int) -> list[str]:
-    """Sentences to try: short captions from all over the collection, padded with empty ones."""
-    captions = [text for text, _ in retriever.collection.captions if len(text) <= _LONGEST_EXAMPLE]
+    """Sentences to try: short captions that a method can answer, padded with empty ones."""
+    captions = [
+        text
+        for text, _ in retriever.collection.captions
+        if len(text) <= _LONGEST_EXAMPLE and not is_beyond(retriever.info, text)
+    ]
     if not captions:
         known = [text for text in _EXAMPLES if not retriever.unknown(text)]
         return (known + [""] * count)[:count]
