@@ -62,7 +62,7 @@ _IN_ORDER = """{
   const send = window.fetch;
   let before = Promise.resolve();
   window.fetch = (address, ...options) => {
-    if (!String(address).includes("/queue/join") || !navigator.userActivation.hasBeenActive)
+    if (!String(address).includes("/queue/join") || !navigator.userActivation?.hasBeenActive)
       return send(address, ...options);
     const answer = before.then(() => send(address, ...options));
     before = answer.catch(() => {});
