@@ -2,7 +2,7 @@
 
 `python -m training.scenes.readers --data data/scenes/test`
 
-A reader ranks what is true before what is not, and what is equally true by chance. One who knows
+A reader ranks what is true before what is not, and what is equally true by chance. Who knows
 neither relations nor numbers reads "two dogs left of a cat" as "dogs and a cat". The step from one
 reader to the next is what a side of scenes is worth in recalls, whoever learns it. It is no bound:
 what a caption leaves unsaid makes some images likelier than others, too.
@@ -30,7 +30,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "nor colours": ("relations", "count", "min", "color"),
     "things alone": ("relations", "count", "min", "color", "setting", "time", "weather"),
 }
-"""What a reader knows, and the parts of a fact (`relevance.py`) that he does not."""
+"""What a reader knows, and the parts of a fact (`relevance.py`) that it does not."""
 
 
 def known(fact: dict[str, Any], unread: Collection[str]) -> dict[str, Any]:

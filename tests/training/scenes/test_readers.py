@@ -1,6 +1,7 @@
 """Perfect readers: what they reach is what guessing among the true reaches on average."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from training.evaluation.metrics import retrieval_metrics
 from training.scenes.readers import READERS, expected_recalls, known, main, reader_recalls
 from training.scenes.store import load_scenes
 
-FACT = {
+FACT: dict[str, Any] = {
     "objects": [{"name": "dog", "count": 2, "color": "brown"}, {"name": "cat"}],
     "relations": [{"kind": "left_of", "of": [0, 1]}],
     "setting": "beach",
