@@ -12,7 +12,11 @@ RESULTS = Path("app/bundled/ablations/scenes")
 PACK = Path("app/bundled/scenes/pack.json")
 PHOTOS = Path("app/bundled/photos/pack.json")
 PAGE, README = Path("docs/results.md"), Path("README.md")
-STUDIES = {"scenes_alike": "Alike", "scenes_paper": "As in the paper"}
+STUDIES = {
+    "scenes_alike": "Alike",
+    "scenes_paper": "As in the paper",
+    "flickr8k_alike": "Alike, on photographs",
+}
 """The studies that the README sums up, and what it calls them."""
 _RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")
 MAIN_COLUMNS = (*_RECALLS, "rsum", "t2i_rprecision", "t2i_map_at_r")
