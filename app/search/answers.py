@@ -13,7 +13,7 @@ from app.search.hits import CaptionHit, Found, Hit
 from app.search.query import Term, checked_k, describe
 from app.search.questions import Question
 from app.search.retriever import MAX_HITS, Retriever
-from app.search.untold import is_beyond
+from export.pack.untold import is_beyond
 
 MAX_CAPTIONS = 8
 UNFAMILIAR = (

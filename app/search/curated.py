@@ -6,8 +6,8 @@ For every caption of the gallery each method ranks all images, and the rank of t
 that satisfies the caption is noted. An example is a caption for which one method ranks such an
 image first and no other method does; the further behind the others, the better. Each method wins
 somewhere, and the examples speak of different sides of images (the views of the captions). What no
-method of the pack tells, so that a win is luck, is no example (`untold.py`). The same pack always
-gives the same examples.
+method of the pack tells, so that a win is luck, is no example (`export/pack/untold.py`). The same
+pack always gives the same examples.
 
 They are written beside the pack's folder, within which pack.json lists every file:
 
@@ -33,8 +33,8 @@ from pydantic.dataclasses import dataclass
 from app.gallery.collection import Collection, from_pack
 from app.search.query import Term, parse
 from app.search.retriever import Retriever
-from app.search.untold import is_beyond
 from export.pack.schema import PackInfo
+from export.pack.untold import is_beyond
 from export.pack.validation import OPEN, PackError, Text, check, read_json
 from export.runtime import Runtime
 from models.files import write_whole

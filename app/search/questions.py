@@ -12,7 +12,7 @@ from PIL import Image
 from app.gallery.images import open_image
 from app.search.query import MINUS, Term, checked, checked_weight, parse
 from app.search.retriever import Retriever
-from app.search.untold import is_beyond
+from export.pack.untold import is_beyond
 
 MAX_EXAMPLES = 10  # images of the collection to be like, or unlike
 REMEMBERED = 20  # questions of one visit

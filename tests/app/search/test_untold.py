@@ -10,9 +10,9 @@ from app.search.answers import remark
 from app.search.curated import load
 from app.search.questions import examples
 from app.search.retriever import Retriever
-from app.search.untold import is_beyond
 from app.settings import BUNDLED
 from export.pack.schema import PackInfo, parse_info
+from export.pack.untold import is_beyond
 from export.runtime import Runtime
 
 SAID = "no method of this pack tells"
