@@ -13,7 +13,7 @@ from app.search.hits import CaptionHit, Found, Hit
 from app.search.query import Term, checked_k, describe
 from app.search.questions import Question
 from app.search.retriever import MAX_HITS, Retriever
-from export.pack.untold import is_beyond
+from export.pack.untold import asks_untold
 
 MAX_CAPTIONS = 8
 UNFAMILIAR = (
@@ -218,7 +218,7 @@ def remark(retriever: Retriever, *texts: str) -> str:
     for word, known in named.items():
         if known:
             remarks.append(f"{_quoted(word)} is read as {_quoted(known)}.")
-    if any(is_beyond(retriever.info, text) for text in texts):
+    if any(asks_untold(retriever.info, text) for text in texts):
         remarks.append("Left from right, and above from below, no method of this pack tells.")
     if not retriever.index.complete:
         remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")

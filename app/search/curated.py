@@ -34,7 +34,7 @@ from app.gallery.collection import Collection, from_pack
 from app.search.query import Term, parse
 from app.search.retriever import Retriever
 from export.pack.schema import PackInfo
-from export.pack.untold import is_beyond
+from export.pack.untold import asks_untold
 from export.pack.validation import OPEN, PackError, Text, check, read_json
 from export.runtime import Runtime
 from models.files import write_whole
@@ -216,7 +216,7 @@ def _candidates(retriever: Retriever) -> tuple[list[str], list[str | None], list
             if (
                 plain
                 and len(caption.text) <= LONGEST
-                and not is_beyond(retriever.info, caption.text)
+                and not asks_untold(retriever.info, caption.text)
             ):
                 views.setdefault(caption.text, caption.view)
     relevant = [sorted(collection.relevant[text]) for text in views]

@@ -13,7 +13,7 @@ _MEASURED = "foil_replaced_relation"
 _TOLD = 60.0  # percent; of a thousand pairs, guessing is right in less
 
 
-def is_beyond(info: PackInfo, text: str) -> bool:
+def asks_untold(info: PackInfo, text: str) -> bool:
     """Whether a sentence asks for sides, which were measured and no method of the pack tells."""
     if not _SIDES.search(text):
         return False

@@ -69,11 +69,11 @@ def _own_scores(
     """The scores (Q,) of texts, each with its own image."""
     starts = range(0, len(texts), CAPTIONS_AT_ONCE)
     batches = [texts[start : start + CAPTIONS_AT_ONCE] for start in starts]
-    said = torch.cat([runtime.text_views(batch, method).embeddings for batch in batches])
+    embeddings = torch.cat([runtime.text_views(batch, method).embeddings for batch in batches])
     scores = np.empty(len(texts), np.float32)
     for row in np.unique(rows).tolist():
         own = np.flatnonzero(rows == row)
-        found = runtime.methods[method].score(images[row : row + 1], Views(said[own]))
+        found = runtime.methods[method].score(images[row : row + 1], Views(embeddings[own]))
         scores[own] = found[0].float().cpu().numpy()
     return scores
 

@@ -197,9 +197,9 @@ def state_outcomes(results: Path) -> None:
         if path.is_file():
             values = json.loads(path.read_text("utf-8"))
             ablation = load_ablation(name)
-            said = {"here": ablation.here, "note": _note(ablation)}
-            if {**values, **said} != values:
-                write_result(results, {**values, **said})
+            outcome = {"here": ablation.here, "note": _note(ablation)}
+            if {**values, **outcome} != values:
+                write_result(results, {**values, **outcome})
 
 
 def _read(name: str) -> dict[str, Any]:

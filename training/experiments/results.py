@@ -15,7 +15,7 @@ PAGE, README = Path("docs/results.md"), Path("README.md")
 STUDIES = {
     "scenes_alike": "Alike",
     "scenes_paper": "As in the paper",
-    "flickr8k_alike": "Alike, on photographs",
+    "flickr8k_alike": "Alike, on photographs (validation)",
 }
 """The studies that the README sums up, and what it calls them."""
 _RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10")

@@ -66,8 +66,8 @@ def run_views(
     _refuse_unlike(folder, about, split)
     encoder, split = None, _read(split, config, about, extraction)
     if "image_encoder" in about:
-        kept = check(EncoderAbout, about["image_encoder"], str(folder / BEST))
-        encoder = kept.build(IMAGE_ENCODERS, str(folder / BEST))
+        recipe = check(EncoderAbout, about["image_encoder"], str(folder / BEST))
+        encoder = recipe.build(IMAGE_ENCODERS, str(folder / BEST))
     sizes = about["image_dim"], about["text_dim"]
     arguments = models.former_arguments(about["method"], about["arguments"])
     method = models.build(about["method"], *sizes, arguments)

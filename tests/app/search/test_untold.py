@@ -12,7 +12,7 @@ from app.search.questions import examples
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
 from export.pack.schema import PackInfo, parse_info
-from export.pack.untold import is_beyond
+from export.pack.untold import asks_untold
 from export.runtime import Runtime
 
 SAID = "no method of this pack tells"
@@ -37,13 +37,13 @@ def scenes(**measured: float) -> PackInfo:
     ],
 )
 def test_sides_that_no_method_tells_are_beyond_a_pack(text: str, beyond: bool) -> None:
-    assert is_beyond(scenes(), text) == beyond
-    assert not is_beyond(scenes(pvse=81.0), text)  # one method tells them
+    assert asks_untold(scenes(), text) == beyond
+    assert not asks_untold(scenes(pvse=81.0), text)  # one method tells them
 
 
 def test_nothing_is_said_where_nobody_measured() -> None:
     info = Runtime.load(BUNDLED / "photos", "cpu").info
-    assert not is_beyond(info, "a cow left of a dog")
+    assert not asks_untold(info, "a cow left of a dog")
 
 
 def test_an_answer_says_so_and_no_example_asks_for_it(tmp_path: Path) -> None:
@@ -54,4 +54,4 @@ def test_an_answer_says_so_and_no_example_asks_for_it(tmp_path: Path) -> None:
     chosen = [*filter(None, examples(retriever, 5))]
     assert len(chosen) == 5
     chosen += [example.caption for example in load(retriever.info, retriever.collection)]
-    assert not [text for text in chosen if is_beyond(retriever.info, text)]
+    assert not [text for text in chosen if asks_untold(retriever.info, text)]
