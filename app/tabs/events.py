@@ -31,6 +31,7 @@ def connect(
     *,
     line: Block | None = None,
     question: bool = False,
+    in_turn: bool = False,
     at_once: bool = False,
     queue: bool = True,
     preprocess: bool = True,
@@ -47,12 +48,13 @@ def connect(
         line: shows that an answer is on its way; without one, nothing does.
         question: a model is run; of many in a row, the last one counts. A visitor's questions are
             answered in the order in which they were asked, so that none replaces a newer answer.
+        in_turn: it keeps its place among the visitor's questions without being one.
         at_once: nobody waits for another visitor, as where whoever comes second is told so.
         queue: the event waits for its turn.
         preprocess: gradio reads the inputs itself.
     """
     return event(
-        _question(handler) if question else handler,
+        _turned(handler) if question or in_turn else handler,
         list(inputs),
         list(outputs),
         api_name=name,
@@ -67,7 +69,7 @@ def connect(
     )
 
 
-def _question(handler: Handler) -> Handler:
+def _turned(handler: Handler) -> Handler:
     """The same handler, known by `guard` as one whose answers come in turn."""
 
     @wraps(handler)
@@ -85,11 +87,13 @@ def on_refresh(
     outputs: Sequence[Block],
     prefix: str,
     *,
+    in_turn: bool = False,
     queue: bool = True,
 ) -> None:
     """Connects events, each with its name after the prefix, to an update that nobody waits for."""
     for event, name in events:
-        connect(event, handler, inputs, outputs, f"{prefix}_{name}", queue=queue)
+        named = f"{prefix}_{name}"
+        connect(event, handler, inputs, outputs, named, in_turn=in_turn, queue=queue)
 
 
 def guard(blocks: gr.Blocks) -> None:
@@ -108,7 +112,7 @@ def guard(blocks: gr.Blocks) -> None:
 
 
 def _keep_order(blocks: gr.Blocks) -> None:
-    """A visitor's question begins when the answer to the one before is complete, and on its way.
+    """What goes in turn begins when the visitor's answer before is complete, and on its way.
 
     A handler alone could wait for another, but what gradio makes of its answer takes time, too.
     """

@@ -15,7 +15,7 @@ from app.packs.speed import Speed
 from app.search.retriever import Retriever
 from app.tabs.benchmark import view
 from app.tabs.benchmark.curves import trainings
-from app.tabs.events import MODEL_QUEUE, Event, connect, on_refresh
+from app.tabs.events import Event, connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.session import Session
 from export.sessions import hardware
@@ -79,23 +79,19 @@ class BenchmarkTab:
         shown += [self._growth, self._candidates]
         opened, swapped = (self._session.blocks.load, "open"), (pack.change, "swap")
         selected = (self._selected, "select")
-        numbers = [pack, self._measured]
-        on_refresh([selected, swapped], self.refresh, numbers, [*shown, self._time], "benchmark")
+        numbers, everything = [pack, self._measured], [*shown, self._time]
+        # in turn with measuring, whose numbers it would replace by those of before
+        refreshed = [selected, swapped]
+        on_refresh(refreshed, self.refresh, numbers, everything, "benchmark", in_turn=True)
         varied = [self._ablation, self._ablations]
         on_refresh([selected, swapped], self.vary, [pack, self._ablation], varied, "benchmark_vary")
         chosen = [pack, self._ablation]
         connect(self._ablation.input, self.vary, chosen, varied, "benchmark_ablation")
         offered = [self._method, self._go, self._status]
         on_refresh([opened, swapped], self.invite, [pack], offered, "benchmark_run")
-        self._time.click(
-            self.measure,
-            pack,
-            [self._measured, *shown],
-            api_name="benchmark_speed",
-            api_visibility="undocumented",
-            concurrency_id=MODEL_QUEUE,
-            show_progress_on=[self._plot],
-        )
+        timed, measured = self._time.click, [self._measured, *shown]
+        name = "benchmark_speed"
+        connect(timed, self.measure, [pack], measured, name, line=self._plot, question=True)
         run = [self._status, self._go, self._cancel]
         asked = [pack, self._method]
         connect(self._go.click, self.run, asked, run, "benchmark_run", at_once=True)

@@ -6,11 +6,14 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from app.tabs.events import connect, guard
+from app.tabs.events import connect, guard, on_refresh
 from tests.app.loops import run
 
 
-def test_an_older_answer_never_replaces_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_an_older_answer_never_replaces_a_newer_one(
+    monkeypatch: pytest.MonkeyPatch, refreshed: bool
+) -> None:
     def slow(words: str) -> dict[object, str]:
         return {line: words}
 
@@ -20,14 +23,17 @@ def test_an_older_answer_never_replaces_a_newer_one(monkeypatch: pytest.MonkeyPa
     other = asyncio.Event()  # another visitor, whom nobody keeps waiting, was answered
 
     async def postprocess(block_fn: Any, predictions: Any, _: Any) -> list[Any]:
-        if block_fn.api_name == "slow":
+        if block_fn.api_name == "slow_s":
             await other.wait()
         return [predictions]
 
     with gr.Blocks() as blocks:
         words, line, button = gr.Textbox(), gr.HTML(), gr.Button()
-        for event, handler in ((words.submit, slow), (button.click, quick)):
-            connect(event, handler, [words], [line], handler.__name__, question=True)
+        if refreshed:
+            on_refresh([(words.submit, "s")], slow, [words], [line], "slow", in_turn=True)
+        else:
+            connect(words.submit, slow, [words], [line], "slow_s", question=True)
+        connect(button.click, quick, [words], [line], "quick", question=True)
     guard(blocks)
     monkeypatch.setattr(blocks, "postprocess_data", postprocess)
     events = {fn.api_name: fn for fn in blocks.fns.values()}
@@ -41,8 +47,8 @@ def test_an_older_answer_never_replaces_a_newer_one(monkeypatch: pytest.MonkeyPa
             other.set()
 
     async def visits() -> None:
-        asked = (("a", "slow"), ("a", "quick"), ("b", "quick"))
+        asked = (("a", "slow_s"), ("a", "quick"), ("b", "quick"))
         await asyncio.gather(*(visit(session, name) for session, name in asked))
 
     run(visits())
-    assert answered == ["b quick", "a slow", "a quick"]
+    assert answered == ["b quick", "a slow_s", "a quick"]
