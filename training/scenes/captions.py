@@ -168,18 +168,18 @@ def _animal(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     chosen = _some(animals, 2, draft.rng)
     if len(chosen) == 2 and draft.chance(0.5):
         text = draft.pick(templates.LIST)
-        return _filled(text, "animal", draft, x=draft.names(chosen))
+        return filled(text, "animal", draft, x=draft.names(chosen))
     if len(chosen) == 2 and draft.chance(0.2):
         chosen = chosen[:1]
     if draft.chance(0.6):
         first = draft.names(chosen)
         extra = _some(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
-        return _filled(draft.pick(templates.PAIRED), "animal", draft, x=first, y=draft.names(extra))
+        return filled(draft.pick(templates.PAIRED), "animal", draft, x=first, y=draft.names(extra))
     names = draft.names(chosen)
     detail = draft.chance(0.4)
     night = draft.chance(0.5)
     place = draft.place(scene, setting=True, time=detail and night, weather=detail and not night)
-    return _filled(draft.pick(templates.PLACED), "animal", draft, x=names, s=place)
+    return filled(draft.pick(templates.PLACED), "animal", draft, x=names, s=place)
 
 
 def _objects(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
@@ -188,11 +188,12 @@ def _objects(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     chosen = _some(others, 3 if draft.chance(0.3) else 2, draft.rng)
     if draft.chance(0.4):
         first, rest = draft.names(chosen[:1]), draft.names(chosen[1:])
-        return _filled(draft.pick(templates.PAIRED), "things", draft, x=first, y=rest)
-    return _filled(draft.pick(templates.LIST), "things", draft, x=draft.names(chosen))
+        return filled(draft.pick(templates.PAIRED), "things", draft, x=first, y=rest)
+    return filled(draft.pick(templates.LIST), "things", draft, x=draft.names(chosen))
 
 
-def _relation(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
+def relation_caption(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
+    """How two or three single things of a scene stand."""
     kind, chosen = _clear_relation(scene, things, draft)
     names = [draft.name(thing, exact=True) for thing in chosen]
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
@@ -255,16 +256,17 @@ def _setting(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     dated, aired = scene.time is not None, scene.weather is not None
     if dated and aired and draft.chance(0.08):
         place = draft.place(scene, setting=True, time=True, weather=True)
-        return _filled(draft.pick(templates.BARE_PLACE), "setting", draft, s=place)
+        return filled(draft.pick(templates.BARE_PLACE), "setting", draft, s=place)
     timed, weathered = draft.chance(0.55), draft.chance(0.55)
     details = int(timed and dated) + int(weathered and aired)
     count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
     names = draft.names(_some(things, count, draft.rng))
     place = draft.place(scene, setting=True, time=timed, weather=weathered)
-    return _filled(draft.pick(templates.PLACED), "setting", draft, x=names, s=place)
+    return filled(draft.pick(templates.PLACED), "setting", draft, x=names, s=place)
 
 
-def _counting(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
+def counting_caption(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
+    """A counted group of a scene, mostly with something else."""
     del scene
     groups = [thing for thing in things if thing.count > 1]
     counted = _some(groups, 1, draft.rng)[0]
@@ -273,15 +275,15 @@ def _counting(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
     slots = {"n": number, "plural": plural}
     if draft.chance(0.12):
         alone = draft.pick(templates.COUNTED_ALONE)
-        return _filled(alone, "counting", draft, x=[name], extra=slots)
+        return filled(alone, "counting", draft, x=[name], extra=slots)
     rest = [thing for thing in things if thing is not counted]
     more = groups if len(groups) > 1 and draft.chance(0.6) else rest
     other = draft.names(_some([t for t in more if t is not counted], 1, draft.rng), exact=True)
     text = draft.pick(templates.COUNTED)
-    return _filled(text, "counting", draft, x=[name], y=other, extra=slots)
+    return filled(text, "counting", draft, x=[name], y=other, extra=slots)
 
 
-def _filled(
+def filled(
     template: str,
     view: str,
     draft: Draft,
@@ -291,6 +293,7 @@ def _filled(
     s: str = "",
     extra: dict[str, str] | None = None,
 ) -> Caption:
+    """A caption of what a draft has named: lists of names `x` and `y`, a place `s`."""
     slots = {"s": s, **(extra or {})}
     for slot, names in (("x", x), ("y", y)):
         if names:
@@ -299,7 +302,7 @@ def _filled(
     return draft.finish(text, view)
 
 
-_WRITERS = (_animal, _objects, _relation, _setting, _counting)
+_WRITERS = (_animal, _objects, relation_caption, _setting, counting_caption)
 
 
 def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -15,6 +16,7 @@ from training.scenes.captions import write_captions
 from training.scenes.glyphs import font_sha256
 from training.scenes.render import Rendered, render_scene
 from training.scenes.store import THINNING, SceneDataError, make_meta, read_meta
+from training.scenes.twins import make_twins
 from training.scenes.world import Split, scene_generator
 
 _CAPTION_DICE = 1_000_000
@@ -31,12 +33,22 @@ def make_scene(seed: int, split: Split, index: int) -> Rendered:
     return replace(rendered, scene=replace(rendered.scene, captions=captions))
 
 
+def make_scenes(seed: int, split: Split, start: int, stop: int, twins: bool) -> Iterator[Rendered]:
+    """Renders scenes `start` to `stop`; twins from whole pairs."""
+    if not twins:
+        yield from (make_scene(seed, split, index) for index in range(start, stop))
+        return
+    for pair in range(start // 2, stop // 2):
+        yield from make_twins(seed, split, pair)
+
+
 def generate(
     out: Path,
     split: Split,
     count: int,
     *,
     seed: int = 0,
+    twins: bool = False,
     workers: int | None = None,
     force: bool = False,
     progress: bool = True,
@@ -48,6 +60,7 @@ def generate(
         split: which split; splits share no seeds.
         count: number of scenes. The first scenes of a longer split are those of a shorter one.
         seed: seed of the world.
+        twins: scenes in pairs that differ in little (`training/scenes/twins.py`).
         workers: processes; one per core if None. The result does not depend on it.
         force: replaces a folder that holds something else.
         progress: whether to draw a progress bar.
@@ -61,8 +74,10 @@ def generate(
     """
     if count < 1:
         raise SceneDataError(f"count must be at least 1, not {count}.")
+    if twins and count % 2:
+        raise SceneDataError(f"count must be even, as these scenes come in twins, not {count}.")
     folder = out / split
-    meta = make_meta(split, seed, count, font_sha256())
+    meta = make_meta(split, seed, count, font_sha256(), twins)
     if folder.exists() and not force:
         try:
             found = read_meta(folder)
@@ -70,25 +85,23 @@ def generate(
             raise SceneDataError(f"{error} (--force replaces it.)") from error
         if found == meta:
             return False
-        message = f"{folder} holds other scenes (seed, count or font differ): --force replaces it."
+        message = (
+            f"{folder} holds other scenes (seed, count, world or font differ): --force replaces it."
+        )
         raise SceneDataError(message)
     with replacing_folder(folder) as draft:
-        _render_into(draft, split, count, seed, workers, progress)
+        _render_into(draft, meta, workers, progress)
         text = json.dumps(meta, ensure_ascii=False, indent=1)
         (draft / "meta.json").write_text(text + "\n", encoding="utf-8")
     return True
 
 
-def _render_into(
-    folder: Path, split: Split, count: int, seed: int, workers: int | None, progress: bool
-) -> None:
-    meta = make_meta(split, seed, count, "")
-    size, small = meta["size"], meta["instances_size"]
+def _render_into(folder: Path, meta: dict[str, Any], workers: int | None, progress: bool) -> None:
+    split, count, size, small = (meta[key] for key in ("split", "count", "size", "instances_size"))
     for name, shape in (("images", (count, size, size, 3)), ("instances", (count, small, small))):
         np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.uint8, shape).flush()
     jobs = [
-        (folder, split, seed, start, min(start + _CHUNK, count))
-        for start in range(0, count, _CHUNK)
+        _Chunk(folder, meta, start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)
     ]
     processes = min(workers or os.cpu_count() or 1, len(jobs))
     bar = tqdm(total=count, desc=f"rendering {split}", unit="scene", disable=not progress)
@@ -98,7 +111,16 @@ def _render_into(
             bar.update(len(written))
 
 
-def _in_order(jobs: list[tuple[Path, Split, int, int, int]], processes: int) -> Iterator[list[str]]:
+class _Chunk(NamedTuple):
+    """Scenes that one process renders at once."""
+
+    folder: Path
+    meta: dict[str, Any]
+    start: int
+    stop: int
+
+
+def _in_order(jobs: list[_Chunk], processes: int) -> Iterator[list[str]]:
     if processes == 1:
         yield from map(_render_chunk, jobs)
         return
@@ -106,15 +128,16 @@ def _in_order(jobs: list[tuple[Path, Split, int, int, int]], processes: int) -> 
         yield from pool.imap(_render_chunk, jobs)
 
 
-def _render_chunk(job: tuple[Path, Split, int, int, int]) -> list[str]:
-    """Renders scenes start..stop into the arrays; returns their lines of JSON."""
-    folder, split, seed, start, stop = job
-    images = np.lib.format.open_memmap(folder / "images.npy", "r+")
-    instances = np.lib.format.open_memmap(folder / "instances.npy", "r+")
+def _render_chunk(job: _Chunk) -> list[str]:
+    """Renders scenes into the arrays; returns their lines of JSON."""
+    images = np.lib.format.open_memmap(job.folder / "images.npy", "r+")
+    instances = np.lib.format.open_memmap(job.folder / "instances.npy", "r+")
+    seed, split, twins = job.meta["seed"], job.meta["split"], bool(job.meta.get("twins_version"))
     step = THINNING[split]
     lines = []
-    for index in range(start, stop):
-        rendered = make_scene(seed, split, index)
+    for index, rendered in enumerate(
+        make_scenes(seed, split, job.start, job.stop, twins), job.start
+    ):
         images[index] = rendered.image
         instances[index] = rendered.instances[step // 2 :: step, step // 2 :: step]
         lines.append(json.dumps(rendered.scene.to_json(), ensure_ascii=False) + "\n")

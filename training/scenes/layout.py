@@ -3,6 +3,7 @@
 Nothing here needs the font or a pixel.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 
 from training.scenes.classes import CLASSES, Look, ObjectClass
 from training.scenes.world import FLOATING, INDOORS, SETTINGS, SIZE, TIMELESS, TIMES, WEATHERS
+
+Things = list[tuple[ObjectClass, int]]
+"""Classes, and how many of each."""
 
 _NO_WEATHER: dict[str, tuple[str, ...]] = {
     "desert": ("rain", "snow"),
@@ -67,11 +71,15 @@ class Board:
         self.taken.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
 
 
-def sample_layout(rng: np.random.Generator) -> Layout | None:
+def sample_layout(
+    rng: np.random.Generator, sample_things: Callable[[np.random.Generator], Things] | None = None
+) -> Layout | None:
     """Draws a scene by lot.
 
-    Every scene has 4-8 things of different classes, a thing being one object or a counted group
-    of 2-5 of the same look; at least one is an animal, two are not, and one is a group.
+    Args:
+        rng: the dice.
+        sample_things: draws 4-8 classes and how many of each; if None, at least one is an animal,
+            two are not, and one is a counted group of 2-5 of the same look.
 
     Returns:
         The layout, or None if the things drawn found no room (draw again with other dice).
@@ -81,7 +89,7 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
     horizon = int(rng.integers(74, 108))
     if setting in INDOORS or setting == "stage":
         horizon = int(rng.integers(104, 132))
-    things = _sample_things(rng)
+    things = (sample_things or _sample_things)(rng)
     lowest, highest = 38 + 2 * (8 - len(things)), 98 - 8 * (len(things) - 4)
     planned = []
     for kind, count in things:
@@ -114,7 +122,7 @@ _ANIMAL_KINDS = tuple(kind for kind in CLASSES if kind.group == "animals")
 _OTHER_KINDS = tuple(kind for kind in CLASSES if kind.group != "animals")
 
 
-def _sample_things(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
+def _sample_things(rng: np.random.Generator) -> Things:
     """Draws the classes of a scene and how many of each."""
     total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
     animals = int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18]))

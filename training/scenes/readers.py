@@ -12,12 +12,11 @@ import argparse
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.scenes.relevance import SceneIndex
+from training.scenes.relevance import SceneIndex, without
 from training.scenes.store import SceneDataError, load_scenes
 from training.scenes.world import Scene
 
@@ -32,16 +31,15 @@ READERS: dict[str, tuple[str, ...]] = {
 }
 """What a reader knows, and the parts of a fact (`relevance.py`) that it does not."""
 
-
-def known(fact: dict[str, Any], unread: Collection[str]) -> dict[str, Any]:
-    """A fact without the parts that nobody reads."""
-    read = {key: value for key, value in fact.items() if key not in unread}
-    if "objects" in fact:
-        read["objects"] = [
-            {key: value for key, value in wanted.items() if key not in unread}
-            for wanted in fact["objects"]
-        ]
-    return read
+TWIN_READERS: dict[str, tuple[str, ...]] = {
+    "all that captions say": (),
+    "all but left, right, above and below": ("relations",),
+    "all but numbers": ("count", "min"),
+    "all but colours": ("color",),
+    "all but what is not there": ("absent",),
+    "things and surroundings alone": ("relations", "count", "min", "color", "absent"),
+}
+"""The same of scenes that are twins (`twins.py`)."""
 
 
 def expected_recalls(true: NDArray[np.bool_], image_of: NDArray[np.int64]) -> dict[str, float]:
@@ -73,7 +71,7 @@ def reader_recalls(scenes: Sequence[Scene], unread: Collection[str]) -> dict[str
     captions = [(row, text) for row, scene in enumerate(scenes) for text in scene.captions]
     true = np.zeros((len(scenes), len(captions)), np.bool_)
     for column, (_, caption) in enumerate(captions):
-        true[index.relevant(known(caption.fact, unread)), column] = True
+        true[index.relevant(without(caption.fact, unread)), column] = True
     return expected_recalls(true, np.array([row for row, _ in captions]))
 
 
@@ -85,14 +83,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of a rendered split")
     options = parser.parse_args(arguments)
     try:
-        scenes = load_scenes(options.data).scenes
+        data = load_scenes(options.data)
     except SceneDataError as error:
         print(error, file=sys.stderr)
         return 2
     print("| who knows | i2t R@1 | R@5 | R@10 | t2i R@1 | R@5 | R@10 | rsum |")
     print("|---|" + "---:|" * 7)
-    for title, unread in READERS.items():
-        values = reader_recalls(scenes, unread).values()
+    readers = TWIN_READERS if data.twins else READERS
+    for title, unread in readers.items():
+        values = reader_recalls(data.scenes, unread).values()
         print(f"| {title} | " + " | ".join(f"{value:.1f}" for value in values) + " |")
     return 0
 

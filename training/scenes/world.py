@@ -18,6 +18,9 @@ from training.scenes.classes import CLASS_INDEX, CLASSES
 WORLD_VERSION = 1
 """Raised whenever the same seed would give other pixels, truth or captions."""
 
+TWINS_VERSION = 1
+"""The same of scenes that are twins (`twins.py`)."""
+
 SIZE = 224
 """Width and height of a scene in pixels."""
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from training.evaluation.metrics import retrieval_metrics
-from training.scenes.readers import READERS, expected_recalls, known, main, reader_recalls
+from training.scenes.readers import READERS, expected_recalls, main, reader_recalls
+from training.scenes.relevance import without
 from training.scenes.store import load_scenes
 
 FACT: dict[str, Any] = {
@@ -39,11 +40,11 @@ def test_who_knows_everything_of_distinct_images_finds_all() -> None:
 
 
 def test_what_nobody_reads_is_not_in_the_fact() -> None:
-    assert known(FACT, ()) == FACT
+    assert without(FACT, ()) == FACT
     alone = {"objects": [{"name": "dog"}, {"name": "cat"}]}
-    assert known(FACT, READERS["things alone"]) == alone
+    assert without(FACT, READERS["things alone"]) == alone
     assert FACT["objects"][0]["count"] == 2
-    assert known({"setting": "beach"}, ("setting",)) == {}
+    assert without({"setting": "beach"}, ("setting",)) == {}
 
 
 def test_who_knows_less_reaches_less(
