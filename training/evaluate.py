@@ -247,7 +247,8 @@ def _print_differences(
     pairs: list[tuple[str, str]], scores: dict[str, np.ndarray], data: Split
 ) -> None:
     for a, b in pairs:
-        print_difference(a, b, bootstrap_difference(scores[a], scores[b], data.image_of))
+        found = bootstrap_difference(scores[a], scores[b], data.image_of, alike=data.alike)
+        print_difference(a, b, found)
         for kind, found in kind_differences(scores[a], scores[b], data).items():
             print_difference(a, b, found, kind)
 

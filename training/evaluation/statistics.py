@@ -13,6 +13,7 @@ def bootstrap_difference(
     text_images: np.ndarray,
     samples: int = 1000,
     seed: int = 0,
+    alike: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Paired bootstrap of the rsum difference a - b over images (Efron and Tibshirani, 1993).
 
@@ -27,6 +28,8 @@ def bootstrap_difference(
         text_images: (N_txt,) row of the image that each text describes.
         samples: number of draws.
         seed: of the draws.
+        alike: (N_img,) int64, equal for images that are drawn together, see `Split`; None draws
+            one by one.
 
     Returns:
         `difference` in rsum on the data as it is, `low` and `high` of its 95 % percentile interval,
@@ -38,9 +41,13 @@ def bootstrap_difference(
     captions = np.bincount(text_images, minlength=images)  # (N_img,)
     gain_i2t = i2t_a - i2t_b  # (N_img,)
     gain_t2i = np.bincount(text_images, t2i_a - t2i_b, minlength=images)  # (N_img,)
-    uniform = np.full(images, 1 / images)
-    draws = np.random.default_rng(seed).multinomial(images, uniform, size=samples)  # (S, N_img)
-    drawn = 100 * (draws @ gain_i2t / images + draws @ gain_t2i / (draws @ captions))  # (S,)
+    _, group = np.unique(np.arange(images) if alike is None else alike, return_inverse=True)
+    i2t, t2i, sizes, texts = (
+        np.bincount(group, values) for values in (gain_i2t, gain_t2i, np.ones(images), captions)
+    )  # (G,) each
+    uniform = np.full(len(sizes), 1 / len(sizes))
+    draws = np.random.default_rng(seed).multinomial(len(sizes), uniform, size=samples)  # (S, G)
+    drawn = 100 * (draws @ i2t / (draws @ sizes) + draws @ t2i / (draws @ texts))  # (S,)
     low, high = np.percentile(drawn, (2.5, 97.5))
     return {
         "difference": 100 * float(gain_i2t.mean() + gain_t2i.sum() / captions.sum()),

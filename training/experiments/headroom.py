@@ -169,7 +169,8 @@ class _Measured:
 
     def __init__(self, out: Path, split: str, data: Path) -> None:
         self._out, self._split = out, split
-        self.image_of = open_split(data, split).image_of
+        opened = open_split(data, split)
+        self.image_of, self.alike = opened.image_of, opened.alike
 
     def of(self, configs: Sequence[TrainConfig]) -> Iterator[dict[str, Any]]:
         """Of one model, or of the first two, three and so on of several seeds together."""
@@ -201,7 +202,7 @@ def _compared(found: list[dict[str, Any]], measured: _Measured) -> Iterator[dict
         alike, narrow = single.get(values["total"]), single.get(values["dim"])
         if alike is not None and alike is not values:
             here, there = (measured.scores(each["configs"]) for each in (values, alike))
-            sure = bootstrap_difference(here, there, measured.image_of)
+            sure = bootstrap_difference(here, there, measured.image_of, alike=measured.alike)
             compared = {"above_total": sure["difference"], "low": sure["low"], "high": sure["high"]}
         if narrow is not None and narrow is not values:
             compared["above_view"] = values["rsum"] - narrow["rsum"]

@@ -18,6 +18,8 @@ from pydantic import Field, model_validator
 from export.pack.validation import check
 from export.sessions import hardware
 from training.data.open_split import open_split
+from training.data.split import Split
+from training.evaluation.kinds import kind_metrics
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.report import COLUMNS
 from training.evaluation.statistics import bootstrap_difference
@@ -185,17 +187,17 @@ def result_of(study: Study, changes: Sequence[str], out: Path) -> dict[str, Any]
         "hardware": hardware(),
         "columns": [*headings, "parameters", "minutes"],
         "rows": [_line(row, base, study.split, out) for row in rows],
+        **_twins(rows, study.split, out),
         "trials": chosen if study.trials(changes) else {},
     }
 
 
 def _line(row: Row, base: Row | None, split: str, out: Path) -> list[Any]:
     """A row of the table: means over its seeds."""
-    found = measured(row, out)
+    found, data = measured(row, out), _data_of(row, split)
     if split != "val":
-        image_of = _image_of(row, split)
         found = [
-            {**values, **retrieval_metrics(scores, image_of)}
+            {**values, **retrieval_metrics(scores, data.image_of)}
             for values, scores in zip(found, _scores(row, split, out), strict=True)
         ]
     above: list[Any] = []
@@ -203,7 +205,7 @@ def _line(row: Row, base: Row | None, split: str, out: Path) -> list[Any]:
         above = [None, None, None]
     elif base is not None:
         here, there = _scores(row, split, out), _scores(base, split, out)
-        sure = bootstrap_difference(here, there, _image_of(row, split))
+        sure = bootstrap_difference(here, there, data.image_of, alike=data.alike)
         above = [round(sure[key], 1) for key in ("difference", "low", "high")]
     minutes = [{"minutes": trial_minutes(config, out)} for (config,) in row.trainings]
     means = [mean_of(found, key) for key in KEYS]
@@ -218,8 +220,27 @@ def _scores(row: Row, split: str, out: Path) -> np.ndarray:
     return np.stack([split_scores(config, out, split) for (config,) in row.trainings])
 
 
-def _image_of(row: Row, split: str) -> np.ndarray:
-    return open_split(Path(row.trainings[0][0].data), split).image_of
+def _data_of(row: Row, split: str) -> Split:
+    return open_split(Path(row.trainings[0][0].data), split)
+
+
+def _twins(rows: Sequence[Row], split: str, out: Path) -> dict[str, Any]:
+    """The table of twins, where images are."""
+    data = _data_of(rows[0], split)
+    if data.alike is None:
+        return {}
+    heading = ["caption above its twin, %", *dict.fromkeys(data.kinds)]
+    return {"twins": [heading, *(_twins_told(row, split, out) for row in rows)]}
+
+
+def _twins_told(row: Row, split: str, out: Path) -> list[Any]:
+    """A row of the table of twins: of each kind of captions how many are above the twin."""
+    data = _data_of(row, split)
+    found = [kind_metrics(scores, data) for scores in _scores(row, split, out)]
+    return [
+        row.label,
+        *(mean_of(found, f"{kind}_above_alike") for kind in dict.fromkeys(data.kinds)),
+    ]
 
 
 def study_lines(result: dict[str, Any]) -> list[str]:
@@ -233,6 +254,7 @@ def study_lines(result: dict[str, Any]) -> list[str]:
         "",
         *table_lines(result["columns"], result["rows"]),
         "",
+        *([*table_lines(twins[0], twins[1:]), ""] if (twins := result.get("twins")) else []),
         *([result["here"], ""] if result["here"] else []),
         *(["Trials, by validation rsum, the chosen one first:", "", *trials, ""] if trials else []),
         f"`{result['command']}`, {result['hardware']}.",

@@ -31,7 +31,7 @@ from training.scenes.classes import CLASS_INDEX, CLASSES, Look, ObjectClass
 from training.scenes.layout import Layout, Things, sample_layout
 from training.scenes.relevance import satisfies, without
 from training.scenes.render import MIN_VISIBLE, Rendered, render
-from training.scenes.templates import LIST, WITHOUT
+from training.scenes.templates import PAIRED, WITHOUT
 from training.scenes.world import Caption, Scene, Split, scene_generator
 
 KINDS = {
@@ -148,18 +148,19 @@ def _tells(caption: Caption, twin: Scene, parts: Collection[str]) -> bool:
 def _worded(kind: str, scene: Scene, missing: str, draft: Draft) -> Caption | None:
     """A caption of a kind; None where chance has drawn another relation."""
     things = things_of(scene)
+    plain = [replace(thing, color=None) for thing in things]  # the twin's are of other colours
     if kind == "color":
-        names = draft.names([thing for thing in things if thing.color])
-        return filled(draft.pick(LIST), kind, draft, x=names)
-    things = [replace(thing, color=None) for thing in things]  # which the twin has otherwise
+        more = plain[int(draft.rng.integers(len(plain)))]
+        names = draft.names([thing for thing in things if thing.color and thing.kind != more.kind])
+        return filled(draft.pick(PAIRED), kind, draft, x=names, y=[draft.name(more)])
     if kind == "number":
-        return counting_caption(scene, things, draft)
+        return counting_caption(scene, plain, draft)
     if kind == "absence":
-        name = draft.names([things[int(draft.rng.integers(len(things)))]])
+        chosen = [plain[i] for i in draft.rng.permutation(len(plain))[:2]]
         draft.fact["absent"] = [{"name": missing}]
         noun, plural = CLASSES[CLASS_INDEX[missing]].nouns[0]
         slots = {"n": noun, "a": with_article(noun), "plural": plural}
-        return filled(draft.pick(WITHOUT), kind, draft, x=name, extra=slots)
-    caption = relation_caption(scene, things, draft)
+        return filled(draft.pick(WITHOUT), kind, draft, x=draft.names(chosen), extra=slots)
+    caption = relation_caption(scene, plain, draft)
     fits = caption.fact["relations"][0]["kind"] in _RELATIONS[kind]
     return caption if fits else None

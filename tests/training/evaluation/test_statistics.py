@@ -50,6 +50,18 @@ def test_bootstrap_agrees_with_the_loop() -> None:
     assert found["share_above"] == np.mean([d > 1e-9 for d in differences])
 
 
+def test_alike_images_are_drawn_together() -> None:
+    a, b, alike = _scores(0), _scores(1), np.array([3, 3, 0, 0, 1, 1, 1, 2, 4, 4, 5, 5, 5])
+    found = bootstrap_difference(a, b, IMAGE_OF, samples=40, seed=3, alike=alike)
+    draws = np.random.default_rng(3).multinomial(6, np.full(6, 1 / 6), size=40)
+    differences = []
+    for counts in draws:
+        drawn = [i for i in range(13) for _ in range(counts[alike[i]])]
+        differences.append(_rsum_of_draw(a, drawn) - _rsum_of_draw(b, drawn))
+    assert found["low"] == pytest.approx(np.percentile(differences, 2.5))
+    assert found["high"] == pytest.approx(np.percentile(differences, 97.5))
+
+
 def test_the_difference_is_that_of_the_tables() -> None:
     a, b = _scores(0), _scores(1)
     expected = retrieval_metrics(a, IMAGE_OF)["rsum"] - retrieval_metrics(b, IMAGE_OF)["rsum"]
