@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of a rendered split")
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--start", type=int, default=0, help="index of the first scene")
-    parser.add_argument("--out", type=Path, required=True, help="PNG to write")
+    parser.add_argument("--out", type=Path, required=True, help="picture to write, such as a PNG")
     options = parser.parse_args(arguments)
     try:
         data = load_scenes(options.data)
