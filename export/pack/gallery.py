@@ -72,7 +72,8 @@ class GalleryImage:
     """One image: paths relative to the gallery folder, captions, and the truth where known.
 
     The pixels of `mask` hold 0 for the background and i + 1 where `objects[i]` is seen. A clip is
-    an animated image; clips with the same number in `alike` differ in the order of what happens.
+    an animated image. Images with the same number in `alike` are hard to tell apart: clips that
+    differ in the order of what happens, scenes that are twins.
     """
 
     file: PlainPath

@@ -52,6 +52,8 @@ def from_pack(pack: Path, split: str) -> Split:
     if (regions := regions_of(info)) is not None:
         return Split(captions, image_of, features=regions.all_features(), folder=pack / split)
     paths = [gallery.folder / image.file for image in gallery.images]
+    alike = [image.alike for image in gallery.images]
+    twins = None not in alike
     stills = Split(
         captions,
         image_of,
@@ -59,17 +61,16 @@ def from_pack(pack: Path, split: str) -> Split:
         folder=pack / split,
         relevant=(lambda: relevant) if known else None,
         objects=_seen_objects(gallery),
+        alike=np.array(alike, np.int64) if twins else None,
+        kinds=[str(caption.view) for caption in gallery.captions] if twins else (),
         foils=(lambda: make_foils(scenes_of(gallery))) if gallery.world == "scenes" else None,
     )
     if (frames := info.image_encoder.frames) == 1:
         return stills
-    alike = [image.alike for image in gallery.images]
     return replace(
         stills,
         images=Frames(lambda row: read_frames(paths[row], frames), len(paths), frames),
         frames=frames,
-        alike=None if None in alike else np.array(alike, np.int64),
-        kinds=[str(caption.view) for caption in gallery.captions],
         moments=_seen_moments(gallery, frames),
     )
 

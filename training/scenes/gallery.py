@@ -58,7 +58,9 @@ def _write(data: SceneData, split: str, draft: Path) -> None:
             }
             for caption in scene.captions
         ]
-        records.append({"file": image, "mask": mask, **_truth(scene), "captions": captions})
+        alike = {"alike": row // 2} if data.twins else {}
+        files = {"file": image, "mask": mask}
+        records.append({**files, **alike, **_truth(scene), "captions": captions})
     index = {"split": split, "world": "scenes", "images": records}
     (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
 

@@ -1,12 +1,15 @@
 """Studies: which recipes they compare, what one command trains and writes, and the page."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.training.conftest import write_regions
 from training import study
+from training.data.split import Split
 from training.experiments import study as definition
 from training.experiments.results import PAGE, replace_part
 from training.experiments.study import KEYS, load_study, study_lines
@@ -62,6 +65,26 @@ def test_one_command_trains_and_writes(world: Path, capsys: pytest.CaptureFixtur
     assert "It works." in page
     assert page.endswith("After.\n")
     assert "[3/3] long, it, seed 0: rsum" in capsys.readouterr().out
+
+
+def test_of_twins_it_says_which_captions_are_above(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = definition.open_split
+
+    def open_twins(data: Path, name: str) -> Split:
+        split = opened(data, name)
+        kinds = np.array(["side", "number"])[np.arange(len(split.captions)) % 2]
+        return replace(split, alike=np.arange(split.image_count) // 2, kinds=kinds.tolist())
+
+    monkeypatch.setattr(definition, "open_split", open_twins)
+    assert run(world, "--write") == 0
+    headings, *rows = json.loads((world / "toy.json").read_text())["twins"]
+    assert headings == ["caption above its twin, %", "side", "number"]
+    assert [row[0] for row in rows] == ["short, it", "long, it"]
+    assert all(0 <= value <= 100 for row in rows for value in row[1:])
+    page = (world / PAGE.name).read_text()
+    assert page.index("| caption above its twin, % | side | number |") < page.index("It works.")
 
 
 def test_other_settings_leave_the_page_alone(

@@ -1,14 +1,20 @@
 """Twins: scenes of the same things, told apart by sides, numbers, colours and what is not there."""
 
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from export.pack.reading import load_info
+from export.pack.writing import describe_file, summarize_gallery, write_info
 from training.data.open_split import open_split
+from training.data.pack_gallery import from_pack
 from training.evaluation.kinds import kind_metrics
 from training.scenes.__main__ import main
+from training.scenes.gallery import write_gallery
 from training.scenes.generate import generate
 from training.scenes.readers import TWIN_READERS, reader_recalls
 from training.scenes.readers import main as read
@@ -18,6 +24,7 @@ from training.scenes.twins import KINDS, make_twins
 from training.scenes.world import Scene
 
 PAIRS = 30
+BUNDLED = Path("app/bundled/scenes")
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +115,20 @@ def test_training_knows_twins_and_kinds(folder: Path) -> None:
     for kind in KINDS:
         assert told[f"{kind}_above_alike"] == 100
         assert bag[f"{kind}_above_alike"] <= 50
+
+
+def test_a_gallery_keeps_who_is_whose_twin(tmp_path: Path, data: SceneData) -> None:
+    pack = shutil.copytree(BUNDLED, tmp_path / "pack")
+    info = load_info(pack)
+    shutil.rmtree(pack / "gallery")
+    write_gallery(data, "val", pack / "gallery")
+    index = "gallery/gallery.json"
+    files = info.files | {index: describe_file(pack / index)}
+    write_info(replace(info, gallery=summarize_gallery(pack), files=files))
+    split = from_pack(pack, "val")
+    assert split.alike is not None
+    assert split.alike.tolist() == [row // 2 for row in range(2 * PAIRS)]
+    assert list(split.kinds) == [*KINDS] * 2 * PAIRS
 
 
 def test_the_same_dice_give_the_same_pixels(tmp_path: Path, data: SceneData) -> None:
