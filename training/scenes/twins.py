@@ -48,8 +48,7 @@ _RELATIONS = {"side": ("left_of", "right_of"), "height": ("above", "below")}
 _DICE = 5_000_000  # attempts from here on are no other world's
 _MAX_ATTEMPTS = 2_000
 _WORDINGS = 40  # of a caption, before the scene is drawn anew
-_GROUNDED = tuple(kind for kind in CLASSES if not kind.aloft)
-_PLAIN = tuple(kind for kind in _GROUNDED if not kind.colors)
+_PLAIN = tuple(kind for kind in CLASSES if not kind.colors and not kind.aloft)
 _COLORED = tuple(kind for kind in CLASSES if kind.colors)
 
 
@@ -95,17 +94,17 @@ def _sample_things(rng: np.random.Generator) -> Things:
 
 
 def _twins(layout: Layout, rng: np.random.Generator) -> tuple[Layout, Layout] | None:
-    """A layout with two colours that can be exchanged, and its twin; None where there are none."""
+    """A layout with two colours that can be exchanged, and its twin; None if there is none."""
     counts = Counter(place.kind for place in layout.placements)
     colored = [kind for kind in counts if kind.colors]
     groups = [kind for kind in counts if counts[kind] > 1]
     singles = [kind for kind in counts if kind not in (*colored, *groups)]
     common = sorted(set(colored[0].colors) & set(colored[1].colors))
-    if len(common) < 2:
-        return None
     one, two, gone = (singles[i] for i in rng.permutation(3))
-    group = [kind for kind in _PLAIN if kind.group == gone.group and kind not in counts]
-    came = group[int(rng.integers(len(group)))]
+    others = [kind for kind in _PLAIN if kind.group == gone.group and kind not in counts]
+    if len(common) < 2 or not others:
+        return None
+    came = others[int(rng.integers(len(others)))]
     taken_by = {one: two, two: one, groups[0]: groups[1], groups[1]: groups[0], gone: came}
     looks = {place.kind: place.look for place in layout.placements} | {came: came.looks[0]}
     colors = [common[i] for i in rng.permutation(len(common))[:2]]
