@@ -15,6 +15,7 @@ PAGE, README = Path("docs/results.md"), Path("README.md")
 STUDIES = {
     "scenes_alike": "Alike",
     "scenes_paper": "As in the paper",
+    "twins_alike": "Alike, on twins, which hold the same things",
     "flickr8k_alike": "Alike, on photographs (validation)",
 }
 """The studies that the README sums up, and what it calls them."""
