@@ -225,22 +225,16 @@ def _data_of(row: Row, split: str) -> Split:
 
 
 def _twins(rows: Sequence[Row], split: str, out: Path) -> dict[str, Any]:
-    """The table of twins, where images are."""
+    """Where images are twins, of each kind of captions how many are above the twin, row by row."""
     data = _data_of(rows[0], split)
     if data.alike is None:
         return {}
-    heading = ["caption above its twin, %", *dict.fromkeys(data.kinds)]
-    return {"twins": [heading, *(_twins_told(row, split, out) for row in rows)]}
-
-
-def _twins_told(row: Row, split: str, out: Path) -> list[Any]:
-    """A row of the table of twins: of each kind of captions how many are above the twin."""
-    data = _data_of(row, split)
-    found = [kind_metrics(scores, data) for scores in _scores(row, split, out)]
-    return [
-        row.label,
-        *(mean_of(found, f"{kind}_above_alike") for kind in dict.fromkeys(data.kinds)),
-    ]
+    kinds = [*dict.fromkeys(data.kinds)]
+    table: list[list[Any]] = [["caption above its twin, %", *kinds]]
+    for row in rows:
+        found = [kind_metrics(scores, data) for scores in _scores(row, split, out)]
+        table.append([row.label, *(mean_of(found, f"{kind}_above_alike") for kind in kinds)])
+    return {"twins": table}
 
 
 def study_lines(result: dict[str, Any]) -> list[str]:
