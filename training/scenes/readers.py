@@ -37,6 +37,7 @@ TWIN_READERS: dict[str, tuple[str, ...]] = {
     "all but numbers": ("count", "min"),
     "all but colours": ("color",),
     "all but what is not there": ("absent",),
+    "things, colours and surroundings": ("relations", "count", "min", "absent"),
     "things and surroundings alone": ("relations", "count", "min", "color", "absent"),
 }
 """The same of scenes that are twins (`twins.py`)."""
