@@ -166,6 +166,7 @@ def test_a_phone_shows_hits_at_once_and_opens_them_in_a_sheet(
     page.get_by_role("button", name="Options").tap()
     expect(page.locator("#pv-method")).to_be_visible()
     page.get_by_role("button", name="Options").tap()
+    expect(page.locator("#pv-method")).to_be_hidden()
     page.locator(SHOWN).nth(4).scroll_into_view_if_needed()
     before = page.evaluate("scrollY")
     page.locator(SHOWN).nth(4).tap()

@@ -256,6 +256,7 @@ def test_a_slow_question_replaces_no_later_answer(guests: Guests, many_server: S
         page.evaluate("window.held = 1")
         page.fill("#pv-v-words :is(input, textarea)", "a red circle and a blue square")
         page.click("#pv-v-go")
+        page.wait_for_function("window.held < 1")  # the question is on its way
         page.fill("#pv-v-turns input[type=range]", "3")
         expect(page).to_have_url(re.compile("blue"))  # the question is answered
         expect(panels).to_contain_text("of 7 values")

@@ -79,7 +79,8 @@ def test_scenes_are_read(world: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), np.uint8)
     captions = [[SimpleNamespace(text=f"a {i}", mentions=(0,))] * 2 for i in range(6)]
     scenes = [SimpleNamespace(captions=some, objects=()) for some in captions]
-    rendered = SimpleNamespace(images=pixels, instances=pixels[..., 0], scenes=scenes)
+    masks = pixels[..., 0]
+    rendered = SimpleNamespace(images=pixels, instances=masks, scenes=scenes, twins=False)
     monkeypatch.setattr("training.data.open_split.load_scenes", lambda _: rendered)
     (tmp_path / "val").mkdir()
     data = read_pixels(open_split(tmp_path, "val"), side)
