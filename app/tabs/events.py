@@ -90,10 +90,15 @@ def on_refresh(
     in_turn: bool = False,
     queue: bool = True,
 ) -> None:
-    """Connects events, each with its name after the prefix, to an update that nobody waits for."""
+    """Connects events, each with its name after the prefix, to an update that nobody waits for.
+
+    Nothing is preprocessed: gradio would refuse a choice of before while new ones are on their way.
+    """
     for event, name in events:
         named = f"{prefix}_{name}"
-        connect(event, handler, inputs, outputs, named, in_turn=in_turn, queue=queue)
+        connect(
+            event, handler, inputs, outputs, named, in_turn=in_turn, queue=queue, preprocess=False
+        )
 
 
 def guard(blocks: gr.Blocks) -> None:

@@ -15,7 +15,7 @@ from app.search.answers import remark
 from app.search.links import LookLink
 from app.search.retriever import Retriever
 from app.server.uploads import path_of
-from app.tabs.events import Event, connect, on_refresh
+from app.tabs.events import Event, connect
 from app.tabs.html import line, problem
 from app.tabs.session import Session
 from app.tabs.sharing import COPIES, link, share
@@ -131,11 +131,8 @@ class ViewsTab:
             self._hits_choice.select, self.by_number, "views_choose_hit", [self._hits_choice]
         )
         chosen.then(None, js=_SCROLL_UP, api_visibility="private")
-        # Unprocessed: gradio would open the image itself, without our limits and our sentences.
-        self._on(
-            self._upload.upload, self.by_upload, "views_upload", [self._upload], [self._upload],
-            preprocess=False,
-        )  # fmt: skip
+        uploaded = [self._upload]
+        self._on(self._upload.upload, self.by_upload, "views_upload", uploaded, uploaded)
         anew = [self._knobs, self._lens, self._meter, self._clock]
         self._on(self._method.input, self.by_method, "views_method", [], anew)
         anew += [self._words, self._method]
@@ -147,8 +144,10 @@ class ViewsTab:
             (self._session.pack.change, self.open, "views_swap", [look]),
             (self._visited.select, self.visit, "views_visit", [self._visited]),
         ):
-            given = [*given, *self._inputs]
-            connect(event, handler, given, outputs, name, line=self._line, question=True)
+            connect(
+                event, handler, [*given, *self._inputs], outputs, name, line=self._line,
+                question=True, preprocess=False,
+            )  # fmt: skip
 
     def _connect_rest(self) -> None:
         turned = [self._panels, self._line]
@@ -156,7 +155,7 @@ class ViewsTab:
         self._on(self._lens.weigh, self.weigh, "views_weigh", [], [self._hits], alone=True)
         followed = [self._session.pack, self._method]
         meter = [self._meter, self._clock]
-        on_refresh([(self._clock.tick, "follow")], self.follow, followed, meter, "views")
+        connect(self._clock.tick, self.follow, followed, meter, "views_follow", preprocess=False)
         for widget, change in (
             (self._mode, _SET_MODE),
             (self._opacity, _SET_OPACITY),
@@ -173,9 +172,11 @@ class ViewsTab:
         outputs: Sequence[Any] = (),
         *,
         alone: bool = False,
-        preprocess: bool = True,
     ) -> Any:
         """Connects an event to what answers it.
+
+        Nothing is preprocessed: gradio would open an image without our limits and our sentences,
+        and refuse a method of the pack before, where another event's answer is on its way.
 
         Args:
             event: of a widget.
@@ -184,7 +185,6 @@ class ViewsTab:
             inputs: beside those of every question.
             outputs: beside those of every answer.
             alone: nothing but `outputs` is drawn.
-            preprocess: gradio reads the inputs itself.
         """
         count = len(self._inputs)
 
@@ -198,7 +198,7 @@ class ViewsTab:
             list(outputs) if alone else [*self._answer, *outputs],
             name,
             line=None if alone else self._line,
-            preprocess=preprocess,
+            preprocess=False,
             question=True,
         )
 

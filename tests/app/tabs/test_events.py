@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from gradio.state_holder import SessionState
 
 from app.tabs.events import connect, guard, on_refresh
 from tests.app.loops import run
@@ -52,3 +53,19 @@ def test_an_older_answer_never_replaces_a_newer_one(
 
     run(visits())
     assert answered == ["b quick", "a slow_s", "a quick"]
+
+
+def test_a_choice_of_before_is_no_error() -> None:
+    with gr.Blocks() as blocks:
+        box, line, button = gr.Dropdown(["old"]), gr.HTML(), gr.Button()
+        connect(button.click, lambda: {box: gr.Dropdown(["new"])}, [], [box], "swap")
+        on_refresh([(box.change, "it")], lambda chosen: {line: chosen}, [box], [line], "follow")
+    guard(blocks)
+    events, state = {fn.api_name: fn for fn in blocks.fns.values()}, SessionState(blocks)
+
+    async def visit() -> list[Any]:
+        await blocks.process_api(block_fn=events["swap"], inputs=[], state=state)
+        answer = await blocks.process_api(block_fn=events["follow_it"], inputs=["old"], state=state)
+        return list(answer["data"])
+
+    assert run(visit()) == ["old"]

@@ -23,7 +23,7 @@ from training.scenes.store import SceneData, SceneDataError, load_scenes
 from training.scenes.twins import KINDS, make_twins
 from training.scenes.world import Scene
 
-PAIRS = 30
+PAIRS = 16
 BUNDLED = Path("app/bundled/scenes")
 
 
