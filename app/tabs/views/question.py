@@ -58,13 +58,13 @@ class Inputs:
 
     @classmethod
     def of(cls, given: Sequence[Any]) -> Inputs:
-        """From the values of the widgets; that of a box where nobody has typed is None."""
+        """From the values of the widgets, of any kind; of a box where nobody has typed None."""
         key, current, words, method, knobs, lens = given
         settings = knobs.get("settings") if isinstance(knobs, dict) else None
         weights = lens.get("weights") if isinstance(lens, dict) else None
         settings = settings if isinstance(settings, dict) else {}
-        method = method if isinstance(method, str) else ""
-        return cls(key, current, words or "", method, settings, weights)
+        method, words = (text if isinstance(text, str) else "" for text in (method, words))
+        return cls(key, current, words, method, settings, weights)
 
     def at(self, image_id: int | None, path: str = "") -> Inputs:
         """The same of another image, or of an uploaded one."""

@@ -268,8 +268,9 @@ class ViewsTab:
             **self.follow(inputs.key, inputs.method),
         }
 
-    def by_caption(self, inputs: Inputs, caption: str) -> dict[Any, Any]:
+    def by_caption(self, inputs: Inputs, caption: Any) -> dict[Any, Any]:
         """Looks at one of the image's own captions."""
+        caption = caption if isinstance(caption, str) else ""
         return {self._words: caption, **self.show(replace(inputs, words=caption))}
 
     def by_number(self, inputs: Inputs, number: Any) -> dict[Any, Any]:
@@ -341,7 +342,7 @@ class ViewsTab:
         """Shows how far the view-collapse meter is."""
         try:
             retriever = self._session.retriever(key)
-            retriever.methods.one(method)
+            retriever.methods.one(str(method))
         except ValueError as error:
             return {self._meter: problem(str(error)), self._clock: gr.Timer(active=False)}
         reading = self._session.meters.read(retriever, method)
