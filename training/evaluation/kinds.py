@@ -1,9 +1,9 @@
-"""Retrieval by kind of caption: free of motion, of motion, of order.
+"""Retrieval by kind of caption: of clips what is in motion or in order, of twins sides and more.
 
 Where captions are of kinds (`Split.kinds`), each kind is measured alone: its captions against all
-clips. A clip that is *alike* another (`Split.alike`), as one in which the same happens in the other
-order, is what a caption must be told from: `above_alike` is the share of captions that score their
-own clip above all that are alike it, of which a method that cannot tell them gets half.
+images. An image that is *alike* another (`Split.alike`), as a clip in which the same happens in the
+other order, is what a caption must be told from: `above_alike` is the share of captions that score
+their own image above all that are alike it, of which a method that cannot tell them gets half.
 """
 
 import numpy as np

@@ -75,9 +75,9 @@ class TrainConfig(Settings):
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs in a step, over all processes.
-        captions_per_image: captions of an image, or of clips that differ in the order of what
-            happens, that stand in a batch together, an image encoded once for all of them; 1 draws
-            pairs one by one.
+        captions_per_image: captions of an image, or of images that are alike (`Split.alike`: twins,
+            clips that differ in the order of what happens), that stand in a batch together, an
+            image encoded once for all of them; 1 draws pairs one by one.
         exchange_halves: learn from clips of the moving world a second time, the halves of each
             exchanged, with the captions that are then true (`training/data/halves.py`; ours).
         order_epochs: first epochs, of as many steps as the others, that learn from captions of

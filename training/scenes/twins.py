@@ -59,6 +59,12 @@ def make_twins(seed: int, split: Split, pair: int) -> tuple[Rendered, Rendered]:
         seed: of the world.
         split: which split; splits share no seeds.
         pair: number of the pair; its scenes have the numbers 2 `pair` and 2 `pair` + 1.
+
+    Returns:
+        Both scenes with five captions each, in the order of `KINDS`.
+
+    Raises:
+        training.scenes.glyphs.FontMissingError: there is no emoji font.
     """
     for attempt in range(_MAX_ATTEMPTS):
         rng = scene_generator(seed, split, pair, _DICE + attempt)
@@ -70,12 +76,12 @@ def make_twins(seed: int, split: Split, pair: int) -> tuple[Rendered, Rendered]:
         objects = first.scene.objects + second.scene.objects
         if any(item.visible < MIN_VISIBLE for item in objects):
             continue
-        told = [
+        captions = [
             _captions(one.scene, other.scene, rng)
             for one, other in ((first, second), (second, first))
         ]
-        if all(told):
-            return _with(first, told[0]), _with(second, told[1])
+        if all(captions):
+            return _with(first, captions[0]), _with(second, captions[1])
     raise RuntimeError(f"twins {split}-{pair} of seed {seed} not drawn in {_MAX_ATTEMPTS} attempts")
 
 

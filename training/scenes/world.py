@@ -82,7 +82,8 @@ class Caption:
 
     Attributes:
         text: lower-case English.
-        view: what it looks at: animal, things, relation, setting or counting.
+        view: what it looks at: animal, things, relation, setting or counting; of twins one of
+            `training.scenes.twins.KINDS`.
         mentions: indices of the scene's objects that it speaks of.
         fact: what it asserts; `training.scenes.relevance` defines the form and the meaning.
     """

@@ -15,7 +15,7 @@ from app.search.answers import remark
 from app.search.links import LookLink
 from app.search.retriever import Retriever
 from app.server.uploads import path_of
-from app.tabs.events import Event, connect
+from app.tabs.events import Event, connect, on_refresh
 from app.tabs.html import line, problem
 from app.tabs.session import Session
 from app.tabs.sharing import COPIES, link, share
@@ -155,7 +155,7 @@ class ViewsTab:
         self._on(self._lens.weigh, self.weigh, "views_weigh", [], [self._hits], alone=True)
         followed = [self._session.pack, self._method]
         meter = [self._meter, self._clock]
-        connect(self._clock.tick, self.follow, followed, meter, "views_follow", preprocess=False)
+        on_refresh([(self._clock.tick, "follow")], self.follow, followed, meter, "views")
         for widget, change in (
             (self._mode, _SET_MODE),
             (self._opacity, _SET_OPACITY),
@@ -338,7 +338,7 @@ class ViewsTab:
         except ValueError as error:
             return {self._hits: problem(str(error))}
 
-    def follow(self, key: str, method: str) -> dict[Any, Any]:
+    def follow(self, key: str, method: Any) -> dict[Any, Any]:
         """Shows how far the view-collapse meter is."""
         try:
             retriever = self._session.retriever(key)
