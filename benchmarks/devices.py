@@ -47,12 +47,14 @@ def open_on(pack: Path, device: torch.device) -> tuple[Runtime, str]:
         onnxruntime cannot use the device, so that the encoders compute on the CPU.
     """
     if device.type == "cpu":
-        return Runtime(load_info(pack), Sessions(pack, "cpu", bound=True)), ""
+        info = load_info(pack)
+        return Runtime(info, Sessions(info.path, "cpu", bound=True)), ""
     try:
         return Runtime.load(pack, "cuda"), ""
     except DeviceError as error:
-        sessions = Sessions(pack, "cpu", heads=device, bound=True)
-        return Runtime(load_info(pack), sessions), f"The encoders computed on the CPU: {error}."
+        info = load_info(pack)
+        sessions = Sessions(info.path, "cpu", heads=device, bound=True)
+        return Runtime(info, sessions), f"The encoders computed on the CPU: {error}."
 
 
 class Work:

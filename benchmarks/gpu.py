@@ -204,9 +204,9 @@ def _encoder(report: Report, here: Runtime, there: Runtime, images: Sequence[Ima
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "half.onnx"
         onnx.save(
-            convert_float_to_float16(onnx.load(here.info.folder / file), keep_io_types=True), half
+            convert_float_to_float16(onnx.load(here.info.path(file)), keep_io_types=True), half
         )
-        sessions = Sessions(half.parent, "cuda" if on_gpu else "cpu", bound=True)
+        sessions = Sessions(half.parent.joinpath, "cuda" if on_gpu else "cpu", bound=True)
         ways = {
             "CPU, float32": here.image_encoder(),
             "device, float32": there.image_encoder(),

@@ -17,7 +17,7 @@ def load_head(info: PackInfo, name: str) -> Method:
     """
     entry = info.methods[name]
     try:
-        tensors, _ = load_tensors(info.folder / entry.head)
+        tensors, _ = load_tensors(info.path(entry.head))
         key, sizes = entry.method or name, (entry.image_dim, entry.text_dim)
         arguments = models.former_arguments(key, entry.arguments)
         with torch.device("meta"):  # sizes from a file cost memory only once its weights have them

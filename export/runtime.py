@@ -70,7 +70,7 @@ class Runtime:
         self._sessions = sessions
         first = next(iter(info.methods))
         self.providers: list[str] = self._text_encoder(first).get_providers()
-        tokenizer = load_tokenizer(info.folder / info.tokenizer.file)
+        tokenizer = load_tokenizer(info.path(info.tokenizer.file))
         self.reader = TextReader(tokenizer, info.tokenizer.max_length)
 
     @classmethod
@@ -87,8 +87,8 @@ class Runtime:
             PackError: the pack is damaged, or holds a method this version does not know.
             DeviceError: the device cannot be used.
         """
-        sessions = Sessions(Path(pack), device, threads)
-        return cls(load_info(pack), sessions)
+        info = load_info(pack)
+        return cls(info, Sessions(info.path, device, threads))
 
     def image_encoder_of(self, method: str | None) -> str | None:
         """The file of the image encoder that a method reads; methods of one file share features.

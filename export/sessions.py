@@ -3,7 +3,7 @@
 import os
 import platform
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -182,7 +182,7 @@ class Sessions:
     """The ONNX sessions of one pack, each started at its first use; safe to share by threads.
 
     Args:
-        folder: the pack's folder.
+        place: where a file of the pack is, see `export.pack.schema.PackInfo.path`.
         device: "cuda" insists that onnxruntime itself uses CUDA; "auto" lets it fall back.
         threads: for operators on the CPU; None chooses.
         heads: where torch is to compute; None for the device of the encoders.
@@ -199,7 +199,7 @@ class Sessions:
 
     def __init__(
         self,
-        folder: Path,
+        place: Callable[[str], Path],
         device: Device,
         threads: int | None = None,
         heads: torch.device | None = None,
@@ -214,7 +214,7 @@ class Sessions:
         # onnxruntime before DLPack gives arrays alone
         able = self._encoders.type != "cpu" and hasattr(ort.OrtValue, "__dlpack__")
         self._bound = self._encoders if (able if bound is None else bound) else None
-        self._folder = folder
+        self._place = place
         self._strict = device == "cuda"
         self.threads = threads or default_threads()
         self._open: dict[tuple[str, int], Encoder] = {}
@@ -236,7 +236,7 @@ class Sessions:
         with self._lock:
             threads = 1 if alone else self.threads
             if (file, threads) not in self._open:
-                session = self._start(self._folder / file, inputs, threads)
+                session = self._start(self._place(file), inputs, threads)
                 self._open[file, threads] = Encoder(file, session, self._bound)
             return self._open[file, threads]
 

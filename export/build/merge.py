@@ -50,10 +50,10 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
     merged = replace(into, methods={**into.methods, **moved}, files={**files, **added})
     with replacing_folder(pack) as work:
         own = [path for path in list_files(into) if not _belongs(path, moved)]
-        for origin, paths in ((pack, own), (source, added)):
+        for origin, paths in ((into, own), (given, added)):
             for path in paths:
                 (work / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(origin / path, work / path)
+                shutil.copyfile(origin.path(path), work / path)
         write_info(replace(merged, folder=work))
         load_info(work)
     return replace(merged, folder=pack)

@@ -66,7 +66,8 @@ def read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     Raises:
         PackError: the file is another network's.
     """
-    path = folder / str(read_info(folder).image_encoder.file)
+    info = read_info(folder)
+    path = info.path(str(info.image_encoder.file))
     graph = onnx.load(path).graph
     initializers = {
         tensor.name.removesuffix(".half"): torch.from_numpy(numpy_helper.to_array(tensor).copy())

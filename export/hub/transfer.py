@@ -74,7 +74,7 @@ def push(
             f"{pack} does not say which licence its weights have, and the Hub would show that to "
             "everybody; ask their authors, and make the pack again with --licence"
         )
-    adds = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
+    adds = [CommitOperationAdd(name, info.path(name)) for name in list_files(info)]
     if not (info.folder / CARD).is_file():  # by whose tag it is found
         adds.append(CommitOperationAdd(CARD, card.render(info).encode()))
     api = connect(token)

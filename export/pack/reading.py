@@ -11,6 +11,8 @@ A folder, or a Hub repository with the same files:
     gallery/                     optional, see `export/pack/gallery.py` and `regions.py`
     training/                    optional: recipes and logs
     README.md                    the model card, rendered from pack.json
+
+Packs that lie side by side may share a file, see `export.pack.schema.PackInfo.path`.
 """
 
 from collections.abc import Sequence
@@ -47,7 +49,7 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
     """
     info = read_info(path)
     for name, expected in info.files.items():
-        _check_file(info.folder, name, expected, verify)
+        _check_file(info, name, expected, verify)
     if info.gallery is not None:
         _check_gallery(info.folder, info.gallery, verify)
     return info
@@ -66,11 +68,11 @@ def read_info(path: Path) -> PackInfo:
 
 def check_file(info: PackInfo, name: str) -> None:
     """Checks one of a pack's files, as `load_info` does with all of them; errors are the same."""
-    _check_file(info.folder, name, info.files[name], verify=True)
+    _check_file(info, name, info.files[name], verify=True)
 
 
 def list_files(info: PackInfo) -> list[str]:
-    """All files of a pack, relative to its folder; what else lies there does not belong to it.
+    """All files of a pack, for `PackInfo.path`; what else lies in its folder is not part of it.
 
     Raises:
         PackError: the model card is a link to outside the pack.
@@ -84,11 +86,11 @@ def list_files(info: PackInfo) -> list[str]:
     return sorted(set(names))
 
 
-def _check_file(folder: Path, name: str, expected: FileInfo, verify: bool) -> None:
-    path = folder / name
+def _check_file(info: PackInfo, name: str, expected: FileInfo, verify: bool) -> None:
+    path = info.path(name)
     if not path.is_file():
-        raise FileNotFoundError(f"the pack {folder} lacks {name}; fetch or export it again")
-    _refuse_leaving(folder, [name])
+        raise FileNotFoundError(f"the pack {info.folder} lacks {name}; fetch or export it again")
+    _refuse_leaving(info.folder if path == info.folder / name else path.parent, [path.name])
     size = path.stat().st_size
     if size != expected.bytes:
         raise PackError(

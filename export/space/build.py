@@ -183,7 +183,7 @@ def _files(root: Path, packs: Sequence[PackInfo]) -> Iterator[tuple[Path, Path]]
                 yield path, place
     for info in packs:
         for name in list_files(info):
-            yield info.folder / name, BUNDLED / info.name / name
+            yield info.path(name), BUNDLED / info.name / name
         if info.folder.parent == root / BUNDLED:  # what was measured and computed ahead for it
             beside = [*info.folder.parent.glob(f"{info.folder.name}.*")]
             beside += (info.folder.parent / "ablations" / info.folder.name).glob("*.json")

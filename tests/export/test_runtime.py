@@ -239,8 +239,8 @@ def test_cuda_without_onnxruntime_is_told(pack: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(Sessions, "_providers", lambda _: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match="onnxruntime could not start its CUDA provider"):
-        Sessions(pack, "cuda").get("image_encoder.onnx", ["pixels"])
-    session = Sessions(pack, "auto").get("image_encoder.onnx", ["pixels"])
+        Sessions(pack.joinpath, "cuda").get("image_encoder.onnx", ["pixels"])
+    session = Sessions(pack.joinpath, "auto").get("image_encoder.onnx", ["pixels"])
     assert session.get_providers() == ["CPUExecutionProvider"]
 
 

@@ -61,7 +61,8 @@ def _write(data: SceneData, split: str, draft: Path) -> None:
         alike = {"alike": row // 2} if data.twins else {}
         files = {"file": image, "mask": mask}
         records.append({**files, **alike, **_truth(scene), "captions": captions})
-    index = {"split": split, "world": "scenes", "images": records}
+    world = "scenes_twins" if data.twins else "scenes"
+    index = {"split": split, "world": world, "images": records}
     (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
 
 
