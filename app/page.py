@@ -72,10 +72,14 @@ _IN_ORDER = """{
 # The first tab says that it is selected as soon as it is there, before the one that the page's
 # address names could be opened.
 _TAB_RESTORED = "() => { window.pvTabRestored = true; }"
-_BACK = """addEventListener("popstate", () => {
-    props.value = new URLSearchParams(location.search).get("tab") ?? "";
-    trigger("select");
-});"""
+_BACK = """addEventListener("popstate", () => trigger("select"));"""
+# By the page alone: of two answers of the server, that to an older step could come last.
+_GO_BACK = """() => {
+    const open = (tab) => ({ __type__: "update", selected: tab });
+    const tab = new URLSearchParams(location.search).get("tab");
+    if (%s.includes(tab)) return [open("%s"), open(tab)];
+    return [open(%s.includes(tab) ? tab : "search"), undefined];
+}"""
 
 
 def build(packs: OpenPacks) -> gr.Blocks:
@@ -233,11 +237,10 @@ def _restore_tab(session: Session) -> None:
             gr.Warning(text(f'There is no tab "{wanted[:40]}"; there are {known}.'))
         return {session.tabs: gr.skip()}
 
-    def go_back(tab: Any) -> dict[Any, Any]:
-        return session.opened(tab if tab in [*titles] else next(iter(titles)))
-
     both = [session.tabs, session.lab]
     back = gr.HTML("", html_template="", js_on_load=_BACK, visible="hidden")
-    connect(back.select, go_back, [back], both, "go_back", queue=False)
+    beside, inside = ([title.lower() for title, _ in tabs] for tabs in (TABS, LAB))
+    script = _GO_BACK % (inside, LAB_TAB, beside)
+    back.select(None, outputs=both, js=script, api_visibility="private")
     opened = connect(session.blocks.load, restore, [], both, "open_tab")
     opened.then(None, js=_TAB_RESTORED, api_visibility="private")

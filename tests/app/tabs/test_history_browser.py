@@ -198,3 +198,30 @@ def test_earlier_questions_outlive_the_page_until_they_are_cleared(visit: Visit)
     shows(page, "a red circle")  # which the address holds
     page.locator("#pv-earlier button").first.click()
     expect(earlier).to_have_text(["a red circle"])
+
+
+def test_two_steps_back_at_once_open_the_later_ones_tab(visitor: Visitor) -> None:
+    """Also where the server is slow with the first one."""
+    page = visitor.page
+    visitor.search("a red circle")
+    visitor.open_tab("Compare")
+    compare(page, "a green bar")
+    page.evaluate(
+        """() => {
+            const send = window.fetch;
+            let held = false;
+            window.fetch = async (...request) => {
+                const first = !held && request[1]?.method === "POST";
+                held ||= first;
+                if (first) await new Promise((done) => setTimeout(done, 1500));
+                return send(...request);
+            };
+            window.pvSend = send;
+        }"""
+    )
+    page.go_back()
+    page.go_back()
+    shows(page, "a red circle")
+    page.wait_for_timeout(3_000)  # when all that was held is answered
+    shows(page, "a red circle")
+    page.evaluate("() => { window.fetch = window.pvSend; }")
