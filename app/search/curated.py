@@ -34,7 +34,7 @@ from app.gallery.collection import Collection, from_pack
 from app.search.query import Term, parse
 from app.search.retriever import Retriever
 from export.pack.schema import PackInfo
-from export.pack.untold import asks_untold
+from export.pack.untold import untold
 from export.pack.validation import OPEN, PackError, Text, check, read_json
 from export.runtime import Runtime
 from models.files import write_whole
@@ -213,11 +213,7 @@ def _candidates(retriever: Retriever) -> tuple[list[str], list[str | None], list
     for image in collection.images:
         for caption in image.truth.captions if image.truth else ():
             plain = parse(caption.text) == [Term(caption.text)]  # reads as one sentence
-            if (
-                plain
-                and len(caption.text) <= LONGEST
-                and not asks_untold(retriever.info, caption.text)
-            ):
+            if plain and len(caption.text) <= LONGEST and not untold(retriever.info, caption.text):
                 views.setdefault(caption.text, caption.view)
     relevant = [sorted(collection.relevant[text]) for text in views]
     return list(views), list(views.values()), relevant

@@ -12,7 +12,7 @@ from PIL import Image
 from app.gallery.images import open_image
 from app.search.query import MINUS, Term, checked, checked_weight, parse
 from app.search.retriever import Retriever
-from export.pack.untold import asks_untold
+from export.pack.untold import untold
 
 MAX_EXAMPLES = 10  # images of the collection to be like, or unlike
 REMEMBERED = 20  # questions of one visit
@@ -188,7 +188,7 @@ def examples(retriever: Retriever, count: int) -> list[str]:
     captions = [
         text
         for text, _ in retriever.collection.captions
-        if len(text) <= _LONGEST_EXAMPLE and not asks_untold(retriever.info, text)
+        if len(text) <= _LONGEST_EXAMPLE and not untold(retriever.info, text)
     ]
     if not captions:
         known = [text for text in _EXAMPLES if not retriever.unknown(text)]

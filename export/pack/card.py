@@ -1,7 +1,7 @@
 """The model card of a pack: its README.md, rendered from pack.json and from nothing else."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from huggingface_hub import EvalResult, ModelCardData
 
@@ -33,52 +33,57 @@ HUB_LICENCES = (
     "cc-by-nd-4.0",
     "cc-by-nc-nd-4.0",
 )
-LABELS = {
-    "i2t_r1": "image to text R@1",
-    "i2t_r5": "R@5",
-    "i2t_r10": "R@10",
-    "t2i_r1": "text to image R@1",
-    "t2i_r5": "R@5",
-    "t2i_r10": "R@10",
-    "rsum": "rsum",
-    "i2t_medr": "image to text median rank",
-    "i2t_nmr": "over gallery size",
-    "i2t_meanr": "mean rank",
-    "t2i_medr": "text to image median rank",
-    "t2i_nmr": "over gallery size",
-    "t2i_meanr": "mean rank",
-    "i2t_rprecision": "image to text R-precision",
-    "i2t_map_at_r": "mAP@R",
-    "t2i_rprecision": "text to image R-precision",
-    "t2i_map_at_r": "mAP@R",
-    "view_cosine": "cosine between an image's views",
-    "wins_entropy": "entropy of the wins of views, bits",
-    "pointing": "the winning view points at a mentioned object, %",
-    "pointing_chance": "by chance, %",
-    "mass": "its attention on mentioned objects, %",
-    "mass_chance": "by chance, %",
-    "evidence_pointing": "evidence points at a mentioned object, %",
-    "evidence_random_head": "with random heads, %",
-    "evidence_chance": "by chance, %",
-    "evidence_word_pointing": "evidence of a word points at its object, %",
-    "evidence_word_chance": "by chance, %",
-    "deletion": "deletion by evidence",
-    "deletion_random": "at random",
-    "deletion_map": "by the paper's map",
-    "deletion_renewed": "deletion by evidence, renewed at each step",
-    "deletion_renewed_map": "by the paper's map, renewed",
-    "insertion": "insertion by evidence",
-    "insertion_random": "at random",
-    "insertion_map": "by the paper's map",
-}
 # those for the front matter, by names that stand alone; all in per cent
 RETRIEVAL = {
     f"{key}_{measure}": f"{direction} {name}"
     for key, direction in (("i2t", "image to text"), ("t2i", "text to image"))
     for measure, name in (("r1", "R@1"), ("r5", "R@5"), ("r10", "R@10"), ("map_at_r", "mAP@R"))
 } | {"rsum": "rsum, the sum of the six recalls"}
-# in pack.json, too many for a table
-_FINER = re.compile(r"(wins|pointing|mass)_\d+|\w+_gain_\w+|evidence_error")
+LABELS = RETRIEVAL | {
+    **{
+        f"{key}_{measure}": f"{direction} {name}"
+        for key, direction in (("i2t", "image to text"), ("t2i", "text to image"))
+        for measure, name in (
+            ("medr", "median rank"),
+            ("nmr", "median rank over gallery size"),
+            ("meanr", "mean rank"),
+            ("rprecision", "R-precision"),
+        )
+    },
+    "view_cosine": "cosine between an image's views",
+    "wins_entropy": "entropy of the wins of views, bits",
+    "pointing": "the winning view points at a mentioned object, %",
+    "pointing_chance": "the same by chance, %",
+    "mass": "the winning view's attention on mentioned objects, %",
+    "mass_chance": "the same by chance, %",
+    "evidence_pointing": "evidence points at a mentioned object, %",
+    "evidence_random_head": "the same with random heads, %",
+    "evidence_chance": "the same by chance, %",
+    "evidence_word_pointing": "evidence of a word points at its object, %",
+    "evidence_word_chance": "the same by chance, %",
+    "moment_pointing": "evidence peaks in a frame that shows what is mentioned, %",
+    "moment_chance": "the same by chance, %",
+    "moment_word_pointing": "evidence of a word peaks in a frame that shows its object, %",
+    "moment_word_chance": "the same by chance, %",
+    "deletion": "deletion by evidence",
+    "deletion_random": "deletion at random",
+    "deletion_map": "deletion by the paper's map",
+    "deletion_renewed": "deletion by evidence, renewed at each step",
+    "deletion_renewed_map": "deletion by the paper's map, renewed",
+    "insertion": "insertion by evidence",
+    "insertion_random": "insertion at random",
+    "insertion_map": "insertion by the paper's map",
+}
+# what is measured of each kind of captions
+_KINDS = {
+    re.compile(r"foil_(\w+)"): "true caption above a false one, %: {}",
+    re.compile(r"(\w+)_rsum"): "rsum of captions of one kind: {}",
+    re.compile(r"(\w+)_above_alike"): "caption scores its image above those alike, %: {}",
+}
+# in pack.json, too many for a table, or the bounds of a number that is in it
+_FINER = re.compile(
+    r"(wins|pointing|mass)_\d+|\w+_gain_\w+|evidence_error|\w+_(i2t|t2i)_\w+|\w+_(low|high|margin|pairs)"
+)
 _AREAS = ("deletion", "insertion", "view_cosine")  # begin the keys of values from 0 to about 1
 
 
@@ -169,23 +174,45 @@ def _number(key: str, value: float) -> str:
     return f"{value:.3f}" if key.startswith(_AREAS) else f"{value:.1f}"
 
 
+def _cell(key: str, values: Mapping[str, float]) -> str:
+    """A number with its 95 % interval, where there is one."""
+    if key not in values:
+        return ""
+    number = _number(key, values[key])
+    if f"{key}_margin" in values:
+        return f"{number} ± {values[f'{key}_margin']:.1f}"
+    if f"{key}_low" in values:
+        return f"{number} ({values[f'{key}_low']:.1f} to {values[f'{key}_high']:.1f})"
+    return number
+
+
+def _label(key: str) -> str:
+    if key in LABELS:
+        return LABELS[key]
+    for pattern, words in _KINDS.items():
+        if match := pattern.fullmatch(key):
+            return words.format(match[1].replace("_", " "))
+    return key
+
+
 def _results(info: PackInfo) -> str:
     measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
     parts = ["## Results"]
     if measured:
         named = {key for metrics in measured.values() for key in metrics.values}
         others = {key for key in named - LABELS.keys() if not _FINER.fullmatch(key)}
-        keys = [key for key in LABELS if key in named] + sorted(others)
-        rows = []
-        for name, metrics in measured.items():
-            numbers = [_number(k, metrics.values[k]) if k in metrics.values else "" for k in keys]
-            rows.append((f"`{name}`", metrics.split, *numbers))
-        parts.append(_table(("method", "split", *(LABELS.get(key, key) for key in keys)), rows))
-        parts += [
-            f"- `{name}`: `{m.command}`; {m.hardware}; training seed "
-            f"{'unknown' if m.seed is None else m.seed}"
-            for name, m in measured.items()
-        ]
+        keys = [key for key in LABELS if key in named] + sorted(others, key=_label)
+        rows = [("split", *(metrics.split for metrics in measured.values()))]
+        for key in keys:
+            rows.append((_label(key), *(_cell(key, m.values) for m in measured.values())))
+        parts.append(_table(("", *(f"`{name}`" for name in measured)), rows))
+        parts.append(
+            "\n".join(
+                f"- `{name}`: `{m.command}`; {m.hardware}; training seed "
+                f"{'unknown' if m.seed is None else m.seed}"
+                for name, m in measured.items()
+            )
+        )
     missing = [f"`{name}`" for name in info.methods if name not in measured]
     if missing:
         parts.append(f"Not measured yet: {', '.join(missing)}.")

@@ -75,7 +75,7 @@ def test_what_names_no_pack_is_refused(open_packs: OpenPacks, address: str) -> N
 def test_visitors_of_a_public_app_may_not_name_folders(tiny_pack: Path, tmp_path: Path) -> None:
     settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
     open_packs = OpenPacks(settings, tmp_path / "cache")
-    told = r"may not be loaded here; name one of photos, scenes, scenes_moving$"
+    told = r"may not be loaded here; name one of photos, scenes, scenes_moving, scenes_twins$"
     with pytest.raises(ValueError, match=told):
         open_packs.sources.find(PACK, str(tiny_pack))
 

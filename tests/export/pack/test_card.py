@@ -17,7 +17,12 @@ METRICS = Metrics(
     command="python -m training.evaluate --pack PACK --method x",
     hardware="2 CPU cores (somebody's)",
     seed=11,
-    values={"t2i_r1": 41.26, "rsum": 432.1, "t2i_map_at_r": 37.0},
+    values={
+        **{"t2i_r1": 41.26, "rsum": 432.1, "t2i_map_at_r": 37.0},
+        **{"side_rsum": 400.0, "side_rsum_low": 390.0, "side_rsum_high": 410.5},
+        **{"side_t2i_r1": 30.0, "side_above_alike": 50.0},
+        **{"foil_swapped_objects": 51.3, "foil_swapped_objects_margin": 2.0},
+    },
 )
 
 
@@ -63,9 +68,17 @@ def test_without_metrics_it_says_so_and_shows_no_table(pack: Path) -> None:
 
 def test_metrics_appear_with_command_hardware_and_seed(pack: Path) -> None:
     results = card.render(with_metrics(load_info(pack))).split("## Results")[1].split("##")[0]
-    heads, _, row = (line for line in results.splitlines() if line.startswith("|"))
-    assert heads == "| method | split | text to image R@1 | rsum | mAP@R |"
-    assert row == f"| `{NAME}` | test | 41.3 | 432.1 | 37.0 |"
+    heads, _, *rows = (line for line in results.splitlines() if line.startswith("|"))
+    assert heads == f"|  | `{NAME}` |"
+    assert rows == [
+        "| split | test |",
+        "| text to image R@1 | 41.3 |",
+        "| text to image mAP@R | 37.0 |",
+        "| rsum, the sum of the six recalls | 432.1 |",
+        "| caption scores its image above those alike, %: side | 50.0 |",
+        "| rsum of captions of one kind: side | 400.0 (390.0 to 410.5) |",
+        "| true caption above a false one, %: swapped objects | 51.3 ± 2.0 |",
+    ]
     assert f"- `{NAME}`: `{METRICS.command}`; {METRICS.hardware}; training seed 11" in results
     assert "Not measured yet" in results
     assert f"`{NAME}`" not in results.split("Not measured yet")[1]
@@ -101,4 +114,4 @@ def test_bars_in_texts_do_not_break_tables(pack: Path) -> None:
     metrics = replace(METRICS, split="a|b")
     entry = replace(info.methods[NAME], metrics=metrics)
     text = card.render(replace(info, methods={NAME: entry}))
-    assert f"| `{NAME}` | a\\|b |" in text
+    assert "| split | a\\|b |" in text
