@@ -68,9 +68,11 @@ class CompareTab:
             "One query for all: a caption, or 2: dog + beach - people",
         )
         self._tries, self._try = choosable("compare/examples", "pv-cmp-tries")
+        offered = Columns(self._session.packs, "")
         with gr.Row(elem_id="pv-cmp-choices"):
             self._columns = gr.Dropdown(
-                [],
+                offered.choices(),
+                value=offered.default(),  # who asks before the page is complete asks all
                 label="Columns",
                 multiselect=True,
                 allow_custom_value=True,
@@ -152,7 +154,7 @@ class CompareTab:
         ):
             connect(event, handler, [pack, *given], page, name, question=True)
         selected = [(self._selected, "select")]
-        on_refresh(selected, self.offer, [pack, self._columns], settings, "compare")
+        on_refresh(selected, self.offer, [pack], settings, "compare")
         for kind, button in self._downloads.items():
             saved = partial(self.download, kind)
             on_save(button, saved, [self._sheet], self._file, f"compare_{kind}")
@@ -253,8 +255,8 @@ class CompareTab:
         except ValueError as error:
             return {self._evidence: line(str(error))}
 
-    def offer(self, key: str, columns: list[str]) -> dict[Any, Any]:
-        """Brings the choice of columns up to date with the packs that are open."""
+    def offer(self, key: str) -> dict[Any, Any]:
+        """What columns can be chosen of the packs that are open; those that are chosen stay."""
         try:
             offered = Columns(self._session.packs, key)
         except ValueError as error:
@@ -263,7 +265,7 @@ class CompareTab:
         info = f"2 to {MAX_COLUMNS}, left to right; or type an average{sample}"
         note = view.elsewhere(offered.elsewhere)
         return {
-            self._columns: gr.Dropdown(offered.choices(), value=columns, info=info),
+            self._columns: gr.update(choices=offered.choices(), info=info),
             self._note: gr.HTML(note, visible=bool(note)),
         }
 
@@ -288,8 +290,10 @@ class CompareTab:
         if asked.problems:
             answer[self._line] = problem(*asked.problems) + answer[self._line]
         found = curated.load(offered.home.info, offered.home.collection)[:_TRIES]
+        offer = self.offer(key)
+        offer[self._columns]["value"] = columns
         return {
-            **self.offer(key, columns),
+            **offer,
             **answer,
             self._link: self._linked(question, columns, ranks, visited=address),
             self._words: question.words,

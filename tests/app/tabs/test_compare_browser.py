@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.app.api.test_compare_api import BOTH, caption
 from tests.app.conftest import IMAGES, draw
@@ -63,6 +63,36 @@ def test_what_is_right_is_framed_at_the_apis_rank(visitor: Visitor, server: Serv
             assert shown.locator("img").get_attribute("alt") == hit["captions"][0]
     share = f"{100 * answer['overlap'][0][1]:.0f}"
     assert visitor.page.locator(".pv-cmp-matrix td[title]").first.inner_text() == share
+
+
+def test_the_tab_that_opens_late_leaves_the_columns_that_were_chosen(visitor: Visitor) -> None:
+    """The answer to its opening came after the choice, or the page's own, and put back what was."""
+    page, held = visitor.page, list[Route]()
+    opening = page.evaluate(
+        "window.gradio_config.dependencies.find((one) => one.api_name == 'compare_select').id"
+    )
+
+    def hold(route: Route) -> None:
+        late = route.request.post_data_json["fn_index"] == opening
+        held.append(route) if late and not held else route.continue_()
+
+    visitor.open_tab("Search")
+    page.route("**/queue/join*", hold)
+    visitor.open_tab("Compare")
+    page.locator("#pv-cmp-columns input").click()
+    page.get_by_role("option", name="VSE++ + VSE∞, averaged").click()
+    page.keyboard.press("Escape")
+    chosen = page.locator("#pv-cmp-columns .token")
+    expect(chosen).to_have_count(3)
+    held[0].continue_()
+    for words in ("a red circle", "a blue circle"):
+        ask(visitor, words)
+        expect(page.locator(".pv-cmp-head")).to_have_count(3)
+    expect(chosen).to_have_count(3)
+    page.unroute("**/queue/join*")
+    visitor.enter()
+    visitor.open_tab("Compare")
+    expect(chosen).to_have_count(2)
 
 
 def test_a_picture_lights_up_in_every_column_and_opens(visitor: Visitor, server: Server) -> None:
