@@ -272,7 +272,10 @@ class CompareTab:
     def open(self, key: str, request: gr.Request) -> dict[Any, Any]:
         """Fits the tab to the visitor's pack, and asks what the page's address holds for it."""
         here = request.query_params.get("tab") == _TAB
-        return self.visit(key, str(request.query_params) if here else "")
+        opened = self.visit(key, str(request.query_params) if here else "")
+        if not opened[self._words]:  # what is typed meanwhile stays
+            del opened[self._words]
+        return opened
 
     def visit(self, key: str, address: str = "") -> dict[Any, Any]:
         """Fits the tab to the visitor's pack, and asks what an address holds."""

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.app.api.test_compare_api import BOTH, caption
 from tests.app.conftest import IMAGES, draw
@@ -65,34 +66,55 @@ def test_what_is_right_is_framed_at_the_apis_rank(visitor: Visitor, server: Serv
     assert visitor.page.locator(".pv-cmp-matrix td[title]").first.inner_text() == share
 
 
-def test_the_tab_that_opens_late_leaves_the_columns_that_were_chosen(visitor: Visitor) -> None:
-    """The answer to its opening came after the choice, or the page's own, and put back what was."""
-    page, held = visitor.page, list[Route]()
-    opening = page.evaluate(
-        "window.gradio_config.dependencies.find((one) => one.api_name == 'compare_select').id"
-    )
+@contextmanager
+def held(page: Page, event: str) -> Iterator[list[Route]]:
+    """Holds the first request of an event until what is done meanwhile is done."""
+    find = "name => gradio_config.dependencies.find((one) => one.api_name == name).id"
+    number, routes = page.evaluate(find, event), list[Route]()
 
     def hold(route: Route) -> None:
-        late = json.loads(route.request.post_data or "{}").get("fn_index") == opening
-        held.append(route) if late and not held else route.continue_()
+        first = json.loads(route.request.post_data or "{}").get("fn_index") == number and not routes
+        routes.append(route) if first else route.continue_()
 
-    visitor.open_tab("Search")
     page.route("**/queue/join*", hold)
-    visitor.open_tab("Compare")
-    page.locator("#pv-cmp-columns input").click()
-    page.get_by_role("option", name="VSE++ + VSE∞, averaged").click()
-    page.keyboard.press("Escape")
+    yield routes
+    for route in routes:
+        route.continue_()
+    page.unroute("**/queue/join*")
+
+
+def test_the_tab_that_opens_late_leaves_the_columns_that_were_chosen(visitor: Visitor) -> None:
+    """The answer to its opening came after the choice, or the page's own, and put back what was."""
+    page = visitor.page
     chosen = page.locator("#pv-cmp-columns .token")
-    expect(chosen).to_have_count(3)
-    held[0].continue_()
+    visitor.open_tab("Search")
+    with held(page, "compare_select") as requests:
+        visitor.open_tab("Compare")
+        page.locator("#pv-cmp-columns input").click()
+        page.get_by_role("option", name="VSE++ + VSE∞, averaged").click()
+        page.keyboard.press("Escape")
+        expect(chosen).to_have_count(3)
+    assert requests
     for words in ("a red circle", "a blue circle"):
         ask(visitor, words)
         expect(page.locator(".pv-cmp-head")).to_have_count(3)
     expect(chosen).to_have_count(3)
-    page.unroute("**/queue/join*")
     visitor.enter()
     visitor.open_tab("Compare")
     expect(chosen).to_have_count(2)
+
+
+def test_what_is_typed_while_the_page_opens_stays(visitor: Visitor) -> None:
+    page = visitor.page
+    with held(page, "compare_open") as requests:
+        visitor.enter()
+        visitor.open_tab("Compare")
+        page.fill(WORDS, "a cyan bar")
+    assert requests
+    expect(page.locator(".pv-cmp-try").first).to_be_visible()  # so that the page is complete
+    expect(page.locator(WORDS)).to_have_value("a cyan bar")
+    page.press(WORDS, "Enter")
+    expect(page.locator("#pv-cmp-line")).to_contain_text("for “a cyan bar”")
 
 
 def test_a_picture_lights_up_in_every_column_and_opens(visitor: Visitor, server: Server) -> None:
