@@ -32,13 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     # By default gradio remembers 10,000 events and sums them up after each one, for a dashboard
-    # that `app/server/door.py` keeps closed.
+    # that `app/blocks/server/door.py` keeps closed.
     os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(10**12)
     os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "1"
     # Found first, so that `models` is the folder beside `app` and never a file within it.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-    from app.server.imports import quick_imports
+    from app.blocks.server.imports import quick_imports
 
     with quick_imports():
         from app.settings import Settings
@@ -48,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"polyview: {NO_MCP}", file=sys.stderr)
         return 1
 
+    from app.blocks.server.memory import few_arenas, keep_trimmed
+    from app.blocks.server.short_lines import ShortLines
     from app.gallery.cache import cache_folder
-    from app.server.memory import few_arenas, keep_trimmed
-    from app.server.short_lines import ShortLines
 
     few_arenas()
 
@@ -65,11 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     with quick_imports(settings.mcp):
         from PIL import Image
 
-        from app import page as interface
-        from app.api.http import http_api
+        from app.blocks import page as interface
+        from app.blocks.api.http import http_api
+        from app.blocks.server import zerogpu
         from app.gallery.terminal import ProgressBar
         from app.packs.open_packs import OpenPacks
-        from app.server import zerogpu
 
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

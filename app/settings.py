@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from app.blocks.server.hosts import is_loopback, is_name, trusts_everybody
 from app.gallery.qdrant.address import Address
-from app.server.hosts import is_loopback, is_name, trusts_everybody
 from export.pack.names import present_name
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -128,7 +128,7 @@ class Settings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name but loopback's by which the app may be asked, see `app.server.hosts`."""
+        """Every name but loopback's by which the app may be asked (`app.blocks.server.hosts`)."""
         given = (*self.allow_hosts, self.host)
         if self.on_space:
             own = os.environ.get("SPACE_HOST", "").split(",")

@@ -20,26 +20,26 @@ USUAL = "not soak"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
 # Files whose tests ask the same server, which takes seconds to start: they run in one process.
 TOGETHER = {
-    "tests/app/api/test_api.py": "server",
+    "tests/app/blocks/api/test_api.py": "server",
     "tests/app/packs/test_benchmark.py": "server",
-    "tests/app/server/test_door.py": "server",
-    "tests/app/server/test_galleries.py": "server",
-    "tests/app/tabs/test_browser.py": "server",
-    "tests/app/api/test_compare_api.py": "server",
-    "tests/app/tabs/test_compare_browser.py": "server",
-    "tests/app/api/test_events.py": "server",
+    "tests/app/blocks/server/test_door.py": "server",
+    "tests/app/blocks/server/test_galleries.py": "server",
+    "tests/app/blocks/tabs/test_browser.py": "server",
+    "tests/app/blocks/api/test_compare_api.py": "server",
+    "tests/app/blocks/tabs/test_compare_browser.py": "server",
+    "tests/app/blocks/api/test_events.py": "server",
     "tests/app/search/test_unknown_words.py": "bundled",
     "tests/app/test_bundled.py": "bundled",
-    "tests/app/tabs/test_start_browser.py": "bundled",
-    "tests/app/tabs/test_accessible.py": "bundled",
-    "tests/app/tabs/test_browser_search.py": "views_server",
-    "tests/app/tabs/test_history_browser.py": "views_server",
-    "tests/app/api/test_http.py": "views_server",
-    "tests/app/api/test_mcp.py": "views_server",
-    "tests/app/api/test_evidence_api.py": "many_server",
+    "tests/app/blocks/tabs/test_start_browser.py": "bundled",
+    "tests/app/blocks/tabs/test_accessible.py": "bundled",
+    "tests/app/blocks/tabs/test_browser_search.py": "views_server",
+    "tests/app/blocks/tabs/test_history_browser.py": "views_server",
+    "tests/app/blocks/api/test_http.py": "views_server",
+    "tests/app/blocks/api/test_mcp.py": "views_server",
+    "tests/app/blocks/api/test_evidence_api.py": "many_server",
     "tests/benchmarks/test_soak.py": "many_server",
-    "tests/app/api/test_views_api.py": "many_server",
-    "tests/app/tabs/test_views_browser.py": "many_server",
+    "tests/app/blocks/api/test_views_api.py": "many_server",
+    "tests/app/blocks/tabs/test_views_browser.py": "many_server",
 }
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
@@ -49,10 +49,10 @@ LONG = (
     "many_server",
     "tests/app/packs/test_strangers.py",
     "tests/app/packs/test_obtaining.py",
-    "tests/app/server/test_public.py",
+    "tests/app/blocks/server/test_public.py",
     "tests/test_four_touches.py",
-    "tests/app/tabs/test_benchmark_browser.py",
-    "tests/app/tabs/test_grid_browser.py",
+    "tests/app/blocks/tabs/test_benchmark_browser.py",
+    "tests/app/blocks/tabs/test_grid_browser.py",
     "tests/training/loop/test_trainer.py",
     "tests/training/evaluation/test_report.py",
     "tests/training/experiments/test_ablate.py",
@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if _is_whole(config) and config.option.markexpr == USUAL:
         config.option.markexpr = f"{USUAL} and not slow"
     if hasattr(config, "workerinput"):
-        from app.server.imports import quick_imports
+        from app.blocks.server.imports import quick_imports
 
         with quick_imports():
             import gradio  # noqa: F401

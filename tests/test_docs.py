@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from app.blocks.page import build
 from app.packs.open_packs import OpenPacks
-from app.page import build
 from app.settings import Settings
 from tests.app.conftest import finish
 from tests.training.conftest import make_features

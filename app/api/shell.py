@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from app.server.imports import quick_imports
+from app.blocks.server.imports import quick_imports
 from app.settings import DEVICES
 
 FOUND, NOTHING, FAILED = 0, 1, 2

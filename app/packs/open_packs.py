@@ -12,6 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from app.blocks.server import uploads
 from app.gallery.archive import open_images
 from app.gallery.collection import Collection, from_pack, from_uploads
 from app.gallery.image_files import StoppedError
@@ -22,7 +23,6 @@ from app.packs.paths import without_paths
 from app.packs.presets import pack_folder
 from app.packs.sources import Sources
 from app.search.retriever import Retriever
-from app.server import uploads
 from app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_pack, bundled_packs
 from export.hub import transfer as hub
 from export.pack.reading import read_info
@@ -212,7 +212,7 @@ class OpenPacks:
 
         Args:
             key: as `show`.
-            files: as `app.server.uploads.named` gives them.
+            files: as `app.blocks.server.uploads.named` gives them.
 
         Returns:
             As `show`.

@@ -2,7 +2,7 @@
 
 import sys
 
-from app.server.imports import quick_imports
+from app.blocks.server.imports import quick_imports
 
 with quick_imports():
     from app.api.shell import main

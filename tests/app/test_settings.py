@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
+from app.blocks.server.hosts import Hosts
 from app.gallery.qdrant.address import Address
 from app.main import main
-from app.server.hosts import Hosts
 from app.settings import Settings, bundled_pack
 
 

@@ -1,6 +1,7 @@
 """Random damage to everything that comes from outside.
 
-`make soak` runs it in full, `tests/soak/test_quick.py` and `tests/app/api/test_events.py` in short:
+`make soak` runs it in full, `tests/soak/test_quick.py` and
+`tests/app/blocks/api/test_events.py` in short:
 
     python -m pytest tests/soak/fuzz.py --hypothesis-seed=7      with SOAK_CASES=10000
 

@@ -1,4 +1,4 @@
-"""A crowd that sends half of its requests for 35 seconds; the short form is tests/app/server."""
+"""A crowd that sends half of its requests for 35 seconds; short: tests/app/blocks/server."""
 
 import select
 import time
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.app.server.attacks import API, ask, connect
+from tests.app.blocks.server.attacks import API, ask, connect
 from tests.app.serving import Serve
 from tests.soak.checks import SLOW
 

@@ -6,12 +6,12 @@ from unittest.mock import Mock
 import gradio as gr
 import pytest
 
+from app.blocks.tabs.models.tab import ModelsTab
+from app.blocks.tabs.session import Session
 from app.gallery import indexing as index_module
 from app.gallery.indexing import Progress
 from app.packs.open_packs import OpenPacks
 from app.settings import Settings
-from app.tabs.models.tab import ModelsTab
-from app.tabs.session import Session
 from tests.app.conftest import finish
 
 

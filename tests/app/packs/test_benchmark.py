@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.blocks.tabs.benchmark import view
+from app.blocks.tabs.benchmark.candidates import apart
+from app.blocks.tabs.benchmark.plot import Point, place_labels, plot
+from app.blocks.tabs.benchmark.svg import NARROW, WIDE, Box, Frame
+from app.blocks.tabs.html import text
 from app.gallery.collection import from_pack
 from app.packs import ablations, candidates, measured, speed
 from app.packs.measured import COLUMNS, MEGABYTES, QUERY_MS, Column, Row, Table
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
-from app.tabs.benchmark import view
-from app.tabs.benchmark.candidates import apart
-from app.tabs.benchmark.plot import Point, place_labels, plot
-from app.tabs.benchmark.svg import NARROW, WIDE, Box, Frame
-from app.tabs.html import text
 from export.pack.reading import load_info
 from export.pack.validation import check
 from export.runtime import Runtime

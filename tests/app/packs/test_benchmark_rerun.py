@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from app.blocks.tabs.benchmark import view
 from app.packs.jobs import CancelledError, JobError, Step
 from app.packs.rerun import Outcome, Runner, compare, measured_methods, obstacle
-from app.tabs.benchmark import view
 from export.pack.reading import load_info
 from export.pack.schema import Metrics, PackInfo
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from app.blocks.tabs.benchmark.curves import curve, trainings
 from app.packs import curves
 from app.settings import BUNDLED
-from app.tabs.benchmark.curves import curve, trainings
 from export.pack.reading import load_info
 
 PACK = BUNDLED / "scenes"

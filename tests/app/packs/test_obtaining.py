@@ -11,14 +11,14 @@ import pytest
 import torch
 from huggingface_hub import constants
 
+from app.blocks.tabs.models import view
+from app.blocks.tabs.models.tab import ModelsTab
+from app.blocks.tabs.session import Session
 from app.packs.description import describe
 from app.packs.jobs import CancelledError
 from app.packs.obtaining import Obtainer
 from app.packs.open_packs import OpenPacks
 from app.settings import Settings
-from app.tabs.models import view
-from app.tabs.models.tab import ModelsTab
-from app.tabs.session import Session
 from export.build.obtain import obtain
 from export.hub.client import UnreachableError
 from export.hub.offer import CLIP, PACK, VSE_INFTY, Offer, Part, look

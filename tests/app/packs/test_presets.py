@@ -14,16 +14,16 @@ from PIL import Image
 
 from app.api.library import Library
 from app.api.shell import main as search
+from app.blocks.tabs.fetching import stronger
+from app.blocks.tabs.models.tab import ModelsTab
+from app.blocks.tabs.session import Session
+from app.blocks.tabs.start.tab import Start
 from app.packs import jobs
 from app.packs.jobs import CancelledError, JobError, Step
 from app.packs.obtaining import Obtainer
 from app.packs.open_packs import OpenPacks
 from app.packs.presets import PRESETS, offered, pack_folder
 from app.settings import Settings
-from app.tabs.fetching import stronger
-from app.tabs.models.tab import ModelsTab
-from app.tabs.session import Session
-from app.tabs.start.tab import Start
 from export.build import obtain as obtaining
 from export.hub.client import HubError, UnreachableError
 from export.hub.offer import CLIP, look

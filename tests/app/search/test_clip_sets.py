@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.api.evidence import _explain
-from app.api.views import _views
+from app.blocks.api.evidence import _explain
+from app.blocks.api.views import _views
 from app.explain import lens
 from app.explain.evidence import explain
 from app.explain.lighting import light

@@ -1,0 +1,1 @@
+"""The page in `gr.Blocks` with its server and endpoints."""

@@ -1,0 +1,1 @@
+"""What a program asks: the app's endpoints, plain HTTP, a shell, and Python."""
