@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from models.files import write_whole
+from models.files import no_such, write_whole
 
 MAX_HEADER = 8 * 2**20  # bytes; a tensor's name, type and shape take about 100 of them
 _MOST_AXES = 8
@@ -43,7 +43,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             values that are not finite.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"there is no weights file {path}")
+        raise FileNotFoundError(no_such("weights file", path, "name a folder that training wrote"))
     try:
         _check_header(path)
         with safe_open(path, framework="pt") as file:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
+
+
+class DiskFullError(OSError):
+    """A disk has no space left; the message names what was written and what to do."""
 
 
 def sha256_of(path: Path) -> str:
@@ -23,15 +30,19 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A file already at `path` stays until then; of a draft that fails nothing is left. Missing
     folders are made.
+
+    Raises:
+        DiskFullError: the disk has no space left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     writer = f"{os.getpid()}-{threading.get_ident()}"
     draft = path.with_name(f".{path.name}.{writer}.partial")
-    try:
-        yield draft
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with naming_full_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield draft
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -42,12 +53,57 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Gives an empty folder beside `path`, which takes its place only when all went well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside:
-        draft = Path(beside) / "draft"
-        draft.mkdir()
-        yield draft
-        if path.exists():
-            path.rename(Path(beside) / "replaced")
-        draft.rename(path)
+    """Gives an empty folder beside `path`, which takes its place only when all went well.
+
+    Raises:
+        DiskFullError: the disk has no space left.
+    """
+    with naming_full_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside:
+            draft = Path(beside) / "draft"
+            draft.mkdir()
+            yield draft
+            if path.exists():
+                path.rename(Path(beside) / "replaced")
+            draft.rename(path)
+
+
+@contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Turns the error of a full disk, which names no file, into a sentence about `path`.
+
+    Raises:
+        DiskFullError: something inside found no space left, or the user's quota exhausted.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = next(place for place in path.absolute().parents if place.exists())
+        free = shutil.disk_usage(place).free / 1e6
+        raise DiskFullError(
+            f"the disk is full: {path} needs more than the {free:,.1f} MB that are free in "
+            f"{place}; delete files there, or choose a folder on another disk"
+        ) from error
+
+
+def no_such(kind: str, path: Path, advice: str) -> str:
+    """The sentence for a path that does not exist, with the nearest name that does.
+
+    Args:
+        kind: what it should be, such as "folder".
+        path: the path.
+        advice: what to do where no name beside it is close.
+
+    >>> no_such("file", Path(__file__).with_name("fils.py"), "check it").rpartition("/")[2]
+    'files.py?'
+    """
+    missing = path
+    while not missing.parent.exists():
+        missing = missing.parent
+    names = {child.name for child in missing.parent.iterdir()} if missing.parent.is_dir() else set()
+    near = get_close_matches(missing.name, names - {missing.name}, 1)
+    end = f"did you mean {missing.parent / near[0]}?" if near else advice
+    return f"there is no {kind} {path}; {end}"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from export.hub.address import HUB_ID
 from export.pack.names import present_name
+from models.files import no_such
 
 
 def resolve(pack: str) -> Path:
@@ -11,7 +12,8 @@ def resolve(pack: str) -> Path:
 
     Args:
         pack: a folder, or a Hub repository as `owner/name` or `owner/name@revision`, which is
-            fetched; a folder that exists wins.
+            fetched; a folder that exists wins, and the Hub is not asked for `owner/name` where
+            there is a folder `owner`.
 
     Raises:
         FileNotFoundError: it is neither a folder nor looks like a repository.
@@ -22,10 +24,9 @@ def resolve(pack: str) -> Path:
         if folder.is_dir():
             return folder
     match = HUB_ID.fullmatch(pack)
-    if match is None:
-        raise FileNotFoundError(
-            f'there is no folder "{pack}", and it is not a Hub repository such as owner/name'
-        )
+    if match is None or (given.parent.is_dir() and not match["revision"]):
+        advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
+        raise FileNotFoundError(no_such("folder", given, advice))
     from export.hub.transfer import pull  # here: most starts need neither it nor its imports
 
     return pull(match["id"], match["revision"])

@@ -40,7 +40,7 @@ from export.pack.schema import MANIFEST
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.files import sha256_of
+from models.files import no_such, sha256_of
 from models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
@@ -128,10 +128,8 @@ def _find(source: str | Path) -> Source:
     folder, hub_id = Path(name), HUB_ID.fullmatch(name)
     if not folder.is_dir():
         if hub_id is None or folder.parent.is_dir():
-            raise FileNotFoundError(
-                f"there is no folder {name}; name a run folder, a pack, a Hugging Face folder, or "
-                "a Hub id as owner/name"
-            )
+            kinds = "name a run folder, a pack, a Hugging Face folder, or a Hub id as owner/name"
+            raise FileNotFoundError(no_such("folder", folder, kinds))
         try:
             folder = hub.fetch(hub_id["id"], hub_id["revision"], wanted_files)
         except hub.HubError as error:

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from models.files import replacing, replacing_folder, sha256_of, write_whole
+from models.files import DiskFullError, no_such, replacing, replacing_folder, sha256_of, write_whole
 
 
 def fail_half_way(path: Path) -> None:
     path.write_text("half")
     path.with_name("nothing").read_text()
+
+
+def fill_disk(path: Path) -> None:
+    path.write_text("half")
+    Path("/dev/full").write_text("fails as a full disk does")
 
 
 def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
@@ -40,3 +45,23 @@ def test_a_folder_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
         fail_half_way(draft / "three")
     assert [file.name for file in path.iterdir()] == ["two"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "pack"
+    for replaced in (replacing, replacing_folder):
+        sentence = rf"full: {path} needs more than"
+        with pytest.raises(DiskFullError, match=sentence) as refused, replaced(path) as draft:
+            fill_disk(draft / "a" if draft.is_dir() else draft)
+        assert str(refused.value).count("\n") == 0
+        assert not list(path.parent.iterdir())
+
+
+def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "yours_pack").mkdir(parents=True)
+    for name in ("runs/yours_pak", "runs/yours_pak/best.safetensors"):
+        assert no_such("folder", tmp_path / name, "look").endswith(
+            f"{name}; did you mean {tmp_path}/runs/yours_pack?"
+        )
+    assert no_such("folder", tmp_path / "rusn/a", "look").endswith(f"mean {tmp_path}/runs?")
+    assert no_such("folder", tmp_path / "else", "look").endswith("else; look")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from export.hub.resolve import resolve
 from export.hub.sources import SourceError, load_image_source, load_text_source
 from tests.export.hub_server import HubState, Repo
 from tests.published import save_bert, save_image_model
@@ -54,3 +55,14 @@ def test_unknown_or_dead(server: HubState, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(SourceError, match="cannot be reached"):
         load_text_source(ID)
+
+
+def test_a_mistyped_folder_is_no_question_to_the_hub(
+    server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "yours_pack").mkdir(parents=True)
+    for find in (resolve, load_image_source):
+        with pytest.raises(FileNotFoundError, match="yours_pak; did you mean runs/yours_pack"):
+            find("runs/yours_pak")
+    assert not server.requests
