@@ -31,7 +31,7 @@ from export.sessions import hardware, processor
 from models import Method, Views
 from training.loop.config import TrainConfig, load_recipe
 
-WHICH = ("vsepp", "vse_infty", "base_attn", "mv_vse", "pvse", "mvam", "dive", "avse", "scan")
+WHICH = ("vsepp", "vse_infty", "base_attn", "mv_vse", "pvse", "mvam", "avse", "scan")
 CELLS, WORDS, IMAGE_DIM = 49, 12, 256  # of the scenes' encoder, and of a long caption
 DRAWN = 1000  # images, of which all others are copies
 BEST = 10

@@ -9,7 +9,6 @@ from typing import Any
 from models.avse import AVSE
 from models.baselines import VSEPP
 from models.clip import CLIP
-from models.dive import DivE
 from models.method import Method
 from models.mv_vse import MVVSE
 from models.mvam import MVAM, BaseAttention, BaseSummary
@@ -26,7 +25,6 @@ METHODS: dict[str, type[Method]] = {
     "mv_vse": MVVSE,
     "pvse": PVSE,
     "avse": AVSE,
-    "dive": DivE,
     "mvam": MVAM,
     "scan": SCAN,
     "base_attn": BaseAttention,

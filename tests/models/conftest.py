@@ -23,7 +23,6 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("avse", {"match": "mean"}),
     ("avse", {"views": 4, "released_text": True, "temperature": 0.1}),
     ("avse", {"views": 1, "temperature": 0.01}),
-    ("dive", {"match": "assignment", "views": 3}),
     ("mvam", {"views": 1, "mlp_dim": 8, "code_space": "view"}),
     ("mvam", {"map_text": False}),
     ("vsepp", {"map_text": True}),

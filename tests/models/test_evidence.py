@@ -41,7 +41,6 @@ OFFICIAL: list[Case] = [  # as export/build/official/ builds them
     ("pvse", {"views": 3, "legacy_text": True, "image_global": "legacy"}),
     ("avse", {"match": "maxsim", "block_dim": 4, "views": 2, **RELEASED}),
     ("avse", {"match": "mean", "views": 3}),
-    ("dive", {"match": "assignment", "views": 3}),
 ]
 SPLIT = [case for case in CASES + MORE + OFFICIAL if case[1].get("similarity") != "order"]
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from export.pack.validation import check
 from training.objectives.avse import Asymmetric
-from training.objectives.dive import RepellingSlots
 from training.objectives.mv_vse import MultiView
 from training.objectives.mvam import Contrastive, DiverseContrastive
 from training.objectives.objective import Objective
@@ -19,7 +18,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "mv_vse": MultiView,
     "pvse": Polysemous,
     "avse": Asymmetric,
-    "dive": RepellingSlots,
     "mvam": DiverseContrastive,
     "scan": Triplet,
     "base_attn": Contrastive,

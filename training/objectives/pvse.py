@@ -55,17 +55,13 @@ class Polysemous(Objective):
         terms = {"mil": ranking}
         if self.diversity and "residuals" in images.extras:  # K = 0 has none
             sides = (images.extras["residuals"], texts.extras["residuals"])
-            first, second = map(self.redundancy, sides)
+            first, second = (gram_diversity(side, released=self.released) for side in sides)
             terms["diversity"] = self._weigh(self.diversity, first + second, ranking)
         if self.discrepancy:
             embeddings = images.embeddings, texts.embeddings
             mmd = maximum_mean_discrepancy(*embeddings, self.gamma, released=self.released)
             terms["discrepancy"] = self._weigh(self.discrepancy, mmd, ranking)
         return terms
-
-    def redundancy(self, residuals: Tensor) -> Tensor:
-        """How alike the views of one side are, by their residuals (B, K, D): a scalar."""
-        return gram_diversity(residuals, released=self.released)
 
     def _weigh(self, weight: float, term: Tensor, ranking: Tensor) -> Tensor:
         if not self.relative:

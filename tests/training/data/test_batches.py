@@ -78,7 +78,6 @@ def test_processes_share_such_a_batch(data: Split) -> None:
 SHARED: dict[str, dict[str, Any]] = {
     "pvse": {"views": 2},
     "mvam": {"views": 2},
-    "dive": {"views": 2},
 }
 # groups of AVSE are drawn for each image in training
 SHARED["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}
