@@ -75,10 +75,7 @@ def test_processes_share_such_a_batch(data: Split) -> None:
     assert torch.equal(torch.cat(halves), whole.features[whole.rows])
 
 
-SHARED: dict[str, dict[str, Any]] = {
-    "pvse": {"views": 2},
-    "mvam": {"views": 2},
-}
+SHARED: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}}
 # groups of AVSE are drawn for each image in training
 SHARED["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}
 LOSSES: list[tuple[str, dict[str, Any]]] = [
