@@ -11,9 +11,8 @@ from app.gallery.collection import Collection
 from app.search.filters import Filters
 from app.search.hits import CaptionHit, Found, Hit
 from app.search.query import Term, checked_k, describe
-from app.search.questions import Question
+from app.search.questions import Question, unsupported_aspects
 from app.search.retriever import MAX_HITS, Retriever
-from export.pack.untold import untold
 
 MAX_CAPTIONS = 8
 UNFAMILIAR = (
@@ -22,9 +21,9 @@ UNFAMILIAR = (
 NOTHING_ASKED = (
     "The terms cancel out, so nothing was asked: these are pictures in the order of the gallery."
 )
-_UNTOLD = {
-    "sides": "Left from right, and above from below, no method of this pack tells.",
-    "absence": "What is not there no method of this pack reads; take it away: “dog - 0.5: cat”.",
+_UNSUPPORTED = {
+    "sides": "These methods do not distinguish left from right or above from below.",
+    "negation": "These methods ignore negation; subtract the object instead: “dog - 0.5: cat”.",
 }
 _NEAREST = 2  # known words that are named for an unknown one
 _ALIKE = 0.65  # share of letters in order that such words have in common
@@ -222,8 +221,8 @@ def remark(retriever: Retriever, *texts: str) -> str:
     for word, known in named.items():
         if known:
             remarks.append(f"{_quoted(word)} is read as {_quoted(known)}.")
-    asked = {regard for text in texts for regard in untold(retriever.info, text)}
-    remarks += [said for regard, said in _UNTOLD.items() if regard in asked]
+    aspects = {name for text in texts for name in unsupported_aspects(retriever.info, text)}
+    remarks += [sentence for name, sentence in _UNSUPPORTED.items() if name in aspects]
     if not retriever.index.complete:
         remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
     return " ".join(remarks)

@@ -5,9 +5,9 @@
 For every caption of the gallery each method ranks all images, and the rank of the first image
 that satisfies the caption is noted. An example is a caption for which one method ranks such an
 image first and no other method does; the further behind the others, the better. Each method wins
-somewhere, and the examples speak of different sides of images (the views of the captions). What no
-method of the pack tells, so that a win is luck, is no example (`export/pack/untold.py`). The same
-pack always gives the same examples.
+somewhere, and the examples speak of different sides of images (the views of the captions). Captions
+with an aspect that no method handles (`unsupported_aspects`) are left out: a win would be luck.
+The same pack always gives the same examples.
 
 They are written beside the pack's folder, within which pack.json lists every file:
 
@@ -32,9 +32,9 @@ from pydantic.dataclasses import dataclass
 
 from app.gallery.collection import Collection, from_pack
 from app.search.query import Term, parse
+from app.search.questions import unsupported_aspects
 from app.search.retriever import Retriever
 from export.pack.schema import PackInfo
-from export.pack.untold import untold
 from export.pack.validation import OPEN, PackError, Text, check, read_json
 from export.runtime import Runtime
 from models.files import write_whole
@@ -213,7 +213,8 @@ def _candidates(retriever: Retriever) -> tuple[list[str], list[str | None], list
     for image in collection.images:
         for caption in image.truth.captions if image.truth else ():
             plain = parse(caption.text) == [Term(caption.text)]  # reads as one sentence
-            if plain and len(caption.text) <= LONGEST and not untold(retriever.info, caption.text):
+            fair = not unsupported_aspects(retriever.info, caption.text)
+            if plain and fair and len(caption.text) <= LONGEST:
                 views.setdefault(caption.text, caption.view)
     relevant = [sorted(collection.relevant[text]) for text in views]
     return list(views), list(views.values()), relevant

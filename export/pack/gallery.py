@@ -73,7 +73,7 @@ class GalleryImage:
 
     The pixels of `mask` hold 0 for the background and i + 1 where `objects[i]` is seen. A clip is
     an animated image. Images with the same number in `alike` are hard to tell apart: clips that
-    differ in the order of what happens, scenes that are twins.
+    differ in the order of what happens.
     """
 
     file: PlainPath

@@ -29,7 +29,6 @@ from export.pack.validation import (
     Text,
     check,
 )
-from models.files import sha256_of
 from models.preprocess import Preprocess
 
 FORMAT = 1
@@ -302,22 +301,8 @@ class PackInfo(Manifest):
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Where one of the pack's files is.
-
-        Packs that lie side by side may share a file, such as their image encoder: what a pack's
-        folder lacks is taken from a pack beside it that has it under the same name, of the same
-        SHA-256. What nobody has would lie in the folder.
-        """
-        own = self.folder / name
-        if own.is_file() or name not in self.files:
-            return own
-        wanted = self.files[name]
-        for pack in sorted(self.folder.resolve().parent.glob(f"*/{MANIFEST}")):
-            path = pack.parent / name
-            known = path.is_file() and path.stat().st_size == wanted.bytes
-            if known and sha256_of(path) == wanted.sha256:
-                return path
-        return own
+        """Returns the path of one of the pack's files."""
+        return self.folder / name
 
 
 @dataclass(frozen=True, config=OPEN)

@@ -133,8 +133,6 @@ def _open_scenes(folder: Path) -> Split:
             [caption.mentions for caption in captions],
             [[names_of(thing.name) for thing in scene.objects] for scene in data.scenes],
         ),
-        alike=np.arange(len(counts)) // 2 if data.twins else None,
-        kinds=[caption.view for caption in captions] if data.twins else (),
         foils=functools.partial(make_foils, data.scenes),
     )
 

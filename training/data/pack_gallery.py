@@ -53,7 +53,7 @@ def from_pack(pack: Path, split: str) -> Split:
         return Split(captions, image_of, features=regions.all_features(), folder=pack / split)
     paths = [gallery.folder / image.file for image in gallery.images]
     alike = [image.alike for image in gallery.images]
-    twins = None not in alike
+    has_alike = None not in alike
     stills = Split(
         captions,
         image_of,
@@ -61,8 +61,8 @@ def from_pack(pack: Path, split: str) -> Split:
         folder=pack / split,
         relevant=(lambda: relevant) if known else None,
         objects=_seen_objects(gallery),
-        alike=np.array(alike, np.int64) if twins else None,
-        kinds=[str(caption.view) for caption in gallery.captions] if twins else (),
+        alike=np.array(alike, np.int64) if has_alike else None,
+        kinds=[str(caption.view) for caption in gallery.captions] if has_alike else (),
         foils=(lambda: make_foils(scenes_of(gallery))) if gallery.world == "scenes" else None,
     )
     if (frames := info.image_encoder.frames) == 1:

@@ -1,4 +1,4 @@
-"""Retrieval by kind of caption: of clips what is in motion or in order, of twins sides and more.
+"""Retrieval by kind of caption: clips by what is in motion, or in which order.
 
 Where captions are of kinds (`Split.kinds`), each kind is measured alone: its captions against all
 images. An image that is *alike* another (`Split.alike`), as a clip in which the same happens in the

@@ -75,7 +75,7 @@ class TrainConfig(Settings):
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs in a step, over all processes.
-        captions_per_image: captions of an image, or of images that are alike (`Split.alike`: twins,
+        captions_per_image: captions of an image, or of images that are alike (`Split.alike`:
             clips that differ in the order of what happens), that stand in a batch together, an
             image encoded once for all of them; 1 draws pairs one by one.
         exchange_halves: learn from clips of the moving world a second time, the halves of each

@@ -21,8 +21,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--split", choices=SPLITS, required=True)
     parser.add_argument("--count", type=int, help="number of scenes (24000 train, 1000 val, test)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the world (0)")
-    what = "scenes in pairs that hold the same things (training/scenes/twins.py)"
-    parser.add_argument("--twins", action="store_true", help=what)
     parser.add_argument("--workers", type=int, help="processes (one per core)")
     parser.add_argument("--force", action="store_true", help="replace what is there")
     options = parser.parse_args(arguments)
@@ -35,7 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.split,
             count,
             seed=options.seed,
-            twins=options.twins,
             workers=options.workers,
             force=options.force,
         )

@@ -58,11 +58,9 @@ def _write(data: SceneData, split: str, draft: Path) -> None:
             }
             for caption in scene.captions
         ]
-        alike = {"alike": row // 2} if data.twins else {}
         files = {"file": image, "mask": mask}
-        records.append({**files, **alike, **_truth(scene), "captions": captions})
-    world = "scenes_twins" if data.twins else "scenes"
-    index = {"split": split, "world": world, "images": records}
+        records.append({**files, **_truth(scene), "captions": captions})
+    index = {"split": split, "world": "scenes", "images": records}
     (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
 
 

@@ -16,7 +16,6 @@ from training.scenes.captions import write_captions
 from training.scenes.glyphs import font_sha256
 from training.scenes.render import Rendered, render_scene
 from training.scenes.store import THINNING, SceneDataError, make_meta, read_meta
-from training.scenes.twins import make_twins
 from training.scenes.world import Split, scene_generator
 
 _CAPTION_DICE = 1_000_000
@@ -33,22 +32,12 @@ def make_scene(seed: int, split: Split, index: int) -> Rendered:
     return replace(rendered, scene=replace(rendered.scene, captions=captions))
 
 
-def make_scenes(seed: int, split: Split, start: int, stop: int, twins: bool) -> Iterator[Rendered]:
-    """Renders scenes `start` to `stop`; twins from whole pairs."""
-    if not twins:
-        yield from (make_scene(seed, split, index) for index in range(start, stop))
-        return
-    for pair in range(start // 2, stop // 2):
-        yield from make_twins(seed, split, pair)
-
-
 def generate(
     out: Path,
     split: Split,
     count: int,
     *,
     seed: int = 0,
-    twins: bool = False,
     workers: int | None = None,
     force: bool = False,
     progress: bool = True,
@@ -60,7 +49,6 @@ def generate(
         split: which split; splits share no seeds.
         count: number of scenes. The first scenes of a longer split are those of a shorter one.
         seed: seed of the world.
-        twins: scenes in pairs that differ in little (`training/scenes/twins.py`).
         workers: processes; one per core if None. The result does not depend on it.
         force: replaces a folder that holds something else.
         progress: whether to draw a progress bar.
@@ -74,10 +62,8 @@ def generate(
     """
     if count < 1:
         raise SceneDataError(f"count must be at least 1, not {count}.")
-    if twins and count % 2:
-        raise SceneDataError(f"count must be even, as these scenes come in twins, not {count}.")
     folder = out / split
-    meta = make_meta(split, seed, count, font_sha256(), twins)
+    meta = make_meta(split, seed, count, font_sha256())
     if folder.exists() and not force:
         try:
             found = read_meta(folder)
@@ -132,12 +118,11 @@ def _render_chunk(job: _Chunk) -> list[str]:
     """Renders scenes into the arrays; returns their lines of JSON."""
     images = np.lib.format.open_memmap(job.folder / "images.npy", "r+")
     instances = np.lib.format.open_memmap(job.folder / "instances.npy", "r+")
-    seed, split, twins = job.meta["seed"], job.meta["split"], bool(job.meta.get("twins_version"))
+    seed, split = job.meta["seed"], job.meta["split"]
     step = THINNING[split]
     lines = []
-    for index, rendered in enumerate(
-        make_scenes(seed, split, job.start, job.stop, twins), job.start
-    ):
+    for index in range(job.start, job.stop):
+        rendered = make_scene(seed, split, index)
         images[index] = rendered.image
         instances[index] = rendered.instances[step // 2 :: step, step // 2 :: step]
         lines.append(json.dumps(rendered.scene.to_json(), ensure_ascii=False) + "\n")

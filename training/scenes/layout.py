@@ -3,7 +3,6 @@
 Nothing here needs the font or a pixel.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,25 +70,18 @@ class Board:
         self.taken.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
 
 
-def sample_layout(
-    rng: np.random.Generator, sample_things: Callable[[np.random.Generator], Things] | None = None
-) -> Layout | None:
-    """Draws a scene by lot.
-
-    Args:
-        rng: the dice.
-        sample_things: draws 4-8 classes and how many of each; if None, at least one is an animal,
-            two are not, and one is a counted group of 2-5 of the same look.
+def sample_layout(rng: np.random.Generator) -> Layout | None:
+    """Draws a scene of 4 to 8 classes: an animal, two others, a counted group of 2 to 5 alike.
 
     Returns:
-        The layout, or None if the things drawn found no room (draw again with other dice).
+        The layout, or None if there was no room for the objects drawn (try another `rng`).
     """
     setting = str(rng.choice(SETTINGS))
     time, weather = sample_conditions(setting, rng)
     horizon = int(rng.integers(74, 108))
     if setting in INDOORS or setting == "stage":
         horizon = int(rng.integers(104, 132))
-    things = (sample_things or _sample_things)(rng)
+    things = _sample_things(rng)
     lowest, highest = 38 + 2 * (8 - len(things)), 98 - 8 * (len(things) - 4)
     planned = []
     for kind, count in things:

@@ -8,14 +8,13 @@ A *fact* is a JSON object; every key is optional and every assertion present mus
   suffices: "a dog" is true of a scene with two dogs, as it is in ordinary speech.
 - ``relations``: a list of ``{"kind", "of": [i, j]}`` with indices into ``objects`` (three for
   ``between``). Some objects that fit the descriptions must stand so.
-- ``absent``: a list of ``{"name"}``, classes of which there is no object.
 - ``setting``, ``time``, ``weather``: must be equal. What a caption does not say is not asserted.
 
 Relations hold between boxes in relative coordinates, see `holds`; they are deliberately a little
 wider than the cases the captions are made from, so that no borderline scene counts as wrong.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -72,17 +71,6 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
     raise ValueError(f"no spatial relation {kind!r} between {2 + (third is not None)} boxes")
 
 
-def without(fact: dict[str, Any], parts: Collection[str]) -> dict[str, Any]:
-    """What a fact asserts but for some of its keys, and of its objects'."""
-    rest = {key: value for key, value in fact.items() if key not in parts}
-    if "objects" in fact:
-        rest["objects"] = [
-            {key: value for key, value in wanted.items() if key not in parts}
-            for wanted in fact["objects"]
-        ]
-    return rest
-
-
 def _matching(scene: Scene, wanted: dict[str, Any]) -> list[SceneObject]:
     color = wanted.get("color")
     return [
@@ -97,8 +85,6 @@ def satisfies(scene: Scene, fact: dict[str, Any]) -> bool:
     for key in ("setting", "time", "weather"):
         if key in fact and getattr(scene, key) != fact[key]:
             return False
-    if any(_matching(scene, unwanted) for unwanted in fact.get("absent", [])):
-        return False
     matches = [_matching(scene, wanted) for wanted in fact.get("objects", [])]
     for wanted, items in zip(fact.get("objects", []), matches, strict=True):
         if "count" in wanted and len(items) != wanted["count"]:
@@ -148,8 +134,6 @@ class SceneIndex:
             keep &= counts == wanted["count"] if "count" in wanted else counts >= 1
             if "min" in wanted:
                 keep &= counts >= wanted["min"]
-        for unwanted in fact.get("absent", []):
-            keep &= self.counts[CLASS_INDEX[unwanted["name"]], -1] == 0
         found = np.flatnonzero(keep).astype(np.int64)
         if not fact.get("relations"):
             return found

@@ -23,7 +23,6 @@ from training.scenes.world import (
     SETTINGS,
     SIZE,
     TIMES,
-    TWINS_VERSION,
     WEATHERS,
     WORLD_VERSION,
     Scene,
@@ -57,17 +56,10 @@ class SceneData:
     def __len__(self) -> int:
         return len(self.scenes)
 
-    @property
-    def twins(self) -> bool:
-        """Whether scenes 2 k and 2 k + 1 are twins (`training/scenes/twins.py`)."""
-        return "twins_version" in self.meta
 
-
-def make_meta(
-    split: Split, seed: int, count: int, font_sha256: str, twins: bool = False
-) -> dict[str, Any]:
+def make_meta(split: Split, seed: int, count: int, font_sha256: str) -> dict[str, Any]:
     """Returns the description of a split that is to be rendered."""
-    return ({"twins_version": TWINS_VERSION} if twins else {}) | {
+    return {
         "world_version": WORLD_VERSION,
         "seed": seed,
         "split": split,
@@ -100,7 +92,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
         message = f"{folder} holds no finished scenes (no readable meta.json): render it again."
         raise SceneDataError(message) from error
     version = meta.get("world_version") if isinstance(meta, dict) else None
-    if version != WORLD_VERSION or meta.get("twins_version", TWINS_VERSION) != TWINS_VERSION:
+    if version != WORLD_VERSION or "twins_version" in meta:  # twins: removed in a later version
         raise SceneDataError(
             f"{folder} holds scenes of world version {version}, "
             f"this code reads version {WORLD_VERSION}: render it again with --force."

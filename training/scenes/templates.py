@@ -8,8 +8,7 @@ Slots of a template:
 - ``{a}``, ``{b}``, ``{c}``: single things; ``{s}``: a place with or without time and weather;
   ``{n}`` and ``{plural}``: a number and the plural it counts.
 
-No template says more than its slots do: none claims a place, a number or an absence by itself,
-but those of `WITHOUT`, which twins alone have (`training/scenes/twins.py`).
+No template says more than its slots do: none claims a place, a number or an absence by itself.
 """
 
 VERBS = (("appears", "appear"), ("is visible", "are visible"), ("can be seen", "can be seen"))
@@ -94,22 +93,6 @@ BARE_PLACE = (
     "we are {s}",
     "the scene is set {s}",
 )
-
-WITHOUT = (
-    "{x} but no {n}",
-    "{x}, but no {n}",
-    "{x} and no {n}",
-    "{x} without {a}",
-    "{x}, without any {plural}",
-    "{x_there} {x} but no {plural}",
-    "a picture of {x} without {a}",
-    "no {n}, but {x}",
-    "not {a} in sight, but {x}",
-    "{x}; there is no {n}",
-    "there are no {plural}, but {x}",
-    "a scene with {x} that lacks {a}",
-)
-"""Things that are there, and one that is not: {n} its noun, {a} with its article."""
 
 COUNTED = (
     "{x} and {y}",

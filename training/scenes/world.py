@@ -18,9 +18,6 @@ from training.scenes.classes import CLASS_INDEX, CLASSES
 WORLD_VERSION = 1
 """Raised whenever the same seed would give other pixels, truth or captions."""
 
-TWINS_VERSION = 1
-"""The same of scenes that are twins (`twins.py`)."""
-
 SIZE = 224
 """Width and height of a scene in pixels."""
 
@@ -82,8 +79,7 @@ class Caption:
 
     Attributes:
         text: lower-case English.
-        view: what it looks at: animal, things, relation, setting or counting; of twins one of
-            `training.scenes.twins.KINDS`.
+        view: what it looks at: animal, things, relation, setting or counting.
         mentions: indices of the scene's objects that it speaks of.
         fact: what it asserts; `training.scenes.relevance` defines the form and the meaning.
     """

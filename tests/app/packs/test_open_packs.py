@@ -75,7 +75,7 @@ def test_what_names_no_pack_is_refused(open_packs: OpenPacks, address: str) -> N
 def test_visitors_of_a_public_app_may_not_name_folders(tiny_pack: Path, tmp_path: Path) -> None:
     settings = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
     open_packs = OpenPacks(settings, tmp_path / "cache")
-    told = r"may not be loaded here; name one of photos, scenes, scenes_moving, scenes_twins$"
+    told = r"may not be loaded here; name one of photos, scenes, scenes_moving$"
     with pytest.raises(ValueError, match=told):
         open_packs.sources.find(PACK, str(tiny_pack))
 
@@ -160,7 +160,7 @@ def test_the_packs_on_this_machine_are_listed_once_each(
     open_packs.open(variant(tiny_pack, tmp_path / "other", 9))
     open_packs.open(variant(tiny_pack, tmp_path / "cache" / "packs" / "converted", 8, "Converted"))
     titles = [info.title for info in open_packs.here().values()]
-    bundled = ["Photographs", "Scenes", "Scenes in motion", "Twin scenes"]
+    bundled = ["Photographs", "Scenes", "Scenes in motion"]
     assert sorted(titles) == sorted([*bundled, "Converted", "Shapes <b>", "Variant"])
     with pytest.raises(ValueError, match="not here any more"):
         open_packs.use("x", "")

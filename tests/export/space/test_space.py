@@ -219,15 +219,6 @@ def test_a_place_that_is_taken_is_refused(root: Path, tmp_path: Path) -> None:
     assert build_space(tmp_path / "empty", Plan(), root).folder == tmp_path / "empty"
 
 
-def test_a_pack_that_shares_a_file_is_whole_in_a_space(root: Path, tmp_path: Path) -> None:
-    lean = root / "app" / "bundled" / "lean"
-    shutil.copytree(lean.parent / "scenes", lean)
-    (lean / "image_encoder.onnx").unlink()
-    bundled = build_space(tmp_path / "space", Plan(["lean"]), root).folder / "app" / "bundled"
-    assert [path.name for path in bundled.iterdir()] == ["tiny"]
-    assert set(list_files(load_info(bundled / "tiny"))) == set(list_files(load_info(lean)))
-
-
 def test_packs_that_do_not_fit_are_refused(root: Path, copied: Path, tmp_path: Path) -> None:
     out = tmp_path / "space"
     with pytest.raises(FileNotFoundError, match=r'no pack "../app"; name a bundled one \(scenes\)'):

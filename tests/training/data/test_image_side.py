@@ -80,7 +80,7 @@ def test_scenes_are_read(world: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     captions = [[SimpleNamespace(text=f"a {i}", mentions=(0,))] * 2 for i in range(6)]
     scenes = [SimpleNamespace(captions=some, objects=()) for some in captions]
     masks = pixels[..., 0]
-    rendered = SimpleNamespace(images=pixels, instances=masks, scenes=scenes, twins=False)
+    rendered = SimpleNamespace(images=pixels, instances=masks, scenes=scenes)
     monkeypatch.setattr("training.data.open_split.load_scenes", lambda _: rendered)
     (tmp_path / "val").mkdir()
     data = read_pixels(open_split(tmp_path, "val"), side)

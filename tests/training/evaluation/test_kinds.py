@@ -34,7 +34,7 @@ def test_a_kind_is_measured_as_if_it_stood_alone(data: Split) -> None:
     assert found["order_rsum_low"] <= alone["rsum"] <= found["order_rsum_high"]
 
 
-def test_who_cannot_tell_twins_gets_half(data: Split) -> None:
+def test_a_method_that_cannot_tell_alike_clips_apart_gets_half(data: Split) -> None:
     assert data.alike is not None
     blind = (data.alike[:, None] == data.alike[data.image_of][None]).astype(float)
     knows = (np.arange(IMAGES)[:, None] == data.image_of[None]).astype(float)
