@@ -44,7 +44,8 @@ from export.runtime import Runtime
 from export.sessions import hardware
 from models import Views
 from models.files import write_whole
-from training.data.features import CACHE, Extraction
+from training.data.extraction import CACHE
+from training.data.features import Extraction
 from training.data.open_split import open_split
 from training.data.pack_gallery import from_pack
 from training.data.split import Split

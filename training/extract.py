@@ -18,9 +18,8 @@ from pathlib import Path
 
 import torch
 
-from training.data.extraction import skipped_rows
-from training.data.features import CACHE, Extraction, feature_file, read_features
-from training.data.local_sources import refuse_missing
+from training.data.extraction import CACHE, skipped_rows
+from training.data.features import Extraction, feature_file, read_features, refuse_missing
 from training.data.open_split import open_split, open_training
 from training.data.split import Split
 from training.data.texts import build_text_side, check_text

@@ -1,63 +1,74 @@
-"""Says what training sees in a folder: `python -m training.data DIR`.
+"""Says what training reads in a folder: `python -m training.data DIR`.
 
-It opens every split and the head of every image, and computes nothing. The same folder is then
+It opens every split and decodes every image, and computes nothing. The same folder is then
 `--set data=DIR` for training and `--data DIR` for measuring.
 """
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-from PIL import Image
 
 from training.data.captions_file import find_captions, read_captions
 from training.data.image_files import ImageFiles
 from training.data.open_split import holds_features, open_split
-from training.data.split import Split
 from training.data.texts import TextConfig
 from training.data.tokenizer import build_tokenizer
 
 SPLITS = ("train", "val", "test")
-_NAMED = 5  # damaged images that are named
-_FEW = 500  # training images with fewer than which heads learn little
+_MAX_NAMED = 10  # damaged images that are named
+_FEW = 500  # training images; with fewer, heads learn little
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Reads the command line and prints what there is."""
+    """Reads the command line and prints the summary."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.data", description="Say what training sees in a folder."
+        prog="python -m training.data", description="Say what training reads in a folder."
     )
     what = "folder of photographs with captions, of rendered scenes, or of ready-made features"
     parser.add_argument("data", type=Path, help=what)
     data = parser.parse_args(argv).data
     try:
-        for line in seen(data):
+        for line in summary(data):
             print(line)
     except (ValueError, OSError) as error:
         raise SystemExit(f"{error}") from error
 
 
-def seen(data: Path) -> Iterator[str]:
-    """Lines that say what a folder holds.
+def summary(data: Path) -> Iterator[str]:
+    """Lines that describe a folder.
 
     Raises:
         FileNotFoundError, ValueError: it holds nothing to train on; see `open_split`.
     """
     path = None if holds_features(data) or (data / "train").is_dir() else find_captions(data)
-    named = SPLITS if path is None else dict.fromkeys(str(i.split) for i in read_captions(path))
-    splits = {name: open_split(data, name) for name in _there(data, named)}
-    yield f"{data}: {_kind(splits['train'], path)}"
+    listed = [] if path is None else read_captions(path)
+    splits = {}
+    for name in [*SPLITS, *sorted({str(image.split) for image in listed} - {*SPLITS})]:
+        if name == "train" or path is None or any(image.split == name for image in listed):
+            try:
+                splits[name] = open_split(data, name)
+            except FileNotFoundError:
+                if name == "train" or path is not None:
+                    raise
+    train = splits["train"]
+    if path is not None:
+        drawn = any(image.drawn for image in listed)
+        how = "the splits are drawn here, by the files' names" if drawn else "the file has splits"
+        kind = f"photographs, captions in {path.name}; {how}"
+    else:
+        kind = "rendered scenes" if len(train.images) else "ready-made features"
+    yield f"{data}: {kind}"
     for name, split in splits.items():
         longest = max(len(caption.split()) for caption in split.captions)
         yield (
             f"  {name:5} {split.image_count:7,} images {len(split.captions):8,} captions, "
             f"{len(split.captions) / split.image_count:.1f} each, of at most {longest} words"
         )
-    for name in ("train", "val"):
-        if name not in splits:
-            yield f'training needs a split "{name}"; add it, or leave the column split out'
-    train = splits["train"]
+    if "val" not in splits:
+        yield 'training needs a split "val"; add it, or leave the column split out'
     counts = [
         build_tokenizer(train.captions, min_count=n).get_vocab_size()
         for n in (TextConfig().min_count, 2)
@@ -67,57 +78,39 @@ def seen(data: Path) -> Iterator[str]:
         yield from _files([path for s in splits.values() for path in s.images.paths])  # type: ignore[attr-defined]
         if len(train.images) < _FEW:
             yield (
-                f"{len(train.images)} training images are few: expect the heads to learn words "
-                "that come often, and no more"
+                f"{len(train.images)} training images are few: expect the heads to learn only "
+                "frequent words"
             )
 
 
-def _there(data: Path, names: Sequence[str] | dict[str, None]) -> list[str]:
-    """Which splits there are; the training split must be."""
-    found = []
-    for name in names:
-        try:
-            open_split(data, name)
-        except FileNotFoundError:
-            if name == "train" or find_captions(data) is not None:
-                raise
-        else:
-            found.append(name)
-    if "train" not in found:
-        open_split(data, "train")  # says why not
-    return sorted(found, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
-
-
-def _kind(train: Split, path: Path | None) -> str:
-    if path is not None:
-        drawn = all(i.drawn for i in read_captions(path))
-        how = "the splits are drawn here, by the files' names" if drawn else "the file has splits"
-        return f"photographs, captions in {path.name}; {how}"
-    return "rendered scenes" if len(train.images) else "ready-made features"
-
-
 def _files(paths: Sequence[Path]) -> Iterator[str]:
-    """The sizes of images, by their heads alone, and those that have none."""
-    sides, damaged, kinds = list[tuple[int, int]](), list[str](), Counter[str]()
-    for path in paths:
+    """Formats and sizes of images, and the damaged files; every image is decoded whole."""
+    images = ImageFiles(paths)
+
+    def read(row: int) -> tuple[str, int] | None:
         try:
-            with Image.open(path) as image:
-                sides.append(image.size)
-                kinds[str(image.format)] += 1
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-            damaged.append(path.name)
-    if sides:
-        short = sorted(min(side) for side in sides)
-        formats = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+            image = images[row]
+        except (ValueError, OSError):
+            return None
+        return str(image.format), min(image.size)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        facts = list(pool.map(read, range(len(paths))))
+    readable = [fact for fact in facts if fact is not None]
+    damaged = [path.name for path, fact in zip(paths, facts, strict=True) if fact is None]
+    if readable:
+        short = sorted(side for _, side in readable)
+        counts = Counter(name for name, _ in readable).most_common()
+        formats = ", ".join(f"{count:,} {name}" for name, count in counts)
         yield (
             f"files: {formats}; the shorter side has {short[0]} to {short[-1]} pixels, half of "
             f"them at least {short[len(short) // 2]}"
         )
     if damaged:
-        more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        more = f" and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
         yield (
-            f"{len(damaged)} cannot be read: {', '.join(damaged[:_NAMED])}{more}; replace them, "
-            "or leave them out with python -m training.extract --skip-damaged"
+            f"{len(damaged)} cannot be read: {', '.join(damaged[:_MAX_NAMED])}{more}; replace "
+            "them, or leave them out with --skip-damaged when you train"
         )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from training.data.clips import Clips
 from training.data.split import Copies, Split
-from training.data.texts import Table
+from training.data.texts import TokenTable
 from training.data.tokenizer import PAD_ID, UNKNOWN_ID
 
 
@@ -43,7 +43,7 @@ class Batch:
 
 def batches(
     data: Split,
-    table: Table,
+    table: TokenTable,
     batch_size: int,
     seed: tuple[int, ...],
     unknown_rate: float = 0.0,

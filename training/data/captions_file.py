@@ -1,23 +1,24 @@
-"""What a folder of photographs says of them: one file of captions, in any of four forms.
+"""The file of captions of a folder of photographs, in any of four forms.
 
     file,caption,split                                    CSV: a line a caption; `,` `;` `|` or tabs
     {"file": ..., "captions": [...], "split": ...}        JSON Lines: a line an image or a caption
     {"images": [{"filename", "split", "sentences": [{"raw"}]}]}            JSON, as Karpathy's
     {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}   JSON, as COCO's
 
-The split may be left out everywhere; it is then drawn by the files' names, always alike.
+Where a file says no splits, they are drawn by the images' names, the same every time.
 """
 
 import csv
 import hashlib
 import io
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TypeVar
 
-# what the field calls its files; they win over others beside them
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+# the field's own file names; they win over other files in the folder
 KNOWN = {
     "dataset_flickr8k.json": "Flickr8k",
     "dataset_flickr30k.json": "Flickr30K",
@@ -25,13 +26,12 @@ KNOWN = {
 }
 OWN = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
-HELD_OUT = 10  # one image of so many is for validation, another for testing, where none is said
+HELD_OUT = 10  # where splits are drawn, every tenth image is for validation, another for testing
 _FILE = ("file", "filename", "file_name", "image", "image_name")
 _CAPTION = ("caption", "captions", "text", "sentence", "comment")
-_SPLIT = "split"
 _SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is trained on everywhere
 _LONGEST_NAME = 255  # characters
-_AGAIN = "mend it, or fetch it again"
+_FIX = "correct it, or fetch it again"
 
 
 @dataclass
@@ -51,32 +51,65 @@ class Captioned:
     drawn: bool = False
 
 
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Row(_Strict):
+    """A line of a table or of JSON Lines."""
+
+    file: str = Field(validation_alias=AliasChoices(*_FILE))
+    captions: list[str] | str = Field(validation_alias=AliasChoices(*_CAPTION))
+    split: str | None = None
+
+
+class _Sentence(_Strict):
+    raw: str
+
+
+class _Image(_Strict):
+    """An image of Karpathy's JSON, or of COCO's."""
+
+    file: str = Field(validation_alias=AliasChoices("filename", "file_name"))
+    filepath: str = ""
+    split: str | None = None
+    sentences: list[_Sentence] = []
+    id: int | str | None = None
+
+
+class _Annotation(_Strict):
+    image_id: int | str
+    caption: str
+
+
+class _Json(_Strict):
+    images: list[_Image]
+    annotations: list[_Annotation] | None = None
+
+
+_Entries = Iterable[tuple[str, str, list[str], str | None]]  # place, file, captions, split
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
 def find_captions(data: Path) -> Path | None:
-    """The captions file of a folder, or `data` itself where it is a file; None where there is none.
+    """The captions file of a folder, or `data` itself where it is a file; None without one.
 
     Raises:
         ValueError: there are several.
     """
     if data.is_file():
         return data
-    if not data.is_dir():
-        return None
-    for names in (tuple(KNOWN) + OWN, None):
-        there = [
-            path
-            for path in sorted(data.iterdir())
-            if path.is_file() and (path.name in names if names else path.suffix.lower() in ENDINGS)
-        ]
-        if len(there) > 1:
-            listed = " and ".join(path.name for path in there)
-            raise ValueError(f"{data} holds {listed}; name the one that holds the captions")
-        if there:
-            return there[0]
-    return None
+    files = sorted(path for path in data.iterdir() if path.is_file()) if data.is_dir() else []
+    usual = [path for path in files if path.name in (*KNOWN, *OWN)]
+    candidates = usual or [path for path in files if path.suffix.lower() in ENDINGS]
+    if len(candidates) > 1:
+        names = " and ".join(path.name for path in candidates)
+        raise ValueError(f"{data} holds {names}; name the one that holds the captions")
+    return candidates[0] if candidates else None
 
 
 def name_of(path: Path) -> str:
-    """What people call a data set: "Flickr8k", or the name of its folder."""
+    """The name of a data set: "Flickr8k", or that of its folder."""
     return KNOWN.get(path.name, path.resolve().parent.name)
 
 
@@ -87,113 +120,83 @@ def read_captions(path: Path) -> list[Captioned]:
         Each image once, in the order of the file; each caption on one line; each with a split.
 
     Raises:
-        ValueError: it is damaged, or an entry of it makes no sense; the sentence names it.
+        ValueError: the file or an entry of it is damaged; the message names it.
     """
     try:
         text = path.read_text("utf-8-sig")
     except ValueError as error:
-        raise ValueError(f"{path} is no text in UTF-8 ({error}); {_AGAIN}") from error
+        raise ValueError(f"{path} is not text in UTF-8 ({error}); {_FIX}") from error
     reader = {".json": _from_json, ".jsonl": _from_lines}.get(path.suffix.lower(), _from_table)
-    found: dict[str, Captioned] = {}
-    for where, file, captions, split in reader(path, text):
-        _refuse_name(where, file)
-        known = found.setdefault(file, Captioned(file, [], split))
-        if known.split != split:
+    images: dict[str, Captioned] = {}
+    for place, file, captions, split in reader(path, text):
+        _check_name(place, file)
+        image = images.setdefault(file, Captioned(file, [], split))
+        if image.split != split:
             raise ValueError(
-                f'{where}: {file} is in the split "{split or ""}" here and in '
-                f'"{known.split or ""}" above; an image belongs to one'
+                f'{place}: {file} is in the split "{split or ""}" here and in '
+                f'"{image.split or ""}" above; an image belongs to one'
             )
-        known.captions += [_one_line(where, file, caption) for caption in captions]
-    images = list(found.values())
-    for image in images:
+        lines = [" ".join(caption.split()) for caption in captions]
+        if "" in lines:
+            raise ValueError(f"{place}: {file} has an empty caption; write it, or remove it")
+        image.captions += lines
+    for image in images.values():
         if not image.captions:
-            raise ValueError(f"{path}: {image.file} has no caption; give it one, or remove it")
-    _give_splits(path, images)
-    return images
-
-
-_Entries = Iterable[tuple[str, str, list[Any], str | None]]  # where, file, captions, split
+            raise ValueError(f"{path}: {image.file} has no caption; add one, or remove the image")
+    _assign_splits(path, list(images.values()))
+    return list(images.values())
 
 
 def _from_json(path: Path, text: str) -> _Entries:
-    try:
-        content = json.loads(text)
-        images = content["images"]
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not readable JSON ({error}); {_AGAIN}") from error
-    except (KeyError, TypeError) as error:
-        raise ValueError(f'{path} has no list "images"; {_AGAIN}') from error
-    if not isinstance(images, list):
-        raise ValueError(f'{path}: "images" is no list; {_AGAIN}')
-    annotations = content.get("annotations")
-    if isinstance(annotations, list):
-        yield from _from_coco(path, images, annotations)
-        return
-    for number, entry in enumerate(images):
-        where = f"{path}: image {number}"
-        file = _value(where, entry, "filename", str)
-        if "filepath" in entry:
-            file = f"{_value(where, entry, 'filepath', str)}/{file}"
-        sentences = _value(where, entry, "sentences", list)
-        captions = [s.get("raw") if isinstance(s, dict) else None for s in sentences]
-        split = None if entry.get(_SPLIT) is None else _value(where, entry, _SPLIT, str)
-        yield where, file, captions, split
-
-
-def _from_coco(path: Path, images: list[Any], annotations: list[Any]) -> _Entries:
-    files: dict[Any, str] = {}
-    for number, entry in enumerate(images):
-        where = f"{path}: image {number}"
-        files[_value(where, entry, "id", int | str)] = _value(where, entry, "file_name", str)
-    for number, entry in enumerate(annotations):
-        where = f"{path}: annotation {number}"
-        image = _value(where, entry, "image_id", int | str)
-        if image not in files:
-            raise ValueError(f'{where}: there is no image with the "id" {image!r:.60}; {_AGAIN}')
-        yield where, files[image], [_value(where, entry, "caption", str)], None
+    content = _parsed(_Json, str(path), text)
+    files: dict[int | str | None, str] = {}
+    for number, image in enumerate(content.images):
+        files[image.id] = "/".join(part for part in (image.filepath, image.file) if part)
+        if content.annotations is None:
+            sentences = [sentence.raw for sentence in image.sentences]
+            yield f"{path}: image {number}", files[image.id], sentences, image.split
+    for number, entry in enumerate(content.annotations or ()):
+        place = f"{path}: annotation {number}"
+        if entry.image_id not in files:
+            raise ValueError(f'{place}: no image has the "id" {entry.image_id!r:.60}; {_FIX}')
+        yield place, files[entry.image_id], [entry.caption], None
 
 
 def _from_lines(path: Path, text: str) -> _Entries:
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where} is not readable JSON ({error}); {_AGAIN}") from error
-        if not isinstance(entry, dict):
-            raise ValueError(f'{where} is no object like {{"file": "a.jpg", "caption": "a dog"}}')
-        yield _row(where, entry)
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield _entry(place, _parsed(_Row, place, line))
 
 
 def _from_table(path: Path, text: str) -> _Entries:
     head = next((line for line in text.splitlines() if line.strip()), "")
-    mark = max(",;|\t", key=head.count)
-    rows = csv.reader(io.StringIO(text), delimiter=mark, skipinitialspace=True, strict=True)
+    separator = max(",;|\t", key=head.count)
+    rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True, strict=True)
     columns: list[str] = []
     try:
-        for cells in rows:
-            if not any(cell.strip() for cell in cells):
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if not any(cells):
                 continue
             if not columns:
-                columns = [cell.strip().lower() for cell in cells]
-                _refuse_columns(path, columns)
+                columns = [cell.lower() for cell in cells]
+                _check_columns(path, columns)
                 continue
-            where = f"{path}, line {rows.line_num}"
+            place = f"{path}, line {rows.line_num}"
             if len(cells) != len(columns):
                 raise ValueError(
-                    f"{where} has {len(cells)} values, and the first line names {len(columns)}; "
+                    f"{place} has {len(cells)} values, and the first line names {len(columns)}; "
                     'put a caption that holds the separator into "quotation marks"'
                 )
-            yield _row(where, dict(zip(columns, (cell.strip() for cell in cells), strict=True)))
+            yield _entry(place, _parsed(_Row, place, dict(zip(columns, cells, strict=True))))
     except csv.Error as error:
         raise ValueError(
-            f"{path}, line {rows.line_num} is not readable ({error}); {_AGAIN}"
+            f"{path}, line {rows.line_num} is not readable ({error}); {_FIX}"
         ) from error
 
 
-def _refuse_columns(path: Path, columns: list[str]) -> None:
+def _check_columns(path: Path, columns: list[str]) -> None:
     for names in (_FILE, _CAPTION):
         if not set(names) & set(columns):
             raise ValueError(
@@ -202,60 +205,43 @@ def _refuse_columns(path: Path, columns: list[str]) -> None:
             )
 
 
-def _row(where: str, entry: Mapping[str, Any]) -> tuple[str, str, list[Any], str | None]:
-    """A line of a table or of JSON Lines."""
-    captions = next((entry[name] for name in _CAPTION if name in entry), None)
-    if captions is None:
-        raise ValueError(f'{where} has no "caption"; {_AGAIN}')
-    name = next((name for name in _FILE if name in entry), _FILE[0])
-    split = entry.get(_SPLIT) or None
-    if split is not None and not isinstance(split, str):
-        raise ValueError(f'{where}: "split" must be a text such as train, not {split!r:.60}')
-    captions = captions if isinstance(captions, list) else [captions]
-    return where, _value(where, entry, name, str), captions, split
+def _parsed(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Model:
+    """A model of JSON text or of a table's cells."""
+    try:
+        if isinstance(value, str):
+            return kind.model_validate_json(value)
+        return kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = f'"{".".join(map(str, first["loc"]))}": ' if first["loc"] else ""
+        raise ValueError(f"{place} is not readable: {key}{first['msg']}; {_FIX}") from error
 
 
-def _value(where: str, entry: Any, key: str, kind: Any) -> Any:
-    value = entry.get(key) if isinstance(entry, dict) else None
-    if not isinstance(value, kind):
-        wanted = getattr(kind, "__name__", "int or str")
-        raise ValueError(f'{where} has no "{key}" of type {wanted}; {_AGAIN}')
-    return value
+def _entry(place: str, row: _Row) -> tuple[str, str, list[str], str | None]:
+    captions = [row.captions] if isinstance(row.captions, str) else row.captions
+    return place, row.file, captions, row.split or None
 
 
-def _refuse_name(where: str, file: str) -> None:
+def _check_name(place: str, file: str) -> None:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f'{where} names the file "{file}", which leaves the folder of images')
+        raise ValueError(f'{place} names the file "{file}", which leaves the folder of images')
     if not file.isprintable() or not 1 <= len(path.name) <= _LONGEST_NAME:
-        raise ValueError(f"{where}: {file!a:.80} can be no file's name; {_AGAIN}")
+        raise ValueError(f"{place}: {file!a:.80} cannot be a file name; {_FIX}")
 
 
-def _one_line(where: str, file: str, caption: Any) -> str:
-    line = " ".join(caption.split()) if isinstance(caption, str) else ""
-    if not line:
-        raise ValueError(f"{where}: {file} has an empty caption; write it, or remove it")
-    return line
-
-
-def _give_splits(path: Path, images: list[Captioned]) -> None:
-    """Checks the splits that are given, or draws them: by image, and always alike."""
+def _assign_splits(path: Path, images: list[Captioned]) -> None:
+    """Checks the splits of the file, or draws them by the checksums of the images' names."""
     without = [image for image in images if image.split is None]
-    if len(without) < len(images):
-        if without:
-            raise ValueError(
-                f"{path}: {without[0].file} has no split and others have one; give every image "
-                "one, or none"
-            )
-        for image in images:
-            image.split = _SPLITS.get(str(image.split), image.split)
-        return
+    if without and len(without) < len(images):
+        raise ValueError(
+            f"{path}: {without[0].file} has no split and others have one; give every image one, or "
+            "none"
+        )
     held_out = max(1, len(images) // HELD_OUT)
-    for place, image in enumerate(sorted(images, key=_number)):
+    order = sorted(without, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())
+    for place, image in enumerate(order):
         image.drawn = True
         image.split = "val" if place < held_out else "test" if place < 2 * held_out else "train"
-
-
-def _number(image: Captioned) -> str:
-    """What the split of an image is drawn by; other images do not change it."""
-    return hashlib.sha256(image.file.encode()).hexdigest()
+    for image in images:
+        image.split = _SPLITS.get(str(image.split), image.split)

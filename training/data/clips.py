@@ -1,4 +1,4 @@
-"""Features of the frames of clips: one file a clip, read when they are asked for."""
+"""Features of the frames of clips: one file a clip, read on access."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ STEPS = 3  # training takes every frame of a run, every second or every third (P
 class Clips:
     """The frames of N clips, as an array (N, n, d) of features that differ in number.
 
-    By index it gives all frames of a clip or, where there are more than `frames`, so many that are
-    spread evenly over it; behind them there are zeros.
+    Indexing gives all frames of a clip or, of more than `frames`, that many spread evenly over it;
+    zeros pad the rest.
 
     Args:
-        paths: of each clip float (T, d), in order of time; ready to be read again and again.
-        frames: the most frames of a clip that are looked at; 0 for all.
+        paths: of each clip float (T, d), in order of time.
+        frames: the most frames of a clip that are read; 0 for all.
 
     Attributes:
-        lengths: (N,) int64, how many frames of each clip there are to see.
+        lengths: (N,) int64, how many frames of each clip are read.
         shape: (N, n, d); n is the largest of the lengths.
 
     Raises:
@@ -34,66 +34,66 @@ class Clips:
     def __init__(self, paths: Sequence[Path], frames: int = 0) -> None:
         sizes = [_open(path).shape for path in paths]
         self._paths = paths
-        self._there = np.array([count for count, _ in sizes], np.int64)
+        self._totals = np.array([count for count, _ in sizes], np.int64)
         self._width = sizes[0][1]
         for path, (_, width) in zip(paths, sizes, strict=True):
             if width != self._width:
                 raise ValueError(f"{path} has {width} numbers a frame, {paths[0]} {self._width}")
-        self._look_at(frames)
+        self._limit(frames)
 
-    def _look_at(self, frames: int) -> None:
-        self.lengths = np.minimum(self._there, frames) if frames else self._there
+    def _limit(self, frames: int) -> None:
+        self.lengths = np.minimum(self._totals, frames) if frames else self._totals
         self.shape = (len(self._paths), int(self.lengths.max()), self._width)
 
     def at_most(self, frames: int) -> Clips:
-        """The same clips, of which so many frames are looked at; 0 for all."""
+        """The same clips, of which at most so many frames are read; 0 for all."""
         limited = copy.copy(self)
-        limited._look_at(frames)
+        limited._limit(frames)
         return limited
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        wanted = np.arange(len(self))[rows].tolist()
-        return self._padded([(row, _spread(self._there[row], self.lengths[row])) for row in wanted])
+        index = np.arange(len(self))[rows].tolist()
+        return self._padded([(row, _evenly(self._totals[row], self.lengths[row])) for row in index])
 
     def drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """(B, n, d) of some clips (B,): of longer ones a random run of frames, close or apart.
 
         PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
         """
-        taken = []
+        runs = []
         for row in rows.tolist():
-            there, seen = int(self._there[row]), int(self.lengths[row])
+            total, count = int(self._totals[row]), int(self.lengths[row])
             step = 1
-            if seen < there:
-                step = int(random.integers(min(STEPS, (there - 1) // max(seen - 1, 1)))) + 1
-            start = int(random.integers(there - step * (seen - 1)))
-            taken.append((row, start + step * np.arange(seen)))
-        return self._padded(taken)
+            if count < total:
+                step = int(random.integers(min(STEPS, (total - 1) // max(count - 1, 1)))) + 1
+            start = int(random.integers(total - step * (count - 1)))
+            runs.append((row, start + step * np.arange(count)))
+        return self._padded(runs)
 
-    def _padded(self, taken: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    def _padded(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
         """The frames at some places (n,) of some clips, zeros behind them."""
-        parts = [_open(self._paths[row])[places] for row, places in taken]
+        parts = [_open(self._paths[row])[frames] for row, frames in places]
         kind = np.result_type(*parts) if parts else np.float32
         out = np.zeros((len(parts), *self.shape[1:]), kind)
-        for part, place in zip(parts, out, strict=True):
-            place[: len(part)] = part
+        for part, row in zip(parts, out, strict=True):
+            row[: len(part)] = part
         return out
 
 
-def _spread(there: int, seen: int) -> np.ndarray:
-    """The middles of so many equal stretches of a clip.
+def _evenly(total: int, count: int) -> np.ndarray:
+    """The middles of `count` equal stretches of a clip.
 
-    >>> _spread(16, 4).tolist(), _spread(3, 3).tolist()
+    >>> _evenly(16, 4).tolist(), _evenly(3, 3).tolist()
     ([2, 6, 10, 14], [0, 1, 2])
     """
-    return ((2 * np.arange(seen) + 1) * there) // (2 * seen)
+    return ((2 * np.arange(count) + 1) * total) // (2 * count)
 
 
 def _open(path: Path) -> np.ndarray:
-    """Features (T, d) of a file; of a .npy file only what is then read of them."""
+    """Features (T, d) of a file; a .npy file is memory-mapped."""
     try:
         if path.suffix == ".npy":
             values: np.ndarray = np.load(path, mmap_mode="r")

@@ -1,99 +1,137 @@
-"""Reads images with a frozen image encoder, once, into a file of features.
+"""Encodes images with a frozen image encoder, once, into a file of features.
 
-Decoding runs in threads (Pillow lets others work while it decodes) ahead of the encoder. Features
-go into a memory-mapped file as they are made, and a record beside it says which rows are done, so
-that an extraction that was interrupted, by `kill -9` too, goes on where the record ends.
+Threads decode images ahead of the encoder (Pillow releases the GIL as it decodes). Features go into
+a memory-mapped file as they are made. A row whose first number is NaN is not done yet, so that an
+extraction that was interrupted, even by `kill -9`, continues with those rows.
 """
 
 import json
 import os
 import shutil
-import time
+import tempfile
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import torch
 from filelock import FileLock
 from numpy.lib.format import open_memmap
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
-from models.files import write_whole
+from models.files import replacing, write_whole
 from models.preprocess import Preprocess
-from training.data.graph import GraphEncoder
 
-RECORD_SECONDS = 5.0  # from one record of what is done to the next
+CACHE = Path("data/cache")
+WORTH_A_GRAPH = 200  # images; building an ONNX graph takes some seconds
 _BATCHES_AHEAD = 3  # decoded while the encoder works
-WORTH_A_GRAPH = 200  # images; a graph takes some seconds to make
-_NAMED = 10  # damaged images named in a refusal
+_MAX_NAMED = 10  # damaged images named in an error
 
 
 @dataclass(frozen=True)
-class Reader:
-    """A frozen image encoder, and how it is run.
+class Extraction:
+    """How features are made where they are not cached yet.
 
     Attributes:
-        encoder: pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `device`.
-        preprocess: how images become pixels.
-        device: where the encoder computes.
+        cache: folder for the features of photographs; those of scenes lie beside the scenes.
         batch: images in a batch.
         workers: threads that decode; 0 takes one for each processor.
-        skip_damaged: leave images out that cannot be read, instead of refusing to finish.
+        device: "cuda", "cpu" or "auto".
+        skip_damaged: leave out photographs that cannot be read, instead of refusing.
     """
 
-    encoder: nn.Module
-    preprocess: Preprocess
-    device: torch.device
+    cache: Path = CACHE
     batch: int = 32
     workers: int = 0
+    device: str = "auto"
     skip_damaged: bool = False
 
-    @torch.inference_mode()
-    def features(self, squares: list[np.ndarray]) -> np.ndarray:
-        """Features (B, n, d) float16 of B squares (S, S, 3) uint8."""
-        pixels = torch.from_numpy(self.preprocess.normalize(np.stack(squares)))
-        made: np.ndarray = self.encoder(pixels.to(self.device)).half().cpu().numpy()
-        if not np.isfinite(made).all():
+    def __post_init__(self) -> None:
+        """Refuses sizes that make no sense and a device that does not exist."""
+        if self.batch < 1 or self.workers < 0:
             raise ValueError(
-                "the image encoder gives features that are not finite in half precision; "
-                "its weights are damaged, or it needs another preprocessing"
+                f"batch must be 1 or more and workers 0 or more, not {self.batch} and "
+                f"{self.workers}"
             )
-        return made
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError('device "cuda" needs a CUDA GPU; choose cpu or auto')
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Where encoders compute."""
+        cuda = self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
+        return torch.device("cuda" if cuda else "cpu")
 
 
-def extract(reader: Reader, images: Sequence[Image.Image], path: Path, title: str) -> list[int]:
-    """Makes a file of features, or goes on with one.
-
-    Of several processes that ask for the same file, one makes it, and the others wait.
+class GraphEncoder(nn.Module):
+    """A frozen image encoder in onnxruntime, which on CPUs is faster than torch.
 
     Args:
-        reader: the encoder.
-        images: N images; `ImageFiles` names damaged ones.
-        path: the file to make, (N, n, d) float16; what is not finished lies beside it.
-        title: what the progress bar says.
+        encoder: pixels (B, 3, S, S) to features (B, N, d); put in eval mode.
+        side: S.
+    """
 
-    Returns:
-        The rows that were left out because their images are damaged (see `Reader.skip_damaged`);
-        they are not in the file.
+    def __init__(self, encoder: nn.Module, side: int) -> None:
+        super().__init__()
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the tracing exporter is deprecated
+            graph = Path(folder) / "encoder.onnx"
+            torch.onnx.export(
+                encoder.eval(),
+                (torch.zeros(2, 3, side, side),),
+                graph,
+                input_names=["pixels"],
+                dynamic_axes={"pixels": {0: "B"}},
+                dynamo=False,
+            )
+            options = ort.SessionOptions()
+            options.intra_op_num_threads = torch.get_num_threads()
+            self.session = ort.InferenceSession(graph, options, ["CPUExecutionProvider"])
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Pixels (B, 3, S, S) -> features (B, N, d), float32."""
+        return torch.from_numpy(self.session.run(None, {"pixels": pixels.numpy()})[0])
+
+
+def extract(
+    encoder: nn.Module,
+    preprocess: Preprocess,
+    images: Sequence[Image.Image],
+    path: Path,
+    how: Extraction,
+    title: str = "features",
+) -> None:
+    """Makes a file of features, or continues one.
+
+    Of several processes that need the same file, one makes it, and the others wait.
+
+    Args:
+        encoder: pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `how`'s device.
+        preprocess: how images become pixels.
+        images: N images; `ImageFiles` names damaged ones.
+        path: the file to make, (N, n, d) float16; the unfinished file lies beside it. Without the
+            rows of damaged images, if they are skipped: see `skipped_rows`.
+        how: batch size, threads, device, and whether damaged images are skipped.
+        title: of the progress bar.
 
     Raises:
-        ValueError: images are damaged (all of them are read first, and named), there is none, or
-            the encoder gives nonsense.
+        ValueError: images are damaged (all are read first, and named), there is none, or features
+            are not finite.
         OSError: the disk is too small.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock.partial")
     with FileLock(lock):
         if not path.is_file():
-            _Extraction(reader, images, path).run(title)
+            _extract(encoder, preprocess, images, path, how, title)
     lock.unlink(missing_ok=True)
-    return skipped_rows(path)
 
 
 def skipped_rows(path: Path) -> list[int]:
@@ -105,134 +143,122 @@ def skipped_rows(path: Path) -> list[int]:
 
 
 def is_begun(path: Path) -> bool:
-    """Whether an extraction was interrupted that has taken its room on the disk."""
-    return _partial(path).is_file()
+    """Whether an extraction was interrupted that has reserved its space on the disk."""
+    return _unfinished(path).is_file()
 
 
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.partial")
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.unfinished.partial")
 
 
-class _Extraction:
-    """One file of features in the making."""
+def _extract(
+    encoder: nn.Module,
+    preprocess: Preprocess,
+    images: Sequence[Image.Image],
+    path: Path,
+    how: Extraction,
+    title: str,
+) -> None:
+    unfinished, total = _unfinished(path), len(images)
+    out = np.load(unfinished, mmap_mode="r+") if unfinished.is_file() else None
+    missing = range(total) if out is None else np.flatnonzero(np.isnan(out[:, 0, 0])).tolist()
+    if how.torch_device.type == "cpu" and len(missing) >= WORTH_A_GRAPH:
+        encoder = GraphEncoder(encoder, preprocess.size)
+    damaged: dict[int, str] = {}
+    with tqdm(total=total, initial=total - len(missing), desc=title, mininterval=1) as bar:
+        for row_batch, squares in _decoded(images, preprocess, missing, how):
+            pairs = list(zip(row_batch, squares, strict=True))
+            damaged |= {row: square for row, square in pairs if isinstance(square, str)}
+            rows = [row for row in row_batch if row not in damaged]
+            if rows:
+                readable = [square for square in squares if not isinstance(square, str)]
+                features = _encode(encoder, preprocess, readable, how.torch_device)  # (b, n, d)
+                if out is None:
+                    out = _allocate(unfinished, (total, *features.shape[1:]))
+                done = features[:, 0, 0].copy()
+                features[:, 0, 0] = np.nan
+                out[rows] = features
+                out[rows, 0, 0] = done  # last, as it marks the rows as done
+            bar.update(len(row_batch))
+    if damaged and not (how.skip_damaged and out is not None):
+        raise ValueError(_damage(list(damaged.values()), total))
+    if out is None:
+        raise ValueError(f"there are no images to make {path} from")
+    if damaged:
+        _write_without(out, sorted(damaged), path)
+    else:
+        path.with_suffix(".json").unlink(missing_ok=True)
+        out.flush()
+        unfinished.replace(path)
+    unfinished.unlink(missing_ok=True)
 
-    def __init__(self, reader: Reader, images: Sequence[Image.Image], path: Path) -> None:
-        self.reader, self.images, self.path = reader, images, path
-        self.partial = _partial(path)
-        self.record = path.with_name(f".{path.name}.json.partial")
-        self.out: np.memmap[Any, np.dtype[np.float16]] | None = None
-        self.done = 0  # rows below are made, but for the damaged
-        self.damaged: dict[int, str] = {}  # row -> why
 
-    def run(self, title: str) -> None:
-        self._go_on()
-        rows = [*sorted(self.damaged), *range(self.done, len(self.images))]
-        if self.reader.device.type == "cpu" and len(rows) >= WORTH_A_GRAPH:
-            graph = GraphEncoder(self.reader.encoder, self.reader.preprocess.size)
-            self.reader = replace(self.reader, encoder=graph)
-        recorded = time.monotonic()
-        with tqdm(total=len(self.images), initial=self.done, desc=title, mininterval=1) as bar:
-            for batch, squares in self._decoded(rows):
-                self._write(batch, squares)
-                bar.update(sum(row >= self.done for row in batch))
-                self.done = max(self.done, batch[-1] + 1)
-                if time.monotonic() - recorded >= RECORD_SECONDS:
-                    self._record()
-                    recorded = time.monotonic()
-        self._record()
-        self._finish()
+def _decoded(
+    images: Sequence[Image.Image], preprocess: Preprocess, rows: Sequence[int], how: Extraction
+) -> Iterator[tuple[Sequence[int], list[np.ndarray | str]]]:
+    """Batches of rows and their squares (S, S, 3) uint8, or the reason why there is none."""
 
-    def _go_on(self) -> None:
-        """Takes up what an interrupted extraction left."""
-        if not self.record.is_file() or not self.partial.is_file():
-            return
-        before = json.loads(self.record.read_text("utf-8"))
-        self.out = np.load(self.partial, mmap_mode="r+")
-        self.done = before["done"]
-        self.damaged = {int(row): why for row, why in before["damaged"].items()}
-
-    def _decoded(self, rows: list[int]) -> Iterator[tuple[list[int], list[np.ndarray | str]]]:
-        """Batches of rows with their squares, or why there is none."""
-        size, waiting = self.reader.batch, deque[tuple[list[int], list[Future[Any]]]]()
-        pool = ThreadPoolExecutor(self.reader.workers or os.cpu_count())
+    def square(row: int) -> np.ndarray | str:
         try:
-            for start in range(0, len(rows), size):
-                batch = rows[start : start + size]
-                waiting.append((batch, [pool.submit(self._square, row) for row in batch]))
-                if len(waiting) > _BATCHES_AHEAD:
-                    first, futures = waiting.popleft()
-                    yield first, [future.result() for future in futures]
-            for last, futures in waiting:
-                yield last, [future.result() for future in futures]
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def _square(self, row: int) -> np.ndarray | str:
-        try:
-            return np.asarray(self.reader.preprocess.square(self.images[row]), np.uint8)
+            return np.asarray(preprocess.square(images[row]), np.uint8)
         except (OSError, ValueError) as error:
             return str(error)
 
-    def _write(self, rows: list[int], squares: list[np.ndarray | str]) -> None:
-        for row, square in zip(rows, squares, strict=True):
-            self.damaged.pop(row, None)
-            if isinstance(square, str):
-                self.damaged[row] = square
-        readable = [square for square in squares if not isinstance(square, str)]
-        if not readable:
-            return
-        features = self.reader.features(readable)  # (b, n, d)
-        if self.out is None:
-            self.out = self._allocate((len(self.images), *features.shape[1:]))
-        self.out[[row for row in rows if row not in self.damaged]] = features
-
-    def _allocate(self, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.float16]]:
-        needed, free = 2 * int(np.prod(shape)), shutil.disk_usage(self.path.parent).free
-        if needed > free:
-            raise OSError(
-                f"the features need {needed / 1e9:.1f} GB, but {self.path.parent} has only "
-                f"{free / 1e9:.1f} GB left; make room or choose another --cache"
-            )
-        return open_memmap(self.partial, "w+", np.float16, shape)
-
-    def _record(self) -> None:
-        """Notes what is done, once it is on the disk."""
-        if self.out is None:
-            return
-        self.out.flush()
-        write_whole(self.record, json.dumps({"done": self.done, "damaged": self.damaged}))
-
-    def _finish(self) -> None:
-        rows, total = sorted(self.damaged), len(self.images)
-        if rows and not (self.reader.skip_damaged and self.out is not None):
-            raise ValueError(_refusal([self.damaged[row] for row in rows], total))
-        if self.out is None:
-            raise ValueError(f"there are no images to make {self.path} from")
-        finished = self._kept(self.out, rows) if rows else self.partial
-        about = {"images": total - len(rows), "skipped": rows}
-        write_whole(self.path.with_suffix(".json"), json.dumps(about, indent=2) + "\n")
-        self.out = None
-        finished.replace(self.path)
-        self.partial.unlink(missing_ok=True)
-        self.record.unlink(missing_ok=True)
-
-    def _kept(self, features: np.ndarray, left_out: list[int]) -> Path:
-        """Copies the features without some rows into another file."""
-        whole = np.delete(np.arange(len(features)), left_out)
-        path = self.path.with_name(f".{self.path.name}.kept.partial")
-        copy = open_memmap(path, "w+", np.float16, (len(whole), *features.shape[1:]))
-        for start in range(0, len(whole), 256):
-            copy[start : start + 256] = features[whole[start : start + 256]]
-        copy.flush()
-        return path
+    queue = deque[tuple[Sequence[int], list[Future[Any]]]]()
+    with ThreadPoolExecutor(how.workers or os.cpu_count()) as pool:
+        for start in range(0, len(rows), how.batch):
+            batch = rows[start : start + how.batch]
+            queue.append((batch, [pool.submit(square, row) for row in batch]))
+            while len(queue) > _BATCHES_AHEAD or (queue and start + how.batch >= len(rows)):
+                first, futures = queue.popleft()
+                yield first, [future.result() for future in futures]
 
 
-def _refusal(reasons: list[str], total: int) -> str:
-    """Says which images are damaged."""
-    lines = "".join(f"\n  {reason}" for reason in reasons[:_NAMED])
-    more = f"\n  and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
+@torch.inference_mode()
+def _encode(
+    encoder: nn.Module, preprocess: Preprocess, squares: list[np.ndarray], device: torch.device
+) -> np.ndarray:
+    """Features (B, n, d) float16 of B squares (S, S, 3) uint8."""
+    pixels = torch.from_numpy(preprocess.normalize(np.stack(squares)))
+    features: np.ndarray = encoder(pixels.to(device)).half().cpu().numpy()
+    if not np.isfinite(features).all():
+        raise ValueError(
+            "the image encoder gives features that are not finite in half precision; its weights "
+            "are damaged, or it needs another preprocessing"
+        )
+    return features
+
+
+def _allocate(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """A new file of features in which no row is done."""
+    size, free = 2 * int(np.prod(shape)), shutil.disk_usage(path.parent).free
+    if size > free:
+        raise OSError(
+            f"the features need {size / 1e9:.1f} GB, but {path.parent} has only {free / 1e9:.1f} "
+            "GB left; make room or choose another --cache"
+        )
+    with replacing(path) as draft:
+        open_memmap(draft, "w+", np.float16, shape)[:, 0, 0] = np.nan
+    return np.load(path, mmap_mode="r+")
+
+
+def _write_without(features: np.ndarray, rows: list[int], path: Path) -> None:
+    """Copies the features without some rows into `path`, and notes the rows beside it."""
+    complete = np.delete(np.arange(len(features)), rows)
+    with replacing(path) as draft:
+        out = open_memmap(draft, "w+", np.float16, (len(complete), *features.shape[1:]))
+        for start in range(0, len(complete), 256):
+            out[start : start + 256] = features[complete[start : start + 256]]
+        out.flush()
+        about = {"images": len(complete), "skipped": rows}
+        write_whole(path.with_suffix(".json"), json.dumps(about, indent=2) + "\n")
+
+
+def _damage(reasons: list[str], total: int) -> str:
+    """The sentence that names damaged images."""
+    lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
+    more = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
     return (
         f"{len(reasons)} of {total} images cannot be read:{lines}{more}\n"
-        "replace them and run again (only they will be read), "
-        "or leave them out with python -m training.extract --skip-damaged"
+        "replace them and run again (only they will be read), or leave them out with --skip-damaged"
     )

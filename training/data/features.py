@@ -13,55 +13,20 @@ import torch
 from export.hub.sources import describe_image_source, load_image_source
 from models.encoders import IMAGE_ENCODERS
 from models.encoders.encoder import ImageEncoder
+from models.files import no_such
 from models.preprocess import Preprocess
-from training.data.extraction import Reader, extract, is_begun, skipped_rows
+from training.data.extraction import Extraction, extract, is_begun, skipped_rows
 from training.data.image_files import Crops, ImageFiles
-from training.data.local_sources import refuse_missing
 from training.data.open_split import open_split, open_training
 from training.data.split import Copies, Pixels, Split
 
-CACHE = Path("data/cache")
-
-
-@dataclass(frozen=True)
-class Extraction:
-    """How features are made where they are not cached yet.
-
-    Attributes:
-        cache: folder for the features of photographs; those of scenes lie beside the scenes.
-        batch: images in a batch.
-        workers: threads that decode; 0 takes one for each processor.
-        device: "cuda", "cpu" or "auto".
-        skip_damaged: leave photographs out that cannot be read, instead of refusing.
-    """
-
-    cache: Path = CACHE
-    batch: int = 32
-    workers: int = 0
-    device: str = "auto"
-    skip_damaged: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuses sizes that make no sense and a device that is not there."""
-        if self.batch < 1 or self.workers < 0:
-            raise ValueError(
-                f"batch must be 1 or more and workers 0 or more, not {self.batch} and "
-                f"{self.workers}"
-            )
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError('device "cuda" needs a CUDA GPU; choose cpu or auto')
-
-    @property
-    def torch_device(self) -> torch.device:
-        """Where encoders compute."""
-        cuda = self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
-        return torch.device("cuda" if cuda else "cpu")
-
-    def reader(self, backbone: str | Path) -> Reader:
-        """The encoder of a source, ready to read."""
-        device = self.torch_device
-        encoder, preprocess, _ = load_image_source(backbone, device)
-        return Reader(encoder, preprocess, device, self.batch, self.workers, self.skip_damaged)
+LOCAL = ("runs", "data")  # folders of trainings and fetched encoders; never a Hub owner
+_MADE_BY = {
+    "runs/backbone": "training.pretrain --recipe scenes/backbone",
+    "runs/photo_backbone": "training.distill --recipe flickr8k/backbone",
+    "runs/photos_backbone_first": "training.distill --recipe photos/backbone_first",
+    "runs/photos_backbone": "training.distill --recipe photos/backbone",
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +37,7 @@ class ImageSide:
         encoder: pixels (B, 3, S, S) to features (B, N, d).
         elements: N.
         preprocess: how images become pixels.
-        sha256: identity of what the encoder was before training.
+        sha256: checksum of the encoder before training.
         about: what export needs to build it.
     """
 
@@ -122,17 +87,17 @@ def read_features(
 
     Args:
         split: whose images; features that it has already stay.
-        backbone: source of the image encoder, see `export/hub/sources.py`; not read where the
-            features are there.
-        extraction: how features are made, and where those of photographs are kept.
-        copies: how many looks at each photograph there are, the photograph itself among them.
+        backbone: source of the image encoder, see `export/hub/sources.py`; not loaded where the
+            features are cached.
+        extraction: how features are made, and where those of photographs are cached.
+        copies: number of looks at each photograph, the photograph itself among them.
 
     Returns:
-        The split with features (N, n, d) float16, memory-mapped; without the photographs that are
-        damaged, if those were left out.
+        The split with features (N, n, d) float16, memory-mapped; without damaged photographs, if
+        those are skipped.
 
     Raises:
-        ValueError: photographs are damaged, which the sentence names; or there is nothing to crop.
+        ValueError: photographs are damaged (the message names them), or there is nothing to crop.
     """
     refuse_crops(split, copies)
     if len(split.features):
@@ -144,8 +109,9 @@ def read_features(
         path = feature_file(split, backbone, how, copy)
         if not path.is_file():
             images = Crops(split.images, copy) if copy else split.images
-            kind = "/".join(split.folder.parts[-2:])
-            extract(how.reader(backbone), images, path, f"features of {kind}")
+            encoder, preprocess, _ = load_image_source(backbone, how.torch_device)
+            title = f"features of {'/'.join(split.folder.parts[-2:])}"
+            extract(encoder, preprocess, images, path, how, title)
         made = np.load(path, mmap_mode="r")  # (images, n, d)
         parts.append(made.reshape(-1, split.frames * made.shape[1], made.shape[2]))
     features = Copies(parts) if copies > 1 else parts[0]
@@ -155,7 +121,7 @@ def read_features(
 
 
 def refuse_crops(split: Split, copies: int) -> None:
-    """Raises ValueError where there are no photographs to make other looks of."""
+    """Raises ValueError where there are no photographs to crop."""
     if copies > 1 and not isinstance(split.images, ImageFiles):
         raise ValueError(
             f"feature_copies={copies} crops photographs, and {split.folder.parent} holds none; "
@@ -166,12 +132,12 @@ def refuse_crops(split: Split, copies: int) -> None:
 def missing_features(
     split: Split, backbone: str | Path, extraction: Extraction, copies: int = 1
 ) -> dict[Path, int]:
-    """The feature files that `read_features` would still make, and how many bytes each takes.
+    """The feature files that `read_features` would still make, and the bytes that each takes.
 
-    Those that an interrupted extraction has begun have their room already, and are left out.
+    Files of interrupted extractions have reserved their space, and are left out.
     """
     about = describe_image_source(backbone)
-    with torch.device("meta"):  # of sizes alone
+    with torch.device("meta"):  # without weights
         encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
     rows, columns = encoder.grid(Preprocess.from_json(about["preprocess"]).size)
     size = 2 * len(split.images) * (rows * columns + encoder.summary_token) * encoder.dim
@@ -180,9 +146,9 @@ def missing_features(
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """Where the features of a split's images are kept.
+    """The file of a split's features.
 
-    The file is named after the encoder's checksum, which changes with its weights, sizes and
+    It is named after the encoder's checksum, which changes with its weights, sizes and
     preprocessing; and, for photographs, after the list of their files.
 
     Args:
@@ -222,11 +188,34 @@ def read_pixels(split: Split, side: ImageSide) -> Split:
 
 
 def _without(split: Split, rows: list[int]) -> Split:
-    """The captions that are left when the images in some rows, which have no features, go."""
+    """The split without the captions of some images, whose rows the others close up to."""
     if not rows:
         return split
     present = ~np.isin(split.image_of, rows)  # (N_txt,)
     captions = [text for text, stays in zip(split.captions, present, strict=True) if stays]
     image_of = split.image_of[present]
-    image_of = image_of - np.searchsorted(rows, image_of)  # as many rows before it go
-    return replace(split, captions=captions, image_of=image_of)
+    return replace(split, captions=captions, image_of=image_of - np.searchsorted(rows, image_of))
+
+
+def refuse_missing(source: str | Path, setting: str) -> None:
+    """Refuses a source below `runs/` or `data/` that does not exist, before anyone asks the Hub.
+
+    Args:
+        source: as a recipe or an option names it, see `export/hub/sources.py`.
+        setting: whose value it is: "backbone", or an option such as "--pack".
+
+    Raises:
+        FileNotFoundError: with the command that makes the folder, or the nearest existing name.
+    """
+    name = str(source).partition("#")[0]
+    folder = Path(name)
+    if folder.parts[:1] not in [(part,) for part in LOCAL] or folder.is_dir():
+        return
+    option = setting if setting.startswith("--") else f"--set {setting}=..."
+    if name in _MADE_BY:
+        command = f"python -m {_MADE_BY[name]} --out {name}"
+        raise FileNotFoundError(
+            f"there is no folder {name}; make it with {command}, or name another one with {option}"
+        )
+    advice = f"name a run, a Hugging Face folder or a Hub id with {option}"
+    raise FileNotFoundError(no_such("folder", folder, advice))

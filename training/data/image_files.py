@@ -1,4 +1,4 @@
-"""Sequences of images that are opened when they are asked for."""
+"""Sequences of images that are decoded on access."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -8,8 +8,8 @@ from threading import Lock
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence
 
-_MILLISECONDS = 100.0  # of a frame that does not say how long it is shown
-_CLIPS_KEPT = 3  # whose frames are kept for those who ask for them one by one
+_MILLISECONDS = 100.0  # of a frame without a duration
+_CACHED_CLIPS = 3
 
 
 class ImageFiles(Sequence[Image.Image]):
@@ -46,11 +46,11 @@ class ImageFiles(Sequence[Image.Image]):
 
 
 class Crops(Sequence[Image.Image]):
-    """Another look at each of some images: a random crop, in half of all cases mirrored.
+    """Another look at each of some images: a random crop, mirrored in half of all cases.
 
     Args:
         images: of any size.
-        number: which look; each image's is always the same for the same number.
+        number: which look; the same number always gives the same crops.
         smallest: area of the smallest crop, as a share of the image.
     """
 
@@ -69,8 +69,8 @@ class Crops(Sequence[Image.Image]):
         height = round(image.height * min(1.0, np.sqrt(area / tilt)))
         left = int(random.integers(image.width - width + 1))
         top = int(random.integers(image.height - height + 1))
-        cut = image.crop((left, top, left + max(1, width), top + max(1, height)))
-        return ImageOps.mirror(cut) if random.random() < 0.5 else cut
+        crop = image.crop((left, top, left + max(1, width), top + max(1, height)))
+        return ImageOps.mirror(crop) if random.random() < 0.5 else crop
 
 
 class ImageArrays(Sequence[Image.Image]):
@@ -91,37 +91,36 @@ class ImageArrays(Sequence[Image.Image]):
 
 
 class Frames(Sequence[Image.Image]):
-    """The frames of clips, one clip after the other, made when they are asked for.
+    """The frames of clips, one clip after the other; frame f of clip i is item i * frames + f.
 
     Args:
         read: gives all frames of a clip by its number.
-        clips: how many there are.
-        frames: how many each has.
+        clips: number of clips.
+        frames: number of frames of each.
     """
 
     def __init__(self, read: Callable[[int], list[Image.Image]], clips: int, frames: int) -> None:
         self._read, self._clips, self._frames = read, clips, frames
-        self._kept: OrderedDict[int, list[Image.Image]] = OrderedDict()
-        self._lock = Lock()  # several threads want frames of one clip
+        self._cached: OrderedDict[int, list[Image.Image]] = OrderedDict()
+        self._lock = Lock()  # several threads ask for frames of one clip
 
     def __len__(self) -> int:
         return self._clips * self._frames
 
     def __getitem__(self, row: int) -> Image.Image:  # type: ignore[override]
-        """Frame f of clip i is item i * frames + f."""
         clip, frame = divmod(range(len(self))[row], self._frames)
         with self._lock:
-            if clip not in self._kept:
-                self._kept[clip] = self._read(clip)
-                if len(self._kept) > _CLIPS_KEPT:
-                    self._kept.popitem(last=False)
-            return self._kept[clip][frame]
+            if clip not in self._cached:
+                self._cached[clip] = self._read(clip)
+                if len(self._cached) > _CACHED_CLIPS:
+                    self._cached.popitem(last=False)
+            return self._cached[clip][frame]
 
 
 def read_frames(path: Path, count: int) -> list[Image.Image]:
-    """So many frames of an animated image (WebP, GIF, PNG), shown in the midst of equal times.
+    """Frames of an animated image (WebP, GIF, PNG), visible in the middle of `count` equal times.
 
-    Frames that are equal are often stored as one that is shown longer, so that time counts.
+    Frames that are equal are often stored as one with a longer duration, so that time counts.
 
     Raises:
         ValueError: the file holds no image, or a damaged one.
@@ -129,12 +128,12 @@ def read_frames(path: Path, count: int) -> list[Image.Image]:
     """
     try:
         with path.open("rb") as file, Image.open(file) as image:
-            frames, shown = list[Image.Image](), list[float]()
+            frames, durations = list[Image.Image](), list[float]()
             for frame in ImageSequence.Iterator(image):
                 frames.append(frame.convert("RGB"))
-                shown.append(float(frame.info.get("duration", 0)) or _MILLISECONDS)
+                durations.append(float(frame.info.get("duration", 0)) or _MILLISECONDS)
     except (SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not a readable clip: {error}") from error
-    ends = np.cumsum(shown)
+    ends = np.cumsum(durations)
     middles = (np.arange(count) + 0.5) * ends[-1] / count
     return [frames[number] for number in np.searchsorted(ends, middles, side="right").tolist()]

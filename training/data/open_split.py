@@ -1,4 +1,4 @@
-"""Opens a split of whatever a folder holds."""
+"""Opens a split of a folder of any kind."""
 
 import functools
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ def open_split(data: Path, name: str) -> Split:
     Args:
         data: folder that holds it: rendered scenes or clips, photographs with captions
             (`training/data/photographs.py`), captions with ready-made features
-            (`training/data/precomputed.py`), or clips with those of their frames
+            (`training/data/precomputed.py`), or clips with features of their frames
             (`training/data/videos.py`).
-        name: "train", "val" or "test"; of ready-made features "testall", too.
+        name: "train", "val" or "test"; of ready-made features also "testall".
 
     Raises:
         FileNotFoundError: the folder holds no such split.
-        ValueError: what it holds does not fit together.
+        ValueError: its files do not fit together.
     """
     if is_videos(data):
         return open_videos(data, name)
@@ -51,37 +51,38 @@ def open_split(data: Path, name: str) -> Split:
     raise FileNotFoundError(
         f"{data} holds neither photographs (a file of captions and images/) nor a rendered split "
         f'"{name}" (python -m training.scenes makes it) nor ready-made features (train_ims.npy and '
-        f"so on); python -m training.data {data} says what it sees"
+        "so on)"
     )
 
 
 def holds_features(data: Path) -> bool:
-    """Whether a folder brings features that are made already, so that no image encoder is asked."""
+    """Whether a folder brings ready-made features, so that no image encoder is needed."""
     return is_precomputed(data) or is_videos(data)
 
 
 def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, Any]:
-    """What was learned from, for the card of whatever is made of it.
+    """The data of a training, for the card of its pack.
 
     Args:
         data: see `open_split`.
         also: see `open_training`.
-        split: what was opened of them.
+        split: the training split.
 
     Returns:
         `kind` ("scenes", "photographs" or "features"), `name`, numbers of `images` and `captions`.
     """
     if isinstance(split.images, ImageArrays | Frames):
         kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
+    elif isinstance(split.images, ImageFiles):
+        kind, name = "photographs", names_of_data(data, also)
     else:
-        kind = "photographs" if isinstance(split.images, ImageFiles) else "features"
-        name = names_of_data(data, also) if kind == "photographs" else data.resolve().name
+        kind, name = "features", data.resolve().name
     counts = {"images": split.image_count, "captions": len(split.captions)}
     return {"kind": kind, "name": name, **counts}
 
 
 def names_of_data(data: Path, also: Sequence[str]) -> str:
-    """What people call folders of photographs: "Flickr8k and my_photos"."""
+    """The names of folders of photographs: "Flickr8k and my_photos"."""
     files = [find_captions(folder) for folder in (data, *map(Path, also))]
     return " and ".join(dict.fromkeys(name_of(file) for file in files if file))
 
@@ -95,7 +96,7 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
         without_captions: put the photographs of `also` that have no captions at the end.
 
     Raises:
-        FileNotFoundError, ValueError: see `open_split`; or `also` stands beside something else than
+        FileNotFoundError, ValueError: see `open_split`; or `also` is set and `data` holds no
             photographs.
     """
     first = open_split(data, "train")
@@ -118,7 +119,7 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
 
 
 def _open_scenes(folder: Path) -> Split:
-    """Rendered scenes, of which all is known."""
+    """Rendered scenes, with objects, foils and all relevant images."""
     data = load_scenes(folder)
     captions = [caption for scene in data.scenes for caption in scene.captions]
     counts = [len(scene.captions) for scene in data.scenes]
@@ -138,7 +139,7 @@ def _open_scenes(folder: Path) -> Split:
 
 
 def _open_clips(folder: Path) -> Split:
-    """Rendered clips, whose frames are drawn when they are asked for."""
+    """Rendered clips, whose frames are drawn on access."""
     clips = load_clips(folder)
     captions = [caption for clip in clips for caption in clip.captions]
     return Split(

@@ -18,7 +18,7 @@ from training.scenes.gallery import scenes_of
 
 
 class _Masks(Sequence[np.ndarray]):
-    """Masks of a gallery, opened when they are asked for."""
+    """Masks of a gallery, opened on access."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
@@ -38,19 +38,21 @@ def from_pack(pack: Path, split: str) -> Split:
         split: the one that the gallery must be of.
 
     Raises:
-        ValueError: the gallery is of another split.
+        ValueError: the pack has no gallery, or one of another split.
     """
+    info = load_info(pack, verify=False)
+    if info.gallery is None:
+        raise ValueError(
+            f"{pack} has no gallery to measure on; add --data DIR with captioned images"
+        )
     gallery = load_gallery(pack)
     if gallery.split != split:
         raise ValueError(f'{pack} brings the split "{gallery.split}"; for "{split}" add --data DIR')
-    counts = [len(image.captions) for image in gallery.images]
-    relevant = [np.array(caption.relevant) for caption in gallery.captions]
-    known = any(len(rows) > 1 for rows in relevant)
     captions = [caption.text for caption in gallery.captions]
-    image_of = np.repeat(np.arange(len(counts)), counts)
-    info = load_info(pack, verify=False)
+    image_of = np.repeat(np.arange(len(gallery.images)), [len(i.captions) for i in gallery.images])
     if (regions := regions_of(info)) is not None:
         return Split(captions, image_of, features=regions.all_features(), folder=pack / split)
+    relevant = [np.array(caption.relevant) for caption in gallery.captions]
     paths = [gallery.folder / image.file for image in gallery.images]
     alike = [image.alike for image in gallery.images]
     has_alike = None not in alike
@@ -59,7 +61,7 @@ def from_pack(pack: Path, split: str) -> Split:
         image_of,
         ImageFiles(paths),
         folder=pack / split,
-        relevant=(lambda: relevant) if known else None,
+        relevant=(lambda: relevant) if any(len(rows) > 1 for rows in relevant) else None,
         objects=_seen_objects(gallery),
         alike=np.array(alike, np.int64) if has_alike else None,
         kinds=[str(caption.view) for caption in gallery.captions] if has_alike else (),
@@ -75,23 +77,24 @@ def from_pack(pack: Path, split: str) -> Split:
     )
 
 
+def _names(gallery: GalleryInfo) -> list[list[tuple[str, ...]]]:
+    return [[names_of(thing.name) for thing in image.objects] for image in gallery.images]
+
+
 def _seen_moments(gallery: GalleryInfo, frames: int) -> SeenMoments:
-    """The truth about the frames of clips."""
-    seen, names = list[np.ndarray](), list[list[tuple[str, ...]]]()
-    for image in gallery.images:
-        rows = np.zeros((len(image.objects), frames), np.bool_)
+    """The frames in which the objects of clips are visible."""
+    seen = [np.zeros((len(image.objects), frames), np.bool_) for image in gallery.images]
+    for rows, image in zip(seen, gallery.images, strict=True):
         for row, thing in zip(rows, image.objects, strict=True):
             row[list(thing.frames)] = True
-        seen.append(rows)
-        names.append([names_of(thing.name) for thing in image.objects])
-    return SeenMoments(seen, [caption.mentions for caption in gallery.captions], names)
+    return SeenMoments(seen, [caption.mentions for caption in gallery.captions], _names(gallery))
 
 
 def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:
-    """The truth about objects, None unless every image of the gallery has a mask."""
+    """The masks of objects; None unless every image of the gallery has one."""
     masks = [image.mask for image in gallery.images if image.mask is not None]
     if len(masks) < len(gallery.images):
         return None
+    paths = [gallery.folder / mask for mask in masks]
     mentions = [caption.mentions for caption in gallery.captions]
-    names = [[names_of(thing.name) for thing in image.objects] for image in gallery.images]
-    return SeenObjects(_Masks([gallery.folder / mask for mask in masks]), mentions, names)
+    return SeenObjects(_Masks(paths), mentions, _names(gallery))

@@ -9,10 +9,10 @@ the footnote of AVSE, section 4.2, names them): a folder with, for each of `trai
     <part>_ids.txt     optional: one number a row or a caption, equal for the same image
     <part>_boxes.npy   optional: float (rows, 36, 4), relative xyxy
     <part>_counts.txt  optional: one number a row, how many of its 36 features are regions, the
-                       first ones; the rest is padding, which counts nowhere
+                       first ones; the rest is padding
 
-Five rows an image are what some of the field's folders hold, one for each caption; every fifth is
-read. Features stay on the disk and are mapped into memory.
+Some folders of the field hold five equal rows an image, one for each caption; every fifth is read.
+Features stay on the disk and are mapped into memory.
 """
 
 from pathlib import Path
@@ -35,56 +35,54 @@ def open_regions(folder: Path, name: str) -> Split:
 
     Args:
         folder: see above.
-        name: "train", "val", "test", or what else the folder has, such as "testall".
+        name: "train", "val", "test", or another part of the folder, such as "testall".
 
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: features, captions, ids and boxes disagree.
     """
-    part = _part(folder, name)
-    rows = _array(folder / f"{part}_ims.npy", 3)  # (rows, n, d)
-    captions = _lines(folder / f"{part}_caps.txt")
+    parts = PARTS.get(name, (name,))
+    part = next((part for part in parts if (folder / f"{part}_ims.npy").is_file()), None)
+    if part is None:
+        files = " or ".join(f"{part}_ims.npy" for part in parts)
+        raise FileNotFoundError(f'{folder} has no features of the split "{name}": no {files}')
+    rows = _array(folder / f"{part}_ims.npy")  # (rows, n, d)
+    captions = _captions(folder / f"{part}_caps.txt")
     ids = _numbers(folder / f"{part}_ids.txt")
     step = REPEATED if _is_repeated(rows, len(captions), ids) else 1
-    features = rows[::step]
-    image_of = _image_of(folder / part, len(features), len(captions), ids)
     boxes = _boxes(folder / f"{part}_boxes.npy", rows)
-    boxes = None if boxes is None else boxes[::step]
     lengths = _counts(folder / f"{part}_counts.txt", rows)
-    lengths = None if lengths is None else lengths[::step]
-    where = folder / name
-    return Split(captions, image_of, features=features, lengths=lengths, boxes=boxes, folder=where)
+    return Split(
+        captions,
+        _image_of(folder / part, len(rows[::step]), len(captions), ids),
+        features=rows[::step],
+        lengths=None if lengths is None else lengths[::step],
+        boxes=None if boxes is None else boxes[::step],
+        folder=folder / name,
+    )
 
 
-def _part(folder: Path, split: str) -> str:
-    for part in PARTS.get(split, (split,)):
-        if (folder / f"{part}_ims.npy").is_file():
-            return part
-    names = " or ".join(f"{part}_ims.npy" for part in PARTS.get(split, (split,)))
-    raise FileNotFoundError(f'{folder} has no features of the split "{split}": no {names}')
-
-
-def _array(path: Path, axes: int) -> np.ndarray:
-    """A memory-mapped array of floats."""
+def _array(path: Path) -> np.ndarray:
+    """A memory-mapped array of floats with three axes."""
     try:
         values: np.ndarray = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
-    if values.ndim != axes or len(values) == 0 or values.dtype.kind != "f":
+    if values.ndim != 3 or len(values) == 0 or values.dtype.kind != "f":
         raise ValueError(
-            f"{path} must hold floats with {axes} axes (images, regions, numbers), "
+            f"{path} must hold floats with 3 axes (images, regions, numbers), "
             f"not {values.dtype} {values.shape}"
         )
     return values
 
 
-def _lines(path: Path) -> list[str]:
+def _captions(path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}, the captions of the features beside it")
-    lines = path.read_text("utf-8").splitlines()
-    if not lines or not all(line.strip() for line in lines):
-        number = next((i + 1 for i, line in enumerate(lines) if not line.strip()), 1)
-        raise ValueError(f"{path}: line {number} is empty; every line must be a caption")
+    lines = path.read_text("utf-8").splitlines() or [""]
+    empty = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
+    if empty is not None:
+        raise ValueError(f"{path}: line {empty} is empty; every line must be a caption")
     return lines
 
 
@@ -98,7 +96,7 @@ def _numbers(path: Path) -> np.ndarray | None:
 
 
 def _is_repeated(rows: np.ndarray, captions: int, ids: np.ndarray | None) -> bool:
-    """Whether each image has five rows, as it has captions; ids say so, else the first images."""
+    """Whether each image has five rows, by ids or else by the first images' features."""
     if len(rows) != captions or len(rows) % REPEATED:
         return False
     if ids is not None and len(ids) == len(rows):
@@ -110,6 +108,11 @@ def _is_repeated(rows: np.ndarray, captions: int, ids: np.ndarray | None) -> boo
 
 def _image_of(name: Path, images: int, captions: int, ids: np.ndarray | None) -> np.ndarray:
     """The image of each caption: by ids where there is one for each caption, else evenly."""
+    if ids is not None and len(ids) not in (images, captions):
+        raise ValueError(
+            f"{name}_ids.txt holds {len(ids)} numbers, but there are {images} images and "
+            f"{captions} captions; fetch the files again"
+        )
     if ids is not None and len(ids) == captions != images:
         starts = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
         if len(starts) != images or len(np.unique(ids[starts])) != images:
@@ -118,11 +121,6 @@ def _image_of(name: Path, images: int, captions: int, ids: np.ndarray | None) ->
                 f"of lines, but {name.name}_ims.npy holds {images}; fetch both files again"
             )
         return np.cumsum(np.isin(np.arange(captions), starts)) - 1
-    if ids is not None and len(ids) not in (images, captions):
-        raise ValueError(
-            f"{name}_ids.txt holds {len(ids)} numbers, but there are {images} images and "
-            f"{captions} captions; fetch the files again"
-        )
     if captions % images:
         raise ValueError(
             f"{name}_caps.txt holds {captions} captions, which do not divide evenly among the "
@@ -132,14 +130,13 @@ def _image_of(name: Path, images: int, captions: int, ids: np.ndarray | None) ->
 
 
 def _counts(path: Path, rows: np.ndarray) -> np.ndarray | None:
-    counts = _numbers(path)
+    counts, largest = _numbers(path), rows.shape[1]
     if counts is None:
         return None
-    most = rows.shape[1]
-    if len(counts) != len(rows) or counts.min() < 1 or counts.max() > most:
+    if len(counts) != len(rows) or counts.min() < 1 or counts.max() > largest:
         raise ValueError(
-            f"{path} must hold {len(rows)} numbers of 1 to {most}, one for each row of features, "
-            f"not {len(counts)} of {counts.min(initial=0)} to {counts.max(initial=0)}"
+            f"{path} must hold {len(rows)} numbers of 1 to {largest}, one for each row of "
+            f"features, not {len(counts)} of {counts.min(initial=0)} to {counts.max(initial=0)}"
         )
     return counts
 
@@ -147,11 +144,9 @@ def _counts(path: Path, rows: np.ndarray) -> np.ndarray | None:
 def _boxes(path: Path, rows: np.ndarray) -> np.ndarray | None:
     if not path.is_file():
         return None
-    boxes = _array(path, 3)
-    if boxes.shape != (*rows.shape[:2], 4):
-        raise ValueError(
-            f"{path} must hold a box for each region, {(*rows.shape[:2], 4)}, not {boxes.shape}"
-        )
+    boxes, shape = _array(path), (*rows.shape[:2], 4)
+    if boxes.shape != shape:
+        raise ValueError(f"{path} must hold a box for each region, {shape}, not {boxes.shape}")
     low, high = float(boxes.min()), float(boxes.max())
     if not (low >= 0 and high <= 1):
         raise ValueError(

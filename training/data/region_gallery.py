@@ -2,9 +2,9 @@
 
 `python -m training.data.region_gallery --data DIR --split test --out runs/gallery`
 
-The features come along (`export/pack/regions.py`), so that such a pack can be searched in the app.
-With `--images DIR --names FILE` the photographs do, too; FILE names one an image, in the order of
-the features. Without them an image is a drawing of its regions' boxes.
+The gallery holds the features (`export/pack/regions.py`), so that such a pack can be searched in
+the app. With `--images DIR --names FILE` it holds the photographs, too; FILE names one an image, in
+the order of the features. Without them an image is a drawing of its regions' boxes.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from models.preprocess import to_rgb
 from training.data.precomputed import open_regions
 from training.data.split import Split
 
-COUNT = 1000  # images of a gallery where nothing else is said
+COUNT = 1000  # images of a gallery by default
 SIDE = 640  # pixels of the longer side of a photograph
 QUALITY = 82  # of the WebP files
 _DRAWN = (320, 240)
@@ -43,7 +43,7 @@ def write_gallery(
         count: how many images, from the first.
 
     Raises:
-        FileExistsError: `out` is there.
+        FileExistsError: `out` exists.
         ValueError: there are more or fewer photographs than images, or images differ in how many
             features they have, which a gallery cannot hold.
         OSError: a photograph cannot be read.
@@ -55,7 +55,7 @@ def write_gallery(
             "gallery holds as many of each; measure the run with python -m training.evaluate --run"
         )
     if out.exists():
-        raise FileExistsError(f"{out} is there already; remove it or choose another folder")
+        raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     if photographs and len(photographs) != data.image_count:
         raise ValueError(
             f"there are {len(photographs)} names of photographs, and features of "
@@ -63,34 +63,28 @@ def write_gallery(
         )
     count = min(count, data.image_count)
     boxes = None if data.boxes is None else data.boxes[:count]
-    captions: list[list[dict[str, str]]] = [[] for _ in range(count)]
+    files = [f"images/{split}-{row:06}.webp" for row in range(count)]
+    records = [{"file": file, "captions": list[dict[str, str]]()} for file in files]
     part = data.first(count)
     for text, row in zip(part.captions, part.image_of.tolist(), strict=True):
-        captions[row].append({"text": text})
+        records[row]["captions"].append({"text": text})
     with replacing_folder(out) as draft:
         (draft / "images").mkdir(parents=True)
-        files = [f"images/{split}-{row:06}.webp" for row in range(count)]
         for row, file in enumerate(files):
             if photographs:
-                image = _photograph(photographs[row])
+                with Image.open(photographs[row]) as photograph:
+                    image = to_rgb(photograph)
+                image.thumbnail((SIDE, SIDE))
             else:
                 image = _drawing(row, None if boxes is None else boxes[row])
             image.save(draft / file, quality=QUALITY)
         write_regions(draft, data.features[:count], boxes)
-        records = [{"file": f, "captions": c} for f, c in zip(files, captions, strict=True)]
         index = {"split": split, "world": data.folder.parent.resolve().name, "images": records}
         (draft / INDEX).write_text(json.dumps(index), "utf-8")
 
 
-def _photograph(path: Path) -> Image.Image:
-    with Image.open(path) as image:
-        shown = to_rgb(image)
-    shown.thumbnail((SIDE, SIDE))
-    return shown
-
-
 def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
-    """What stands for an image that is not there: its number, and its regions (n, 4)."""
+    """A stand-in for a missing photograph: its number, and the boxes (n, 4) of its regions."""
     image = Image.new("RGB", _DRAWN, _PAPER)
     pen = ImageDraw.Draw(image)
     for place, box in enumerate([] if boxes is None else boxes):

@@ -1,4 +1,4 @@
-"""A split: captioned images of any kind, and what is known of them."""
+"""A split: captioned images of any kind, and what is known about them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class SeenObjects:
     """Where the objects of each image are, and which of them each caption mentions.
 
     Attributes:
-        masks: for each image (H, W) uint8 over what the encoder is shown: i + 1 where its object i
-            is seen, 0 elsewhere.
+        masks: for each image (H, W) uint8 over what the encoder sees: i + 1 where its object i is
+            visible, 0 elsewhere.
         mentions: for each caption the indices of the objects of its own image that it mentions.
-        names: for each image and each of its objects, all names that its kind goes by.
+        names: for each image and each of its objects, all names of its kind.
     """
 
     masks: Sequence[np.ndarray]
@@ -34,12 +34,12 @@ class SeenObjects:
 
 @dataclass(frozen=True)
 class SeenMoments:
-    """In which frames the objects of each clip are seen, and which of them each caption mentions.
+    """In which frames the objects of each clip are visible, and which of them captions mention.
 
     Attributes:
         seen: for each clip (objects, frames) bool.
         mentions: for each caption the indices of the objects of its own clip that it mentions.
-        names: for each clip and each of its objects, all names that its kind goes by.
+        names: for each clip and each of its objects, all names of its kind.
     """
 
     seen: Sequence[np.ndarray]
@@ -53,17 +53,17 @@ class Split:
 
     Attributes:
         captions: N_txt texts, those of an image one after the other.
-        image_of: (N_txt,) int64 row of each caption's image; given, never inferred.
-        images: N_img images, opened one after the other; empty where there are features alone. Of
-            clips all frames, clip by clip.
+        image_of: (N_txt,) int64 row of each caption's image.
+        images: N_img images, decoded on access; empty where there are features alone. Of clips all
+            frames, clip by clip.
         frames: how many of `images` make one of the N_img: more than 1 for clips.
-        features: (N_img, n, d) float, often float16 and memory-mapped; `Copies` show another look
-            in every batch, `Exchanged` clips in another order, too, `Pixels` the images themselves
-            to an encoder that is trained along, and `Clips` have frames for features. Empty until
-            they are read (`training/data/features.py`).
+        features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
+            looks at each image), `Exchanged` (clips in another order), `Pixels` (for an image
+            encoder that is trained along) or `Clips` (a feature a frame). Empty until they are
+            read (`training/data/features.py`).
         summary_token: the first of an image's n features sums up the others ([CLS]).
         lengths: (N_img,) int64, how many of its n features an image has, the first ones; the rest
-            is padding, which counts nowhere. None where every image has all.
+            is padding. None where every image has all.
         boxes: (N_img, n, 4) places of the features in relative xyxy, where they differ from image
             to image.
         folder: what was opened, with the name of the split: `data/scenes/train`.
@@ -71,11 +71,11 @@ class Split:
             caption's own image is known to.
         moments: likewise in which frames, of clips.
         alike: (N_img,) int64, equal for images that are hard to tell apart, such as clips that
-            differ in the order of what happens; None where nothing is known of that. Training puts
-            their captions into the same batches (`TrainConfig.captions_per_image`).
+            differ only in order; None where unknown. Training puts their captions into the same
+            batches (`TrainConfig.captions_per_image`).
         kinds: of each caption what it is about, where captions are of several kinds; else empty.
         objects: where the objects of each image are and which each caption mentions, where known.
-        foils: gives true captions beside false ones; None where nothing is known that tells them.
+        foils: gives pairs of true and false captions, where they can be made.
     """
 
     captions: list[str]
@@ -111,7 +111,7 @@ class Split:
 
     @property
     def own_captions(self) -> list[str]:
-        """The captions without those of exchanged clips (`training/data/halves.py`)."""
+        """The captions without those of exchanged clips (`with_exchanged_halves`)."""
         if not isinstance(self.features, Exchanged):
             return self.captions
         return self.captions[: np.searchsorted(self.image_of, self.image_count // 2)]
@@ -191,11 +191,11 @@ class Exchanged:
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        wanted, count = np.arange(len(self))[rows], len(self.features)
-        found = np.array(self.features[wanted % count])  # (B, T, d)
-        turned = wanted >= count
-        found[turned] = np.roll(found[turned], found.shape[1] // 2, axis=1)
-        return found
+        index, count = np.arange(len(self))[rows], len(self.features)
+        clips = np.array(self.features[index % count])  # (B, T, d)
+        turned = index >= count
+        clips[turned] = np.roll(clips[turned], clips.shape[1] // 2, axis=1)
+        return clips
 
 
 class Pixels:
@@ -218,10 +218,54 @@ class Pixels:
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Pixels (B, 3, S, S) float32 of some rows; see `ImageFiles` for what it raises."""
-        wanted = np.arange(len(self))[rows].tolist()
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow lets others work as it decodes
-            squares = list(pool.map(self._square, wanted))
+        index = np.arange(len(self))[rows].tolist()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow releases the GIL as it decodes
+            squares = list(pool.map(self._square, index))
         return self.preprocess.planes(np.stack(squares))
 
     def _square(self, row: int) -> np.ndarray:
         return np.asarray(self.preprocess.square(self.images[row]), np.uint8)
+
+
+def with_exchanged_halves(split: Split) -> Split:
+    """Clips of the moving world, and behind them each clip with its halves exchanged.
+
+    Not in the papers. A clip's two actions pass one in each half (`training/scenes/motion.py`), so
+    that an exchanged clip shows what its twin shows, before its own background: "free" captions
+    stay true, "order" captions are the twin's, and captions of motion go, because the moving thing
+    may be cut in two. A clip and its exchange differ in nothing but order, so that no method can
+    learn by heart which background goes with which order.
+
+    Args:
+        split: clips with features (N, T, d); twins are neighbours, rows 2 k and 2 k + 1.
+
+    Raises:
+        ValueError: see `refuse_without_twins`.
+    """
+    refuse_without_twins(split)
+    assert split.alike is not None
+    assert isinstance(split.features, np.ndarray)
+    kinds, count = np.array(split.kinds), split.image_count
+    free, order = (np.flatnonzero(kinds == kind) for kind in ("free", "order"))
+    owners = np.concatenate([split.image_of[free], split.image_of[order] ^ 1]) + count
+    sorting = np.argsort(owners, kind="stable")
+    texts = np.concatenate([free, order])[sorting]
+    return replace(
+        split,
+        captions=split.captions + [split.captions[text] for text in texts],
+        image_of=np.concatenate([split.image_of, owners[sorting]]),
+        features=Exchanged(split.features),
+        alike=np.concatenate([split.alike, split.alike + split.alike.max() + 1]),
+        kinds=[*split.kinds, *kinds[texts].tolist()],
+        relevant=None,
+        moments=None,
+    )
+
+
+def refuse_without_twins(split: Split) -> None:
+    """Raises ValueError where clips have no twins and no captions of their order."""
+    if "order" not in split.kinds or split.alike is None:
+        raise ValueError(
+            f"exchange_halves and order_epochs need clips of the moving world, and "
+            f"{split.folder.parent} holds none; leave them out"
+        )

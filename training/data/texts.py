@@ -1,15 +1,16 @@
-"""The text side of a training: tokenizer, text encoder, and the captions as the encoder reads them.
+"""The text side of a training: tokenizer, text encoder, and the captions as numbers.
 
-A text encoder that is not trained reads every caption once; its token features are kept in a file,
-and training looks them up. They depend on encoder, tokenizer and captions alone.
+A text encoder that is not trained reads every caption once; its token features are cached in a
+file, and training looks them up. They depend on encoder, tokenizer and captions alone.
 """
 
+import copy
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -23,9 +24,8 @@ from models.encoders import TEXT_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import TextEncoder
 from models.files import replacing
-from training.data.local_sources import refuse_missing
-from training.data.tokenizer import PAD_ID, build_tokenizer
-from training.data.vectors import load_vectors, refuse_missing_vectors
+from training.data.features import refuse_missing
+from training.data.tokenizer import PAD_ID, build_tokenizer, load_vectors, refuse_missing_vectors
 from training.settings import Settings
 
 AT_ONCE = 64  # captions
@@ -48,7 +48,7 @@ class TextConfig(Settings):
         unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
         directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
         vectors: text file of pre-trained word vectors, such as GloVe's, that word embeddings start
-            from (`training/data/vectors.py`); empty for random ones.
+            from (`training/data/tokenizer.py`); empty for random ones.
     """
 
     arch: str = "bigru"
@@ -76,25 +76,16 @@ class TextConfig(Settings):
         return self
 
 
-class Table(Protocol):
-    """All captions of a split as numbers for an encoder to read, 0 beyond each text.
-
-    Attributes:
-        lengths: (N_txt,) how many numbers each caption has.
-    """
-
-    lengths: np.ndarray
-
-    def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers (B, longest) and lengths (B,) of some captions."""
-
-
 class TokenTable:
-    """All captions of a split as word ids, padded once.
+    """All captions of a split as numbers for an encoder to read, padded once.
 
     Args:
         tokenizer: without padding or truncation of its own.
         captions: texts; each must hold at least one word.
+
+    Attributes:
+        ids: (N_txt, L) int64, 0 beyond each text: word ids, or row numbers (`numbered`).
+        lengths: (N_txt,) how many numbers each caption has.
     """
 
     def __init__(self, tokenizer: Tokenizer, captions: list[str]) -> None:
@@ -112,6 +103,18 @@ class TokenTable:
         lengths = self.lengths[index]
         return self.ids[index, : lengths.max()], lengths
 
+    def numbered(self, first: int) -> "TokenTable":
+        """The same captions as row numbers of a table of token features, in the place of ids.
+
+        Args:
+            first: how many rows of other captions come before them; row 0 is padding.
+        """
+        table = copy.copy(self)
+        real = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
+        table.ids = np.zeros_like(self.ids)
+        table.ids[real] = first + np.arange(1, self.lengths.sum() + 1)
+        return table
+
 
 @dataclass(frozen=True)
 class TextSide:
@@ -128,34 +131,12 @@ class TextSide:
     encoder: TextEncoder
     summary_token: bool
     tokenizer: Tokenizer
-    tables: tuple[Table, Table]
+    tables: tuple[TokenTable, TokenTable]
     about: Mapping[str, Any]
 
 
-class RowTable:
-    """Captions as row numbers of a table of token features, in the place of ids.
-
-    Args:
-        table: the captions' ids.
-        first: how many rows of other captions come before them.
-    """
-
-    def __init__(self, table: TokenTable, first: int) -> None:
-        self.lengths = table.lengths
-        ends = first + np.cumsum(self.lengths)
-        self.starts = ends - self.lengths + 1  # row 0 is padding
-        self.count = int(self.lengths.sum())
-
-    def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Row numbers (B, longest), 0 beyond each text, and lengths (B,) of some captions."""
-        lengths = self.lengths[index]
-        places = np.arange(lengths.max())
-        rows = self.starts[index][:, None] + places  # (B, L)
-        return np.where(places < lengths[:, None], rows, 0), lengths
-
-
 class StoredTokens(TextEncoder):
-    """Looks up token features that a text encoder gave before.
+    """Looks up token features that a text encoder has computed.
 
     Args:
         parts: (rows, d) float16 arrays, one after the other; rows are counted from 1.
@@ -171,20 +152,20 @@ class StoredTokens(TextEncoder):
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002
         """Features (B, L, d) of row numbers (B, L); 0 where the number is 0."""
         rows = ids.cpu().numpy() - 1  # (B, L)
-        found = np.zeros((*rows.shape, self.dim), np.float32)
+        features = np.zeros((*rows.shape, self.dim), np.float32)
         first = 0
         for part in self.parts:
-            here = (rows >= first) & (rows < first + len(part))
-            found[here] = part[rows[here] - first]
+            inside = (rows >= first) & (rows < first + len(part))
+            features[inside] = part[rows[inside] - first]
             first += len(part)
-        return self.dropout(torch.from_numpy(found).to(ids.device))
+        return self.dropout(torch.from_numpy(features).to(ids.device))
 
 
 def check_text(config: TextConfig) -> Mapping[str, Any] | None:
-    """Looks whether what a configuration names is there and fits, without reading weights.
+    """Checks that the source of a configuration exists and fits, without reading weights.
 
     Returns:
-        What its source is (`describe_text_source`), None for an encoder with random weights.
+        `describe_text_source` of its source, None for an encoder with random weights.
 
     Raises:
         FileNotFoundError: there is no such source or vectors file.
@@ -243,7 +224,7 @@ def build_text_side(
     about |= {"source": config.source, "sha256": described["sha256"]}
     encoder.to(device)
     parts = tuple(_stored(encoder, table, described, cache) for table in tables)
-    rows = RowTable(tables[0], 0), RowTable(tables[1], len(parts[0]))
+    rows = tables[0].numbered(0), tables[1].numbered(len(parts[0]))
     stored = StoredTokens(parts, config.dropout)
     return TextSide(stored, kind.summary_token, tokenizer, rows, about)
 

@@ -24,7 +24,6 @@ clips. `absent.txt` names, one a line, clips that are no longer to be had; they 
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ def open_videos(folder: Path, name: str) -> Split:
 
     Args:
         folder: see above.
-        name: "train", "val" or "test", or what else lists of clips are called.
+        name: "train", "val" or "test", or the name of another list of clips.
 
     Raises:
         FileNotFoundError: there is no such split.
@@ -70,15 +69,20 @@ def open_videos(folder: Path, name: str) -> Split:
             f'{folder} has no clips of the split "{name}": none in its annotations, and no '
             f"splits/{name}.txt"
         )
-    _refuse_missing(folder, "sentence", [clip for clip in clips if clip not in captions], clips)
-    found = [_features(folder / FEATURES, clip) for clip in clips]
-    lost = [clip for clip, path in zip(clips, found, strict=True) if path is None]
-    _refuse_missing(folder, f"file in {FEATURES}/", lost, clips)
-    features = Clips([path for path in found if path is not None])
-    counts = [len(captions[clip]) for clip in clips]
+    files = {clip: _features(folder, clip) for clip in clips}
+    for what, missing in (
+        ("sentence", [clip for clip in clips if clip not in captions]),
+        (f"file in {FEATURES}/", [clip for clip, path in files.items() if path is None]),
+    ):
+        if missing:
+            raise ValueError(
+                f"{folder}: {len(missing):,} of {len(clips):,} clips have no {what}, the first is "
+                f"{missing[0]}; add it, or list unavailable clips in {ABSENT}, one a line"
+            )
+    features = Clips([path for path in files.values() if path is not None])
     return Split(
         [sentence for clip in clips for sentence in captions[clip]],
-        np.repeat(np.arange(len(clips)), counts),
+        np.repeat(np.arange(len(clips)), [len(captions[clip]) for clip in clips]),
         features=features,
         lengths=features.lengths,
         folder=folder / name,
@@ -86,7 +90,7 @@ def open_videos(folder: Path, name: str) -> Split:
 
 
 def _annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
-    """The files of annotations of a folder, and how each is read."""
+    """The annotation files of a folder, and the reader of each."""
     readers: dict[str, Callable[[Path], _Entries]] = {
         "tgif-*.tsv": _tgif,
         "mrw-*.json": _mrw,
@@ -104,12 +108,12 @@ def _tgif(path: Path) -> _Entries:
 
 
 def _mrw(path: Path) -> _Entries:
-    for entry in _json(path):
+    for entry in json.loads(path.read_text("utf-8")):
         yield entry["id"], entry["sentence"], None
 
 
 def _msr_vtt(path: Path) -> _Entries:
-    content = _json(path)
+    content = json.loads(path.read_text("utf-8"))
     splits = {video["video_id"]: video["split"] for video in content["videos"]}
     for entry in content["sentences"]:
         split = splits[entry["video_id"]]
@@ -118,17 +122,16 @@ def _msr_vtt(path: Path) -> _Entries:
 
 def _vatex(path: Path) -> _Entries:
     split = next(split for part, split in _VATEX.items() if path.name.startswith(f"vatex_{part}_"))
-    for entry in _json(path):
+    for entry in json.loads(path.read_text("utf-8")):
         for sentence in entry["enCap"]:
             yield entry["videoID"], sentence, split
 
 
 def _checked(path: Path, entries: _Entries) -> _Entries:
-    """The same entries; damage becomes a sentence that names the file and the entry."""
+    """The same entries; of a damaged one an error names file and entry."""
     number = 0
     try:
-        for clip, sentence, split in entries:
-            number += 1
+        for number, (clip, sentence, split) in enumerate(entries, 1):  # noqa: B007
             line = " ".join(sentence.split())
             if not line or Path(clip).name != clip:
                 raise ValueError(f"clip {clip!r:.60}, sentence {line!r:.60}")
@@ -136,12 +139,8 @@ def _checked(path: Path, entries: _Entries) -> _Entries:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{path}: near entry {number} it cannot be read ({type(error).__name__}: {error}); "
-            "mend it, or fetch the file again"
+            "correct it, or fetch the file again"
         ) from error
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
 
 
 def _clip(line: str) -> str:
@@ -158,24 +157,12 @@ def _lines(path: Path) -> list[str]:
 
 
 def _listed(folder: Path, name: str) -> list[str] | None:
-    """The clips that a list says a split has; None where there is no list."""
-    for place in ("splits", "split"):
-        for called in _NAMES.get(name, (name,)):
-            for ending in (".txt", ".tsv"):
-                path = folder / place / f"{called}{ending}"
-                if path.is_file():
-                    return _lines(path)
-    return None
+    """The clips that a list gives a split; None where there is no list."""
+    names = [f"{alias}{end}" for alias in _NAMES.get(name, (name,)) for end in (".txt", ".tsv")]
+    paths = (folder / place / file for place in ("splits", "split") for file in names)
+    return next((_lines(path) for path in paths if path.is_file()), None)
 
 
 def _features(folder: Path, clip: str) -> Path | None:
-    paths = (folder / f"{clip}{ending}" for ending in ENDINGS)
+    paths = (folder / FEATURES / f"{clip}{ending}" for ending in ENDINGS)
     return next((path for path in paths if path.is_file()), None)
-
-
-def _refuse_missing(folder: Path, what: str, without: list[str], clips: list[str]) -> None:
-    if without:
-        raise ValueError(
-            f"{folder}: {len(without):,} of {len(clips):,} clips have no {what}, the first is "
-            f"{without[0]}; add it, or name those that are not to be had in {ABSENT}, one a line"
-        )

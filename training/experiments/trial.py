@@ -16,8 +16,7 @@ from models import Method, Views
 from models.checkpoint import load_strict, load_tensors
 from models.files import replacing, write_whole
 from models.gpo import RankPooling
-from training.data.features import Extraction, load_features
-from training.data.local_sources import refuse_missing
+from training.data.features import Extraction, load_features, refuse_missing
 from training.data.split import Split
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix, view_score_matrices

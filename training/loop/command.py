@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from training.data.features import CACHE
+from training.data.extraction import CACHE
 from training.loop.board import Board, refuse_without_tensorboard
 from training.loop.config import load_recipe
 from training.loop.loop import Loop, is_first_process

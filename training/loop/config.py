@@ -79,7 +79,7 @@ class TrainConfig(Settings):
             clips that differ in the order of what happens), that stand in a batch together, an
             image encoded once for all of them; 1 draws pairs one by one.
         exchange_halves: learn from clips of the moving world a second time, the halves of each
-            exchanged, with the captions that are then true (`training/data/halves.py`; ours).
+            exchanged, with the captions that are then true (`training/data/split.py`; ours).
         order_epochs: first epochs, of as many steps as the others, that learn from captions of
             order alone (`Split.kinds`); ours, where order is not learned beside everything else.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).

@@ -12,7 +12,7 @@ from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.layers import drop_elements
 from models.views import lengths_to_mask
 from training.data.split import Split
-from training.data.texts import Table
+from training.data.texts import TokenTable
 from training.loop.config import TrainConfig
 
 TEXTS_AT_ONCE = 128
@@ -107,7 +107,7 @@ def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def encode_split(
-    model: DualEncoder, data: Split, table: Table, device: torch.device
+    model: DualEncoder, data: Split, table: TokenTable, device: torch.device
 ) -> tuple[Views, Views]:
     """Views of all images and of all texts of a split.
 

@@ -20,11 +20,15 @@ from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
-from training.data.features import Extraction, missing_features, refuse_crops, refuse_features
-from training.data.halves import refuse_without_twins
-from training.data.local_sources import refuse_missing
+from training.data.features import (
+    Extraction,
+    missing_features,
+    refuse_crops,
+    refuse_features,
+    refuse_missing,
+)
 from training.data.open_split import holds_features, open_split, open_training
-from training.data.split import Split
+from training.data.split import Split, refuse_without_twins
 from training.data.texts import TextConfig, check_text
 from training.loop.config import BackboneConfig, TrainConfig
 from training.loop.loop import device_for, is_first_process, steps_in_epoch

@@ -25,7 +25,7 @@ from export.hub.sources import describe_image_source, load_image_source
 from models.checkpoint import load_tensors, save_tensors
 from models.files import write_whole
 from models.preprocess import Preprocess
-from training.data.graph import GraphEncoder
+from training.data.extraction import GraphEncoder
 from training.data.open_split import open_split, open_training
 from training.loop.config import BackboneConfig
 

@@ -17,8 +17,13 @@ from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import TextEncoder
 from models.files import sha256_of
-from training.data.features import Extraction, load_image_side, read_features, read_pixels
-from training.data.local_sources import refuse_missing
+from training.data.features import (
+    Extraction,
+    load_image_side,
+    read_features,
+    read_pixels,
+    refuse_missing,
+)
 from training.data.open_split import holds_features, open_split
 from training.data.split import Split
 from training.data.texts import TokenTable

@@ -20,10 +20,10 @@ from models import Method, Views
 from models.files import sha256_of, write_whole
 from models.layers import FeatureProjection
 from training.data.batches import Batch, ahead, batches
-from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
-from training.data.halves import with_exchanged_halves
+from training.data.extraction import CACHE
+from training.data.features import ImageSide, load_features, load_image_side, read_pixels
 from training.data.open_split import describe_data, holds_features, open_split, open_training
-from training.data.split import Split
+from training.data.split import Split, with_exchanged_halves
 from training.data.texts import TextSide, build_text_side
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix

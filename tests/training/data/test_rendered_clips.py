@@ -12,10 +12,9 @@ from export.pack.gallery import load_gallery
 from models.encoders import SceneNet
 from training.data.batches import batches
 from training.data.features import Extraction, read_features
-from training.data.halves import with_exchanged_halves
 from training.data.image_files import read_frames
 from training.data.open_split import open_split
-from training.data.split import Split
+from training.data.split import Split, with_exchanged_halves
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
 from training.scenes.clip_captions import satisfies_clip

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from training.data.vectors import load_vectors
 
 WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
