@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -126,11 +127,16 @@ def test_the_usual_name_wins_over_other_files(tmp_path: Path) -> None:
             'line 3: a.jpg is in .*"val"',
         ),
         ("c.csv", "file,caption,split\na.jpg,A,train\nb.jpg,B,\n", r"b\.jpg has no split"),
-        ("c.jsonl", '{"file": "a.jpg"}', 'line 1 has no "caption"'),
-        ("c.jsonl", '{"file": 3, "caption": "A"}', 'line 1 has no "file" of type str'),
-        ("c.jsonl", "[1]", "line 1 is no object"),
-        ("c.jsonl", '{"file":\n', "line 1 is not readable JSON"),
-        ("c.json", '{"images": [], "annotations": [{"image_id": 1}]}', 'no image with the "id" 1'),
+        ("c.jsonl", '{"file": "a.jpg"}', r'line 1 is not readable: "caption": Field required'),
+        ("c.jsonl", '{"file": 3, "caption": "A"}', 'line 1 .*"file": Input should be a valid str'),
+        ("c.jsonl", "[1]", "line 1 is not readable: Input should be an object"),
+        ("c.jsonl", '{"file":\n', "line 1 is not readable: Invalid JSON"),
+        ("c.json", '{"images": [{"id": 1}]}', r'"images\.0\.filename": Field required'),
+        (
+            "c.json",
+            '{"images": [], "annotations": [{"image_id": 1, "caption": "a"}]}',
+            'no image has the "id" 1',
+        ),
     ],
 )
 def test_what_makes_no_sense_is_named(name: str, text: str, message: str, tmp_path: Path) -> None:
@@ -143,10 +149,21 @@ def test_a_folder_says_what_it_holds(tmp_path: Path, capsys: pytest.CaptureFixtu
     folder_with(tmp_path, "mine.csv", "file,caption\n" + "".join(f'{f},"{c}"\n' for f, c in PAIRS))
     (tmp_path / "images" / "c.jpg").write_text("no image")
     main([str(tmp_path)])
-    said = capsys.readouterr().out
-    assert "photographs, captions in mine.csv; the splits are drawn here" in said
-    assert "train       1 images" in said
-    assert "files: 2 JPEG; the shorter side has 30 to 30 pixels" in said
-    assert "1 cannot be read: c.jpg" in said
+    printed = capsys.readouterr().out
+    assert "photographs, captions in mine.csv; the splits are drawn here" in printed
+    assert "train       1 images" in printed
+    assert "files: 2 JPEG; the shorter side has 30 to 30 pixels" in printed
+    assert "1 cannot be read: c.jpg" in printed
     with pytest.raises(SystemExit, match="holds neither photographs"):
         main([str(tmp_path / "nothing")])
+
+
+def test_truncated_images_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder_with(tmp_path, "mine.csv", FORMS["mine.csv"])
+    random = np.random.default_rng(0)
+    for file in ("a.jpg", "in/b.jpg"):
+        path = tmp_path / "images" / file
+        Image.fromarray(random.integers(0, 255, (64, 64, 3), np.uint8)).save(path)
+        path.write_bytes(path.read_bytes()[:-900])  # its head is whole
+    main([str(tmp_path)])
+    assert "2 cannot be read: a.jpg, b.jpg; replace them" in capsys.readouterr().out

@@ -1,12 +1,12 @@
 """Extraction: features are the encoder's, nothing that is done is lost, damage is reported."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from export.hub.sources import load_image_source
 from models.preprocess import Preprocess
 from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
 from training.data import extraction as module
-from training.data.extraction import Reader, extract
-from training.data.features import Extraction, feature_file, load_features, read_features
+from training.data import features
+from training.data.extraction import Extraction, extract, skipped_rows
+from training.data.features import feature_file, load_features, read_features
 from training.data.image_files import Crops, ImageArrays, ImageFiles
 from training.data.photographs import open_photographs
 from training.data.split import Copies
@@ -43,8 +44,8 @@ class Counting(torch.nn.Module):
         return torch.nn.functional.adaptive_avg_pool2d(pixels, 2).flatten(2).mT
 
 
-def reader(encoder: torch.nn.Module, batch: int = 4) -> Reader:
-    return Reader(encoder, Preprocess(SIZE), torch.device("cpu"), batch, workers=2)
+def run(encoder: torch.nn.Module, images: Sequence[Image.Image], path: Path) -> None:
+    extract(encoder, Preprocess(SIZE), images, path, Extraction(batch=4, workers=2, device="cpu"))
 
 
 @pytest.fixture
@@ -70,18 +71,17 @@ def test_features_are_those_of_the_encoder(
     monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
     how = Extraction(tmp_path / "cache", batch=3, workers=2, device="cpu")
     split = open_photographs(photos, "train")
-    features = read_features(split, backbone, how).features
+    made = read_features(split, backbone, how).features
     path = feature_file(split, backbone, how)
     encoder, preprocess, _ = load_image_source(backbone)
     with torch.inference_mode():
         pixels = preprocess(list(split.images))
         expected = encoder(torch.from_numpy(pixels)).numpy()
-    assert features.shape == (10, 4, WIDTH)
-    assert isinstance(features, np.memmap)
-    assert features.dtype == np.float16
-    np.testing.assert_allclose(features, expected, rtol=2e-3, atol=2e-3)
-    assert sorted(p.name for p in path.parent.iterdir()) == [path.with_suffix(".json").name,
-                                                             path.name]  # fmt: skip
+    assert made.shape == (10, 4, WIDTH)
+    assert isinstance(made, np.memmap)
+    assert made.dtype == np.float16
+    np.testing.assert_allclose(made, expected, rtol=2e-3, atol=2e-3)
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_another_encoder_makes_another_file(photos: Path, backbone: Path, tmp_path: Path) -> None:
@@ -100,68 +100,63 @@ def test_what_is_cached_is_not_read_again(
 ) -> None:
     how = Extraction(tmp_path / "cache", device="cpu")
     first = load_features(photos, "val", backbone, extraction=how)
-    monkeypatch.setattr(Extraction, "reader", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("read again"))
     again = load_features(photos, "val", backbone, extraction=how)
     assert np.array_equal(first.features[:], again.features[:])
     assert again.captions == open_photographs(photos, "val").captions
     assert len(again.first(2).captions) == 10
 
 
-def test_extraction_is_resumed(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "RECORD_SECONDS", 0.0)
+def test_extraction_is_resumed(photos: Path, tmp_path: Path) -> None:
     files, path = files_of(photos), tmp_path / "f.npy"
     with pytest.raises(KeyboardInterrupt):
-        extract(reader(Counting(stop_after=8)), files, path, "test")
+        run(Counting(stop_after=8), files, path)
     assert not path.exists()
     encoder = Counting()
-    extract(reader(encoder), files, path, "test")
+    run(encoder, files, path)
     assert encoder.read == 2
-    extract(reader(Counting()), files, tmp_path / "whole.npy", "test")
+    run(Counting(), files, tmp_path / "whole.npy")
     assert np.array_equal(np.load(path), np.load(tmp_path / "whole.npy"))
     assert not list(tmp_path.glob(".f.npy*"))
 
 
-def test_kill_9_loses_nothing_that_was_reported(tmp_path: Path) -> None:
-    """A process is killed in the middle; the next one reads only what was not reported."""
+def test_kill_9_loses_nothing_that_is_marked_as_done(tmp_path: Path) -> None:
+    """A process is killed in the middle; the next one reads only the rows that are not done."""
     pixels, path = tmp_path / "pixels.npy", tmp_path / "f.npy"
     random = np.random.default_rng(0)
     np.save(pixels, random.integers(0, 255, (40, SIZE, SIZE, 3), np.uint8))
     script = f"""
-import time, numpy as np, torch
+import time, numpy as np
 from pathlib import Path
 from tests.training.data import test_extraction as t
-t.module.RECORD_SECONDS = 0.0
 class Slow(t.Counting):
     def forward(self, pixels):
         time.sleep(0.05)
         return super().forward(pixels)
-pictures = t.ImageArrays(np.load("{pixels}"))
-t.extract(t.reader(Slow()), pictures, Path("{path}"), "test")
+t.run(Slow(), t.ImageArrays(np.load("{pixels}")), Path("{path}"))
 """
     process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.DEVNULL)
-    record, deadline = tmp_path / ".f.npy.json.partial", time.monotonic() + 60
-    while not record.is_file() and process.poll() is None and time.monotonic() < deadline:
+    unfinished, deadline = tmp_path / ".f.npy.unfinished.partial", time.monotonic() + 60
+    done = 0
+    while done < 8 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
+        if unfinished.is_file():
+            done = np.isfinite(np.load(unfinished, mmap_mode="r")[:, 0, 0]).sum()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    done = json.loads(record.read_text())["done"]
+    done = np.isfinite(np.load(unfinished)[:, 0, 0]).sum()
     assert 0 < done < 40
-    encoder, pictures = Counting(), ImageArrays(np.load(pixels))
-    extract(reader(encoder), pictures, path, "test")
+    encoder, images = Counting(), ImageArrays(np.load(pixels))
+    run(encoder, images, path)
     assert encoder.read == 40 - done
-    extract(reader(Counting()), pictures, tmp_path / "whole.npy", "test")
+    run(Counting(), images, tmp_path / "whole.npy")
     assert np.array_equal(np.load(path), np.load(tmp_path / "whole.npy"))
 
 
 def test_two_that_want_the_same_file_make_it_once(photos: Path, tmp_path: Path) -> None:
     files, path = files_of(photos), tmp_path / "f.npy"
     encoders = [Counting(), Counting()]
-    asking = [
-        threading.Thread(target=extract, args=(reader(encoder), files, path, "test"))
-        for encoder in encoders
-    ]
+    asking = [threading.Thread(target=run, args=(encoder, files, path)) for encoder in encoders]
     for thread in asking:
         thread.start()
     for thread in asking:
@@ -194,12 +189,13 @@ def test_mended_pictures_alone_are_read_again(photos: Path, tmp_path: Path) -> N
     good = paths[2].read_bytes()
     paths[2].write_bytes(b"")
     with pytest.raises(ValueError, match=r"1 of 10 images cannot be read:\n.*002\.jpg"):
-        extract(reader(Counting()), ImageFiles(paths), path, "test")
+        run(Counting(), ImageFiles(paths), path)
     paths[2].write_bytes(good)
     encoder = Counting()
-    assert extract(reader(encoder), ImageFiles(paths), path, "test") == []
+    run(encoder, ImageFiles(paths), path)
+    assert skipped_rows(path) == []
     assert encoder.read == 1
-    extract(reader(Counting()), ImageFiles(paths), tmp_path / "whole.npy", "test")
+    run(Counting(), ImageFiles(paths), tmp_path / "whole.npy")
     assert np.array_equal(np.load(path), np.load(tmp_path / "whole.npy"))
 
 
@@ -210,7 +206,7 @@ def test_features_beyond_half_precision_are_refused(photos: Path, tmp_path: Path
 
     files = files_of(photos)
     with pytest.raises(ValueError, match="not finite in half precision"):
-        extract(reader(Huge()), files, tmp_path / "f.npy", "test")
+        run(Huge(), files, tmp_path / "f.npy")
 
 
 def test_a_full_disk_is_told(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +214,7 @@ def test_a_full_disk_is_told(photos: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
     files = files_of(photos)
     with pytest.raises(OSError, match=r"need 0\.0 GB.*make room or choose another --cache"):
-        extract(reader(Counting()), files, tmp_path / "f.npy", "test")
+        run(Counting(), files, tmp_path / "f.npy")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from export.runtime import Runtime
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
 from training import evaluate, extract, train
-from training.data import texts
+from training.data import features, texts
 from training.data.features import Extraction
 from training.evaluation.evaluator import image_features, split_views
 from training.evaluation.scoring import score_matrix
@@ -173,7 +173,7 @@ def test_a_recipe_s_extraction_is_all_that_its_training_reads(
     assert "token features of 120 captions" in said
     files = sorted((tmp_path / "cache").rglob("*.npy"))
     assert len(files) == 3 + 1 + 2  # looks, validation images, captions of both
-    monkeypatch.setattr(Extraction, "reader", lambda *_: pytest.fail("an image is read"))
+    monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
     monkeypatch.setattr(texts, "_encode", lambda *_: pytest.fail("a caption is read"))
     train.main([*given, "--out", f"{tmp_path}/run"])
     assert sorted((tmp_path / "cache").rglob("*.npy")) == files

@@ -70,7 +70,7 @@ def test_what_is_refused(data: Path, tmp_path: Path) -> None:
         (["--images", str(tmp_path), "--names", str(names)], "1 names .* features of 20 images"),
         (["--count", "0"], "--count must be 1 or more"),
         (["--split", "testall"], "no features of the split"),
-        (["--out", str(tmp_path)], "is there already"),
+        (["--out", str(tmp_path)], "exists already"),
     ):
         with pytest.raises(SystemExit, match=sentence):
             make(data, *more)

@@ -15,7 +15,7 @@ from models import METHODS, build
 from tests.clips import LAYOUTS, PARTS, SENTENCES, WIDTH, names, sentence, write_clips
 from tests.regions import LABELS
 from training import evaluate
-from training.data.__main__ import seen
+from training.data.__main__ import summary
 from training.data.batches import batches
 from training.data.clips import Clips
 from training.data.features import load_features
@@ -58,7 +58,7 @@ def test_splits_are_those_of_the_annotations(folder: Path, layout: str) -> None:
         assert load_features(folder, part, NOWHERE).image_count == count
     with pytest.raises(FileNotFoundError, match='no clips of the split "moon"'):
         open_split(folder, "moon")
-    first, *_ = seen(folder)
+    first, *_ = summary(folder)
     assert first.endswith("ready-made features")
 
 

@@ -1,12 +1,21 @@
-"""Word vectors: which rows they go to, and what is refused."""
+"""Words of captions, and pre-trained vectors of them."""
 
 from pathlib import Path
 
 import pytest
 import torch
-from training.data.vectors import load_vectors
+
+from training.data.tokenizer import build_tokenizer, load_vectors
 
 WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
+
+
+def test_words_are_lower_case_and_ordered_by_count() -> None:
+    tokenizer = build_tokenizer(["A dog, a Dog.", "a cat"], min_count=2)
+    assert tokenizer.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "a": 2, "dog": 3}
+    assert tokenizer.encode("The DOG!").ids == [1, 3]
+    with pytest.raises(ValueError, match="no captions to build a vocabulary from"):
+        build_tokenizer([])
 
 
 def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
@@ -15,23 +24,13 @@ def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
     rows, vectors = load_vectors(path, WORDS, 2)
     assert rows.tolist() == [3, 2]
     torch.testing.assert_close(vectors, torch.tensor([[1.5, -2.0], [0.25, 0.3]]))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+    for text, message in (
         ("dog 1\n", r'"dog" has 1 numbers, but text.word_dim is 2'),
         ("dog 1 2 3\n", "holds no 2 numbers for any word"),
         ("cat 1 2\n", "holds no 2 numbers for any word"),
-    ],
-)
-def test_other_widths_and_words_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "vectors.txt"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        load_vectors(path, WORDS, 2)
-
-
-def test_a_missing_file_says_how_to_do_without(tmp_path: Path) -> None:
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            load_vectors(path, WORDS, 2)
     with pytest.raises(FileNotFoundError, match=r"set text.vectors to an empty text"):
         load_vectors(tmp_path / "glove.txt", WORDS, 2)
