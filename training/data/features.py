@@ -217,5 +217,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
         raise FileNotFoundError(
             f"there is no folder {name}; make it with {command}, or name another one with {option}"
         )
-    advice = f"name a run, a Hugging Face folder or a Hub id with {option}"
+    advice = (
+        f"see docs/photographs.md, or name a run, a Hugging Face folder or a Hub id with {option}"
+    )
     raise FileNotFoundError(no_such("folder", folder, advice))

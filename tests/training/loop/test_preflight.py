@@ -12,7 +12,7 @@ from models.checkpoint import load_tensors
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
 from training import distill, train
-from training.data.features import Extraction
+from training.data import features
 from training.loop import preflight, teacher
 from training.loop.runs import CONFIG
 
@@ -44,7 +44,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails where an image is read or the Hub is asked."""
-    monkeypatch.setattr(Extraction, "reader", lambda *_: pytest.fail("an image is read"))
+    monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
     monkeypatch.setattr(teacher, "prepare", lambda *_: pytest.fail("an image is read"))
     monkeypatch.setattr(client, "fetch", lambda *_: pytest.fail("the Hub is asked"))
     monkeypatch.chdir(tmp_path)
