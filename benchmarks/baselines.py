@@ -76,7 +76,9 @@ class PlainAVSE(AVSE):
         scores = []
         for rows in visual.split(64):
             affinity = torch.einsum("ipd,tqd->itpq", rows, textual).flatten(0, 1)  # (C, p, q)
-            plan = _plain_log_plan(affinity, self.dustbin, self.iterations, self.temperature)
+            plan = _plain_log_plan(
+                affinity, self.dustbin, self.config.iterations, self.config.temperature
+            )
             best = plan[:, :-1, :-1].exp().amax(dim=1).sum(dim=1)
             scores.append(best.view(len(rows), -1))
         return torch.cat(scores)

@@ -8,7 +8,6 @@ it was. Ends with 1 where the numbers or rankings differ, or tensors come to the
 """
 
 import argparse
-import inspect
 import os
 import platform
 import sys
@@ -32,7 +31,7 @@ from benchmarks.kernels import Sizes, training_step
 from export.pack.gallery import load_gallery
 from export.runtime import IMAGE_BATCH, Runtime
 from export.sessions import Sessions, processor
-from models import METHODS
+from models import METHODS, argument_defaults
 from models.files import write_whole
 from training.objectives import OBJECTIVES
 
@@ -221,7 +220,7 @@ def _steps(report: Report, device: torch.device, sizes: Sizes, runs: int) -> Non
     what = f"A training step in bfloat16, batch {sizes.batch}, milliseconds"
     report.table(f"{what}: CPU, device, and how many times faster", "", "step")
     for name in OBJECTIVES:
-        known = inspect.signature(METHODS[name].__init__).parameters
+        known = argument_defaults(name)
         arguments = {"embed_dim": sizes.embed_dim} if "embed_dim" in known else {}
         steps = []
         for place in (CPU, device):

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import models
 from benchmarks.baselines import PackedBiGRU, PlainAVSE, PlainGPO, plain_method, plain_pvse_loss
 from models import Method, Views
-from models.avse import AVSE
+from models.avse import AVSE, AVSEConfig
 from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
 from models.layers import l2_normalize
@@ -289,7 +289,7 @@ def training_step(
 
 
 def _avse(kind: type[AVSE], sizes: Sizes, block_dim: int) -> AVSE:
-    return kind(4, sizes.embed_dim, sizes.embed_dim, block_dim).eval()
+    return kind(4, sizes.embed_dim, AVSEConfig(sizes.embed_dim, block_dim)).eval()
 
 
 def _block_views(method: AVSE, count: int, views: int, sizes: Sizes) -> Views:

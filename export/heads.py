@@ -19,7 +19,7 @@ def load_head(info: PackInfo, name: str) -> Method:
     try:
         tensors, _ = load_tensors(info.path(entry.head))
         key, sizes = entry.method or name, (entry.image_dim, entry.text_dim)
-        arguments = models.former_arguments(key, entry.arguments)
+        arguments = models.stored_arguments(key, entry.arguments)
         with torch.device("meta"):  # sizes from a file cost memory only once its weights have them
             method = models.build(key, *sizes, arguments)
         check_fit(method, tensors, entry.head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import fields
 from typing import Any
 
 from models.avse import AVSE
@@ -17,7 +18,15 @@ from models.scan import SCAN
 from models.views import Views
 from models.vse_infty import VSEInfinity
 
-__all__ = ["METHODS", "Method", "Views", "build", "complete_arguments", "former_arguments"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "Views",
+    "argument_defaults",
+    "build",
+    "complete_arguments",
+    "stored_arguments",
+]
 
 METHODS: dict[str, type[Method]] = {
     "vsepp": VSEPP,
@@ -34,7 +43,9 @@ METHODS: dict[str, type[Method]] = {
 
 
 MAX_WIDTH = 65_536  # of features, embeddings and hidden layers
-_MOST = {"views": 256, "iterations": 1000}  # arguments that count what is built or repeated
+_MAX_COUNTS = {"views": 256, "iterations": 1000}  # arguments that count what is built or repeated
+# of packs that do not state it; `complete_arguments` has written it since it became optional
+_UNSTATED: dict[str, dict[str, Any]] = {"mv_vse": {"own_projections": False}}
 
 
 def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -> Method:
@@ -44,7 +55,7 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         name: a key of `METHODS`.
         image_dim: d of the image encoder.
         text_dim: d of the text encoder.
-        arguments: the method's own named arguments.
+        arguments: the method's own named arguments, as recipes and packs store them.
 
     Raises:
         ValueError: an unknown method or argument, of which the sentence lists the known ones, or a
@@ -52,55 +63,61 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
     """
     if name not in METHODS:
         raise ValueError(f'there is no method "{name}"; choose one of {", ".join(METHODS)}')
-    parameters = inspect.signature(METHODS[name].__init__).parameters
-    known = set(parameters) - {"self", "image_dim", "text_dim"}
-    unknown = sorted(set(arguments) - known)
+    defaults = argument_defaults(name)
+    unknown = sorted(set(arguments) - set(defaults))
     if unknown:
-        raise ValueError(
-            f'method "{name}" has no argument "{unknown[0]}"; it takes {", ".join(sorted(known))}'
-        )
+        known = ", ".join(sorted(defaults))
+        raise ValueError(f'method "{name}" has no argument "{unknown[0]}"; it takes {known}')
     for dim, value in (("image_dim", image_dim), ("text_dim", text_dim)):
         _check(name, dim, value, 1)
     for argument, value in arguments.items():
-        default = parameters[argument].default
+        default = defaults[argument]
         if value != default:
             _check(name, argument, value, 0 if default is None else default)
-    return METHODS[name](image_dim=image_dim, text_dim=text_dim, **arguments)
+    method = METHODS[name]
+    if method.config_type is None:
+        return method(image_dim, text_dim, **arguments)
+    return method(image_dim, text_dim, method.config_type(**arguments))
 
 
-_FORMER: dict[str, dict[str, Any]] = {
-    "mv_vse": {"own_projections": False},
-    "mvam": {"code_space": "view", "map_text": False},
-    "base_attn": {"map_text": False},
-}
-"""Arguments whose default was another one once: what weights that do not say were made with."""
+def argument_defaults(name: str) -> dict[str, Any]:
+    """The named arguments of a method, in order, with their defaults.
+
+    >>> argument_defaults("clip")
+    {'embed_dim': 512}
+    """
+    method = METHODS[name]
+    if method.config_type is not None:
+        return {field.name: field.default for field in fields(method.config_type)}
+    parameters = list(inspect.signature(method.__init__).parameters.values())
+    return {parameter.name: parameter.default for parameter in parameters[3:]}
 
 
-def former_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What the named arguments of weights that were written before mean.
+def stored_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A pack's arguments, with the values that packs once left out.
 
-    >>> former_arguments("mv_vse", {"views": 2})
+    >>> stored_arguments("mv_vse", {"views": 2})
     {'own_projections': False, 'views': 2}
     """
-    return {**_FORMER.get(name, {}), **arguments}
+    return {**_UNSTATED.get(name, {}), **arguments}
 
 
 def complete_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as they are to be written: those whose default was another one once are said."""
-    parameters = inspect.signature(METHODS[name].__init__).parameters
-    return {**{key: parameters[key].default for key in _FORMER.get(name, {})}, **arguments}
+    """Arguments to store in a pack: defaults that `stored_arguments` reads otherwise are stated."""
+    defaults = argument_defaults(name)
+    return {**{key: defaults[key] for key in _UNSTATED.get(name, {})}, **arguments}
 
 
 def _check(method: str, argument: str, value: Any, like: Any) -> None:
-    """Refuses a value that is of another type than `like`, or a size that nothing has."""
+    """Rejects a value of another type than `like`, and sizes beyond any use."""
     start = f'method "{method}": {argument} must be'
     if isinstance(like, bool | str):
         if type(value) is not type(like):
-            what = "true or false" if isinstance(like, bool) else "a text"
-            raise ValueError(f"{start} {what}, not {value!r:.60}")
+            kind = "true or false" if isinstance(like, bool) else "a text"
+            raise ValueError(f"{start} {kind}, not {value!r:.60}")
     elif isinstance(like, int):
-        most = _MOST.get(argument, MAX_WIDTH)
-        if type(value) is not int or not 0 <= value <= most:
-            raise ValueError(f"{start} a whole number from 0 to {most}, not {value!r:.60}")
+        largest = _MAX_COUNTS.get(argument, MAX_WIDTH)
+        if type(value) is not int or not 0 <= value <= largest:
+            raise ValueError(f"{start} a whole number from 0 to {largest}, not {value!r:.60}")
     elif type(value) not in (int, float) or not abs(value) < math.inf:
         raise ValueError(f"{start} a number, not {value!r:.60}")

@@ -19,6 +19,7 @@ does.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -41,12 +42,11 @@ _MOST_STEPS = 1 << 24  # affinities along the paths of an integral
 _FEWEST_NODES, _MOST_NODES = 16, 512  # of an integral; a plan turns more sharply when it is colder
 
 
-class AVSE(Method):
-    """AVSE; V = n image views, one text view; each block of d2 dimensions has unit length.
+@dataclass(frozen=True)
+class AVSEConfig:
+    """Arguments of `AVSE`.
 
-    Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
+    Attributes:
         embed_dim: d1, width of a view and of the text (paper: 1,024).
         block_dim: d2, must divide d1 (paper: 512); None for half of d1. With "mean" it is d1.
         views: n (paper: 2).
@@ -64,6 +64,52 @@ class AVSE(Method):
         map_text: see `VSEInfinity`.
     """
 
+    embed_dim: int = 1024
+    block_dim: int | None = None
+    views: int = 2
+    train_share: float = 0.75
+    test_share: float = 0.9
+    match: str = "sinkhorn"
+    iterations: int = 20
+    temperature: float = 1.0
+    mlp_dim: int = 0
+    released_gpo: bool = False
+    released_text: bool = False
+    sampled_features: bool = False
+    map_text: bool = False
+
+    def __post_init__(self) -> None:
+        """Rejects values that do not describe a model."""
+        if self.width < 1 or self.embed_dim % self.width:
+            raise ValueError(f"block_dim {self.width} does not divide embed_dim {self.embed_dim}")
+        for name, share in (("train_share", self.train_share), ("test_share", self.test_share)):
+            if not 0 < share <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, not {share}")
+        if self.match not in MATCHES:
+            raise ValueError(f'match must be one of {", ".join(MATCHES)}, not "{self.match}"')
+        if self.views < 1 or self.iterations < 1 or self.temperature <= 0:
+            raise ValueError(
+                f"views {self.views} and iterations {self.iterations} must be 1 or more, and "
+                f"temperature {self.temperature} above 0"
+            )
+        if self.match == "mean" and self.sampled_features:
+            raise ValueError('match "mean" is not offered with sampled_features')
+
+    @property
+    def width(self) -> int:
+        """d2, whatever `block_dim` leaves open."""
+        return self.embed_dim // 2 if self.block_dim is None else self.block_dim
+
+
+class AVSE(Method):
+    """AVSE; V = n image views, one text view; each block of d2 dimensions has unit length.
+
+    Args:
+        image_dim: d of the image encoder.
+        text_dim: d of the text encoder.
+        config: the arguments.
+    """
+
     title = "AVSE"
     paper = "Liu et al., AAAI 2025"
     attention_is = "cosine between each cell's projected feature and the view's embedding"
@@ -72,68 +118,40 @@ class AVSE(Method):
     view_scores_are = (
         "each view's own part in the matching; the score may choose another view for each block"
     )
+    config_type = AVSEConfig
     direction: Tensor
 
-    def __init__(
-        self,
-        image_dim: int,
-        text_dim: int,
-        embed_dim: int = 1024,
-        block_dim: int | None = None,
-        views: int = 2,
-        train_share: float = 0.75,
-        test_share: float = 0.9,
-        match: str = "sinkhorn",
-        iterations: int = 20,
-        temperature: float = 1.0,
-        mlp_dim: int = 0,
-        released_gpo: bool = False,
-        released_text: bool = False,
-        sampled_features: bool = False,
-        map_text: bool = False,
-    ) -> None:
+    def __init__(self, image_dim: int, text_dim: int, config: AVSEConfig) -> None:
         super().__init__()
-        self.block_dim = embed_dim // 2 if block_dim is None else block_dim
-        if self.block_dim < 1 or embed_dim % self.block_dim:
-            raise ValueError(f"block_dim {self.block_dim} does not divide embed_dim {embed_dim}")
-        for name, share in (("train_share", train_share), ("test_share", test_share)):
-            if not 0 < share <= 1:
-                raise ValueError(f"{name} must be above 0 and at most 1, not {share}")
-        if match not in MATCHES:
-            raise ValueError(f'match must be one of {", ".join(MATCHES)}, not "{match}"')
-        if views < 1 or iterations < 1 or temperature <= 0:
-            raise ValueError(
-                f"views {views} and iterations {iterations} must be 1 or more, and temperature "
-                f"{temperature} above 0"
-            )
-        if match == "mean":
-            if sampled_features:
-                raise ValueError('match "mean" is not offered with sampled_features')
-            self.block_dim, self.row_search = embed_dim, True
+        self.config, self.block_dim = config, config.width
+        self.averaged = config.match == "mean"
+        if self.averaged:
+            self.block_dim, self.row_search = config.embed_dim, True
             self.view_scores_are = Method.view_scores_are
-        if sampled_features and image_dim % views:
-            raise ValueError(f"features of {views} views side by side cannot be {image_dim} wide")
-        self.views, self.iterations, self.temperature = views, iterations, temperature
-        self.averaged = match == "mean"
-        self.train_share, self.test_share = train_share, test_share
-        self.sampled_features = sampled_features
-        view_dim = image_dim // views if sampled_features else image_dim
-        self.project_image = FeatureProjection(view_dim, embed_dim, mlp_dim)
-        self.pool_image = GPO.build(released_gpo)
-        self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
-        self.pool_text = GPO.build(released_gpo)
+        view_dim = image_dim
+        if config.sampled_features:
+            view_dim, rest = divmod(image_dim, config.views)
+            if rest:
+                raise ValueError(
+                    f"features of {config.views} views side by side cannot be {image_dim} wide"
+                )
+        self.project_image = FeatureProjection(view_dim, config.embed_dim, config.mlp_dim)
+        self.pool_image = GPO.build(config.released_gpo)
+        self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
+        self.pool_text = GPO.build(config.released_gpo)
         self.norm_text: nn.Module = nn.Identity()
-        if released_text:
-            self.project_text = FeatureProjection(text_dim, embed_dim, max(1, embed_dim // 2))
-            self.norm_text = nn.LayerNorm(embed_dim)
-        # the dustbin's z; the release starts it at 0
-        self.dustbin = nn.Parameter(torch.zeros(())) if match == "sinkhorn" else None
-        # on the CPU whatever the default: random numbers without a place load half of torch, and so
-        # does a generator of one's own
+        if config.released_text:
+            hidden_dim = max(1, config.embed_dim // 2)
+            self.project_text = FeatureProjection(text_dim, config.embed_dim, hidden_dim)
+            self.norm_text = nn.LayerNorm(config.embed_dim)
+        # z, the dustbin's affinity; the release starts it at 0
+        self.dustbin = nn.Parameter(torch.zeros(())) if config.match == "sinkhorn" else None
+        # drawn on the CPU by the default generator: a device or a generator of its own would import
+        # half of torch
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(0)
-            fixed = torch.randn(image_dim, device="cpu")
-        self.register_buffer("direction", fixed, persistent=False)
+            direction = torch.randn(image_dim, device="cpu")
+        self.register_buffer("direction", direction, persistent=False)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""
@@ -190,14 +208,14 @@ class AVSE(Method):
         Raises:
             ValueError: so many blocks would take too much memory.
         """
-        count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.temperature)
+        count = _FEWEST_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
         nodes, lengths = np.polynomial.legendre.leggauss(
             min(max(count, _FEWEST_NODES), _MOST_NODES)
         )
         if len(nodes) * parts * affinity.numel() > _MOST_STEPS:
             raise ValueError(
                 f"{tuple(affinity.shape[1:])} blocks of {len(affinity)} pairs at temperature "
-                f"{self.temperature:g} are too many to split; ask about fewer pairs"
+                f"{self.config.temperature:g} are too many to split; ask about fewer pairs"
             )
         with torch.inference_mode(False), torch.enable_grad():
             blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
@@ -214,10 +232,10 @@ class AVSE(Method):
 
     def _sampled(self, features: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """What each of n views reads, projected (B, N, d1), and which elements, (B, N)."""
-        if not self.sampled_features:
+        if not self.config.sampled_features:
             projected = self.project_image(features, mask)
-            return [projected] * self.views, list(self.groups(features, mask))
-        given = features.unflatten(2, (self.views, -1)).unbind(dim=2)  # n of (B, N, d)
+            return [projected] * self.config.views, list(self.groups(features, mask))
+        given = features.unflatten(2, (self.config.views, -1)).unbind(dim=2)  # n of (B, N, d)
         members = [mask & (view != 0).any(dim=2) for view in given]
         return [self.project_image(*view) for view in zip(given, members, strict=True)], members
 
@@ -230,7 +248,7 @@ class AVSE(Method):
         self, projected: list[Tensor], groups: Tensor, members: list[Tensor], mask: Tensor
     ) -> Tensor:
         """Cosines (B, n, N) of all elements; of the view's own where each view has read its own."""
-        if not self.sampled_features:
+        if not self.config.sampled_features:
             return cosine_attention(projected[0], groups, mask)
         maps = [
             cosine_attention(view, group[:, None], own)
@@ -261,13 +279,15 @@ class AVSE(Method):
         """
         sizes = mask.sum(dim=1)  # (B,)
         if self.training:
-            keys = torch.rand(self.views, *mask.shape, device=mask.device)
-            starts = torch.zeros(self.views, len(sizes), dtype=torch.int64, device=mask.device)
+            keys = torch.rand(self.config.views, *mask.shape, device=mask.device)
+            starts = torch.zeros(
+                self.config.views, len(sizes), dtype=torch.int64, device=mask.device
+            )
         else:
-            keys = (features.float() @ self.direction.float()).expand(self.views, -1, -1)
-            view = torch.arange(self.views, device=mask.device)[:, None]  # (n, 1)
-            starts = view * sizes // self.views  # (n, B)
-        share = self.train_share if self.training else self.test_share
+            keys = (features.float() @ self.direction.float()).expand(self.config.views, -1, -1)
+            view = torch.arange(self.config.views, device=mask.device)[:, None]  # (n, 1)
+            starts = view * sizes // self.config.views  # (n, B)
+        share = self.config.train_share if self.training else self.config.test_share
         dropped = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
         places = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
         stretch = (places - starts[..., None]) % sizes[:, None]
@@ -294,10 +314,10 @@ class AVSE(Method):
         """See `Method.knobs`: how blocks are matched, where there is a dustbin to match with."""
         if self.dustbin is None:
             return ()
-        most = max(_MOST_SHOWN, self.iterations)
+        most = max(_MOST_SHOWN, self.config.iterations)
         return (
             Knob("match", "Blocks are matched by", "sinkhorn", ("sinkhorn", "maxsim")),
-            Knob("iterations", "Sinkhorn iterations", self.iterations, low=1, high=most),
+            Knob("iterations", "Sinkhorn iterations", self.config.iterations, low=1, high=most),
         )
 
     def inside(
@@ -306,7 +326,11 @@ class AVSE(Method):
         """See `Method.inside`: affinities, plan and both scores (section 3.2), and the poolings."""
         chosen = {knob.name: knob.read(settings or {}) for knob in self.knobs}
         curves = pooling_panels(
-            images, texts, {"picture": self.pool_image}, {"text": self.pool_text}, self.test_share
+            images,
+            texts,
+            {"picture": self.pool_image},
+            {"text": self.pool_text},
+            self.config.test_share,
         )
         if texts is None or self.averaged:
             return curves
@@ -316,7 +340,9 @@ class AVSE(Method):
         panels = [self._affinity_panel(affinity, images.embeddings.shape[1], chosen)]
         if self.dustbin is not None:
             count = int(chosen["iterations"])
-            plan = log_plan(affinity[..., None], self.dustbin, count, self.temperature)[..., 0]
+            plan = log_plan(affinity[..., None], self.dustbin, count, self.config.temperature)[
+                ..., 0
+            ]
             if chosen["match"] == "sinkhorn":
                 panels.append(_plan_panel(plan.exp(), panels[0]))
             title = f"Score by Sinkhorn, {count} iterations"
@@ -344,7 +370,7 @@ class AVSE(Method):
         """What Eq. (2) takes the maximum of: the Sinkhorn plan, or the affinities as they are."""
         if self.dustbin is None:
             return affinity
-        return match_blocks(affinity, self.dustbin, self.iterations, self.temperature)
+        return match_blocks(affinity, self.dustbin, self.config.iterations, self.config.temperature)
 
     def _match(self, images: Views, texts: Views, parts: int) -> Tensor:
         """Scores with the maximum taken in `parts` parts of the visual blocks: (parts, B, B)."""

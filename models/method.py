@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,8 @@ class Method(nn.Module, ABC):
             time, and another order makes other views. An instance may say other than its class.
         view_scores_are: what `view_scores` are, in words, for people. An instance may say other
             than its class.
+        config_type: the dataclass of named arguments that the constructor takes as its third
+            parameter; None where it takes them one by one.
     """
 
     title: ClassVar[str]
@@ -54,6 +56,7 @@ class Method(nn.Module, ABC):
     views_are_elements: ClassVar[bool] = False
     order_matters: bool = False
     view_scores_are: str = "each view's best cosine with the text; the highest is the score"
+    config_type: ClassVar[type[Any] | None] = None
 
     @abstractmethod
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:

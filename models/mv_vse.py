@@ -19,6 +19,7 @@ of a forward GRU. `aggregator="released"` is that, over the text encoder "gru".
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -45,12 +46,11 @@ from models.views import Views
 AGGREGATORS = ("gpo", "mean", "released")
 
 
-class MVVSE(Method):
-    """MV-VSE; V = K image views, one text view.
+@dataclass(frozen=True)
+class MVVSEConfig:
+    """Arguments of `MVVSE`.
 
-    Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
+    Attributes:
         embed_dim: D of the joint space (1,024 in the model that the paper extends).
         views: K (paper: 3; the release's default: 2).
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
@@ -61,41 +61,55 @@ class MVVSE(Method):
         map_text: see `VSEInfinity`.
     """
 
+    embed_dim: int = 1024
+    views: int = 3
+    mlp_dim: int = 0
+    aggregator: str = "gpo"
+    released_gpo: bool = False
+    own_projections: bool = True
+    pad_statistics: bool = False
+    map_text: bool = False
+
+    def __post_init__(self) -> None:
+        """Rejects values that do not describe a model."""
+        if self.views < 1:
+            raise ValueError(f"views must be 1 or more, not {self.views}")
+        if self.aggregator not in AGGREGATORS:
+            known = ", ".join(AGGREGATORS)
+            raise ValueError(f'aggregator must be one of {known}, not "{self.aggregator}"')
+
+
+class MVVSE(Method):
+    """MV-VSE; V = K image views, one text view.
+
+    Args:
+        image_dim: d of the image encoder.
+        text_dim: d of the text encoder.
+        config: the arguments.
+    """
+
     title = "MV-VSE"
     paper = "Li et al., IJCAI 2022"
     attention_is = "cosine between each cell's projected feature and the view's embedding"
     attention_sums_to_one = False
+    config_type = MVVSEConfig
 
-    def __init__(
-        self,
-        image_dim: int,
-        text_dim: int,
-        embed_dim: int = 1024,
-        views: int = 3,
-        mlp_dim: int = 0,
-        aggregator: str = "gpo",
-        released_gpo: bool = False,
-        own_projections: bool = True,
-        pad_statistics: bool = False,
-        map_text: bool = False,
-    ) -> None:
+    def __init__(self, image_dim: int, text_dim: int, config: MVVSEConfig) -> None:
         super().__init__()
-        if views < 1:
-            raise ValueError(f"views must be 1 or more, not {views}")
-        if aggregator not in AGGREGATORS:
-            raise ValueError(
-                f'aggregator must be one of {", ".join(AGGREGATORS)}, not "{aggregator}"'
-            )
-        self.aggregator = aggregator
-        gpo = aggregator == "gpo"
-        projections = 1 if gpo and not own_projections else views
+        self.aggregator = config.aggregator
+        gpo = config.aggregator == "gpo"
+        projections = 1 if gpo and not config.own_projections else config.views
         self.project_image = nn.ModuleList(
-            FeatureProjection(image_dim, embed_dim, mlp_dim, pad_statistics=pad_statistics)
+            FeatureProjection(
+                image_dim, config.embed_dim, config.mlp_dim, pad_statistics=config.pad_statistics
+            )
             for _ in range(projections)
         )
-        self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
-        self.pool_image = nn.ModuleList(GPO.build(released_gpo) for _ in range(views if gpo else 0))
-        self.pool_text = GPO.build(released_gpo) if gpo else None
+        self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
+        self.pool_image = nn.ModuleList(
+            GPO.build(config.released_gpo) for _ in range(config.views if gpo else 0)
+        )
+        self.pool_text = GPO.build(config.released_gpo) if gpo else None
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""

@@ -157,7 +157,7 @@ class TrainedMethod:
             (None, None) if backbone is None else (backbone.rounded, backbone.original)
         )
         return MethodParts(
-            models.former_arguments(about.method, about.arguments),
+            about.arguments,
             about.config,
             self._stack(halves, rounded, rounded=True),
             self._stack(self.tensors, original, rounded=False),
@@ -174,8 +174,8 @@ class TrainedMethod:
         if about.image_encoder is not None:
             images = about.image_encoder.build(IMAGE_ENCODERS, self._weights).eval()
             load_strict(images, _under("image_encoder.", tensors), self._weights)
-        arguments = models.former_arguments(about.method, about.arguments)
-        method = models.build(about.method, about.image_dim, about.text_dim, arguments)
+        sizes = about.image_dim, about.text_dim
+        method = models.build(about.method, *sizes, about.arguments)
         load_strict(method, _under("method.", tensors), self._weights)
         return TorchStack(images, self._text_encoder(tensors, rounded).eval(), method.eval())
 

@@ -18,7 +18,7 @@ from export.hub.resolve import resolve
 from export.pack.reading import load_info
 from export.runtime import Runtime
 from export.space.build import Plan, build_space
-from models import former_arguments
+from models import stored_arguments
 from tests.app import hostile
 from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
@@ -74,7 +74,7 @@ def test_every_method_came_of_its_recipe_and_is_measured() -> None:
         made = with_new_names(tomllib.loads(made_by))
         made |= {folder: recipe[folder] for folder in ("data", "also")}
         for values in (made, recipe):
-            values["arguments"] = former_arguments(name, values["arguments"])
+            values["arguments"] = stored_arguments(name, values["arguments"])
         assert {**younger, **made} == recipe
         with (PACK / "training" / name / "log.csv").open(encoding="utf-8") as log:
             best = max(float(row["rsum"]) for row in csv.DictReader(log))

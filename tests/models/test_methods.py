@@ -137,13 +137,12 @@ def test_double_precision_goes_through(method: Method) -> None:
         assert views.embeddings.dtype == torch.float64
 
 
-def test_arguments_with_another_default_once_are_said() -> None:
-    said = models.complete_arguments("mv_vse", {"views": 2})
-    assert said == {"own_projections": True, "views": 2}
-    assert models.former_arguments("mv_vse", said) == said
-    for name, meant in models._FORMER.items():
-        assert models.former_arguments(name, {}) == meant != models.complete_arguments(name, {})
-        models.build(name, IMAGE_DIM, TEXT_DIM, meant)
+def test_packs_state_whether_views_have_their_own_projections() -> None:
+    complete = models.complete_arguments("mv_vse", {"views": 2})
+    assert complete == {"own_projections": True, "views": 2}
+    assert models.stored_arguments("mv_vse", complete) == complete
+    assert models.stored_arguments("mv_vse", {"views": 2})["own_projections"] is False
+    assert models.complete_arguments("mvam", {}) == models.stored_arguments("mvam", {}) == {}
 
 
 def test_unknown_names_are_refused() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models import Method, Views
-from models.avse import AVSE
+from models.avse import AVSE, AVSEConfig
 from models.mvam import MVAM
 from models.pvse import PVSE
 from tests import reference
@@ -61,7 +61,7 @@ def test_a_weight_multiplies_the_cosines_of_its_view(method: Method) -> None:
 @torch.no_grad()
 def test_blocks_are_matched_among_those_that_stay(weights: list[float]) -> None:
     torch.manual_seed(1)
-    method = AVSE(10, 8, 8, block_dim=4, views=3)
+    method = AVSE(10, 8, AVSEConfig(8, block_dim=4, views=3))
     assert method.dustbin is not None
     method.dustbin.data.fill_(0.2)
     images, texts = torch.randn(2, 3, 8), torch.randn(2, 1, 8)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from models import Views
-from models.avse import AVSE
+from models.avse import AVSE, AVSEConfig
 from models.sinkhorn import log_plan, match_blocks
 from models.views import lengths_to_mask
 from tests import reference
@@ -38,7 +38,7 @@ def features() -> torch.Tensor:
 
 
 def test_groups_have_the_papers_sizes(features: torch.Tensor) -> None:
-    method = AVSE(10, 8, 8)
+    method = AVSE(10, 8, AVSEConfig(8))
     for training, share in ((True, 0.75), (False, 0.9)):
         groups = method.train(training).groups(features, MASK)
         expected = (share * SIZES).round().clamp_min(1).long()
@@ -47,7 +47,7 @@ def test_groups_have_the_papers_sizes(features: torch.Tensor) -> None:
 
 
 def test_training_groups_are_drawn_anew(features: torch.Tensor) -> None:
-    method = AVSE(10, 8, 8).train()
+    method = AVSE(10, 8, AVSEConfig(8)).train()
     torch.manual_seed(0)
     draws = torch.stack([method.groups(features, MASK) for _ in range(200)]).float()
     shares = draws.mean(dim=0)[:, 0]  # of the set of 40
@@ -56,10 +56,10 @@ def test_training_groups_are_drawn_anew(features: torch.Tensor) -> None:
 
 
 def test_test_groups_follow_the_elements(features: torch.Tensor) -> None:
-    method = AVSE(10, 8, 8).eval()
+    method = AVSE(10, 8, AVSEConfig(8)).eval()
     groups = method.groups(features, MASK)
     assert torch.equal(groups, method.groups(features, MASK))
-    assert torch.equal(groups, AVSE(10, 8, 16).eval().groups(features, MASK))
+    assert torch.equal(groups, AVSE(10, 8, AVSEConfig(16)).eval().groups(features, MASK))
     order = torch.randperm(40)
     assert torch.equal(method.groups(features[:, order], MASK[:, order]), groups[..., order])
     left_out = MASK & ~groups
@@ -70,7 +70,7 @@ def test_test_groups_follow_the_elements(features: torch.Tensor) -> None:
 @pytest.mark.parametrize("iterations", [1, 20])
 def test_scores_equal_the_loop(match: str, iterations: int) -> None:
     torch.manual_seed(1)
-    method = AVSE(10, 8, 8, block_dim=4, views=3, match=match, iterations=iterations)
+    method = AVSE(10, 8, AVSEConfig(8, block_dim=4, views=3, match=match, iterations=iterations))
     if method.dustbin is not None:
         method.dustbin.data.fill_(0.2)
     images, texts = torch.randn(3, 3, 8), torch.randn(4, 1, 8)
@@ -86,8 +86,8 @@ def test_scores_equal_the_loop(match: str, iterations: int) -> None:
 
 def test_averaged_groups_compare_by_cosine(features: torch.Tensor) -> None:
     torch.manual_seed(1)
-    method = AVSE(10, 8, 8, views=3, match="mean").eval()
-    apart = AVSE(10, 8, 8, views=3, match="maxsim", block_dim=8).eval()
+    method = AVSE(10, 8, AVSEConfig(8, views=3, match="mean")).eval()
+    apart = AVSE(10, 8, AVSEConfig(8, views=3, match="maxsim", block_dim=8)).eval()
     apart.load_state_dict(method.state_dict())  # no weights beyond those of the groups
     texts = method.encode_text(torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool))
     groups = apart.encode_image(features, MASK).embeddings  # (3, 3, 8), of unit length
@@ -104,7 +104,7 @@ def test_averaged_groups_compare_by_cosine(features: torch.Tensor) -> None:
 
 def test_many_pairs_are_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
-    method = AVSE(10, 8, 8)
+    method = AVSE(10, 8, AVSEConfig(8))
     images, texts = (
         Views(method._unit_blocks(torch.randn(n, v, 8))) for n, v in ((150, 2), (7, 1))
     )
@@ -115,15 +115,15 @@ def test_many_pairs_are_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_view_scores_at_most_the_whole(features: torch.Tensor) -> None:
-    method = AVSE(10, 8, 8).eval()
+    method = AVSE(10, 8, AVSEConfig(8)).eval()
     images = method.encode_image(features, MASK)
     texts = method.encode_text(torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool))
     assert (method.view_scores(images, texts) <= method.score(images, texts) + 1e-6).all()
 
 
 def test_the_dustbin_is_there_only_for_sinkhorn() -> None:
-    assert AVSE(10, 8, 8).dustbin is not None
-    assert AVSE(10, 8, 8, match="maxsim").dustbin is None
+    assert AVSE(10, 8, AVSEConfig(8)).dustbin is not None
+    assert AVSE(10, 8, AVSEConfig(8, match="maxsim")).dustbin is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_the_dustbin_is_there_only_for_sinkhorn() -> None:
 )
 def test_nonsense_is_refused(arguments: dict[str, float | str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        AVSE(10, 8, 8, **arguments)  # type: ignore[arg-type]
+        AVSE(10, 8, AVSEConfig(8, **arguments))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -217,7 +217,8 @@ FILES = ("avse_matching_a", "avse_matching_b", "avse_matching_three_views")
 def avse(data: dict[str, Tensor], match: str, iterations: int = 20) -> AVSE:
     block_dim, text_dim = int(data["block_dim"]), data["text_embedding"].shape[1]
     views = data["image_embedding"].shape[1] // text_dim
-    method = AVSE(4, text_dim, text_dim, block_dim, views, match=match, iterations=iterations)
+    config = AVSEConfig(text_dim, block_dim, views, match=match, iterations=iterations)
+    method = AVSE(4, text_dim, config)
     if method.dustbin is not None:
         method.dustbin.data = data["dustbin_z"].clone()
     return method
@@ -348,7 +349,7 @@ def test_golden_paper_regulariser() -> None:
 def test_golden_image_head() -> None:
     data = load("avse_image_head")
     embed_dim, image_dim = data["image_encoder.fc.weight"].shape
-    method = AVSE(image_dim, 4, embed_dim, released_gpo=True)
+    method = AVSE(image_dim, 4, AVSEConfig(embed_dim, released_gpo=True))
     load_weights(method.project_image, renamed(data, "image_encoder.fc.", {}, to="linear."))
     method.pool_image = released_gpo(data, "image_encoder.gpool.")
     given = torch.cat([data["view1_features"], data["view2_features"]], dim=1)  # both as one set
@@ -364,7 +365,7 @@ def test_golden_text_head() -> None:
     hidden, mask = data["hidden_states"], lengths_to_mask(data["lengths"], 7)
     mask = lengths_to_mask(data["lengths"], hidden.shape[1])
     embed_dim, text_dim = data["txt_enc.fc.weight"].shape
-    method = AVSE(4, text_dim, embed_dim, released_gpo=True, released_text=True).eval()
+    method = AVSE(4, text_dim, AVSEConfig(embed_dim, released_gpo=True, released_text=True)).eval()
     names = {"fc.": "linear.", "mlp.layers.0.": "mlp.0.", "mlp.bns.0.": "mlp.1."}
     names |= {"mlp.layers.1.": "mlp.3."}
     used = ("linear.", "mlp.0.", "mlp.1.", "mlp.3.")  # a second batch-norm is never used
@@ -389,7 +390,7 @@ def test_golden_gpo_names_cover_the_heads() -> None:
 
 @torch.no_grad()
 def test_the_plan_and_the_scores_are_those_of_the_matching() -> None:
-    method = AVSE(IMAGE_DIM, TEXT_DIM, 16, block_dim=4, temperature=0.5)
+    method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, block_dim=4, temperature=0.5))
     images, texts = encoded(method)
     shown = by_title(method.inside(images, texts))
     affinity, plan = shown["Affinity of blocks"], shown["Sinkhorn plan"]
@@ -408,7 +409,7 @@ def test_the_plan_and_the_scores_are_those_of_the_matching() -> None:
 
 @torch.no_grad()
 def test_the_readers_settings_reach_the_plan_only() -> None:
-    method = AVSE(IMAGE_DIM, TEXT_DIM, 16, block_dim=4)
+    method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, block_dim=4))
     images, texts = encoded(method)
     before = method.score(images, texts)
     once = by_title(method.inside(images, texts, {"iterations": 1}))
@@ -425,7 +426,7 @@ def test_the_readers_settings_reach_the_plan_only() -> None:
 
 
 def test_without_a_dustbin_there_is_nothing_to_choose() -> None:
-    method = AVSE(IMAGE_DIM, TEXT_DIM, 16, match="maxsim")
+    method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, match="maxsim"))
     assert method.knobs == ()
     shown = by_title(method.inside(*encoded(method)))
     assert shown["Affinity of blocks"].marks

@@ -12,7 +12,7 @@ from models import Views
 from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
 from models.layers import cosine_scores, l2_normalize
-from models.mv_vse import MVVSE
+from models.mv_vse import MVVSE, MVVSEConfig
 from models.views import lengths_to_mask
 from tests import reference
 from tests.golden.loading import check, grad, load, load_weights, released_gpo, renamed
@@ -39,7 +39,7 @@ MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 
 @pytest.mark.parametrize("own", [False, True])
 def test_views_equal_the_loop(features: torch.Tensor, own: bool) -> None:
-    method = MVVSE(10, 8, 8, own_projections=own)
+    method = MVVSE(10, 8, MVVSEConfig(8, own_projections=own))
     assert len(method.project_image) == (3 if own else 1)
     with torch.no_grad():
         views = method.encode_image(features, MASK).embeddings
@@ -52,7 +52,7 @@ def test_views_equal_the_loop(features: torch.Tensor, own: bool) -> None:
 
 
 def test_score_is_the_best_view(features: torch.Tensor) -> None:
-    method = MVVSE(10, 8, 8).requires_grad_(False)
+    method = MVVSE(10, 8, MVVSEConfig(8)).requires_grad_(False)
     images = method.encode_image(features, MASK)
     texts = Views(l2_normalize(torch.randn(3, 1, 8)))
     for i in range(2):
@@ -66,7 +66,7 @@ def test_score_is_the_best_view(features: torch.Tensor) -> None:
     [("mean", lambda x: x.mean(dim=0)), ("released", lambda x: x.amax(dim=0))],
 )
 def test_other_aggregators(features: torch.Tensor, aggregator: str, pool: object) -> None:
-    method = MVVSE(10, 8, 8, views=2, aggregator=aggregator)
+    method = MVVSE(10, 8, MVVSEConfig(8, views=2, aggregator=aggregator))
     views = method.encode_image(features, MASK).embeddings
     for k, project in enumerate(method.project_image):
         projected = project(features, MASK)
@@ -77,12 +77,12 @@ def test_other_aggregators(features: torch.Tensor, aggregator: str, pool: object
 
 def test_the_released_text_is_its_last_word() -> None:
     words = torch.randn(2, 6, 8)
-    text = MVVSE(10, 8, 8, aggregator="released").encode_text(words, MASK).embeddings
+    text = MVVSE(10, 8, MVVSEConfig(8, aggregator="released")).encode_text(words, MASK).embeddings
     torch.testing.assert_close(text[:, 0], l2_normalize(words[[0, 1], [5, 3]]))
 
 
 def test_attention_is_the_cosine_of_each_cell(features: torch.Tensor) -> None:
-    method = MVVSE(10, 8, 8, views=2)
+    method = MVVSE(10, 8, MVVSEConfig(8, views=2))
     views = method.encode_image(features, MASK, attention=True)
     assert views.attention is not None
     for k in range(2):
@@ -101,7 +101,7 @@ def test_attention_is_the_cosine_of_each_cell(features: torch.Tensor) -> None:
 )
 def test_nonsense_is_refused(arguments: dict[str, int | str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MVVSE(10, 8, 8, **arguments)  # type: ignore[arg-type]
+        MVVSE(10, 8, MVVSEConfig(8, **arguments))  # type: ignore[arg-type]
 
 
 COSTS = [Hinge(0.2), Hinge(0.2, hardest=False), Softmax(0.1), Softmax(0.05, 0.2)]
@@ -298,7 +298,9 @@ def test_golden_views_over_official_gpos() -> None:
     data = load("mvvse_gpo_views")
     views, _, embed_dim = data["view_embeddings"].shape
     width = embed_dim
-    method = MVVSE(width, width, width, views, released_gpo=True, own_projections=False)
+    method = MVVSE(
+        width, width, MVVSEConfig(width, views, released_gpo=True, own_projections=False)
+    )
     identity = {"linear.weight": torch.eye(embed_dim), "linear.bias": torch.zeros(embed_dim)}
     load_weights(method.project_image[0], identity)
     for k in range(views):
@@ -321,7 +323,7 @@ def test_golden_released_encoders() -> None:
     views, _, embed_dim = data["view_embeddings"].shape
     images, tokens = data["images"], data["tokens"]
     vocabulary, word_dim = data["txt_enc.embed.weight"].shape
-    method = MVVSE(images.shape[2], embed_dim, embed_dim, views, aggregator="released")
+    method = MVVSE(images.shape[2], embed_dim, MVVSEConfig(embed_dim, views, aggregator="released"))
     for k, project in enumerate(method.project_image):
         load_weights(project, renamed(data, f"img_enc.fc_list.{k}.", {}, to="linear."))
     encoded = method.encode_image(images, torch.ones(images.shape[:2]).bool())
@@ -335,7 +337,7 @@ def test_golden_released_encoders() -> None:
 
 @torch.no_grad()
 def test_every_view_has_its_own_curve() -> None:
-    method = MVVSE(IMAGE_DIM, TEXT_DIM, 16)
+    method = MVVSE(IMAGE_DIM, TEXT_DIM, MVVSEConfig(16))
     picture, text = method.inside(*encoded(method))
     assert picture.rows == ("view 1", "view 2", "view 3")
     assert not torch.allclose(picture.values[0], picture.values[1], atol=1e-5)

@@ -87,9 +87,10 @@ def _fields(kind: type[Settings], prefix: str, papers: dict[str, dict[str, Any]]
 
 
 def _arguments(method: type[Method], papers: dict[str, dict[str, Any]]) -> Iterator[str]:
-    meanings = _documented(method, "Args")
-    for name, parameter in inspect.signature(method.__init__).parameters.items():
-        if name not in ("self", "image_dim", "text_dim"):
+    settings = method.config_type
+    meanings = _documented(settings, "Attributes") if settings else _documented(method, "Args")
+    for name, parameter in inspect.signature(settings or method).parameters.items():
+        if name not in ("image_dim", "text_dim"):
             kinds = _TYPES.get(parameter.annotation, str(parameter.annotation))
             meaning = meanings.get(name, "")
             yield from _line(f"arguments.{name}", kinds, parameter.default, meaning, papers)

@@ -74,8 +74,7 @@ def run_views(
         recipe = check(EncoderAbout, about["image_encoder"], str(folder / BEST))
         encoder = recipe.build(IMAGE_ENCODERS, str(folder / BEST))
     sizes = about["image_dim"], about["text_dim"]
-    arguments = models.former_arguments(about["method"], about["arguments"])
-    method = models.build(about["method"], *sizes, arguments)
+    method = models.build(about["method"], *sizes, about["arguments"])
     model = DualEncoder(method, _text_encoder(folder, about), config, image_encoder=encoder)
     for name, module in model.named_children():
         start = f"{name}."

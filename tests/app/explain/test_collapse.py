@@ -21,7 +21,7 @@ from app.explain.look import maps_of
 from app.gallery.collection import from_folder
 from app.search.retriever import Retriever
 from models import Views
-from models.mv_vse import MVVSE
+from models.mv_vse import MVVSE, MVVSEConfig
 from models.mvam import MVAM
 from tests.app.conftest import IMAGES, finish
 
@@ -76,7 +76,7 @@ def test_a_map_without_attention_counts_as_even() -> None:
 
 
 def test_wins_are_counted_on_each_texts_own_picture() -> None:
-    method = MVVSE(4, 4, 8)
+    method = MVVSE(4, 4, MVVSEConfig(8))
     images = Views(unit(3, 3, 8))
     # texts that equal one view of their own picture: views 0, 2, 2 and 1
     rows, views = torch.tensor([0, 1, 2, 2]), [0, 2, 2, 1]
@@ -87,7 +87,7 @@ def test_wins_are_counted_on_each_texts_own_picture() -> None:
 
 
 def test_views_that_score_the_same_share_the_win() -> None:
-    method = MVVSE(4, 4, 8)
+    method = MVVSE(4, 4, MVVSEConfig(8))
     images = Views(unit(40, 1, 8).expand(-1, 3, -1).contiguous())
     texts = Views(unit(40, 1, 8))
     wins = count_wins(method, images, texts, torch.arange(40))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.avse import AVSE
+from models.avse import AVSE, AVSEConfig
 from models.encoders.sampled_vit import SampledViT
 
 CONFIG = {
@@ -45,7 +45,9 @@ def test_centres_spread_by_default_and_must_exist() -> None:
 
 def test_the_method_pools_each_view_over_what_it_holds() -> None:
     torch.manual_seed(2)
-    method = AVSE(8, 4, 6, released_gpo=True, sampled_features=True, match="maxsim").eval()
+    method = AVSE(
+        8, 4, AVSEConfig(6, released_gpo=True, sampled_features=True, match="maxsim")
+    ).eval()
     features = torch.randn(2, 5, 8)
     features[:, 1, :4] = 0.0
     features[:, 3, 4:] = 0.0
@@ -59,4 +61,4 @@ def test_the_method_pools_each_view_over_what_it_holds() -> None:
     torch.testing.assert_close(other.embeddings[:, 1], views.embeddings[:, 1])
     assert not torch.equal(other.embeddings[:, 0], views.embeddings[:, 0])
     with pytest.raises(ValueError, match="side by side cannot be 7"):
-        AVSE(7, 4, 6, sampled_features=True)
+        AVSE(7, 4, AVSEConfig(6, sampled_features=True))
