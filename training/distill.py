@@ -2,16 +2,17 @@
 
 `python -m training.distill --recipe flickr8k/backbone --set data=DIR --set teacher=T --out RUN`
 
-A few thousand captioned photographs are too few to learn to see from. A published network has seen
-a million: the student learns to draw the same feature map (knowledge distillation, Hinton et al.,
-2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), of photographs without
-captions, too. Towards the end a retrieval loss joins in for those with captions, so that what these
-speak of counts more. Only the student's trunk is kept.
+A few thousand captioned photographs are too few to train an image encoder on. A published network
+was trained on a million: the student learns to predict its feature map (knowledge distillation,
+Hinton et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), also on
+photographs without captions. In the last epochs a retrieval loss is added for those with captions.
+Only the student's trunk is saved.
 
-The teacher reads some crops of every photograph once (`training/loop/teacher.py`); the student sees
-the same crops (Beyer et al., CVPR 2022), mirrored and with other colours, again and again.
+The teacher reads some crops of every photograph once (`training/loop/teacher.py`); the student
+reads the same crops (Beyer et al., CVPR 2022), mirrored and with other colours, in every epoch.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,21 +23,23 @@ import torch
 from torch import Tensor, nn
 
 import models
+from export.hub.sources import describe_image_source
 from models import Views
 from models.checkpoint import load_strict, load_tensors
+from models.encoders import IMAGE_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from models.views import lengths_to_mask
-from training.data.open_split import names_of_data
+from training.data.local_sources import refuse_missing
+from training.data.open_split import names_of_data, open_split, open_training
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
-from training.loop.command import Command, fit
-from training.loop.loop import Loop
-from training.loop.preflight import check_distillation
-from training.loop.runs import BEST, describe_backbone
+from training.loop.command import Command
+from training.loop.loop import Loop, check_pace, is_first_process
+from training.loop.runs import BEST, RunFolder, describe_backbone
 from training.loop.teacher import DistillConfig, prepare
 from training.objectives.losses import info_nce, same_image
 
@@ -73,9 +76,10 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     digits = 4
 
     def __init__(self, config: DistillConfig, out: Path, *, resume: bool) -> None:
-        check_distillation(config, out, resume=resume)
         super().__init__(config)
         self.preprocess = Preprocess()
+        check_distillation(config, self.preprocess.size)
+        RunFolder(out, config, resume=resume or not is_first_process())
         self.train, self.val = (
             prepare(config, split, self.preprocess, self.device) for split in ("train", "val")
         )
@@ -88,8 +92,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.weights = component_weights(self.train.targets, config.emphasis).to(self.device)
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
-        goes_on = self.start(self.model, out, items=len(self.train.squares), resume=resume)
-        if config.init and not goes_on:
+        resumed = self.start(self.model, out, items=len(self.train.squares), resume=resume)
+        if config.init and not resumed:
             start_from(Path(config.init), self.model.trunk)
             self._fit_imitation()
 
@@ -205,6 +209,34 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         return self.model.trunk.state_dict(), describe_backbone(config, shown, data)
 
 
+def check_distillation(config: DistillConfig, side: int) -> None:
+    """Checks the settings of a student before images are read.
+
+    Args:
+        config: its settings.
+        side: of the squares that it reads in training.
+
+    Raises:
+        ValueError, OSError: data, teacher or `init` are missing or do not fit; one sentence.
+    """
+    train = open_training(Path(config.data), config.also, without_captions=True)
+    open_split(Path(config.data), "val")
+    check_pace(config, len(train.images))
+    refuse_missing(config.teacher, "teacher")
+    about = describe_image_source(config.teacher)
+    with torch.device("meta"):  # sizes alone
+        teacher = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+        student = SceneNet(config.widths, config.blocks)
+    cells = math.prod(teacher.grid(side)) + teacher.summary_token, math.prod(student.grid(side))
+    if cells[0] != cells[1]:
+        raise ValueError(
+            f"the teacher's map has {cells[0]} cells and the student's {cells[1]}; choose blocks "
+            "that make them equal"
+        )
+    if config.init and not (Path(config.init) / BEST).is_file():
+        raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
+
+
 def start_from(run: Path, trunk: SceneNet) -> None:
     """Takes over the weights of a trunk of fewer blocks; a block that is new changes nothing yet.
 
@@ -269,10 +301,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     command = Command(
         "distill", "Train an image encoder under a teacher.", DistillConfig, "flickr8k/backbone"
     )
-    options = command.read(argv)
-    with command.ends(options):
-        config = command.settings(DistillConfig, options)
-        fit(Distillation(config, options.out, resume=options.resume), options)
+    command.run(
+        argv, lambda config, options: Distillation(config, options.out, resume=options.resume)
+    )
 
 
 if __name__ == "__main__":

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
-from training.loop.command import Command, fit
-from training.loop.config import PretrainConfig
+from training.loop.command import Command
+from training.loop.config import BackboneConfig
 from training.loop.loop import Loop
-from training.loop.preflight import check_pretraining
 from training.loop.runs import describe_backbone
 from training.scenes.store import SceneData, load_scenes
 from training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
@@ -32,6 +32,21 @@ THINGS = tuple(
 )
 SURROUNDINGS = tuple(i for i in range(len(LABELS)) if i not in THINGS)
 _COLUMN = {LABELS[label]: column for column, label in enumerate(THINGS)}
+
+
+class PretrainConfig(BackboneConfig):
+    """Pretraining of the scenes' image encoder on object, setting, time and weather labels.
+
+    Attributes:
+        cell_weight: weight of the per-cell object loss beside the image-level one.
+    """
+
+    widths: tuple[int, ...] = (48, 64, 128, 256)
+    blocks: tuple[int, ...] = (1, 1, 2)
+    data: str = "data/scenes"
+    epochs: int = Field(default=16, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    cell_weight: float = Field(default=1.0, ge=0)
 
 
 class Labeller(nn.Module):
@@ -104,7 +119,6 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
     best_by = "object_r_precision"
 
     def __init__(self, config: PretrainConfig, out: Path, *, resume: bool) -> None:
-        check_pretraining(config, out, resume=resume)
         super().__init__(config)
         self.preprocess = Preprocess()
         root = Path(config.data)
@@ -178,10 +192,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     command = Command(
         "pretrain", "Pretrain the scenes' image encoder.", PretrainConfig, "scenes/backbone"
     )
-    options = command.read(argv)
-    with command.ends(options):
-        config = command.settings(PretrainConfig, options)
-        fit(Pretraining(config, options.out, resume=options.resume), options)
+    command.run(
+        argv, lambda config, options: Pretraining(config, options.out, resume=options.resume)
+    )
 
 
 if __name__ == "__main__":

@@ -1,24 +1,29 @@
 """Settings: pydantic models, read from TOML and from the command line, strict about every value.
 
-A setting is known by its dotted name, `optimizer.learning_rate`. Names that earlier versions used
-go on working: `RENAMED` is the one table of them.
+A setting is known by its dotted name, `optimizer.learning_rate`.
 """
 
+import difflib
+import inspect
+import json
+import re
+import textwrap
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from export.pack.validation import STRICT, check
 
-RENAMED = {
-    "backbone_rate": "backbone_lr_scale",
-    "captions_together": "captions_per_image",
-    "objective.summed_epochs": "objective.warmup_epochs",
-    "text.rate": "text.lr_scale",
+_ENTRY = re.compile(r"^(\w+): ", re.MULTILINE)
+_LIMITS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
 }
-"""Old dotted name -> new one."""
+"""Keys of a JSON schema -> words."""
 
 
 class Settings(BaseModel):
@@ -39,14 +44,14 @@ def from_values(kind: type[S], values: Mapping[str, Any], where: str = "") -> S:
 
     Args:
         kind: which settings.
-        values: as TOML or JSON holds them; old names are understood.
+        values: as TOML or JSON holds them.
         where: what a refusal begins with, for example the recipe's name.
 
     Raises:
         ValueError: an unknown name or a value that does not fit; one sentence with name, value and
             what it must be.
     """
-    return check(kind, with_new_names(values), where)
+    return check(kind, values, where)
 
 
 def to_values(settings: Settings) -> dict[str, Any]:
@@ -54,52 +59,77 @@ def to_values(settings: Settings) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 
-def with_new_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries in which every old name of `RENAMED` is replaced by the new one.
-
-    >>> with_new_names({"backbone_rate": 0.1, "objective": {"summed_epochs": 2}})
-    {'backbone_lr_scale': 0.1, 'objective': {'warmup_epochs': 2}}
-    """
-    return _renamed(values, RENAMED, "")
-
-
-def with_old_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `with_new_names`, for what earlier versions named after settings."""
-    return _renamed(values, {new: old for old, new in RENAMED.items()}, "")
-
-
-def _renamed(values: Mapping[str, Any], table: Mapping[str, str], prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = prefix + key
-        new = table.get(name, name).removeprefix(prefix)
-        if new != key and new in values:
-            raise ValueError(f'"{name}" and "{prefix}{new}" are one setting; leave the first out')
-        found[new] = _renamed(value, table, f"{name}.") if isinstance(value, dict) else value
-    return found
-
-
 def apply_change(values: dict[str, Any], change: str) -> None:
     """Replaces one value of nested dictionaries, in place.
 
+    Another `method` also removes `arguments` and `objective`, which belong to the method before.
+
     Args:
-        values: what a recipe holds, with new names.
+        values: the settings of a recipe.
         change: "dotted.name=value"; the value is read as TOML, else as plain text.
 
     Raises:
         ValueError: it is not of that form, or goes into a single value.
     """
-    name, equals, text = change.partition("=")
-    if not equals or not name.strip():
+    name, equals, text = (part.strip() for part in change.partition("="))
+    if not equals or not name:
         raise ValueError(f'--set needs name=value, for example "epochs=3", not "{change}"')
     try:
         value = tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         value = text
-    name = RENAMED.get(name.strip(), name.strip())
+    if name == "method" and value != values.get("method"):
+        values.pop("arguments", None)
+        values.pop("objective", None)
     *parents, last = name.split(".")
     for parent in parents:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):
             raise ValueError(f'--set {name}: "{parent}" is a single value, not a group of settings')
     values[last] = value
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that is not known: the nearest one, then all, one a line.
+
+    >>> print(unknown_name("method", "psve", ["avse", "pvse"]))
+    there is no method "psve"; did you mean "pvse"? Choose one of
+      avse
+      pvse
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1, cutoff=0.5)
+    hint = f'; did you mean "{near[0]}"? Choose' if near else "; choose"
+    return "\n  ".join([f'there is no {what} "{name}"{hint} one of', *names])
+
+
+def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
+    """Lines with the name, default, range and meaning of each setting, for a terminal.
+
+    Args:
+        kind: which settings.
+        prefix: of their dotted names, such as "optimizer.".
+    """
+    schema, meanings = kind.model_json_schema()["properties"], meanings_of(kind, "Attributes")
+    for name, field in kind.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, Settings):
+            yield from describe(type(default), f"{prefix}{name}.")
+            continue
+        entry = schema[name]
+        words = [f"{text} {entry[key]}" for key, text in _LIMITS.items() if key in entry]
+        words += [f"one of {json.dumps(entry['enum'])[1:-1]}"] if "enum" in entry else []
+        limits = ", ".join([entry.get("type", "number"), *words])
+        yield f"{prefix}{name} = {json.dumps(default)}  ({limits})"
+        yield textwrap.indent(textwrap.fill(meanings.get(name, ""), 92), "    ")
+
+
+def meanings_of(kind: type, section: str) -> dict[str, str]:
+    """Entries of a section ("Attributes", "Args") in the docstrings of a class and its bases."""
+    meanings: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "").partition(f"\n{section}:\n")[2]
+        _, *parts = _ENTRY.split(inspect.cleandoc(re.split(r"\n\S", text)[0]))
+        entries = zip(parts[::2], parts[1::2], strict=True)
+        meanings |= {name: " ".join(meaning.split()) for name, meaning in entries}
+    return meanings

@@ -1,26 +1,48 @@
 """Trains one method: `python -m training.train --recipe scenes/vse_infty --out runs/vse_infty`.
 
-`--list` names the recipes, `--help-settings` every setting (docs/settings.md).
+`--list` names the recipes, `--help-settings` prints every setting.
 """
 
+import argparse
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from models import METHODS
 from training.data.features import Extraction, load_features
-from training.loop.command import Command, fit
+from training.loop.command import Command
 from training.loop.config import TrainConfig
-from training.loop.trainer import build_trainer
+from training.loop.trainer import Trainer, build_trainer
+from training.objectives import OBJECTIVES
+from training.settings import describe, meanings_of
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    command = Command("train", "Train one method.", TrainConfig, cache=True)
-    options = command.read(argv)
-    with command.ends(options):
-        config = command.settings(TrainConfig, options)
-        load = functools.partial(load_features, extraction=Extraction(options.cache))
-        out, cache = options.out, options.cache
-        fit(build_trainer(config, out, resume=options.resume, load=load, cache=cache), options)
+    command = Command("train", "Train one method.", TrainConfig, cached=True, settings=_settings)
+    command.run(argv, _build)
+
+
+def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer:
+    if options.skip_damaged and not config.backbone_frozen:
+        raise ValueError(
+            "--skip-damaged needs backbone_frozen=true; remove the images that "
+            f"python -m training.data {config.data} names instead"
+        )
+    extraction = Extraction(options.cache, skip_damaged=options.skip_damaged)
+    load = functools.partial(load_features, extraction=extraction)
+    folders = {"out": options.out, "cache": options.cache}
+    return build_trainer(config, resume=options.resume, load=load, **folders)
+
+
+def _settings() -> Iterator[str]:
+    """Lines with all settings: the training's, then each method's arguments and objective."""
+    yield from describe(TrainConfig)
+    for name, objective in OBJECTIVES.items():
+        yield f'\nmethod = "{name}": {METHODS[name].title}'
+        for argument, meaning in meanings_of(METHODS[name], "Args").items():
+            if argument not in ("image_dim", "text_dim"):
+                yield f"arguments.{argument}: {meaning}"
+        yield from describe(objective, "objective.")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tests.app.serving import Serve, Server
 from tests.conftest import SHARED
 from training.evaluate import main as evaluate
 from training.loop.config import RECIPES, TrainConfig, load_recipe
-from training.settings import to_values, with_new_names
+from training.settings import to_values
 
 PACK = BUNDLED / "photos"
 MB = 2**20
@@ -71,7 +71,7 @@ def test_every_method_came_of_its_recipe_and_is_measured() -> None:
     for name, method in info.methods.items():
         recipe = to_values(load_recipe(TrainConfig, f"photos/{name}"))
         made_by = (PACK / "training" / name / "config.toml").read_text("utf-8")
-        made = with_new_names(tomllib.loads(made_by))
+        made = tomllib.loads(made_by)
         made |= {folder: recipe[folder] for folder in ("data", "also")}
         for values in (made, recipe):
             values["arguments"] = stored_arguments(name, values["arguments"])

@@ -1,11 +1,14 @@
-"""What a training is told: settings with their ranges, read from TOML recipes.
+"""The settings of trainings with their ranges, read from TOML recipes.
 
 A recipe is `training/recipes/<name>.toml`. With `extends = "<name>"` it says only what differs from
-another one. Any value can be replaced on the command line by its dotted name:
-`--set optimizer.learning_rate=3e-4`.
+another one, and `drop = ["objective"]` leaves tables or values of that one out. Any value can be
+replaced on the command line by its dotted name: `--set optimizer.learning_rate=3e-4`.
 """
 
+import functools
+import itertools
 import math
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +18,7 @@ from pydantic import Field, model_validator
 
 from training.data.texts import TextConfig
 from training.objectives import build_objective
-from training.settings import Settings, apply_change, from_values, with_new_names
+from training.settings import Settings, apply_change, from_values, unknown_name
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -58,42 +61,41 @@ class TrainConfig(Settings):
         method: a key of `models.METHODS`.
         arguments: the method's own arguments (see its class).
         objective: the objective's own arguments (see `training/objectives/`).
-        data: folder with the splits `train` and `val`, see `training/data/split.py`.
-        also: further folders of captioned photographs, whose `train` is learned from, too.
-        frames: the most frames of a clip that are looked at: spread evenly over it, and in training
-            a random run of them, close or apart; 0 for all (PVSE: 8).
+        data: folder with the splits `train` and `val`, see `training/data/open_split.py`.
+        also: further folders of captioned photographs; their `train` joins that of `data`.
+        frames: maximum number of frames of a clip: at equal distances over the clip, and in
+            training from a random start at a random distance; 0 for all (PVSE: 8).
         backbone: source of the image encoder, see `export/hub/sources.py`; not read where `data`
             holds features.
-        backbone_frozen: leave the image encoder as it is; its features are then computed once.
-            Otherwise it is trained along, on images that are decoded as they are needed; batch
-            norms keep the statistics they came with.
+        backbone_frozen: do not train the image encoder; its features are then computed once.
+            Otherwise it is trained along, on images that are decoded in each epoch; batch norms
+            keep their statistics.
         backbone_lr_scale: learning rate of an image encoder that is trained, as a share of the base
-            rate (VSE-infinity trains a CNN with 0.1, one that has seen billions of tags with 0.01).
-        init: run folder whose best weights training starts from; empty for none, see
-            `training/loop/start.py`.
+            rate (VSE-infinity trains a CNN with 0.1, one pretrained on billions of tags with 0.01).
+        init: run folder whose best weights training starts from; empty for none.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs in a step, over all processes.
-        captions_per_image: captions of an image, or of images that are alike (`Split.alike`:
-            clips that differ in the order of what happens), that stand in a batch together, an
-            image encoded once for all of them; 1 draws pairs one by one.
-        exchange_halves: learn from clips of the moving world a second time, the halves of each
-            exchanged, with the captions that are then true (`training/data/split.py`; ours).
-        order_epochs: first epochs, of as many steps as the others, that learn from captions of
-            order alone (`Split.kinds`); ours, where order is not learned beside everything else.
+        captions_per_image: captions of an image, or of images that are alike (`Split.alike`: clips
+            that differ in order alone), that are in a batch together; an image is encoded once for
+            all of them. 1 draws pairs one by one.
+        exchange_halves: use clips of the moving world a second time, the halves of each exchanged,
+            with the captions that are then true (`training/data/split.py`; ours).
+        order_epochs: first epochs, of as many steps as the others, on captions of order alone
+            (`Split.kinds`; ours).
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
-        feature_copies: looks at each training photograph whose features are kept: itself, and
-            random crops, half of them mirrored; a batch draws one of them. 1 for itself alone.
+        feature_copies: cached versions of each training photograph: itself and random crops, half
+            of them mirrored; a batch draws one of them. 1 for itself alone.
         patience: stop after so many epochs without a better validation rsum.
-        validate_every: epochs from one validation to the next; the last epoch always has one.
+        validate_every: epochs between two validations; the last epoch always has one.
         precision: "fp32", "bf16", which needs a GPU or a CPU that computes in it, or "fp16", which
             needs a GPU.
         seed: of weights, batches and augmentation.
         projection_init: "xavier" draws the linear maps of image features as VSE++'s and
-            VSE-infinity's releases do, uniformly within sqrt(6 / (d + D)), and starts their biases
-            at 0; "torch" as torch does.
+            VSE-infinity's releases do, uniformly within sqrt(6 / (d + D)), with biases of 0;
+            "torch" as torch does.
         train_images: use only the first so many training images; 0 for all.
     """
 
@@ -125,7 +127,7 @@ class TrainConfig(Settings):
     train_images: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
-    def _refuse_what_does_not_go_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.validate_every > self.patience:
             raise ValueError(
                 f"validate_every must be 1 to patience ({self.patience}), not {self.validate_every}"
@@ -183,35 +185,21 @@ class BackboneConfig(Settings):
         )
 
 
-class PretrainConfig(BackboneConfig):
-    """Pretraining of the scenes' image encoder on object, setting, time and weather labels.
-
-    Attributes:
-        cell_weight: weight of the per-cell object loss beside the image-level one.
-    """
-
-    widths: tuple[int, ...] = (48, 64, 128, 256)
-    blocks: tuple[int, ...] = (1, 1, 2)
-    data: str = "data/scenes"
-    epochs: int = Field(default=16, ge=1)
-    batch_size: int = Field(default=64, ge=1)
-    cell_weight: float = Field(default=1.0, ge=0)
-
-
 def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) -> S:
     """Reads a recipe and applies changes.
 
     Args:
         kind: which settings the recipe holds.
         name: a recipe below `training/recipes` without its ending, or the path of a TOML file.
-        changes: "dotted.name=value" strings; values are read as TOML, else as plain text.
+        changes: "dotted.name=value" strings; values are read as TOML, else as plain text. One of
+            `method` comes first and removes the recipe's `arguments` and `objective`.
 
     Raises:
-        FileNotFoundError: there is no such recipe; the sentence lists those there are.
+        FileNotFoundError: there is no such recipe; the message lists all.
         ValueError: an unknown name or a value that does not fit.
     """
     values = _read(name, ())
-    for change in changes or []:
+    for change in sorted(changes or [], key=lambda c: c.partition("=")[0].strip() != "method"):
         apply_change(values, change)
     return from_values(kind, values, f"recipe {name}")
 
@@ -222,11 +210,19 @@ def _read(name: str, by: tuple[str, ...]) -> dict[str, Any]:
         raise ValueError(f"recipes extend each other in a circle: {' -> '.join([*by, name])}")
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
-        there = ", ".join(recipe_names())
-        raise FileNotFoundError(f'there is no recipe "{name}"; choose one of {there}')
-    values = with_new_names(tomllib.loads(path.read_text("utf-8")))
-    base = values.pop("extends", None)
-    return values if base is None else _joined(_read(str(base), (*by, name)), values)
+        raise FileNotFoundError(unknown_name("recipe", name, recipe_names()))
+    values = tomllib.loads(path.read_text("utf-8"))
+    base, dropped = values.pop("extends", None), values.pop("drop", [])
+    if base is None:
+        return values
+    inherited = _read(str(base), (*by, name))
+    for setting in dropped:
+        *parents, last = setting.split(".")
+        table = functools.reduce(lambda part, key: part.get(key, {}), parents, inherited)
+        if last not in table:
+            raise ValueError(f'recipe {name} drops "{setting}", which {base} does not have')
+        del table[last]
+    return _joined(inherited, values)
 
 
 def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -240,7 +236,18 @@ def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def recipe_names() -> list[str]:
-    """The recipes there are, by alphabet."""
-    return sorted(
-        p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.toml")
-    )
+    """All recipes, by alphabet."""
+    paths = sorted(RECIPES.rglob("*.toml"))
+    return [path.relative_to(RECIPES).with_suffix("").as_posix() for path in paths]
+
+
+def recipe_lines(kind: type[Settings]) -> list[str]:
+    """The recipes with such settings, each with the first sentence of its comment."""
+    lines = []
+    for name in recipe_names():
+        if _read(name, ()).keys() <= kind.model_fields.keys():
+            text = (RECIPES / f"{name}.toml").read_text("utf-8")
+            comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+            words = " ".join(line.removeprefix("#").strip() for line in comment)
+            lines.append(f"{name}: {re.split(r'[.:;]( |$)', words)[0]}")
+    return lines

@@ -1,7 +1,7 @@
-"""The one loop: epochs, steps, the learning rate, the log, checkpoints, and going on from them.
+"""The training loop: epochs, steps, learning rate, log, checkpoints and resuming from them.
 
-What is trained, on which batches and with which losses, a subclass says: `training/loop/trainer.py`
-(methods), `training/pretrain.py` and `training/distill.py` (image encoders).
+Subclasses define modules, batches and losses: `training/loop/trainer.py` (methods),
+`training/pretrain.py` and `training/distill.py` (image encoders).
 """
 
 import math
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from export.sessions import hardware
-from training.loop.board import Board
 from training.loop.config import BackboneConfig, TrainConfig
 from training.loop.logs import STEPS, StepLog, time_left
 from training.loop.runs import RunFolder
@@ -35,13 +34,12 @@ class Loop(ABC, Generic[C, B]):
     """One training: `__init__` chooses the device and seeds, `start` takes what is trained.
 
     Args:
-        config: what to train, and how.
+        config: the settings.
 
     Attributes:
         best_by: the validation metric of which the highest is the best.
         digits: of validation metrics in the log.
-        progress: what a checkpoint keeps beside weights and optimiser; epochs are counted from 0.
-        board: also gets what is logged.
+        progress: what a checkpoint holds beside weights and optimiser; epochs are counted from 0.
     """
 
     best_by: ClassVar[str]
@@ -49,7 +47,7 @@ class Loop(ABC, Generic[C, B]):
 
     def __init__(self, config: C) -> None:
         self.config = config
-        self.board: Board | None = None
+        self._events: Any = None  # TensorBoard's writer
         self.rank, self.world = _join_processes()
         self.device = device_for(config.precision)
         torch.manual_seed(config.seed)
@@ -64,25 +62,25 @@ class Loop(ABC, Generic[C, B]):
         groups: list[dict[str, Any]] | None = None,
         fused: bool = True,
     ) -> bool:
-        """Takes what is trained, and goes on with the run in `out` if it is asked to.
+        """Takes the modules to train, and restores the run in `out` on request.
 
         Args:
             module: all weights, on the device.
             out: run folder.
-            items: what an epoch visits: captions or images.
-            resume: go on; on CPU the weights come out bit for bit the same as those of a run that
-                was never interrupted.
+            items: captions or images of an epoch.
+            resume: restore; on a CPU the weights are then bit for bit those of a run that was never
+                interrupted.
             groups: parameters, with `share` of the base rate.
             fused: let the optimiser update all weights in one kernel.
 
         Returns:
-            Whether there was a run to go on with.
+            Whether a run was restored.
 
         Raises:
-            FileExistsError, ValueError: see `RunFolder`; or an epoch has no step.
+            FileExistsError, ValueError: see `RunFolder` and `check_pace`.
         """
         config, plan = self.config, self.config.optimizer
-        self.steps = steps_in_epoch(items, config.batch_size)
+        self.steps = check_pace(config, items)
         self.module = module
         self.optimizer = torch.optim.AdamW(
             groups or module.parameters(),
@@ -103,7 +101,7 @@ class Loop(ABC, Generic[C, B]):
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterable[B]:
-        """The batches of an epoch, which depend on nothing but the seed and the epoch."""
+        """The batches of an epoch, which depend on the seed and the epoch alone."""
 
     @abstractmethod
     def losses(self, batch: B, epoch: int) -> dict[str, Tensor]:
@@ -115,15 +113,28 @@ class Loop(ABC, Generic[C, B]):
 
     @abstractmethod
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The weights to keep when an epoch was the best, and what they are."""
+        """The weights to save after the best epoch, and their description."""
 
     def is_better(self, metrics: dict[str, float]) -> bool:
         """Whether an epoch's metrics are the best so far."""
         return metrics.get(self.best_by, -math.inf) > self.progress["best"]
 
-    def is_over(self, epoch: int) -> bool:  # noqa: ARG002
-        """Whether training ends before this epoch."""
-        return False
+    def stop_reason(self, epoch: int) -> str:  # noqa: ARG002
+        """Why training ends before this epoch, as a sentence; empty where it continues."""
+        return ""
+
+    def write_events(self) -> None:
+        """Also writes what is logged as TensorBoard's events into the run folder."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder, step = self.run.path / "tensorboard", self.progress["step"]
+        self._events = SummaryWriter(folder, purge_step=step + 1)
+
+    def _add_events(self, group: str, values: dict[str, float]) -> None:
+        if self._events:
+            for name, value in values.items():
+                self._events.add_scalar(f"{group}/{name}", value, self.progress["step"])
+            self._events.flush()
 
     def fit(self) -> dict[str, float]:
         """Trains to the end, with a checkpoint after each epoch.
@@ -133,9 +144,16 @@ class Loop(ABC, Generic[C, B]):
 
         Raises:
             ValueError: the loss is no longer finite.
+            DiskFullError: the disk has no space left for a log or checkpoint.
         """
+        if self.progress["epoch"] == self.config.epochs:
+            self._print(
+                f"all {self.config.epochs} epochs of {self.run.path} are done; train more with "
+                f"--set epochs={2 * self.config.epochs}"
+            )
         for epoch in range(self.progress["epoch"], self.config.epochs):
-            if self.is_over(epoch):
+            if reason := self.stop_reason(epoch):
+                self._print(reason)
                 break
             began = time.perf_counter()
             try:
@@ -190,24 +208,23 @@ class Loop(ABC, Generic[C, B]):
     def _note_step(
         self, epoch: int, values: dict[str, float], before: tuple[float, int]
     ) -> tuple[float, int]:
-        """Logs a step; `before` is when the one before was noted, and which it was, as returned."""
+        """Logs a step; `before` and the result are the time and number of a logged step."""
         assert self.step_log is not None
         now, step = time.perf_counter(), self.progress["step"]
         speed = self.images_in_step * (step - before[1]) / (now - before[0])
         row = {name: float(f"{value:.6g}") for name, value in values.items()}
         row["images_per_second"] = round(speed, 1)
         self.step_log.add({"step": step, "epoch": epoch + 1, **row})
-        if self.board:
-            self.board.add("step", row, step)
+        self._add_events("step", row)
         return now, step
 
     @property
     def images_in_step(self) -> float:
-        """How many images a step reads, over all processes."""
+        """Images that a step reads, over all processes."""
         return self.config.batch_size
 
     def _time_left(self) -> str:
-        """How long the run will take from here, at its speed so far."""
+        """How long the rest of the run will take at its speed so far."""
         step = self.progress["step"]
         each = (time.perf_counter() - self._began) / (step - self._first)
         return f"{time_left(each * (self.steps * self.config.epochs - step))} left"
@@ -236,12 +253,12 @@ class Loop(ABC, Generic[C, B]):
             self.progress |= {"best": reached, "best_epoch": epoch, "metrics": metrics}
         last = max([self.progress["best_epoch"], *self.progress["drops"]])
         if epoch - last > self.config.optimizer.plateau_epochs:
-            self.progress["drops"].append(epoch)  # which the schedule "plateau" goes by
+            self.progress["drops"].append(epoch)  # for the schedule "plateau"
         if self.rank:
             return
         shown = {name: round(value, self.digits) for name, value in metrics.items()}
         self.run.log({"epoch": epoch + 1, **terms, **shown, "seconds": round(seconds, 1)})
-        self._tell(epoch, terms, shown)
+        self._report(epoch, terms, shown)
         if better:
             tensors, about = self.described()
             about |= {"config": to_values(self.config), "metrics": {"val": metrics}}
@@ -249,25 +266,50 @@ class Loop(ABC, Generic[C, B]):
             self.run.save_best(tensors, about)
         self.run.save_last(self.module, self.optimizer, self.progress)
 
-    def _tell(self, epoch: int, terms: dict[str, float], shown: dict[str, float]) -> None:
-        """Says how an epoch went and how long the others will take, in words and on the board."""
-        if self.board:
-            self.board.add("epoch", {**terms, **shown}, self.progress["step"])
-        reached = f", val {self.best_by} {shown[self.best_by]}" if self.best_by in shown else ""
+    def _report(self, epoch: int, terms: dict[str, float], metrics: dict[str, float]) -> None:
+        """Prints how an epoch went and how long the others will take."""
+        self._add_events("epoch", {**terms, **metrics})
+        reached = f", val {self.best_by} {metrics[self.best_by]}" if self.best_by in metrics else ""
         left = f", {self._time_left()}" if epoch + 1 < self.config.epochs else ""
         name = f"epoch {epoch + 1}/{self.config.epochs}"
-        print(f"{name}: loss {terms['loss']:.3f}{reached}{left}", file=sys.stderr)
+        self._print(f"{name}: loss {terms['loss']:.3f}{reached}{left}")
+
+    def _print(self, line: str) -> None:
+        if not self.rank:
+            print(line, file=sys.stderr)
+
+
+def check_pace(config: TrainConfig | BackboneConfig, items: int) -> int:
+    """The number of steps in an epoch over so many captions or images.
+
+    Raises:
+        ValueError: a batch is larger than the data or does not divide by the number of processes,
+            or the warm-up does not end before the run.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if config.batch_size % world:
+        raise ValueError(f"batch_size {config.batch_size} does not divide by {world} processes")
+    each = steps_in_epoch(items, config.batch_size)
+    steps, warmup = each * config.epochs, config.optimizer.warmup_steps
+    if warmup and warmup >= steps:
+        prefix = "optimizer." if isinstance(config, TrainConfig) else ""
+        raise ValueError(
+            f"{prefix}warmup_steps is {warmup}, but the whole run has {steps} steps "
+            f"({config.epochs} x {each}), so that the rate would never reach learning_rate; lower "
+            f"it: --set {prefix}warmup_steps={steps // 10}"
+        )
+    return each
 
 
 def steps_in_epoch(items: int, batch_size: int) -> int:
-    """How many whole batches there are.
+    """The number of whole batches.
 
     Raises:
-        ValueError: none.
+        ValueError: there is none.
     """
     if items < batch_size:
         raise ValueError(
-            f"batch_size {batch_size} is more than the {items} there are to train on; lower it: "
+            f"batch_size {batch_size} is more than the {items} items to train on; lower it: "
             f"--set batch_size={items}"
         )
     return items // batch_size
@@ -282,15 +324,15 @@ def _join_processes() -> tuple[int, int]:
 
 
 def is_first_process() -> bool:
-    """Whether this is the one of torchrun's processes that writes and speaks for all."""
+    """Whether this is the one of torchrun's processes that prints and writes files."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def device_for(precision: str) -> torch.device:
-    """Where this process computes.
+    """The device of this process.
 
     Raises:
-        ValueError: it cannot compute in this precision there.
+        ValueError: it does not compute in this precision.
     """
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

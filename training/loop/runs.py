@@ -1,4 +1,4 @@
-"""Run folders: the log, and checkpoints that hold everything a run needs to go on bit for bit."""
+"""Run folders: the log, and checkpoints from which a run resumes bit for bit."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from models.checkpoint import load_strict, load_tensors, save_tensors
 from models.files import write_whole
 from models.preprocess import Preprocess
 from training.loop.config import BackboneConfig
-from training.loop.logs import LOG, from_one, write_rows
-from training.settings import Settings, from_values, to_values
+from training.loop.logs import LOG, write_rows
+from training.settings import Settings, to_values
 
 BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
 TOKENIZER = "tokenizer.json"
@@ -24,11 +24,12 @@ class RunFolder:
     Args:
         path: the folder; made if missing.
         config: the run's settings.
-        resume: go on with what is there; otherwise a folder that holds a run is refused.
+        resume: continue the folder's run; otherwise a folder that holds a run is refused.
 
     Raises:
         FileExistsError: the folder holds a run and `resume` is off.
-        ValueError: `resume` is on and the folder's run has another configuration.
+        ValueError: `resume` is on and the folder's run has other settings; `epochs` and `patience`
+            may be raised.
         OSError: the folder cannot be made or written.
     """
 
@@ -41,27 +42,17 @@ class RunFolder:
             raise OSError(
                 f"cannot make the run folder {path}: {error.strerror}; name another --out"
             ) from error
-        started = (path / LAST).is_file()
-        if started and not resume:
-            raise FileExistsError(
-                f"{path} holds a run already; add --resume to go on with it, or name another folder"
-            )
-        if started:
-            written = tomlkit.parse((path / CONFIG).read_text("utf-8")).unwrap()
-            # read as settings: by an earlier version, names were others and some were missing
-            before = to_values(from_values(type(config), written))
-            now = to_values(config)
-            changed = sorted(name for name in now if now[name] != before[name])
-            if changed:
-                raise ValueError(
-                    f'cannot resume {path}: "{changed[0]}" was {before[changed[0]]!r} there '
-                    f"and is {now[changed[0]]!r} now; leave it out, as --resume reads the settings "
-                    "of the run, or name another folder"
+        if (path / LAST).is_file():
+            if not resume:
+                raise FileExistsError(
+                    f"{path} already holds a run; add --resume to continue it, or name another "
+                    "folder"
                 )
+            _check_settings(path, to_values(config))
         write_whole(path / CONFIG, tomlkit.dumps(to_values(config)))
 
     def log(self, row: dict[str, Any]) -> None:
-        """Adds a row to the CSV log, which is rewritten whole and so never ends in half a row."""
+        """Adds a row to the CSV log, which is rewritten so that it never ends in half a row."""
         self.rows.append(row)
         write_rows(self.path / LOG, self.rows)
 
@@ -89,7 +80,7 @@ class RunFolder:
         """Restores what `save_last` wrote.
 
         Returns:
-            The progress, or None when there is nothing to go on with.
+            The progress, or None where the folder holds no checkpoint.
         """
         if not (self.path / LAST).is_file():
             return None
@@ -108,8 +99,21 @@ class RunFolder:
         torch.set_rng_state(tensors["random.cpu"])
         if torch.cuda.is_available() and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
-        self.rows = from_one(about["rows"])
+        self.rows = about["rows"]
         return about["progress"]
+
+
+def _check_settings(path: Path, values: dict[str, Any]) -> None:
+    """Refuses to resume a run with other settings than its own, see `RunFolder`."""
+    before = tomlkit.parse((path / CONFIG).read_text("utf-8")).unwrap()
+    for name in sorted(values):
+        value, former = values[name], before.get(name)
+        if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
+            raise ValueError(
+                f'cannot resume {path}: its "{name}" is {former!r}, not {value!r}; leave it out '
+                "(--resume reads the settings of the run; epochs and patience may be raised), or "
+                "name another folder"
+            )
 
 
 def _lay_out_as_weights(optimizer: torch.optim.Optimizer) -> None:
@@ -123,12 +127,12 @@ def _lay_out_as_weights(optimizer: torch.optim.Optimizer) -> None:
 def describe_backbone(
     config: BackboneConfig, preprocess: Preprocess, data: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the weights of a SceneNet are, as `export/hub/sources.py` reads it.
+    """The description of a SceneNet's weights, as `export/hub/sources.py` reads it.
 
     Args:
-        config: what it was trained with.
-        preprocess: how it is shown images.
-        data: what it learned from, see `training.data.open_split.describe_data`.
+        config: its training's settings.
+        preprocess: how images are prepared for it.
+        data: its training data, see `training.data.open_split.describe_data`.
     """
     return {
         "kind": "image_backbone",

@@ -1,8 +1,9 @@
-"""Trains one method, on one process or, under torchrun, on many.
+"""Trains one method, on cached features or along with its image encoder.
 
-It trains on cached features, or on images where the image encoder is trained along.
+In one process or, under torchrun, in many.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 import models
 from export.hub.sources import describe_image_source
 from models import Method, Views
+from models.checkpoint import load_strict
 from models.files import sha256_of, write_whole
 from models.layers import FeatureProjection
 from training.data.batches import Batch, ahead, batches
@@ -27,12 +29,11 @@ from training.data.split import Split, with_exchanged_halves
 from training.data.texts import TextSide, build_text_side
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
+from training.loop.checks import check_training, load_start, refuse_without_summary
 from training.loop.config import TrainConfig
 from training.loop.dual_encoder import DualEncoder, encode_split
 from training.loop.loop import Loop, steps_in_epoch
-from training.loop.preflight import check_training, refuse_without_summary
-from training.loop.runs import TOKENIZER
-from training.loop.start import start_from
+from training.loop.runs import BEST, TOKENIZER
 from training.objectives import build_objective
 
 
@@ -40,13 +41,13 @@ class Trainer(Loop[TrainConfig, Batch]):
     """Trains one method.
 
     Args:
-        config: what to train.
-        train: features and captions to learn from.
+        config: the settings.
+        train: features and captions to train on.
         val: features and captions that choose the best epoch.
         out: run folder.
         backbone_sha256: of the image encoder that made the features.
         images: the image encoder where it is trained along; `train` and `val` then hold images.
-        resume: go on with the run in `out`, see `Loop.start`.
+        resume: continue the run in `out`, see `Loop.start`.
         cache: folder of the token features of text encoders that are not trained.
     """
 
@@ -76,8 +77,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         captions = len(train.captions)
         options: dict[str, Any] = {"items": captions, "groups": self._groups(), "resume": resume}
         if not self.start(self.model, out, **options) and config.init:
-            known = self.backbone_sha256, self.texts.tokenizer
-            start_from(Path(config.init), self.model, config, *known)
+            self._load_init()
         if self.rank:
             torch.manual_seed(config.seed + 7919 * self.rank)  # its own draw of dropped elements
         self.parallel = (
@@ -119,16 +119,43 @@ class Trainer(Loop[TrainConfig, Batch]):
 
     @property
     def image_elements(self) -> int:
-        """How many features N an image has."""
+        """Number N of an image's features."""
         return self.train.features.shape[1] if self.images is None else self.images.elements
 
     @property
     def images_in_step(self) -> float:
-        """See `Loop`; captions that stand together share an image."""
+        """See `Loop`; `captions_per_image` captions share an image."""
         return self.config.batch_size / self.config.captions_per_image
 
+    def _load_init(self) -> None:
+        """Copies the best weights of the run that `init` names: of all that was trained there.
+
+        Raises:
+            FileNotFoundError, ValueError: see `load_start`; or tokenizer or weights do not fit.
+        """
+        folder, tokenizer = self.config.init, self.texts.tokenizer.to_str(pretty=True)
+        tensors, about = load_start(self.config, self.backbone_sha256)
+        if about["tokenizer_sha256"] != hashlib.sha256(tokenizer.encode()).hexdigest():
+            raise ValueError(
+                f"init: {folder} reads texts with another tokenizer; train both with the same "
+                "captions and text settings"
+            )
+        parts = dict(self.model.named_children())
+        settings = {"image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
+        for name in ("method", *settings):
+            prefix = f"{name}."
+            own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            trained = name in parts and bool(parts[name].state_dict())
+            if own and not trained and name in settings:
+                raise ValueError(
+                    f"init: {folder} trained its {name}, which is frozen here; set "
+                    f"{settings[name]}=false"
+                )
+            if own or name == "method":
+                load_strict(parts[name], own, f"{folder}/{BEST}")
+
     def _groups(self) -> list[dict[str, Any]]:
-        """What is trained, a group for each share of the base rate."""
+        """The trained parameters, a group for each share of the base rate."""
         config = self.config
         own = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
         groups: dict[float, list[nn.Parameter]] = {}
@@ -136,9 +163,15 @@ class Trainer(Loop[TrainConfig, Batch]):
             groups.setdefault(own.get(name, 1.0), []).extend(part.parameters())
         return [{"params": params, "share": share} for share, params in groups.items() if params]
 
-    def is_over(self, epoch: int) -> bool:
-        """See `Loop`: patience may run out."""
-        return epoch - self.progress["best_epoch"] > self.config.patience
+    def stop_reason(self, epoch: int) -> str:
+        """See `Loop`: early stopping."""
+        best, patience = self.progress["best_epoch"], self.config.patience
+        if epoch - best <= patience:
+            return ""
+        return (
+            f"stopped early after epoch {epoch} of {self.config.epochs}: val rsum has not risen "
+            f"for {patience} epochs (patience), since epoch {best + 1}"
+        )
 
     def step_milliseconds(self, steps: int = 15) -> float:
         """What a training step takes: the median of some; they change the weights.
@@ -244,17 +277,20 @@ def build_trainer(
     load: Callable[..., Split] = load_features,
     cache: Path = CACHE,
 ) -> Trainer:
-    """Checks and loads what a configuration names, and puts it into a trainer.
+    """Checks a configuration, loads its data and encoders, and makes a trainer.
 
     Args:
-        config: what to train.
+        config: the settings.
         out: run folder.
-        resume: go on with the run in `out`.
+        resume: continue the run in `out`.
         load: loads a split's features, as `load_features` does; several trainers can share one
-            that remembers.
+            with a cache.
         cache: folder of the token features of text encoders that are not trained.
+
+    Raises:
+        ValueError, OSError: see `check_training`.
     """
-    check_training(config, out, resume=resume, cache=cache)
+    check_training(config, out, resume=resume)
     data, backbone, sha256, side = Path(config.data), config.backbone, "", None
     if config.backbone_frozen:
         train = load(data, "train", backbone, copies=config.feature_copies, also=config.also)
@@ -269,8 +305,8 @@ def build_trainer(
     val = val.with_frames(config.frames)
     if config.exchange_halves:
         train = with_exchanged_halves(train)
-    given: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
-    return Trainer(config, train, val, out, backbone_sha256=sha256, **given)
+    options: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
+    return Trainer(config, train, val, out, backbone_sha256=sha256, **options)
 
 
 def _start_as_released(method: Method) -> None:

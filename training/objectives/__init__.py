@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from export.pack.validation import check
+from models import METHODS
 from training.objectives.avse import Asymmetric
+from training.objectives.losses import Objective, Triplet
 from training.objectives.mv_vse import MultiView
 from training.objectives.mvam import Contrastive, DiverseContrastive
-from training.objectives.objective import Objective
 from training.objectives.pvse import Polysemous
-from training.objectives.vse_infty import Triplet
+from training.settings import from_values, unknown_name
 
 __all__ = ["OBJECTIVES", "Objective", "build_objective"]
 
@@ -29,11 +29,13 @@ def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
     """Builds a method's objective from its named arguments.
 
     Raises:
-        ValueError: the method has no objective, or an argument does not fit.
+        ValueError: the method is not known or has no objective, or an argument does not fit.
     """
+    if method not in METHODS:
+        raise ValueError(unknown_name("method", method, OBJECTIVES))
     if method not in OBJECTIVES:
         raise ValueError(
             f'method "{method}" has no objective, so it cannot be trained: use ready-made weights '
             "(for CLIP: python -m export.clip), or add one in training/objectives/"
         )
-    return check(OBJECTIVES[method], arguments, "objective")
+    return from_values(OBJECTIVES[method], arguments, "objective")

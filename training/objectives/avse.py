@@ -8,7 +8,7 @@ from torch import Tensor
 
 from models import Method, Views
 from models.layers import l2_normalize
-from training.objectives.vse_infty import Triplet
+from training.objectives.losses import Triplet
 
 
 class Asymmetric(Triplet):

@@ -1,15 +1,21 @@
-"""Ranking losses: pure functions of a batch's scores.
+"""Ranking losses: functions of a batch's scores, and the objective that VSE++ and VSE-infinity use.
 
-All are built from one piece, the cost of a pair's own score against its rivals' (`Hinge`,
-`Softmax`), so that a method's way of choosing scores (`training/objectives/mv_vse.py`) goes with
+All losses have one building block, the cost of a pair's own score against its rivals' (`Hinge`,
+`Softmax`), so that a method's way of choosing scores (`training/objectives/mv_vse.py`) works with
 every cost. Another caption of the same image is never a rival.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
+
+from models import Method, Views
+from training.settings import Settings
 
 # own scores (..., B) and rivals' scores (..., B, B) to costs (..., B, M), one for each constraint
 Cost = Callable[[Tensor, Tensor], Tensor]
@@ -147,3 +153,62 @@ def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.
     cost, own = Softmax(temperature), own_scores(scores)
     texts, images = rivals(scores, positives)
     return (cost(own, texts) + cost(own, images)).mean() / (2 * temperature)  # Eq. (6)
+
+
+class Objective(Settings):
+    """Turns a batch's views into named loss terms, which are summed; a recipe's `objective`."""
+
+    @abstractmethod
+    def __call__(
+        self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
+    ) -> dict[str, Tensor]:
+        """Computes the terms.
+
+        Args:
+            method: gives the scores.
+            images: views of B images, with the extras that the method gives in training.
+            texts: views of B texts; text b belongs to image b.
+            image_ids: (B,) ids, equal where the batch holds an image twice.
+            epoch: counted from 0.
+        """
+
+
+class Triplet(Objective):
+    """The hinge triplet loss with hardest negatives, summed over the batch.
+
+    Of VSE++ (Faghri et al., BMVC 2018) and VSE-infinity (Chen et al., CVPR 2021).
+
+    Attributes:
+        margin: alpha (0.2 in VSE++, VSE-infinity, MV-VSE and AVSE).
+        warmup_epochs: first epochs that sum over all negatives, "mean warm-up" in VSE-infinity's
+            release (1 there); no paper speaks of it.
+        cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, times the
+            temperature, which keeps its size near that of hinges.
+        temperature: of the softmax.
+    """
+
+    margin: float = Field(default=0.2, gt=0, le=2)
+    warmup_epochs: int = Field(default=0, ge=0)
+    cost: Literal["triplet", "softmax"] = "triplet"
+    temperature: float = Field(default=0.05, gt=0)
+
+    def cost_at(self, epoch: int) -> Cost:
+        """The cost of a pair's own score against its rivals' in an epoch, counted from 0."""
+        if self.cost == "softmax":
+            return Softmax(self.temperature)
+        return Hinge(self.margin, epoch >= self.warmup_epochs)
+
+    def __call__(
+        self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
+    ) -> dict[str, Tensor]:
+        """See `Objective`."""
+        positives = same_image(image_ids, image_ids)
+        scores = method.score(images, texts)
+        if self.cost == "softmax":
+            loss = pair_costs(scores, positives, self.cost_at(epoch)).sum()
+        else:
+            hardest = epoch >= self.warmup_epochs
+            loss = hinge_triplet(scores, positives, self.margin, hardest=hardest)
+        if not torch.isfinite(loss):
+            raise ValueError(f"the {self.cost} loss is not finite; lower optimizer.learning_rate")
+        return {self.cost: loss}

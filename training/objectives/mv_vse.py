@@ -12,8 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from models import Method, Views
-from training.objectives.losses import Cost, own_scores, pair_costs, rivals, same_image
-from training.objectives.vse_infty import Triplet
+from training.objectives.losses import Cost, Triplet, own_scores, pair_costs, rivals, same_image
 
 _SHARPEST = 40.0  # of `anneal_epochs`, which the last of them comes near
 

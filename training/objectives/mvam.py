@@ -5,8 +5,7 @@ from pydantic import Field
 from torch import Tensor
 
 from models import Method, Views
-from training.objectives.losses import info_nce, same_image
-from training.objectives.objective import Objective
+from training.objectives.losses import Objective, info_nce, same_image
 
 
 class Contrastive(Objective):

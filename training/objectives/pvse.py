@@ -9,8 +9,15 @@ from torch.nn import functional as F
 
 from models import Method, Views
 from models.layers import l2_normalize
-from training.objectives.losses import Hinge, Softmax, own_scores, pair_costs, rivals, same_image
-from training.objectives.objective import Objective
+from training.objectives.losses import (
+    Hinge,
+    Objective,
+    Softmax,
+    own_scores,
+    pair_costs,
+    rivals,
+    same_image,
+)
 
 
 class Polysemous(Objective):
@@ -26,7 +33,7 @@ class Polysemous(Objective):
         released: the release's forms of all three losses, see the functions below.
         gamma: of the kernel of the discrepancy (the release's value).
         cost: "triplet", or "softmax" for InfoNCE's cross-entropy in place of hinges, as in
-            `training/objectives/vse_infty.py`, averaged over the batch.
+            `training/objectives/losses.py`, averaged over the batch.
         temperature: of the softmax.
     """
 

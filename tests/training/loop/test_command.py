@@ -1,7 +1,7 @@
-"""The command line of a training: going on, being stopped, and what can be looked up."""
+"""The command line of a training: resuming, extending, stopping, and what it lists."""
 
+import errno
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+import training.loop.command as command
 from models.checkpoint import load_tensors
 from tests.training.conftest import write_regions
 from training import distill, evaluate, pretrain, train
-from training.loop import command
 from training.loop.config import recipe_names
 from training.loop.logs import LOG, read_rows
 from training.loop.runs import LAST
 from training.loop.trainer import Trainer
 
-ROOT = Path(__file__).parents[3]
 RECIPE = """
 method = "vsepp"
 epochs = 2
@@ -32,15 +31,15 @@ text = {{ word_dim = 8, hidden_dim = 8 }}
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Features to train on, a recipe, and a place for runs, which is where commands run."""
+    """Features to train on and a recipe, in the working directory."""
     write_regions(tmp_path / "data")
     (tmp_path / "recipe.toml").write_text(RECIPE.format(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def begin(*more: str) -> None:
-    train.main(["--recipe", "recipe.toml", "--out", "my run", *more])
+def start(*more: str, out: str = "my run") -> None:
+    train.main(["--recipe", "recipe.toml", "--out", out, *more])
 
 
 def refusal(*arguments: str) -> str:
@@ -49,12 +48,16 @@ def refusal(*arguments: str) -> str:
     return str(end.value)
 
 
+def weights(run: str) -> dict[str, torch.Tensor]:
+    return load_tensors(Path(run) / LAST)[0]
+
+
 @pytest.mark.usefixtures("world")
-def test_ctrl_c_names_the_command_that_goes_on(
+def test_ctrl_c_names_the_command_that_continues(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = ("--set", "epochs=3", "--set", "seed=4")
-    train.main(["--recipe", "recipe.toml", "--out", "whole", *settings])
+    start(*settings, out="whole")
     left, step = iter(range(7)), Trainer.step
 
     def stop(self: Trainer, *arguments: Any) -> dict[str, float]:
@@ -66,21 +69,70 @@ def test_ctrl_c_names_the_command_that_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", stop)
         with pytest.raises(SystemExit) as end:
-            begin(*settings, "--cache", "some cache")
+            start(*settings, "--cache", "some cache", "--skip-damaged")
     assert end.value.code == 130
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("stopped; go on with python -m training.train --resume --out 'my run'")
-    _, _, module, *arguments = shlex.split(said.partition("go on with ")[2])
-    assert (module, arguments[-2:]) == ("training.train", ["--cache", "some cache"])
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("stopped; continue with python -m training.train --resume --out")
+    _, _, module, *arguments = shlex.split(line.partition("continue with ")[2])
+    assert (module, arguments[-3:]) == (
+        "training.train",
+        ["--cache", "some cache", "--skip-damaged"],
+    )
     train.main(arguments)  # without recipe and settings
     assert len(read_rows(Path("my run") / LOG)) == 3
-    whole, resumed = (load_tensors(Path(run) / LAST)[0] for run in ("whole", "my run"))
+    whole, resumed = weights("whole"), weights("my run")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 @pytest.mark.usefixtures("world")
+def test_a_finished_run_is_extended_as_if_it_had_been_longer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    start("--set", "epochs=4", out="long")
+    start()
+    train.main(["--resume", "--out", "my run"])
+    assert "all 2 epochs of my run are done; train more with --set epochs=4" in (
+        capsys.readouterr().err
+    )
+    train.main(["--resume", "--out", "my run", "--set", "epochs=4"])
+    assert [row["epoch"] for row in read_rows(Path("my run") / LOG)] == ["1", "2", "3", "4"]
+    long, extended = weights("long"), weights("my run")
+    assert all(torch.equal(long[name], extended[name]) for name in long)
+    assert 'its "epochs" is 4, not 3' in refusal("--resume", "--out", "my run", "--set", "epochs=3")
+
+
+@pytest.mark.usefixtures("world")
+def test_a_run_that_stopped_early_says_so_and_goes_on_with_more_patience(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    still = ("--set", "optimizer.learning_rate=1e-12", "--set", "epochs=9", "--set", "patience=2")
+    start(*still)
+    assert (
+        "stopped early after epoch 3 of 9: val rsum has not risen for 2 epochs (patience), "
+        "since epoch 1" in capsys.readouterr().err
+    )
+    train.main(["--resume", "--out", "my run", "--set", "patience=4"])
+    assert len(read_rows(Path("my run") / LOG)) == 5
+
+
+@pytest.mark.usefixtures("world")
+def test_a_full_disk_is_one_sentence_with_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Path.write_bytes
+
+    def fail(path: Path, content: bytes) -> int:
+        if LAST in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    message = refusal("--recipe", "recipe.toml", "--out", "my run")
+    assert "the disk is full: my run/last.safetensors needs more than" in message
+    assert "\n" not in message
+
+
+@pytest.mark.usefixtures("world")
 def test_a_run_over_ready_made_features_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    begin()
+    start()
     best = max(float(row["rsum"]) for row in read_rows(Path("my run") / LOG))
     capsys.readouterr()
     evaluate.main(["--run", "my run", "--split", "val", "--json", "found.json"])
@@ -91,68 +143,44 @@ def test_a_run_over_ready_made_features_is_measured(capsys: pytest.CaptureFixtur
 
 @pytest.mark.usefixtures("world")
 def test_resume_takes_the_settings_of_the_run() -> None:
-    begin("--set", "seed=4")
-    said = refusal("--resume", "--out", "my run", "--set", "epochs=3")
-    assert '"epochs" was 2 there and is 3 now; leave it out' in said
-    assert '"seed" was 4 there' in refusal("--resume", "--recipe", "recipe.toml", "--out", "my run")
+    start("--set", "seed=4")
+    message = refusal("--resume", "--recipe", "recipe.toml", "--out", "my run")
+    assert 'cannot resume my run: its "seed" is 4, not 0; leave it out' in message
     train.main(["--resume", "--out", "my run", "--set", "epochs=2"])
-    assert refusal("--resume", "--out", "none").startswith("none holds no run to go on with")
+    assert refusal("--resume", "--out", "none").startswith("none holds no run to continue")
     assert refusal("--out", "none").startswith("name what to train with --recipe")
 
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
-def test_of_several_processes_one_says_what_was_reached(
+def test_of_several_processes_one_prints(
     rank: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANK", rank)
-    begin()
+    start()
     assert capsys.readouterr().out.count("best val rsum") == lines
 
 
 @pytest.mark.usefixtures("world")
-def test_tensorboard_is_asked_for_before_anything_is_computed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse() -> None:
-        raise ValueError("there is none")
-
-    monkeypatch.setattr(command, "refuse_without_tensorboard", refuse)
-    assert refusal("--recipe", "recipe.toml", "--out", "run", "--tensorboard") == "there is none"
+def test_missing_tensorboard_is_noticed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda _: None)
+    message = refusal("--recipe", "recipe.toml", "--out", "run", "--tensorboard")
+    assert message.startswith("--tensorboard needs the package: pip install tensorboard")
     assert not Path("run").exists()
 
 
-def printed(module: Any, option: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as end:
-        module.main([option])
-    assert not end.value.code
-    return capsys.readouterr().out
+def test_recipes_and_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(module: Any, option: str) -> list[str]:
+        with pytest.raises(SystemExit) as end:
+            module.main([option])
+        assert not end.value.code
+        return capsys.readouterr().out.splitlines()
 
-
-def test_every_recipe_is_listed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [
-        line.partition(": ")
-        for module in (train, pretrain, distill)
-        for line in printed(module, "--list", capsys).splitlines()
-    ]
+    modules = (train, pretrain, distill)
+    lines = [line.partition(": ") for module in modules for line in printed(module, "--list")]
     assert sorted(name for name, _, _ in lines) == recipe_names()
-    subjects = {name: subject for name, _, subject in lines}
-    assert subjects["scenes/mv_vse"] == "MV-VSE on scenes"
-
-
-def test_the_page_of_settings_is_what_the_commands_print(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    page = "".join(
-        printed(module, "--help-settings", capsys) for module in (train, pretrain, distill)
-    )
-    written = (ROOT / "docs" / "settings.md").read_text("utf-8")
-    parts = re.split(r"(?=^##? )", page, flags=re.MULTILINE)
-    known = [part for part in parts if part.partition("\n")[0] in written.splitlines()]
-    # the part of a method that is new may still be missing
-    assert written == "".join(known), "run the command in training/loop/reference.py"
-    for line in page.splitlines():
-        if line.startswith("- "):
-            assert len(line.partition("): ")[2]) > 3, f"a docstring lacks {line}"
-    lam = next(line for line in page.splitlines() if "`objective.lam`" in line)
-    assert "a number at least 0 and at most 1; default 0.7; papers 0.7" in lam
+    assert ("scenes/mv_vse", ": ", "MV-VSE on scenes") in lines
+    settings = printed(train, "--help-settings")
+    assert "objective.lam = 0.7  (number, at least 0, at most 1)" in settings
+    assert any(line.startswith("arguments.views: ") for line in settings)
+    assert any(line.startswith("crops = 8") for line in printed(distill, "--help-settings"))

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from training.data.split import Split
-from training.loop import board
-from training.loop.board import Board
 from training.loop.config import TrainConfig
-from training.loop.logs import LOG, STEPS, StepLog, from_one, read_rows
+from training.loop.logs import LOG, STEPS, StepLog, read_rows
 from training.loop.trainer import Trainer
 from training.settings import from_values
 
@@ -81,24 +79,6 @@ def test_people_read_epochs_from_one(
     assert [line.endswith(" left") for line in said] == [True, True, False]
 
 
-def test_a_run_of_an_earlier_version_goes_on_in_its_log(
-    train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = Trainer(config(), train_set, val_set, tmp_path)
-    monkeypatch.setattr(
-        trainer.run, "log", lambda row: trainer.run.rows.append({**row, "epoch": row["epoch"] - 1})
-    )
-    interrupt(trainer, 25, monkeypatch)
-    Trainer(config(), train_set, val_set, tmp_path, resume=True).fit()
-    assert [row["epoch"] for row in read_rows(tmp_path / LOG)] == ["1", "2", "3"]
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_old_logs_are_read_as_new_ones(first: int) -> None:
-    rows = [{"epoch": str(first + i), "loss": "1"} for i in range(3)]
-    assert [int(row["epoch"]) for row in from_one(rows)] == [1, 2, 3]
-
-
 def test_the_time_left_is_that_of_the_run(
     train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +109,7 @@ def test_tensorboard_gets_what_is_logged(
     stand_in.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
     trainer = Trainer(config(), train_set, val_set, tmp_path)
-    trainer.board = Board(tmp_path, trainer.progress["step"])
+    trainer.write_events()
     trainer.fit()
     assert made == [(tmp_path / "tensorboard", 1)]
     steps = read_rows(tmp_path / STEPS)
@@ -137,9 +117,3 @@ def test_tensorboard_gets_what_is_logged(
     assert losses == [(float(row["loss"]), int(row["step"])) for row in steps]
     sums = [value for name, value, _ in found if name == "epoch/rsum"]
     assert sums == [float(row["rsum"]) for row in read_rows(tmp_path / LOG)]
-
-
-def test_without_tensorboard_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match="--tensorboard needs the package: pip install"):
-        board.refuse_without_tensorboard()

@@ -140,20 +140,6 @@ def test_best_weights_are_described(train_set: Split, val_set: Split, tmp_path: 
     assert max(rsums) == pytest.approx(best["rsum"], abs=0.01)
 
 
-def test_patience_stops_early(train_set: Split, val_set: Split, tmp_path: Path) -> None:
-    slow = config(epochs=50, patience=2, optimizer={"learning_rate": 1e-9})
-    Trainer(slow, train_set, val_set, tmp_path).fit()
-    assert len((tmp_path / "log.csv").read_text().splitlines()) < 30
-
-
-def test_runs_are_not_overwritten(train_set: Split, val_set: Split, tmp_path: Path) -> None:
-    Trainer(config(epochs=1), train_set, val_set, tmp_path).fit()
-    with pytest.raises(FileExistsError, match="add --resume"):
-        Trainer(config(epochs=1), train_set, val_set, tmp_path)
-    with pytest.raises(ValueError, match='"epochs" was 1 there and is 2 now'):
-        Trainer(config(epochs=2), train_set, val_set, tmp_path, resume=True)
-
-
 @pytest.mark.parametrize("method", ["vse_infty", "avse", "pvse", "mvam"])
 def test_low_precision_trains(
     method: str, train_set: Split, val_set: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
