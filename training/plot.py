@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from models.files import replacing
 from training.loop.command import refusals_end
-from training.loop.logs import LOG, STEPS, from_one, read_rows
+from training.loop.logs import LOG, STEPS, read_rows
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # of these a run's first is drawn
 PANELS = {
@@ -53,12 +53,12 @@ def read_curves(folder: Path, name: str) -> Curves:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; name a run that has ended an epoch")
     try:
-        rows = from_one(read_rows(path))
-        steps = from_one(read_rows(folder / STEPS)) if (folder / STEPS).is_file() else []
+        rows = read_rows(path)
+        steps = read_rows(folder / STEPS) if (folder / STEPS).is_file() else []
         score = next((key for key in SCORES if any(row.get(key) for row in rows)), "")
-        fine = _by_step(steps) or [(float(row["epoch"]), row) for row in rows]
+        fine = _by_step(steps) or [(float(at), row) for at, row in enumerate(rows, 1)]
         points = {key: _values(fine, key) for key in ("loss", "rate", "grad_norm")}
-        points["score"] = _values([(float(row["epoch"]), row) for row in rows], score)
+        points["score"] = _values([(float(at), row) for at, row in enumerate(rows, 1)], score)
     except (ValueError, KeyError) as error:
         raise ValueError(f"the logs in {folder} are damaged: {error}") from error
     return Curves(name, score, points)

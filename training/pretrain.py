@@ -21,7 +21,7 @@ from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from training.loop.command import Command
 from training.loop.config import BackboneConfig
-from training.loop.loop import Loop
+from training.loop.loop import Loop, check_pace
 from training.loop.runs import describe_backbone
 from training.scenes.store import SceneData, load_scenes
 from training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
@@ -123,6 +123,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         self.preprocess = Preprocess()
         root = Path(config.data)
         self.train, self.val = load_scenes(root / "train"), load_scenes(root / "val")
+        check_pace(config, len(self.train))
         self.targets = torch.from_numpy(label_matrix(self.train.scenes)[0])
         self.val_targets = label_matrix(self.val.scenes)[0]
         trunk = SceneNet(config.widths, config.blocks)

@@ -25,7 +25,7 @@ from training.experiments.runner import (
     write_result,
 )
 from training.loop.config import TrainConfig
-from training.settings import Settings, apply_change, with_new_names
+from training.settings import Settings, apply_change
 
 FOLDER = Path(__file__).parent / "ablations"
 BUDGET = "budget"
@@ -207,7 +207,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _changed(settings: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
-    values = with_new_names(settings)
+    values = dict(settings)
     for change in changes:
         apply_change(values, change)
     return values

@@ -26,7 +26,7 @@ from training.loop.logs import LOG
 from training.loop.runs import BEST
 from training.loop.trained_run import run_scores, run_views
 from training.loop.trainer import Trainer, build_trainer
-from training.settings import to_values, with_old_names
+from training.settings import to_values
 
 MEASURED, SCORES = "measured.json", "scores.npy"
 TEXTS_TIMED = 30
@@ -37,7 +37,7 @@ def trial_folder(config: TrainConfig, out: Path) -> Path:
 
     Settings at their defaults do not count, so that a new one does not make every trial a new one.
     """
-    settings = with_old_names(_beyond(to_values(config), to_values(TrainConfig())))
+    settings = _beyond(to_values(config), to_values(TrainConfig()))
     settings["backbone_sha256"] = _checksum(config.backbone)
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return out / f"{config.method}-{key[:12]}"

@@ -77,10 +77,10 @@ class Loop(ABC, Generic[C, B]):
             Whether a run was restored.
 
         Raises:
-            FileExistsError, ValueError: see `RunFolder` and `check_pace`.
+            FileExistsError, ValueError: see `RunFolder`; or an epoch has no step.
         """
         config, plan = self.config, self.config.optimizer
-        self.steps = check_pace(config, items)
+        self.steps = steps_in_epoch(items, config.batch_size)
         self.module = module
         self.optimizer = torch.optim.AdamW(
             groups or module.parameters(),
@@ -279,8 +279,8 @@ class Loop(ABC, Generic[C, B]):
             print(line, file=sys.stderr)
 
 
-def check_pace(config: TrainConfig | BackboneConfig, items: int) -> int:
-    """The number of steps in an epoch over so many captions or images.
+def check_pace(config: TrainConfig | BackboneConfig, items: int) -> None:
+    """Checks batches and warm-up against the number of captions or images.
 
     Raises:
         ValueError: a batch is larger than the data or does not divide by the number of processes,
@@ -298,7 +298,6 @@ def check_pace(config: TrainConfig | BackboneConfig, items: int) -> int:
             f"({config.epochs} x {each}), so that the rate would never reach learning_rate; lower "
             f"it: --set {prefix}warmup_steps={steps // 10}"
         )
-    return each
 
 
 def steps_in_epoch(items: int, batch_size: int) -> int:

@@ -72,9 +72,9 @@ def test_transformers_that_begin_with_a_summary_say_so() -> None:
 @pytest.mark.parametrize(
     ("images", "arch", "lacking"),
     [
-        (False, "bigru", "the image and the text encoder puts none there"),
-        (True, "bigru", "the text encoder puts none there"),
-        (False, "summarising", "the image encoder puts none there"),
+        (False, "bigru", "the image and the text encoder has none"),
+        (True, "bigru", "the text encoder has none"),
+        (False, "summarising", "the image encoder has none"),
     ],
 )
 def test_base_cls_needs_a_summary_on_both_sides(

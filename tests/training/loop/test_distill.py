@@ -68,33 +68,6 @@ def test_targets_are_the_teachers_maps_of_the_same_crops(school: DistillConfig) 
     np.testing.assert_allclose(lesson.maps(rows, crops), expected.numpy(), atol=5e-3)
 
 
-def test_an_interrupted_teacher_goes_on(
-    school: DistillConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = teacher.prepare(school, "train", Preprocess(), CPU).targets
-    again = school.changed(cache=str(tmp_path))
-    monkeypatch.setattr(teacher, "_CHUNK", 1)
-    read, seen = teacher._Reader.read, 0
-
-    def fail(self: teacher._Reader, rows: np.ndarray, boxes: np.ndarray) -> torch.Tensor:
-        nonlocal seen
-        seen += 1
-        if seen == 53 + 14:  # 14 photographs for the components, then crops, recorded after 50
-            raise KeyboardInterrupt
-        return read(self, rows, boxes)
-
-    monkeypatch.setattr(teacher._Reader, "read", fail)
-    with pytest.raises(KeyboardInterrupt):
-        teacher.prepare(again.changed(crops=4), "train", Preprocess(), CPU)
-    before = seen
-    found = teacher.prepare(again.changed(crops=4), "train", Preprocess(), CPU).targets
-    assert seen - before == 14 * 4 - 50
-    assert found.shape == (14 * 4, 49, 8)
-    assert np.isfinite(found.astype(np.float32)).all()
-    np.testing.assert_allclose(found[::4], whole[::3], atol=5e-3)  # the first crop is the whole
-    assert not list(tmp_path.rglob("*.partial"))
-
-
 def test_crops_lie_inside_and_keep_to_their_areas(school: DistillConfig) -> None:
     boxes = teacher.random_boxes(500, 4, 224, school)
     assert (boxes[:, 0] == (0, 0, 224, 224)).all()

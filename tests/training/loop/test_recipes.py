@@ -145,7 +145,7 @@ def test_recipes_extend_others(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"in a circle: .*two\.toml -> .*one\.toml -> .*two"):
         load_recipe(TrainConfig, str(two))
     one.write_text('extends = "flickr30k/moon"\n')
-    with pytest.raises(FileNotFoundError, match='no recipe "flickr30k/moon"; choose one of'):
+    with pytest.raises(FileNotFoundError, match='no recipe "flickr30k/moon"; did you mean'):
         load_recipe(TrainConfig, str(two))
 
 
