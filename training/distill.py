@@ -31,7 +31,7 @@ from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from models.views import lengths_to_mask
-from training.data.local_sources import refuse_missing
+from training.data.features import refuse_missing
 from training.data.open_split import names_of_data, open_split, open_training
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer

@@ -110,7 +110,7 @@ def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
         kind: which settings.
         prefix: of their dotted names, such as "optimizer.".
     """
-    schema, meanings = kind.model_json_schema()["properties"], meanings_of(kind, "Attributes")
+    schema, meanings = kind.model_json_schema()["properties"], meanings_of(kind)
     for name, field in kind.model_fields.items():
         default = field.get_default(call_default_factory=True)
         if isinstance(default, Settings):
@@ -120,15 +120,22 @@ def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
         words = [f"{text} {entry[key]}" for key, text in _LIMITS.items() if key in entry]
         words += [f"one of {json.dumps(entry['enum'])[1:-1]}"] if "enum" in entry else []
         limits = ", ".join([entry.get("type", "number"), *words])
-        yield f"{prefix}{name} = {json.dumps(default)}  ({limits})"
-        yield textwrap.indent(textwrap.fill(meanings.get(name, ""), 92), "    ")
+        yield setting(f"{prefix}{name}", default, meanings.get(name, ""), limits)
 
 
-def meanings_of(kind: type, section: str) -> dict[str, str]:
-    """Entries of a section ("Attributes", "Args") in the docstrings of a class and its bases."""
+def setting(name: str, default: Any, meaning: str, limits: str = "") -> str:
+    """The lines of a setting, as `describe` gives them."""
+    head = f"{name} = {json.dumps(default)}{limits and f'  ({limits})'}"
+    return "\n".join(
+        [head, *textwrap.wrap(meaning, 92, initial_indent="    ", subsequent_indent="    ")]
+    )
+
+
+def meanings_of(kind: type) -> dict[str, str]:
+    """The entries of "Attributes" or "Args" in the docstrings of a class and its bases."""
     meanings: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        text = inspect.cleandoc(base.__doc__ or "").partition(f"\n{section}:\n")[2]
+        text = re.split(r"\n(?:Attributes|Args):\n", inspect.cleandoc(base.__doc__ or ""))[-1]
         _, *parts = _ENTRY.split(inspect.cleandoc(re.split(r"\n\S", text)[0]))
         entries = zip(parts[::2], parts[1::2], strict=True)
         meanings |= {name: " ".join(meaning.split()) for name, meaning in entries}

@@ -7,13 +7,14 @@ import argparse
 import functools
 from collections.abc import Iterator, Sequence
 
-from models import METHODS
-from training.data.features import Extraction, load_features
+from models import METHODS, argument_defaults
+from training.data.extraction import Extraction
+from training.data.features import load_features
 from training.loop.command import Command
 from training.loop.config import TrainConfig
 from training.loop.trainer import Trainer, build_trainer
 from training.objectives import OBJECTIVES
-from training.settings import describe, meanings_of
+from training.settings import describe, meanings_of, setting
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -38,10 +39,11 @@ def _settings() -> Iterator[str]:
     """Lines with all settings: the training's, then each method's arguments and objective."""
     yield from describe(TrainConfig)
     for name, objective in OBJECTIVES.items():
-        yield f'\nmethod = "{name}": {METHODS[name].title}'
-        for argument, meaning in meanings_of(METHODS[name], "Args").items():
-            if argument not in ("image_dim", "text_dim"):
-                yield f"arguments.{argument}: {meaning}"
+        method = METHODS[name]
+        yield f'\nmethod = "{name}": {method.title}'
+        meanings = meanings_of(method.config_type or method)
+        for argument, default in argument_defaults(name).items():
+            yield setting(f"arguments.{argument}", default, meanings.get(argument, ""))
         yield from describe(objective, "objective.")
 
 

@@ -150,7 +150,8 @@ def test_settings_that_packs_ship_are_understood(pack: str) -> None:
 
 @pytest.mark.parametrize("kind", [TrainConfig, PretrainConfig, DistillConfig, *OBJECTIVES.values()])
 def test_every_setting_is_described(kind: type[Settings]) -> None:
-    lines = list(describe(kind))
-    assert all(line.strip() for line in lines), "a docstring lacks a setting"
+    entries = list(describe(kind))
+    assert all("\n    " in entry for entry in entries), "a docstring lacks a setting"
+    heads = [entry.splitlines()[0] for entry in entries]
     if kind is TrainConfig:
-        assert "optimizer.decay = 0.1  (number, above 0, at most 1)" in lines
+        assert "optimizer.decay = 0.1  (number, above 0, at most 1)" in heads

@@ -142,11 +142,6 @@ def skipped_rows(path: Path) -> list[int]:
     return json.loads(about.read_text("utf-8"))["skipped"]
 
 
-def is_begun(path: Path) -> bool:
-    """Whether an extraction was interrupted that has reserved its space on the disk."""
-    return _unfinished(path).is_file()
-
-
 def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.unfinished.partial")
 

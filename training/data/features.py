@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from export.hub.sources import describe_image_source, load_image_source
 from models.encoders import IMAGE_ENCODERS
 from models.encoders.encoder import ImageEncoder
 from models.files import no_such
 from models.preprocess import Preprocess
-from training.data.extraction import Extraction, extract, is_begun, skipped_rows
+from training.data.extraction import Extraction, extract, skipped_rows
 from training.data.image_files import Crops, ImageFiles
 from training.data.open_split import open_split, open_training
 from training.data.split import Copies, Pixels, Split
@@ -127,22 +126,6 @@ def refuse_crops(split: Split, copies: int) -> None:
             f"feature_copies={copies} crops photographs, and {split.folder.parent} holds none; "
             "leave it at 1"
         )
-
-
-def missing_features(
-    split: Split, backbone: str | Path, extraction: Extraction, copies: int = 1
-) -> dict[Path, int]:
-    """The feature files that `read_features` would still make, and the bytes that each takes.
-
-    Files of interrupted extractions have reserved their space, and are left out.
-    """
-    about = describe_image_source(backbone)
-    with torch.device("meta"):  # without weights
-        encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
-    rows, columns = encoder.grid(Preprocess.from_json(about["preprocess"]).size)
-    size = 2 * len(split.images) * (rows * columns + encoder.summary_token) * encoder.dim
-    paths = (feature_file(split, backbone, extraction, copy) for copy in range(copies))
-    return {path: size for path in paths if not (path.is_file() or is_begun(path))}
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:

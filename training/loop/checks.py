@@ -13,10 +13,9 @@ from models import Method
 from models.checkpoint import load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
-from training.data.features import refuse_crops, refuse_features
-from training.data.halves import refuse_without_twins
-from training.data.local_sources import refuse_missing
+from training.data.features import refuse_crops, refuse_features, refuse_missing
 from training.data.open_split import holds_features, open_split, open_training
+from training.data.split import refuse_without_twins
 from training.data.texts import TextConfig, check_text
 from training.loop.config import TrainConfig
 from training.loop.loop import check_pace, device_for, is_first_process
