@@ -30,7 +30,7 @@ slow: $(VENV)/dev.stamp system
 # damages to whatever comes from outside, of which another SOAK_SEED draws other cases
 soak: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest -m soak
-	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py tests/soak/test_packs.py \
+	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 tests/soak/fuzz.py \
 		--hypothesis-seed=$(SOAK_SEED) -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
 # the tests that want CUDA, then numbers, copies and times beside the CPU's; without CUDA a rehearsal

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from app.blocks.server.hosts import is_loopback, is_name, trusts_everybody
 from app.gallery.qdrant.address import Address
-from export.pack.names import present_name
+from export.pack.schema import current_name
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -143,7 +143,7 @@ def bundled_packs() -> list[str]:
 
 def bundled_pack(name: str) -> Path | None:
     """The folder of a pack that comes with the app, or None if there is none of that name."""
-    plain, folder = name.replace("_", "").isalnum(), BUNDLED / present_name(name)
+    plain, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)
     return folder if plain and (folder / "pack.json").is_file() else None
 
 

@@ -20,8 +20,7 @@ from app.search.comparison import MAX_COLUMNS, MAX_K, MIN_COLUMNS, Comparison, R
 from app.search.hits import NotReadyError
 from app.search.query import Term, checked_k, write
 from app.search.retriever import Retriever
-from export.pack.names import present_name
-from export.pack.schema import FOLDER
+from export.pack.schema import FOLDER, current_name
 
 _RUNS = 3  # answers of which each column's time is the median
 _ENOUGH = 1.0  # seconds of a column's answers after which no further one is asked for
@@ -169,7 +168,7 @@ class Columns:
 
     def _column(self, key: Any) -> _Asked:
         label, _, spec = str(key).strip().rpartition("/")
-        label = label if label in self.others else present_name(label)
+        label = label if label in self.others else current_name(label)
         pack = self.others.get(label) if label else self.home
         if pack is None:
             known = ", ".join(self.others) or "none"

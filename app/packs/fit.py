@@ -7,8 +7,7 @@ import torch
 
 from app.search.retriever import Retriever
 from app.settings import PHOTOGRAPHS, SCENES
-from export.pack.names import present_name
-from export.pack.schema import FOLDER, PackInfo
+from export.pack.schema import FOLDER, PackInfo, current_name
 
 _SAMPLE = 48  # images that are looked at
 _MOST = 0.5  # share of them that may be unlike the pack's own
@@ -30,7 +29,7 @@ def knows_scenes(info: PackInfo) -> bool:
 
 def knows_photographs(info: PackInfo) -> bool:
     """Whether a pack is the one for photographs, or a copy of it from before it had that name."""
-    return present_name(info.name) == PHOTOGRAPHS
+    return current_name(info.name) == PHOTOGRAPHS
 
 
 def mismatch(retriever: Retriever) -> Mismatch | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from export.hub.address import HUB_ID
-from export.pack.names import present_name
+from export.pack.schema import current_name
 from models.files import no_such
 
 
@@ -20,7 +20,7 @@ def resolve(pack: str) -> Path:
         HubError: the repository could not be fetched, or is no pack.
     """
     given = Path(pack).expanduser()
-    for folder in (given, given.parent / present_name(given.name)):
+    for folder in (given, given.parent / current_name(given.name)):
         if folder.is_dir():
             return folder
     match = HUB_ID.fullmatch(pack)

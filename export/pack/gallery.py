@@ -1,4 +1,4 @@
-"""A gallery that comes with a pack: images, their captions and, for rendered scenes, the truth.
+"""A gallery that comes with a pack: images, captions and, for rendered scenes, the ground truth.
 
 `gallery.json` lies beside the folders it names:
 
@@ -8,8 +8,7 @@
       "captions": [{"text": "a dog on the beach", "view": "animal", "mentions": [0],
                     "relevant": [0, 17]}]}]}
 
-Only `split`, `images`, `file`, `captions` and `text` are required; keys not named here are left to
-others and ignored.
+Only `split`, `images`, `file`, `captions` and `text` are required; other keys are ignored.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from typing import Annotated
 from pydantic import FailFast, Field
 from pydantic.dataclasses import dataclass
 
-from export.pack.schema import FOLDER, INDEX, Count, Line, Page
+from export.pack.schema import FOLDER, INDEX, MANIFEST, Count, Line, Page
 from export.pack.validation import OPEN, PackError, PlainPath, check, read_json
 from models.files import sha256_of
 
@@ -36,11 +35,11 @@ class GalleryCaption:
     """One caption of one image.
 
     Attributes:
-        text: what it says.
-        view: which side of the image it speaks of, where known.
+        text: the sentence.
+        view: the aspect of the image that it describes, if known.
         mentions: indices of the objects of its own image that it mentions.
-        relevant: ascending indices of all images of the gallery that satisfy it; its own image
-            alone where nothing else is known.
+        relevant: ascending indices of all images of the gallery that satisfy it; by default its own
+            image alone.
     """
 
     text: Page
@@ -51,9 +50,9 @@ class GalleryCaption:
 
 @dataclass(frozen=True, config=OPEN)
 class GalleryObject:
-    """One thing in an image; `box` is relative xyxy in 0..1.
+    """One object in an image; `box` is relative xyxy in 0..1.
 
-    In a clip, `box` is where it is seen best, and `frames` are those in which it is seen.
+    In a clip, `frames` are those that show it, and `box` is its place in the clearest of them.
     """
 
     name: Line
@@ -69,11 +68,11 @@ class GalleryObject:
 
 @dataclass(frozen=True, config=OPEN)
 class GalleryImage:
-    """One image: paths relative to the gallery folder, captions, and the truth where known.
+    """One image: paths relative to the gallery folder, captions, and ground truth if known.
 
-    The pixels of `mask` hold 0 for the background and i + 1 where `objects[i]` is seen. A clip is
-    an animated image. Images with the same number in `alike` are hard to tell apart: clips that
-    differ in the order of what happens.
+    The pixels of `mask` are 0 for the background and i + 1 for `objects[i]`. A clip is an animated
+    image. Images with the same number in `alike` are hard to tell apart, such as clips that differ
+    in the order of events only.
     """
 
     file: PlainPath
@@ -91,10 +90,10 @@ class GalleryInfo:
     """A validated gallery.
 
     Attributes:
-        folder: where `gallery.json` lies.
-        split: the part of the data set the images are from.
-        world: the data set, where named.
-        images: in the order that `relevant` counts in.
+        folder: of `gallery.json`.
+        split: the part of the data set that the images are from.
+        world: the data set, if named.
+        images: in the order of the indices in `relevant`.
     """
 
     folder: Path
@@ -114,17 +113,26 @@ class GalleryInfo:
         return tuple(sorted({image.file for image in self.images} | masks))
 
 
+@dataclass(frozen=True, config=OPEN)
+class _Index:
+    """The content of gallery.json; see `GalleryInfo`."""
+
+    split: Line
+    images: Annotated[tuple[GalleryImage, ...], Field(min_length=1), FailFast()]
+    world: Line | None = None
+
+
 def load_gallery(path: Path) -> GalleryInfo:
-    """Reads a gallery and checks that every file it names is there.
+    """Reads a gallery and checks that every file it names exists.
 
     Args:
         path: a gallery's folder, or a pack that has a gallery.
 
     Raises:
         FileNotFoundError: there is no gallery, or a file of it is missing.
-        PackError: `gallery.json` does not hold what it must.
+        PackError: `gallery.json` is invalid.
     """
-    return read_gallery(path / FOLDER if (path / "pack.json").is_file() else path)
+    return read_gallery(path / FOLDER if (path / MANIFEST).is_file() else path)
 
 
 def read_gallery(folder: Path) -> GalleryInfo:
@@ -137,16 +145,17 @@ def read_gallery(folder: Path) -> GalleryInfo:
 
 
 def parse_gallery(folder: Path) -> GalleryInfo:
-    """Reads the `gallery.json` in this folder, without a look at the files that it names."""
+    """Reads the `gallery.json` in this folder, without looking at the files that it names."""
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"there is no gallery in {folder}: it has no {INDEX}")
-    found = check(_Index, read_json(folder / INDEX), INDEX)
-    images = tuple(_completed(image, i, len(found.images)) for i, image in enumerate(found.images))
-    return GalleryInfo(folder, found.split, found.world, images)
+    index = check(_Index, read_json(folder / INDEX), INDEX)
+    count = len(index.images)
+    images = tuple(_with_indices(image, row, count) for row, image in enumerate(index.images))
+    return GalleryInfo(folder, index.split, index.world, images)
 
 
 def combined_sha256(gallery: GalleryInfo) -> tuple[str, int]:
-    """One checksum over all images and masks, and their size together in bytes."""
+    """One checksum of all images and masks, and their total size in bytes."""
     digest, total = hashlib.sha256(), 0
     for file in gallery.files:
         digest.update(f"{file} {sha256_of(gallery.folder / file)}\n".encode())
@@ -154,17 +163,8 @@ def combined_sha256(gallery: GalleryInfo) -> tuple[str, int]:
     return digest.hexdigest(), total
 
 
-@dataclass(frozen=True, config=OPEN)
-class _Index:
-    """What gallery.json holds; see `GalleryInfo`."""
-
-    split: Line
-    images: Annotated[tuple[GalleryImage, ...], Field(min_length=1), FailFast()]
-    world: Line | None = None
-
-
-def _completed(image: GalleryImage, row: int, count: int) -> GalleryImage:
-    """An image whose captions refer to objects and images that there are, and to itself."""
+def _with_indices(image: GalleryImage, row: int, count: int) -> GalleryImage:
+    """An image whose captions refer to existing objects and images, and to their own image."""
     captions = []
     for i, caption in enumerate(image.captions):
         where = f"{INDEX}: images[{row}].captions[{i}]"

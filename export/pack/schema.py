@@ -1,9 +1,9 @@
-"""`pack.json`: what a pack says about itself.
+"""`pack.json`: the schema of a pack's description.
 
-The classes below are format 1: `Manifest` is the whole, its attributes are the keys. `format` comes
-first; `domain`, the last keys of a method and what of `preprocess` is as usual may be left out. All
-paths are relative to the pack. `files` covers every file that is read, but for pack.json itself,
-README.md and the gallery's images, which share one checksum.
+The classes below are format 1: the attributes of `Manifest` are the keys. `format` comes first;
+`domain`, the last keys of a method and the defaults of `preprocess` may be omitted. All paths are
+relative to the pack. `files` lists every file that is read, except pack.json itself, README.md and
+the gallery's images, which share one checksum.
 """
 
 import hashlib
@@ -19,7 +19,6 @@ from export.pack.calibration import Calibration
 from export.pack.domain import Domain
 from export.pack.validation import (
     MAX_WHOLE,
-    OPEN,
     STRICT,
     Arguments,
     Name,
@@ -36,18 +35,19 @@ MANIFEST, CARD = "pack.json", "README.md"
 FOLDER, INDEX = "gallery", "gallery.json"
 REGIONS = "regions.safetensors"  # beside INDEX, see `export/pack/regions.py`
 UNKNOWN_LICENCE = "unknown"  # of weights whose authors do not say
+_FORMER_NAMES = {"photos_mini": "photos"}  # in people's commands, variables and links
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
 
 Width = Annotated[int, Field(ge=1, le=65_536)]  # of features
 Side = Annotated[int, Field(ge=1, le=1024)]  # of a grid
 Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
-# What people are shown is short: a pack may be a stranger's.
+# Texts that the page shows are short: a pack may be a stranger's.
 Line = Annotated[str, Field(max_length=200, pattern=r"\S")]
 Note = Annotated[str, Field(max_length=1000, pattern=r"\S")]
 Command = Annotated[str, Field(max_length=5000, pattern=r"\S")]
 Page = Annotated[str, Field(max_length=10_000, pattern=r"\S")]
-Measure = Annotated[str, Field(max_length=64)]  # the name of a number
+Measure = Annotated[str, Field(max_length=64)]  # name of a measured value
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -63,13 +63,13 @@ class ImageEncoderInfo:
     """The image encoder.
 
     Attributes:
-        file: its ONNX file; None in a pack whose methods read features that were computed
-            elsewhere, such as a detector's regions. Such a pack searches those of its own gallery.
+        file: its ONNX file; None in a pack whose methods read features computed elsewhere, such as
+            a detector's regions. Such a pack searches its own gallery's features.
         dim: width d of its features.
         grid: rows and columns of its features; (1, 1) without a file.
         summary_token: whether a summary of the whole image comes before the grid's cells.
-        frames: how many frames of a clip its methods were trained to read as one set, the features
-            of one after those of the other; 1 for still images, which are sets of one frame.
+        frames: frames of a clip that its methods were trained to read as one set, their features
+            concatenated in order of time; 1 for still images.
     """
 
     file: PlainPath | None
@@ -81,7 +81,7 @@ class ImageEncoderInfo:
 
 @dataclass(frozen=True, config=STRICT)
 class TokenizerInfo:
-    """The tokenizer: its file, and after how many tokens a text is cut."""
+    """The tokenizer: its file, and the number of tokens after which a text is truncated."""
 
     file: PlainPath
     max_length: Annotated[int, Field(ge=1, le=1024)]
@@ -89,12 +89,12 @@ class TokenizerInfo:
 
 @dataclass(frozen=True, config=STRICT)
 class Metrics:
-    """What a method reached, and how to measure it again.
+    """A method's measured values, and how to measure them again.
 
     Attributes:
         split: the part of the data set it was measured on.
         command: the command line that reproduces the values.
-        hardware: what it ran on.
+        hardware: of the machine that measured them.
         seed: of the training run; None where its authors do not say.
         values: named numbers, such as `i2t_r1` in percent.
     """
@@ -108,13 +108,13 @@ class Metrics:
 
 @dataclass(frozen=True, config=STRICT)
 class Parity:
-    """How well a method survived its export, see `export/build/parity.py`.
+    """How closely a method's pack computes what torch computes, see `export/build/parity.py`.
 
     Attributes:
-        numbers: the largest difference between the pack and torch with the same rounded weights.
+        numbers: largest difference between the pack and torch with the same rounded weights.
         ranking: whether every ranking was the same.
-        fp16_numbers: the largest difference that rounding the weights made to a score.
-        fp16_ranking: the share of queries whose first hit is the same before and after rounding.
+        fp16_numbers: largest change of a score by rounding the weights.
+        fp16_ranking: share of queries whose first hit is the same before and after rounding.
     """
 
     numbers: float
@@ -138,15 +138,15 @@ class MethodInfo:
         text_encoder: path of the ONNX file.
         head: path of the heads' weights.
         config: the full configuration it was trained with.
-        parity: a `Parity`; empty if that was not measured.
-        metrics: what it reached, once measured.
+        parity: a `Parity`; empty if not measured.
+        metrics: measured values; None before `training.evaluate` writes them.
         image_encoder: path of its own ONNX file, the pack's encoder trained further with it: same
-            preprocessing, width and grid, other weights; None where it reads the pack's.
-        calibration: how sure its scores are; None where that was not fitted.
-        calibration_metrics: how true that is.
-        method: key of `models.METHODS`; None where the pack calls it so, too. A pack holds several
-            models of one method under names of their own.
-        title: what people call it; None for the method's own title.
+            preprocessing, width and grid, other weights; None if it reads the pack's.
+        calibration: maps its scores to probabilities; None if not fitted.
+        calibration_metrics: quality of the calibration on other data.
+        method: key of `models.METHODS`; None if it is the method's name in the pack. A pack may
+            hold several models of one method under different names.
+        title: shown to people; None for the title of its class.
     """
 
     arguments: Arguments
@@ -166,7 +166,7 @@ class MethodInfo:
 
 @dataclass(frozen=True, config=STRICT)
 class GallerySummary:
-    """Where the gallery is and how large; `images_sha256` covers its images and masks."""
+    """The gallery's file and size; `images_sha256` covers its images and masks."""
 
     file: Literal["gallery/gallery.json"]
     split: Text
@@ -178,7 +178,7 @@ class GallerySummary:
 
 @dataclass(frozen=True, config=STRICT)
 class Manifest:
-    """Everything that a pack.json of this format says; the attributes are named as the keys."""
+    """The content of pack.json; attributes are named as the keys."""
 
     name: Name
     title: Line
@@ -218,21 +218,38 @@ class Manifest:
                 f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; "
                 "leave it out, or export the pack again"
             )
-        for file in self.named_files():
-            if file not in self.files:
+        named = [self.tokenizer.file, self.image_encoder.file]
+        for method in self.methods.values():
+            named += [method.text_encoder, method.head, method.image_encoder]
+        named.append(self.gallery.file if self.gallery else None)
+        for file in named:
+            if file is not None and file not in self.files:
                 raise ValueError(f"it names {file}, but its files table has no checksum of it")
 
     @property
     def checksum(self) -> str:
-        """One SHA-256 over everything features and embeddings depend on; metrics do not enter."""
+        """One SHA-256 of everything that features and embeddings depend on, metrics apart."""
         values = self.to_json()
         parts = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
-        parts["arguments"] = {name: m.arguments for name, m in self.methods.items()}
-        own = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder is not None}
-        parts |= {"image_encoders": own} if own else {}
-        # only where they are not the usual ones, so that what was encoded with usual packs holds
-        parts |= {"roles": roles} if (roles := self._unusual_roles()) else {}
+        parts["arguments"] = {name: method.arguments for name, method in self.methods.items()}
+        # the next two only where they are unusual: embeddings of earlier packs stay valid
+        encoders = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder}
+        roles = {
+            name: [method.text_encoder, method.head]
+            for name, method in self.methods.items()
+            if method.text_encoder != f"{name}/text_encoder.onnx"
+            or method.head != f"{name}/head.safetensors"
+        }
+        if self.image_encoder.file not in (None, "image_encoder.onnx"):
+            roles[""] = [self.image_encoder.file]
+        parts |= {"image_encoders": encoders} if encoders else {}
+        parts |= {"roles": roles} if roles else {}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """One SHA-256 of all of pack.json, and so of every byte that is read."""
+        return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()
 
     @property
     def has_regions(self) -> bool:
@@ -240,45 +257,21 @@ class Manifest:
         return f"{FOLDER}/{REGIONS}" in self.files
 
     @property
-    def identity(self) -> str:
-        """One SHA-256 over all that pack.json says, and with it over every byte that is read."""
-        return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()
-
-    def _unusual_roles(self) -> dict[str, list[str]]:
-        """The files of methods, and of the pack (""), that are not where packs have them."""
-        roles = {
-            name: [method.text_encoder, method.head]
-            for name, method in self.methods.items()
-            if (method.text_encoder, method.head)
-            != (f"{name}/text_encoder.onnx", f"{name}/head.safetensors")
-        }
-        file = self.image_encoder.file
-        return roles if file in (None, "image_encoder.onnx") else {**roles, "": [file]}
-
-    @property
     def image_encoder_bytes(self) -> int:
-        """Size of the image encoder's file; 0 where there is none."""
+        """Size of the image encoder's file; 0 without one."""
         file = self.image_encoder.file
         return 0 if file is None else self.files[file].bytes
 
-    def named_files(self) -> list[str]:
-        """The files that are read to load the pack and its gallery."""
-        named = [self.tokenizer.file]
-        if self.image_encoder.file is not None:
-            named.append(self.image_encoder.file)
-        for method in self.methods.values():
-            named += [method.text_encoder, method.head]
-            named += [] if method.image_encoder is None else [method.image_encoder]
-        return named if self.gallery is None else [*named, self.gallery.file]
-
     def to_json(self) -> dict[str, Any]:
-        """What pack.json holds."""
+        """The content of pack.json; None and defaults that older packs do not write are omitted."""
         values = asdict(self)
         values.pop("folder", None)
         for method in values["methods"].values():
-            rare = "image_encoder", "calibration", "calibration_metrics", "method", "title"
-            _leave_out(method, *rare)
-        _leave_out(values, "domain")
+            optional = "image_encoder", "calibration", "calibration_metrics", "method", "title"
+            for key in [key for key in optional if method[key] is None]:
+                del method[key]
+        if self.domain is None:
+            del values["domain"]
         values["preprocess"] = self.preprocess.to_json()
         values["image_encoder"]["grid"] = list(self.image_encoder.grid)
         if self.image_encoder.frames == 1:
@@ -287,16 +280,9 @@ class Manifest:
         return {"format": FORMAT, **values}
 
 
-def _leave_out(values: dict[str, Any], *keys: str) -> None:
-    """Drops keys that hold None."""
-    for key in keys:
-        if values[key] is None:
-            del values[key]
-
-
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class PackInfo(Manifest):
-    """What a pack's pack.json says, and the pack's folder."""
+    """The content of a pack's pack.json, and the pack's folder."""
 
     folder: Path
 
@@ -305,26 +291,30 @@ class PackInfo(Manifest):
         return self.folder / name
 
 
-@dataclass(frozen=True, config=OPEN)
-class _Format:
-    format: Annotated[int, Field(ge=1)]
+def current_name(name: str) -> str:
+    """The present name of a bundled pack that was renamed; any other name unchanged.
+
+    >>> current_name("photos_mini"), current_name("scenes")
+    ('photos', 'scenes')
+    """
+    return _FORMER_NAMES.get(name, name)
 
 
 def parse_info(values: Any, folder: Path) -> PackInfo:
-    """Validates what a pack.json holds, without looking at any other file.
+    """Validates the content of a pack.json, without reading any other file.
 
     Args:
         values: the parsed JSON.
         folder: the pack's folder.
 
     Raises:
-        PackError: names the first thing that is wrong.
+        PackError: names the first value that is wrong.
     """
-    version = check(_Format, values, MANIFEST).format
-    if version != FORMAT:
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        version = values.get("format") if isinstance(values, dict) else None
         raise PackError(
-            f"{MANIFEST} is of format {version}; this version of Polyview reads format {FORMAT}: "
-            + ("update Polyview" if version > FORMAT else "export the pack again")
+            f"{MANIFEST} is of format {version!r:.20}, but this version of Polyview reads format "
+            f"{FORMAT}; update Polyview, or export the pack again"
         )
     manifest = check(Manifest, {k: v for k, v in values.items() if k != "format"}, MANIFEST)
     return PackInfo(folder=folder, **vars(manifest))

@@ -1,6 +1,6 @@
 """Values from JSON, TOML and command lines: right in type and range, or one sentence why not.
 
-A pydantic dataclass says what is right and `check` compares; for files of packs, training recipes
+A pydantic dataclass states what is right and `check` compares; for files of packs, training recipes
 and the app's records alike:
 
     @dataclass(frozen=True, config=STRICT)
@@ -15,26 +15,25 @@ and the app's records alike:
 import json
 import re
 import reprlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_jsonable_python
 
-MAX_JSON = 32 * 2**20  # bytes; parsed, that takes at most 0.7 GB
-MAX_TEXT = 100_000  # characters
-MAX_WHOLE = 2**53 - 1  # the largest whole number that every reader of JSON reads alike
+MAX_JSON = 32 * 2**20  # bytes of a file; parsed, it takes at most 0.7 GB
+MAX_WHOLE = 2**53 - 1  # the largest whole number that every JSON reader reads alike
 
 # For `pydantic.dataclasses.dataclass`: no "no" for a bool, no "0.5" for a number, no unknown key,
 # no NaN. Lists become tuples where a tuple is declared.
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-# The same for files whose other keys are left to others.
+# The same for files whose other keys belong to others.
 OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-# pydantic's name of an error -> what the value must be
-_WANTED = {
+# pydantic's error type -> what the value must be
+_REQUIREMENTS = {
     **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "finite_number"), "a number"),
     **dict.fromkeys(("tuple_type", "list_type"), "a list"),
@@ -55,25 +54,25 @@ T = TypeVar("T")
 
 
 class PackError(ValueError):
-    """A pack (or a part of one) is not what it must be; the message is a sentence for people."""
+    """A pack, or a part of one, is invalid; the message is a sentence for people."""
 
 
-def like(pattern: str, words: str) -> AfterValidator:
+def like(pattern: str, requirement: str) -> AfterValidator:
     """Annotates a type of texts that match a regular expression as a whole.
 
     >>> Digits = Annotated[str, like("[0-9]+", "made of digits")]
-    >>> check(Digits, "7x", "here")
+    >>> check(Digits, "7x", "number")
     Traceback (most recent call last):
-    export.pack.validation.PackError: here: '7x' is not made of digits
+    export.pack.validation.PackError: number: '7x' is not made of digits
     """
     compiled = re.compile(pattern)
 
-    def look(text: str) -> str:
+    def validate(text: str) -> str:
         if not compiled.fullmatch(text):
-            raise ValueError(f"{_SHORT.repr(text)} is not {words}")
+            raise ValueError(f"{_SHORT.repr(text)} is not {requirement}")
         return text
 
-    return AfterValidator(look)
+    return AfterValidator(validate)
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
@@ -84,8 +83,8 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-Text = Annotated[str, Field(max_length=MAX_TEXT, pattern=r"\S")]  # that is not blank
-Arguments = Annotated[dict[str, Any], AfterValidator(_finite)]  # of which others know the types
+Text = Annotated[str, Field(max_length=100_000, pattern=r"\S")]  # not blank
+Arguments = Annotated[dict[str, Any], AfterValidator(_finite)]  # of types known elsewhere
 Name = Annotated[
     str, like("[a-z0-9_]{1,64}", "a name; use 1 to 64 lower-case letters, digits and '_'")
 ]
@@ -102,12 +101,8 @@ PlainPath = Annotated[
 ]
 
 
-def read_json(path: Path, most: int = MAX_JSON) -> Any:
-    """Reads a JSON file.
-
-    Args:
-        path: the file.
-        most: bytes it may have.
+def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
+    """Reads a JSON file of at most `max_bytes`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -116,21 +111,13 @@ def read_json(path: Path, most: int = MAX_JSON) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     size = path.stat().st_size
-    if size > most:
+    if size > max_bytes:
         raise PackError(
-            f"{path} has {size:,} bytes, more than the {most:,} that are read; make it smaller"
+            f"{path} has {size:,} bytes, more than the {max_bytes:,} allowed; make it smaller"
         )
-
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"it holds {constant}, which is no JSON number")
-
     try:
-        content = path.read_text(encoding="utf-8")
-        values = json.loads(content, parse_constant=refuse)
-        if _HALF.search(content):  # an escape such as \ud83d without its other half passes json
-            json.dumps(values, ensure_ascii=False).encode()
-        return values
-    except (ValueError, RecursionError) as error:
+        return from_json(path.read_bytes(), allow_inf_nan=False)
+    except ValueError as error:
         raise PackError(f"{path} is not readable JSON: {error}") from error
 
 
@@ -138,42 +125,42 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
     """Builds a value of a type, most often a pydantic dataclass, from plain values.
 
     Args:
-        kind: the type; `STRICT` is its configuration.
-        values: dictionaries, lists, texts, numbers, as JSON or TOML are read.
-        where: the place, which the sentence begins with, such as `pack.json`.
+        kind: the type, configured as `STRICT` or `OPEN`.
+        values: dictionaries, lists, texts and numbers, as read from JSON or TOML.
+        where: what the sentence begins with, such as `pack.json`.
 
     Raises:
-        PackError: names the first value that is wrong by its dotted key, and what is right.
+        PackError: names the first wrong value by its dotted key, and what is right.
     """
+    # as JSON, from which a strict type takes a list for a tuple and an object for a dataclass
+    content = json.dumps(values, default=to_jsonable_python)
     try:
-        # as JSON, where a list may become a tuple and an object a dataclass, however strict
-        return _adapter(cast(Hashable, kind)).validate_json(json.dumps(values, default=_plain))
+        return _adapter(cast(Hashable, kind)).validate_json(content)
     except ValidationError as error:
-        raise PackError(sentence(error, kind, where)) from error
+        raise PackError(_sentence(error, kind, where)) from error
 
 
-def sentence(error: ValidationError, kind: Any, where: str = "") -> str:
-    """The first of pydantic's errors about a `kind`, as a sentence; see `check`."""
+def _sentence(error: ValidationError, kind: Any, where: str) -> str:
+    """The first of pydantic's errors about a `kind`, as a sentence."""
     first = error.errors(include_url=False)[0]
-    keys, wrong = list(first["loc"]), first["type"]
-    if keys and keys[-1] == "[key]":  # of a dictionary whose keys are checked too
+    keys, category, context = list(first["loc"]), first["type"], first.get("ctx", {})
+    if keys and keys[-1] == "[key]":  # of a dictionary whose keys are validated too
         del keys[-2:]
-    if wrong in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
+    if category in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
         key = keys.pop()
         place = _place(where, keys) or "it"
-        if wrong == "missing":
+        if category == "missing":
             return f"{place} lacks {f'value {key + 1}' if isinstance(key, int) else repr(key)}"
-        known = ", ".join(_known(kind, keys))
+        known = ", ".join(_known_keys(kind, keys))
         return f"{place} has an unknown key {_SHORT.repr(key)}; known: {known}"
     place = _place(where, keys)
-    if wrong == "value_error":
-        return ": ".join(filter(None, (place, str(first["ctx"]["error"]))))
-    return f"{place or 'it'} must {_wanted(first)}, not {_SHORT.repr(first['input'])}"
-
-
-def _plain(value: Any) -> Any:
-    """A dataclass, model, date or path as what JSON knows."""
-    return _adapter(Any).dump_python(value, mode="json")
+    if category == "value_error":
+        return ": ".join(filter(None, (place, str(context["error"]))))
+    if category in _REQUIREMENTS:
+        requirement = f"be {_REQUIREMENTS[category].format_map(context)}"
+    else:  # such as "Input should be 'a' or 'b'", "Tuple should have at most 2 items after ..."
+        requirement = first["msg"].partition(" should ")[2].partition(" after validation")[0]
+    return f"{place or 'it'} must {requirement}, not {_SHORT.repr(first['input'])}"
 
 
 @cache
@@ -187,8 +174,8 @@ def _place(where: str, keys: list[int | str]) -> str:
     return ": ".join(filter(None, (where, dotted.removeprefix("."))))
 
 
-def _known(kind: Any, keys: list[int | str]) -> list[str]:
-    """The keys of the object that lies under `keys` in a `kind`."""
+def _known_keys(kind: Any, keys: list[int | str]) -> list[str]:
+    """The keys of the object at the place `keys` in a `kind`."""
     schema = _adapter(kind).json_schema()
     node: Any = schema
     for key in [*keys, None]:
@@ -199,10 +186,3 @@ def _known(kind: Any, keys: list[int | str]) -> list[str]:
             inner = node.get("items") or node.get("additionalProperties")
             node = inner if isinstance(key, int) else node.get("properties", {}).get(key, inner)
     return list(node["properties"])
-
-
-def _wanted(error: Mapping[str, Any]) -> str:
-    if error["type"] in _WANTED:
-        return f"be {_WANTED[error['type']].format_map(error.get('ctx', {}))}"
-    # such as "Input should be 'a' or 'b'", "Tuple should have at most 2 items after ..."
-    return str(error["msg"]).partition(" should ")[2].partition(" after validation")[0]

@@ -1,4 +1,4 @@
-"""Writing a pack's pack.json and model card, and describing the files that they speak of."""
+"""Writes a pack's pack.json and model card, and describes the files that pack.json lists."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def describe_file(path: Path) -> FileInfo:
 
 
 def summarize_gallery(folder: Path) -> GallerySummary:
-    """What pack.json says about the gallery in a pack's folder."""
+    """The entry of pack.json for the gallery in a pack's folder."""
     gallery = read_gallery(folder / FOLDER)
     checksum, size = combined_sha256(gallery)
     return GallerySummary(
@@ -41,19 +41,19 @@ def write_info(info: PackInfo) -> None:
 
 
 def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:
-    """Puts a method's measured numbers into pack.json and renders the model card again.
+    """Writes a method's measured values into pack.json and renders the model card again.
 
     Args:
         pack: the pack's folder.
         method: a method of the pack.
-        metrics: `split`, `command`, `hardware` and `values`, see `Metrics`; `seed` is that of the
-            training configuration unless it is given.
+        metrics: `split`, `command`, `hardware` and `values`, see `Metrics`; by default `seed` is
+            the training configuration's.
 
     Returns:
         The pack's new description.
 
     Raises:
-        PackError: the pack has no such method, or the metrics lack something.
+        PackError: the pack has no such method, or the metrics are incomplete.
     """
     info = load_info(pack, verify=False)
     if method not in info.methods:

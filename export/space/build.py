@@ -15,9 +15,8 @@ from typing import Any
 
 from huggingface_hub import SpaceCardData, SpaceHardware, metadata_load
 
-from export.pack.names import present_name
 from export.pack.reading import list_files, load_info
-from export.pack.schema import PackInfo
+from export.pack.schema import PackInfo, current_name
 from export.space import requirements
 from export.space.preload import HubPack, look_up
 from models.files import replacing_folder
@@ -151,7 +150,7 @@ def _refuse_place(out: Path, root: Path) -> None:
 def _find_pack(name: str, root: Path) -> PackInfo:
     """A pack by its bundled name or its folder, checked."""
     bundled = root / BUNDLED
-    plain, folder = name.replace("_", "").isalnum(), bundled / present_name(name)
+    plain, folder = name.replace("_", "").isalnum(), bundled / current_name(name)
     if plain and (folder / "pack.json").is_file():
         return load_info(folder)
     if not Path(name).is_dir():

@@ -78,7 +78,7 @@ def targets(pack: Path, work: Path) -> dict[str, tuple[SearchStrategy[Any], Chec
     }
     shown = json.loads((pack / "gallery/gallery.json").read_text())
     shown["images"] = shown["images"][:4]
-    head, graph = checks.whole_weights(copy), (pack / "vsepp/text_encoder.onnx").read_bytes()
+    head, graph = checks.whole_weights(), (pack / "vsepp/text_encoder.onnx").read_bytes()
     return {
         "manifest": (damaged_json(content["pack.json"]), lambda v: checks.manifest(copy, v)),
         "gallery": (damaged_json(shown), lambda v: checks.gallery(copy / "gallery", v)),

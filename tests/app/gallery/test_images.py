@@ -1,6 +1,8 @@
 """Opening pictures: what people have works, what would do harm is refused in a sentence."""
 
 import importlib
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -60,6 +62,21 @@ def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:
     image = open_image(path)
     assert 1024 <= max(image.size) <= 2048
     assert image.getpixel((5, 5)) == (128, 128, 128)
+
+
+def test_a_large_image_of_16_bits_is_opened_in_bands(tmp_path: Path) -> None:
+    path = tmp_path / "deep.png"
+    Image.new("I;16", (6000, 6000), 21_845).save(path, compress_level=1)
+    code = (
+        "import pathlib, resource, sys; from app.gallery.images import open_image\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak(); assert open_image(pathlib.Path(sys.argv[1])).size == (2048, 2048)\n"
+        "print((peak() - before) / (2**20 if sys.platform == 'darwin' else 2**10))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert float(ended.stdout) < 400, ended.stderr  # MB; 1 GB if it were converted whole
 
 
 def test_exif_orientation_is_applied(tmp_path: Path) -> None:

@@ -1,0 +1,214 @@
+"""Packs made to do harm: each one is refused by a sentence, quickly, before it does anything."""
+
+import json
+import shutil
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from export.pack.validation import PackError
+from export.runtime import Runtime
+from tests.export.editing import edited, relist
+
+HEAD, IMAGES, TOKENIZER = "vsepp/head.safetensors", "image_encoder.onnx", "tokenizer.json"
+SECONDS = 5.0  # that a refusal may take
+
+Attack = Callable[[Path], object]
+
+
+def use(pack: Path) -> None:
+    """Loads a pack and encodes an image and a text, as the app does."""
+    runtime = Runtime.load(pack, "cpu", 1)
+    runtime.image_views(runtime.image_features([Image.new("RGB", (48, 48))]), "vsepp")
+    runtime.text_views(["a red dog"], "vsepp")
+
+
+def put(*keys: str, value: Any, file: str = "pack.json") -> Attack:
+    """Puts a value at a place of a JSON file."""
+
+    def attack(pack: Path) -> None:
+        with edited(pack / file) as values:
+            for key in keys[:-1]:
+                values = values[key]
+            values[keys[-1]] = value
+        if file != "pack.json":
+            relist(pack, file)
+
+    return attack
+
+
+def content(file: str, data: bytes) -> Attack:
+    """Replaces a file, and its checksum."""
+
+    def attack(pack: Path) -> None:
+        (pack / file).write_bytes(data)
+        relist(pack, file)
+
+    return attack
+
+
+def tensors(header: dict[str, Any], body: bytes = b"", size: int | None = None) -> Attack:
+    """A head of a safetensors header that may state another size, and a body."""
+    text = json.dumps(header).encode()
+    return content(HEAD, struct.pack("<Q", len(text) if size is None else size) + text + body)
+
+
+def tensor(dtype: str, shape: Sequence[int], body: bytes = b"\xff" * 4) -> Attack:
+    """A head of one tensor."""
+    return tensors({"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, len(body)]}}, body)
+
+
+def network(*nodes: onnx.NodeProto, kind: int = TensorProto.FLOAT, **constants: Any) -> Attack:
+    """An image encoder of these nodes, whose output is of this type."""
+    pixels = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["B", 3, "S", "S"])
+    output = helper.make_tensor_value_info("features", kind, None)
+    weights = [numpy_helper.from_array(np.array(v), key) for key, v in constants.items()]
+    graph = helper.make_graph(nodes, "g", [pixels], [output], weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return content(IMAGES, model.SerializeToString())
+
+
+def constant(**fields: Any) -> Attack:
+    """An image encoder with this tensor inside the branch of an If inside a node's attribute."""
+    inner = helper.make_node("Constant", [], ["y"], value=TensorProto(name="bomb", **fields))
+    branch = helper.make_graph([inner], "b", [], [])
+    return network(
+        helper.make_node("If", ["c"], ["features"], then_branch=branch, else_branch=branch)
+    )
+
+
+def link(name: str) -> Attack:
+    """Replaces a file or folder by a link to the same outside the pack."""
+
+    def attack(pack: Path) -> None:
+        outside = pack.with_name("outside")
+        shutil.move(pack / name, outside)
+        (pack / name).symlink_to(outside)
+
+    return attack
+
+
+def sparse(name: str, size: int) -> Attack:
+    """Makes a file long by a hole, which takes no room on the disk."""
+
+    def attack(pack: Path) -> None:
+        with (pack / name).open("r+b") as file:
+            file.truncate(size)
+        if name != "pack.json":
+            put("files", name, "bytes", value=size)(pack)
+
+    return attack
+
+
+def section(name: str, value: Any) -> Attack:
+    """Replaces a section of the tokenizer."""
+    return put(name, value=value, file=TOKENIZER)
+
+
+def sequence(step: Any, count: int) -> Attack:
+    return section("normalizer", {"type": "Sequence", "normalizers": [step] * count})
+
+
+def replace(pattern: dict[str, str], by: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": by}
+
+
+BOMB = r"(\w|\w\w|\s)+$#"  # takes exponential time
+SPLIT = {"type": "Split", "pattern": {"Regex": BOMB}, "behavior": "Isolated", "invert": False}
+MARKS = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "X"}}] * 100_000}
+ARGUMENTS = ("methods", "vsepp", "arguments")
+FILES = {"../x": {"sha256": "0" * 64, "bytes": 1}}
+FILL = helper.make_node("ConstantOfShape", ["shape"], ["features"])
+NAN = helper.make_node("Constant", [], ["features"], value_floats=[float("nan")])
+OWN = helper.make_node("Run", ["pixels"], ["features"], domain="own")
+INTEGERS = helper.make_node("Cast", ["pixels"], ["features"], to=TensorProto.INT64)
+EXTERNAL = {"data_location": TensorProto.EXTERNAL, "dims": [1], "data_type": TensorProto.FLOAT}
+
+# name -> the attack, and a part of the sentence that refuses it
+ATTACKS: dict[str, tuple[Attack, str]] = {
+    "pack.json of 3 GB": (sparse("pack.json", 3 * 2**30), r"has 3,221,225,472 bytes, more than"),
+    "weights of 8 GB": (sparse(HEAD, 2**33), "bytes must be at most 2,147,483,647"),
+    "escaping path": (put("methods", "vsepp", "head", value="../x"), "not a plain relative path"),
+    "escaping path in files": (put("files", value=FILES), "not a plain relative path"),
+    "absolute path": (put(TOKENIZER[:9], "file", value="/etc/passwd"), "not a plain relative path"),
+    "link of a file": (link(TOKENIZER), r"tokenizer\.json is a link to outside the pack"),
+    "link of a folder": (link("vsepp"), "is a link to outside the pack"),
+    "link of pack.json": (link("pack.json"), "is a link to outside the pack"),
+    "wrong SHA-256": (put("files", HEAD, "sha256", value="0" * 64), "not the file whose SHA-256"),
+    "number of 400 digits": (put("image_encoder", "dim", value=10**400), "dim must be"),
+    "half a character": (put("title", value="\ud800"), "not readable JSON"),
+    "title of a million letters": (put("title", value="x" * 10**6), "at most 200 characters"),
+    "images of 4096 pixels": (put("preprocess", "size", value=4096), "must be 16 to 1024"),
+    "embedding too wide": (put(*ARGUMENTS, value={"embed_dim": 10**8}), "from 0 to 65536"),
+    "embedding wider than its weights": (
+        put(*ARGUMENTS, value={"embed_dim": 65536, "mlp_dim": 8}),
+        "VSEPP needs",
+    ),
+    "pickle as weights": (content(HEAD, b"\x80\x04pickle"), "not a readable safetensors file"),
+    "pickle as a network": (content(IMAGES, b"\x80\x04pickle"), "not a readable ONNX file"),
+    "header of 2**63 bytes": (tensors({}, size=2**63), "its header has 9,223,372,036,854,775,808"),
+    "tensor of 2**124 values": (tensor("F32", [2**62, 2**62]), "which none can have"),
+    "tensor of NaN": (tensor("F32", [1]), "tensor a holds NaN or infinity"),
+    "tensor of 8 bits": (tensor("F8_E4M3", [1], b"x"), "is of type 'F8_E4M3'"),
+    "huge shape": (constant(data_type=1, dims=[2**40, 2**20]), "tensor bomb is damaged"),
+    "unknown type": (constant(data_type=777, dims=[1], raw_data=b"x"), "tensor bomb is damaged"),
+    "NaN of 32 bits": (constant(data_type=1, dims=[1], raw_data=b"\xff" * 4), "bomb holds NaN"),
+    "NaN of bfloat16": (constant(data_type=16, dims=[1], raw_data=b"\xff\xff"), "bomb holds NaN"),
+    "NaN in an attribute": (network(NAN), "value_floats holds NaN or infinity"),
+    "external data": (constant(**EXTERNAL), "keeps tensor bomb in another file"),
+    "custom domain": (network(OWN), "operator Run of the domain own"),
+    "network of 400 GB": (network(FILL, shape=[10**11]), "asks for more memory than it may have"),
+    "network of 10**17 values": (network(FILL, shape=[10**12, 10**5]), "cannot be computed"),
+    "network of whole numbers": (network(INTEGERS, kind=TensorProto.INT64), "gives int64"),
+    "tokenizer that is none": (content(TOKENIZER, b'{"version": "1.0"}'), "not a readable token"),
+    "tokenizer with a regex bomb": (section("pre_tokenizer", SPLIT), "has the regular expression"),
+    "replacement with a regex bomb": (sequence(replace({"Regex": BOMB}, ""), 1), "the regular exp"),
+    "tokenizer that grows texts": (
+        sequence(replace({"String": "a"}, "aaa"), 5),
+        "by more than one",
+    ),
+    "tokenizer of 9 steps": (sequence({"type": "NFKC"}, 9), "more than 8 parts"),
+    "tokenizer of 100,000 steps": (sequence({"type": "NFKC"}, 10**5), "more than 5,000 characters"),
+    "tokenizer with a map": (sequence({"type": "Precompiled"}, 1), "has the part 'Precompiled'"),
+    "tokenizer that adds tokens": (section("post_processor", MARKS), "more than 5,000 characters"),
+    "tokenizer of long words": (
+        section("model", {"type": "WordPiece", "max_input_chars_per_word": 10**9}),
+        "max_input_chars_per_word must be at most 1000",
+    ),
+    "random tokenizer": (section("model", {"type": "BPE", "dropout": 0.5}), "a text at random"),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_hostile_pack_is_refused(name: str, small_pack: Path, tmp_path: Path) -> None:
+    attack, sentence = ATTACKS[name]
+    pack = Path(shutil.copytree(small_pack, tmp_path / "pack"))
+    attack(pack)
+    start = time.process_time()
+    with pytest.raises(PackError, match=sentence) as refusal:
+        use(pack)
+    assert time.process_time() - start < SECONDS
+    assert len(str(refusal.value)) < 1000
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_pack_before_the_attacks_is_used(small_pack: Path) -> None:
+    use(small_pack)
+
+
+def test_links_of_the_hub_cache_are_followed(small_pack: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "models--owner--tiny"
+    snapshot = Path(shutil.copytree(small_pack, cache / "snapshots" / "abc"))
+    (cache / "blobs").mkdir()
+    shutil.move(snapshot / TOKENIZER, cache / "blobs" / "123")
+    (snapshot / TOKENIZER).symlink_to("../../blobs/123")
+    use(snapshot)
