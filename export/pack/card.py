@@ -11,7 +11,11 @@ from models import METHODS
 
 TAG = "polyview"  # by which packs are found on the Hub
 # The Hub's identifiers of licences: the SPDX identifiers in lower case.
-_HUB_LICENCES = ["apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "isc", "unlicense", "mpl-2.0", "gpl-2.0", "gpl-3.0", "lgpl-3.0", "agpl-3.0", "openrail", "cc0-1.0", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "cc-by-nc-nd-4.0"]
+_HUB_LICENCES = """
+    apache-2.0 mit bsd-2-clause bsd-3-clause isc unlicense mpl-2.0 gpl-2.0 gpl-3.0 lgpl-3.0 agpl-3.0
+    openrail cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nc-sa-4.0
+    cc-by-nd-4.0 cc-by-nc-nd-4.0
+"""
 # of the front matter, by names that stand alone; in per cent
 _RETRIEVAL = {
     f"{key}_{measure}": f"{direction} {name}"
@@ -98,7 +102,7 @@ def render(info: PackInfo) -> str:
 
 def _front_matter(info: PackInfo) -> ModelCardData:
     """Licence, tags and retrieval results, as the Hub reads them."""
-    known = info.licence.lower() in _HUB_LICENCES
+    known = info.licence.lower() in _HUB_LICENCES.split()
     # of another licence an identifier; its own words stand in the text
     name = re.sub(r"[^a-z0-9.]+", "-", info.licence.lower()).strip("-") or "unknown"
     results = [

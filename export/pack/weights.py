@@ -3,11 +3,10 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
-from google.protobuf.message import Message
 from onnx import numpy_helper
 
 from export.pack.validation import PackError
@@ -15,7 +14,7 @@ from models.checkpoint import load_tensors
 
 _DOMAINS = ("", "ai.onnx")  # the two spellings of ONNX's own operators
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M")
 
 
 def check_weights(path: Path) -> None:
@@ -77,7 +76,7 @@ def _check_tensor(path: Path, tensor: onnx.TensorProto) -> None:
         )
 
 
-def _parts(message: Message, kind: type[M]) -> Iterator[M]:
+def _parts(message: Any, kind: type[M]) -> Iterator[M]:
     """All messages of one kind inside a protobuf message, at any depth, itself included."""
     if isinstance(message, kind):
         yield message
