@@ -18,10 +18,9 @@ import reprlib
 from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, NoReturn, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_jsonable_python
 
 MAX_JSON = 32 * 2**20  # bytes of a file; parsed, it takes at most 0.7 GB
 MAX_WHOLE = 2**53 - 1  # the largest whole number that every JSON reader reads alike
@@ -115,9 +114,17 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
         raise PackError(
             f"{path} has {size:,} bytes, more than the {max_bytes:,} allowed; make it smaller"
         )
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"it holds {constant}, which is no JSON number")
+
     try:
-        return from_json(path.read_bytes(), allow_inf_nan=False)
-    except ValueError as error:
+        content = path.read_text(encoding="utf-8")
+        values = json.loads(content, parse_constant=refuse)
+        if "\\ud" in content.lower():  # json accepts one half of a pair of surrogates
+            json.dumps(values, ensure_ascii=False).encode()
+        return values
+    except (ValueError, RecursionError) as error:
         raise PackError(f"{path} is not readable JSON: {error}") from error
 
 
@@ -133,7 +140,7 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
         PackError: names the first wrong value by its dotted key, and what is right.
     """
     # as JSON, from which a strict type takes a list for a tuple and an object for a dataclass
-    content = json.dumps(values, default=to_jsonable_python)
+    content = json.dumps(values, default=_jsonable)
     try:
         return _adapter(cast(Hashable, kind)).validate_json(content)
     except ValidationError as error:
@@ -161,6 +168,11 @@ def _sentence(error: ValidationError, kind: Any, where: str) -> str:
     else:  # such as "Input should be 'a' or 'b'", "Tuple should have at most 2 items after ..."
         requirement = first["msg"].partition(" should ")[2].partition(" after validation")[0]
     return f"{place or 'it'} must {requirement}, not {_SHORT.repr(first['input'])}"
+
+
+def _jsonable(value: Any) -> Any:
+    """A dataclass, model, date or path as a JSON value."""
+    return _adapter(Any).dump_python(value, mode="json")
 
 
 @cache
