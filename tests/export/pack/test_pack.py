@@ -226,5 +226,5 @@ def test_only_the_checked_gallery_of_a_pack_is_read(copied: Path) -> None:
 
 def test_resolve_finds_folders_and_explains_the_rest(pack: Path, tmp_path: Path) -> None:
     assert resolve(str(pack)) == pack
-    with pytest.raises(FileNotFoundError, match="there is no folder .*owner/name"):
+    with pytest.raises(FileNotFoundError, match="name a pack's folder, or a Hub"):
         resolve(str(tmp_path / "nowhere"))
