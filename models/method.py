@@ -98,6 +98,9 @@ class Method(nn.Module, ABC):
         """A contrastive loss's temperature where the method learns one, a positive scalar."""
         return None
 
+    def clamp_temperature(self) -> None:
+        """Keeps a learned temperature in its range; training calls it after each step."""
+
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """Scores of every image view: the best of the text's views for each.
 

@@ -134,6 +134,12 @@ class MVAM(Method):
         """See `Method.contrastive_temperature`."""
         return None if self.log_temperature is None else self.log_temperature.exp()
 
+    @torch.no_grad()
+    def clamp_temperature(self) -> None:
+        """See `Method.clamp_temperature`: at least 0.01, CLIP's largest logit scale of 100."""
+        if self.log_temperature is not None:
+            self.log_temperature.clamp_(min=-math.log(100))
+
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""
         return self._join(self.image_codes, self.project_image, features, mask, attention)

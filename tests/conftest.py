@@ -55,7 +55,7 @@ LONG = (
     "tests/app/blocks/tabs/test_grid_browser.py",
     "tests/training/loop/test_trainer.py",
     "tests/training/evaluation/test_report.py",
-    "tests/training/experiments/test_ablate.py",
+    "tests/training/test_sweep.py",
     "tests/export/space/test_space.py",
     "tests/app/test_photos.py",
     "tests/app/packs/test_hub_trouble.py",

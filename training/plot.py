@@ -1,127 +1,74 @@
 """Draws the curves of runs: `python -m training.plot RUN [RUN ...]`.
 
 RUN is a run folder, or any folder with a `log.csv`, such as those that packs bring. Loss, rate and
-gradient norm are those of single steps where the run has logged them, else means over epochs.
+gradient norm are drawn per logged step where the run has `steps.csv`, else per epoch.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from models.files import replacing
-from training.loop.command import refusals_end
 from training.loop.logs import LOG, STEPS, read_rows
 
-SCORES = ("rsum", "object_r_precision", "val_distillation")  # of these a run's first is drawn
-PANELS = {
-    "loss": "loss",
-    "score": "validation",
-    "rate": "learning rate",
-    "grad_norm": "gradient norm",
-}
+SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first that a run has is drawn
 Points = list[tuple[float, float]]
 
 
-@dataclass(frozen=True)
-class Curves:
-    """What a run's logs hold.
-
-    Attributes:
-        name: of the run.
-        score: which metric its validation has.
-        points: for each of `PANELS` (epochs done, value).
-    """
-
-    name: str
-    score: str
-    points: Mapping[str, Points]
-
-
-def read_curves(folder: Path, name: str) -> Curves:
-    """The curves of a run.
+def read_curves(folder: Path) -> dict[str, Points]:
+    """The curves of a run by name, each (epochs done, value).
 
     Raises:
-        FileNotFoundError: it has no log.
-        ValueError: the log is damaged.
+        ValueError: the folder has no log, or a damaged one.
     """
-    path = folder / LOG
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}; name a run that has ended an epoch")
+    if not (folder / LOG).is_file():
+        raise ValueError(f"there is no {folder / LOG}; name a run that has finished an epoch")
     try:
-        rows = read_rows(path)
+        epochs = [(float(row["epoch"]), row) for row in read_rows(folder / LOG)]
         steps = read_rows(folder / STEPS) if (folder / STEPS).is_file() else []
-        score = next((key for key in SCORES if any(row.get(key) for row in rows)), "")
-        fine = _by_step(steps) or [(float(at), row) for at, row in enumerate(rows, 1)]
-        points = {key: _values(fine, key) for key in ("loss", "rate", "grad_norm")}
-        points["score"] = _values([(float(at), row) for at, row in enumerate(rows, 1)], score)
+        # the most steps that any epoch number has reached are the steps of an epoch
+        each = max((int(row["step"]) / int(row["epoch"]) for row in steps), default=1.0)
+        fine = [(int(row["step"]) / each, row) for row in steps] or epochs
+        score = next((key for key in SCORES if any(row.get(key) for _, row in epochs)), SCORES[0])
+        sources = {"loss": fine, score: epochs, "rate": fine, "grad_norm": fine}
+        return {
+            key: [(at, float(row[key])) for at, row in rows if row.get(key)]
+            for key, rows in sources.items()
+        }
     except (ValueError, KeyError) as error:
         raise ValueError(f"the logs in {folder} are damaged: {error}") from error
-    return Curves(name, score, points)
 
 
-def draw(runs: Sequence[Curves], path: Path) -> None:
-    """Draws the curves of runs into a PNG, a panel for each of `PANELS`."""
-    figure = Figure(figsize=(11, 7), dpi=120, layout="constrained")
-    grid = figure.subplots(2, 2)
-    scores = " and ".join(dict.fromkeys(run.score for run in runs if run.score))
-    for axes, (key, title) in zip(grid.flat, PANELS.items(), strict=True):
-        _draw_panel(axes, runs, key)
-        axes.set_title(f"{title}: {scores.replace('_', ' ')}" if key == "score" else title)
-        axes.set_xlabel("epoch")
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(runs)))
-    with replacing(path) as draft:
-        figure.savefig(draft, format="png")
-
-
-def _draw_panel(axes: Axes, runs: Sequence[Curves], key: str) -> None:
-    for run in runs:
-        points = run.points[key]
-        mark = "o" if len(points) < 50 else ""
-        at, values = zip(*points, strict=True) if points else ((), ())
-        axes.plot(at, values, label=run.name, marker=mark, markersize=3, linewidth=1.2)
-    reached = [value for run in runs for _, value in run.points[key]]
-    if key in ("loss", "grad_norm") and min(reached, default=0) > 0:
-        axes.set_yscale("log")
-    axes.grid(alpha=0.3)
-
-
-def _by_step(rows: list[dict[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
-    """Rows of steps with the epochs that were done then."""
-    # an epoch ends with one of its last steps, so the most steps for an epoch are all it has
-    each = max((int(row["step"]) / int(row["epoch"]) for row in rows), default=1.0)
-    return [(int(row["step"]) / each, row) for row in rows]
-
-
-def _values(rows: Sequence[tuple[float, Mapping[str, Any]]], key: str) -> Points:
-    """A column's values; logs of image encoders have had no sum of their losses."""
-    return [(at, float(row[key])) for at, row in rows if row.get(key)]
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Reads the command line and draws."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.plot", description="Draw the curves of runs."
-    )
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m training.plot", description="Draw runs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
-    what = "the PNG to write; without it curves.png in the run, or beside the first of several"
+    what = "the PNG; by default curves.png in the run, or beside the first of several"
     parser.add_argument("--out", type=Path, help=what)
     options = parser.parse_args(argv)
-    with refusals_end():
-        names = [folder.resolve().name for folder in options.runs]
-        alike = len(set(names)) < len(names)
-        labels = [str(folder) for folder in options.runs] if alike else names
-        runs = [read_curves(*given) for given in zip(options.runs, labels, strict=True)]
+    figure = Figure(figsize=(11, 7), dpi=120, layout="constrained")
+    panels = list(figure.subplots(2, 2).flat)
+    try:
+        for folder in options.runs:
+            for axes, (name, points) in zip(panels, read_curves(folder).items(), strict=True):
+                axes.plot(*zip(*points, strict=True), label=str(folder), marker=".", linewidth=1)
+                axes.set(title=name, xlabel="epoch")
+                if name in ("loss", "grad_norm") and min(value for _, value in points) > 0:
+                    axes.set_yscale("log")
+        panels[0].legend(fontsize="small")
         first = options.runs[0]
-        out = options.out or (first if len(runs) == 1 else first.parent) / "curves.png"
-        draw(runs, out)
-    print(f"{', '.join(labels)}: {out}")
+        out = options.out or (first if len(options.runs) == 1 else first.parent) / "curves.png"
+        with replacing(out) as draft:
+            figure.savefig(draft, format="png")
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(out)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,10 +1,10 @@
 """Ablations: small tables of what changes when a method is varied, beside a pack as JSON files.
 
-`ablations/<pack folder>/<any name>.json`, written by `python -m training.ablate`:
+`ablations/<pack folder>/<any name>.json`:
 
     {"name": "mvam-views", "title": "MVAM: number of view codes", "paper": "...", "found": "...",
      "here": "...",
-     "command": "python -m training.ablate ...", "hardware": "2 CPU cores", "seeds": [0, 1],
+     "command": "python -m training.sweep ...", "hardware": "2 CPU cores", "seeds": [0, 1],
      "columns": ["views", "rsum"], "rows": [["1", 450.1], ["16", 496.3]], "note": "..."}
 """
 

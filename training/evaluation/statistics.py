@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from models import Method, Views
-from training.evaluation.metrics import RECALLS, recall_sum, retrieval_ranks
+from training.evaluation.metrics import RECALLS, retrieval_ranks
 
 
 def bootstrap_difference(
@@ -15,56 +15,94 @@ def bootstrap_difference(
     seed: int = 0,
     alike: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Paired bootstrap of the rsum difference a - b over images (Efron and Tibshirani, 1993).
-
-    Every sample draws as many images as there are, with replacement, each with all its captions,
-    and takes the means of both methods' hits over the same draw. What is retrieved from stays
-    whole, so that ranks do not depend on the draw.
+    """The rsum difference a - b with its interval, see `difference_of_hits`.
 
     Args:
-        scores_a: (N_img, N_txt) scores of one method, or (S, N_img, N_txt) of its S trainings,
-            whose hits are averaged.
+        scores_a: (N_img, N_txt) scores of one method, or (S, N_img, N_txt) of its S trainings.
         scores_b: likewise of the other, on the same data.
         text_images: (N_txt,) row of the image that each text describes.
         samples: number of draws.
         seed: of the draws.
         alike: (N_img,) int64, equal for images that are drawn together, see `Split`; None draws
             one by one.
+    """
+    each = [s if s.ndim == 3 else s[None] for s in (scores_a, scores_b)]
+    first, second = (np.stack([image_hits(s, text_images, alike) for s in part]) for part in each)
+    return difference_of_hits(first, second, samples, seed)
+
+
+def image_hits(
+    scores: np.ndarray, text_images: np.ndarray, alike: np.ndarray | None = None
+) -> np.ndarray:
+    """What each image and its captions contribute to rsum.
+
+    Args:
+        scores: (N_img, N_txt).
+        text_images: (N_txt,) row of the image that each text describes.
+        alike: (N_img,) int64, equal for images that are drawn together; None for single images.
+
+    Returns:
+        (4, N_img) int32: for how many of R@1, R@5 and R@10 the image counts; for how many its
+        captions count together; the number of its captions; its group.
+    """
+    images = len(scores)
+    i2t, t2i = retrieval_ranks(scores, text_images)
+    cutoffs = np.array(RECALLS)
+    by_text = (t2i[:, None] < cutoffs).sum(axis=1)  # (N_txt,)
+    _, group = np.unique(np.arange(images) if alike is None else alike, return_inverse=True)
+    return np.stack(
+        [
+            (i2t[:, None] < cutoffs).sum(axis=1),
+            np.bincount(text_images, by_text, minlength=images),
+            np.bincount(text_images, minlength=images),
+            group,
+        ]
+    ).astype(np.int32)
+
+
+def difference_of_hits(
+    first: np.ndarray, second: np.ndarray, samples: int = 1000, seed: int = 0
+) -> dict[str, float]:
+    """Hierarchical bootstrap of an rsum difference, over seeds and images.
+
+    Images are resampled with replacement, each with all its captions, the same ones for both
+    methods (paired; Efron and Tibshirani, 1993). Three seeds are too few to resample: their
+    bootstrap would show two thirds of the variance. So the mean over S seeds is drawn from
+    Student's t distribution with S - 1 degrees of freedom, as for the difference of two means with
+    unequal variances (Behrens and Fisher). With a single seed only the images vary. What is
+    retrieved from stays whole, so ranks do not depend on the draw.
+
+    Args:
+        first: (S, 4, N_img) `image_hits` of the S trainings of one method.
+        second: (T, 4, N_img) of the other, on the same data.
+        samples: number of draws.
+        seed: of the draws.
 
     Returns:
         `difference` in rsum on the data as it is, `low` and `high` of its 95 % percentile interval,
-        and `share_above`, the share of samples in which a is better, in 0..1.
+        and `share_above`, the share of draws in which the first is better, in 0..1.
     """
-    images = scores_a.shape[-2]
-    i2t_a, t2i_a = _hits(scores_a, text_images)
-    i2t_b, t2i_b = _hits(scores_b, text_images)
-    captions = np.bincount(text_images, minlength=images)  # (N_img,)
-    gain_i2t = i2t_a - i2t_b  # (N_img,)
-    gain_t2i = np.bincount(text_images, t2i_a - t2i_b, minlength=images)  # (N_img,)
-    _, group = np.unique(np.arange(images) if alike is None else alike, return_inverse=True)
+    captions, group = first[0, 2:]
+    gains = first[:, :2].mean(axis=0) - second[:, :2].mean(axis=0)  # (2, N_img)
     i2t, t2i, sizes, texts = (
-        np.bincount(group, values) for values in (gain_i2t, gain_t2i, np.ones(images), captions)
+        np.bincount(group, values) for values in (*gains, np.ones(len(group)), captions)
     )  # (G,) each
+    random = np.random.default_rng(seed)
     uniform = np.full(len(sizes), 1 / len(sizes))
-    draws = np.random.default_rng(seed).multinomial(len(sizes), uniform, size=samples)  # (S, G)
-    drawn = 100 * (draws @ i2t / (draws @ sizes) + draws @ t2i / (draws @ texts))  # (S,)
+    draws = random.multinomial(len(sizes), uniform, size=samples)  # (samples, G)
+    drawn = 100 * (draws @ i2t / (draws @ sizes) + draws @ t2i / (draws @ texts))  # (samples,)
+    for sign, hits in ((1, first), (-1, second)):
+        if len(hits) > 1:
+            sums = 100 * (hits[:, 0].mean(axis=1) + hits[:, 1].sum(axis=1) / captions.sum())  # (S,)
+            error = sums.std(ddof=1) / np.sqrt(len(sums))
+            drawn += sign * error * random.standard_t(len(sums) - 1, size=samples)
     low, high = np.percentile(drawn, (2.5, 97.5))
     return {
-        "difference": 100 * float(gain_i2t.mean() + gain_t2i.sum() / captions.sum()),
+        "difference": 100 * float(i2t.sum() / sizes.sum() + t2i.sum() / texts.sum()),
         "low": float(low),
         "high": float(high),
         "share_above": float(np.mean(drawn > 0)),
     }
-
-
-def _hits(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of the three recalls, how many each image (N_img,) and each text (N_txt,) counts for."""
-    if scores.ndim == 3:
-        each = [_hits(one, text_images) for one in scores]
-        return np.mean([i2t for i2t, _ in each], axis=0), np.mean([t2i for _, t2i in each], axis=0)
-    i2t, t2i = retrieval_ranks(scores, text_images)
-    cutoffs = np.array(RECALLS)
-    return (i2t[:, None] < cutoffs).sum(axis=1), (t2i[:, None] < cutoffs).sum(axis=1)
 
 
 @torch.inference_mode()
@@ -148,31 +186,6 @@ def caption_cosines(texts: Views, text_images: np.ndarray) -> dict[str, float]:
         "caption_cosine": float(np.mean(means)),
         "caption_low": float(low),
         "caption_high": float(high),
-    }
-
-
-def choice_of_views(view_scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
-    """What another use of the same views would reach, in rsum: how much room views leave.
-
-    Args:
-        view_scores: (V, N_img, N_txt) scores of every image view; or of V models, each read as if
-            it were a view.
-        text_images: (N_txt,) row of the image that each text describes.
-
-    Returns:
-        `best_view` for the single view that is best alone; `mean_of_views` and `max_of_views` for
-        these scores; and `oracle_view`, where every query is ranked by the view that ranks what is
-        right highest: no choice of one view for each query is better. Luck is in it: even views
-        that differ by noise alone have an oracle above the best of them, so compare it with that
-        of as many models.
-    """
-    ranks = [retrieval_ranks(scores, text_images) for scores in view_scores]
-    best_i2t, best_t2i = (np.min(way, axis=0) for way in zip(*ranks, strict=True))
-    return {
-        "best_view": max(recall_sum(*each) for each in ranks),
-        "mean_of_views": recall_sum(*retrieval_ranks(view_scores.mean(axis=0), text_images)),
-        "max_of_views": recall_sum(*retrieval_ranks(view_scores.max(axis=0), text_images)),
-        "oracle_view": recall_sum(best_i2t, best_t2i),
     }
 
 

@@ -236,9 +236,9 @@ def _joined(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def recipe_names() -> list[str]:
-    """All recipes, by alphabet."""
-    paths = sorted(RECIPES.rglob("*.toml"))
-    return [path.relative_to(RECIPES).with_suffix("").as_posix() for path in paths]
+    """All recipes, sorted; those in `sweeps/` are lists of trainings, see `training/sweep.py`."""
+    names = (p.relative_to(RECIPES).with_suffix("").as_posix() for p in RECIPES.rglob("*.toml"))
+    return sorted(name for name in names if not name.startswith("sweeps/"))
 
 
 def recipe_lines(kind: type[Settings]) -> list[str]:

@@ -70,7 +70,7 @@ class Loop(ABC, Generic[C, B]):
             items: captions or images of an epoch.
             resume: restore; on a CPU the weights are then bit for bit those of a run that was never
                 interrupted.
-            groups: parameters, with `share` of the base rate.
+            groups: of `parameter_groups`, with `share` of the base rate; None for all of `module`.
             fused: let the optimiser update all weights in one kernel.
 
         Returns:
@@ -83,7 +83,7 @@ class Loop(ABC, Generic[C, B]):
         self.steps = steps_in_epoch(items, config.batch_size)
         self.module = module
         self.optimizer = torch.optim.AdamW(
-            groups or module.parameters(),
+            groups or parameter_groups(module.parameters()),
             lr=plan.learning_rate,
             weight_decay=plan.weight_decay,
             amsgrad=plan.amsgrad,
@@ -201,6 +201,7 @@ class Loop(ABC, Generic[C, B]):
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), largest)
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        self.after_step()
         self.progress["step"] += 1
         values = {name: value.item() for name, value in terms.items()}
         return {"loss": loss.item(), **values, "grad_norm": norm.item()}
@@ -217,6 +218,9 @@ class Loop(ABC, Generic[C, B]):
         self.step_log.add({"step": step, "epoch": epoch + 1, **row})
         self._add_events("step", row)
         return now, step
+
+    def after_step(self) -> None:
+        """Called after each update of the weights; does nothing by default."""
 
     @property
     def images_in_step(self) -> float:
@@ -298,6 +302,26 @@ def check_pace(config: TrainConfig | BackboneConfig, items: int) -> None:
             f"({config.epochs} x {each}), so that the rate would never reach learning_rate; lower "
             f"it: --set {prefix}warmup_steps={steps // 10}"
         )
+
+
+def parameter_groups(
+    parameters: Iterable[nn.Parameter], share: float = 1.0
+) -> list[dict[str, Any]]:
+    """AdamW's groups: matrices decay; biases, norms and learned temperatures (1-d, scalars) do not.
+
+    Args:
+        parameters: to train.
+        share: of the base rate.
+    """
+    decaying: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for parameter in parameters:
+        decaying[parameter.ndim > 1].append(parameter)
+    fixed: dict[bool, dict[str, float]] = {True: {}, False: {"weight_decay": 0.0}}
+    return [
+        {"params": params, "share": share, **fixed[decays]}
+        for decays, params in decaying.items()
+        if params
+    ]
 
 
 def steps_in_epoch(items: int, batch_size: int) -> int:

@@ -32,7 +32,7 @@ from training.evaluation.scoring import score_matrix
 from training.loop.checks import check_training, load_start, refuse_without_summary
 from training.loop.config import TrainConfig
 from training.loop.dual_encoder import DualEncoder, encode_split
-from training.loop.loop import Loop, steps_in_epoch
+from training.loop.loop import Loop, parameter_groups, steps_in_epoch
 from training.loop.runs import BEST, TOKENIZER
 from training.objectives import build_objective
 
@@ -157,11 +157,15 @@ class Trainer(Loop[TrainConfig, Batch]):
     def _groups(self) -> list[dict[str, Any]]:
         """The trained parameters, a group for each share of the base rate."""
         config = self.config
-        own = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
+        shares = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
         groups: dict[float, list[nn.Parameter]] = {}
         for name, part in self.model.named_children():
-            groups.setdefault(own.get(name, 1.0), []).extend(part.parameters())
-        return [{"params": params, "share": share} for share, params in groups.items() if params]
+            groups.setdefault(shares.get(name, 1.0), []).extend(part.parameters())
+        return [group for share, part in groups.items() for group in parameter_groups(part, share)]
+
+    def after_step(self) -> None:
+        """See `Loop`: keeps a learned temperature in its range."""
+        self.model.method.clamp_temperature()
 
     def stop_reason(self, epoch: int) -> str:
         """See `Loop`: early stopping."""

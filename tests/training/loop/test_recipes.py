@@ -13,17 +13,17 @@ from tests.clips import write_clips
 from tests.published import save_bert, save_clip, save_image_model
 from tests.training.photographs import write_photographs
 from training.data.split import Split
-from training.loop.config import RECIPES, TrainConfig, load_recipe
+from training.loop.config import TrainConfig, load_recipe, recipe_names
 from training.loop.trainer import Trainer, build_trainer
 from training.objectives import OBJECTIVES
 from training.settings import to_values
 
-NAMES = sorted(
-    p.relative_to(RECIPES).with_suffix("").as_posix()
-    for p in RECIPES.rglob("*.toml")
-    if not p.stem.startswith("backbone")
-    and not p.stem.endswith("mvam_stage1")  # see tests/export/build/test_trained_backbones.py
-)
+NAMES = [
+    name
+    for name in recipe_names()
+    if "backbone" not in name
+    and not name.endswith("mvam_stage1")  # see tests/export/build/test_trained_backbones.py
+]
 ALONG = [name for name in NAMES if not load_recipe(TrainConfig, name).backbone_frozen]
 CLIPS = ("tgif/pvse", "mrw/pvse", "msrvtt/vse_infty", "vatex/vse_infty")
 COCO = [name for name in NAMES if "coco" in name]

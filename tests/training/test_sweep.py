@@ -1,0 +1,184 @@
+"""A sweep trains what is missing, resumes, chooses by validation and prints its table."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models import build
+from tests.training.conftest import write_regions
+from training.evaluation.statistics import difference_of_hits
+from training.loop.logs import read_rows
+from training.loop.loop import parameter_groups
+from training.sweep import Record, final_jobs, load_sweep, main, sweep_names, trial_jobs
+
+ROOT = Path(__file__).parents[2]
+TOY = """
+about = "A toy."
+recipe = "ablation"
+baseline = "one vector"
+seeds = [0, 1]
+trial = ["train_images={trial}"]
+settings = [
+    "data={data}", "backbone={backbone}", "epochs=2", "batch_size=24", "train_images=0",
+    "text.word_dim=8", "text.hidden_dim=16", "optimizer.warmup_steps=1",
+]
+[grid]
+"optimizer.learning_rate" = [1e-5, 2e-2]
+[[rows]]
+label = "one vector"
+settings = ["method=vse_infty", "arguments.embed_dim=16", "objective.cost=softmax"]
+{rows}
+"""
+VIEWS = """
+[[rows]]
+label = "three views"
+own_baseline = "one vector"
+settings = ["method=mv_vse", "arguments.embed_dim=16", "objective.cost=softmax"]
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    data = write_regions(tmp_path / "data")
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY.format(data=data, backbone="", trial=40, rows=VIEWS))
+    return path
+
+
+def _run(sweep: Path, *more: str) -> int:
+    folder = sweep.parent
+    return main([str(sweep), "--out", f"{folder}/runs", "--results", f"{folder}/results", *more])
+
+
+def test_trials_choose_and_all_seeds_are_measured(
+    toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(toy) == 0
+    lines = read_rows(toy.parent / "results" / "toy.csv")
+    assert [line["phase"] for line in lines] == ["trial"] * 4 + ["final"] * 4
+    for label in ("one vector", "three views"):
+        trials = [line for line in lines if (line["row"], line["phase"]) == (label, "trial")]
+        finals = [line for line in lines if (line["row"], line["phase"]) == (label, "final")]
+        best = max(trials, key=lambda line: float(line["rsum"]))
+        assert {line["setting"] for line in finals} == {best["setting"]}
+        assert [line["seed"] for line in finals] == ["0", "1"]
+        assert len({line["run"] for line in trials + finals}) == 4
+    printed = capsys.readouterr().out
+    means = np.mean([float(line["rsum"]) for line in lines if line["phase"] == "final"][2:])
+    assert f"| {means:.1f} |" in printed.splitlines()[-1]
+    before = (toy.parent / "results" / "toy.csv").read_bytes()
+    assert _run(toy) == 0  # nothing is trained again
+    assert (toy.parent / "results" / "toy.csv").read_bytes() == before
+    assert printed.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
+
+
+def test_the_report_needs_no_run_folder(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(toy, "--rows", "one vector", "--jobs", "2") == 0
+    assert "three views" not in capsys.readouterr().out.rpartition("| one vector")[2]
+    (toy.parent / "runs").rename(toy.parent / "elsewhere")
+    assert _run(toy, "--report") == 0
+    assert "| one vector | 2 |" in capsys.readouterr().out
+    assert not (toy.parent / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.font
+def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
+    """Two settings and two seeds on 300 scenes, interrupted after the first training."""
+    for part, count in (("train", 300), ("val", 60)):
+        command = [sys.executable, "-m", "training.scenes", "--out", f"{tmp_path}/scenes"]
+        subprocess.run([*command, "--split", part, "--count", str(count)], check=True, cwd=ROOT)
+    path = tmp_path / "toy.toml"
+    values = {"data": tmp_path / "scenes", "backbone": "app/bundled/scenes", "trial": 0, "rows": ""}
+    path.write_text(TOY.format(**values))
+    command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
+    command += ["--results", f"{tmp_path}/results"]
+    first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    csv = tmp_path / "results" / "toy.csv"
+    while not csv.is_file() and first.poll() is None:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    first.communicate()
+    assert first.returncode == 130
+    recorded = read_rows(csv)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = read_rows(csv)
+    assert lines[: len(recorded)] == recorded
+    assert [line["phase"] for line in lines] == ["trial"] * 2 + ["final"] * 2
+    assert done.stdout.splitlines()[-1].startswith("| one vector | 2 |")
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_every_sweep_names_trainings_that_differ(name: str, tmp_path: Path) -> None:
+    sweep = load_sweep(name)
+    changes = ["backbone="]  # whose checksum is part of a run's name
+    jobs = [*trial_jobs(sweep, changes), *final_jobs(sweep, changes, Record(tmp_path, name))]
+    runs = [job.run for job in jobs]
+    assert len(set(runs)) == len(runs)
+    assert all(run.startswith(job.config.method) for run, job in zip(runs, jobs, strict=True))
+
+
+def test_unfair_and_unknown_sweeps_are_refused(
+    toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = toy.read_text()
+    toy.write_text(text.replace('"three views"', '"three views"\ngrid = { "seed" = [0] }'))
+    assert _run(toy) == 1
+    assert (
+        "every row must have as many trials, not 1 (three views) and 2" in capsys.readouterr().err
+    )
+    toy.write_text(text.replace('baseline = "one vector"', 'baseline = "none"', 1))
+    assert _run(toy) == 1
+    assert 'no row "none"' in capsys.readouterr().err
+    assert main(["scenes_papers"]) == 1
+    assert 'there is no sweep "scenes_papers"' in capsys.readouterr().err
+
+
+def test_intervals_cover_the_true_difference() -> None:
+    """Synthetic methods: seeds differ with a known deviation, images have hits of their own."""
+    random = np.random.default_rng(0)
+    covered, trials, images = 0, 200, 60
+    for trial in range(trials):
+        means = (1.5 + random.normal(scale=0.15, size=3), 1.5 + random.normal(scale=0.15, size=3))
+        easy = random.normal(scale=0.5, size=images)  # of an image, for both methods
+        first, second = (
+            np.stack([_hits(random, mean + easy) for mean in method]) for method in means
+        )
+        found = difference_of_hits(first, second, 400, trial)
+        covered += found["low"] <= 0 <= found["high"]
+    assert 0.93 <= covered / trials <= 1
+    wide = difference_of_hits(first, second, 2000)
+    narrow = difference_of_hits(first[:1], second[:1], 2000)  # a single seed: images alone
+    assert wide["high"] - wide["low"] > 1.5 * (narrow["high"] - narrow["low"])
+
+
+def _hits(random: np.random.Generator, means: np.ndarray) -> np.ndarray:
+    count = len(means)
+    i2t = np.clip(np.round(means + random.normal(scale=0.3, size=count)), 0, 3)
+    t2i = np.clip(np.round(means + random.normal(scale=0.3, size=count)), 0, 3)
+    return np.stack([i2t, t2i, np.ones(count), np.arange(count)]).astype(np.int32)
+
+
+def test_biases_norms_and_temperatures_do_not_decay() -> None:
+    method = build("mvam", 8, 8, {"embed_dim": 4, "views": 2, "learned_temperature": 0.05})
+    named = dict(method.named_parameters())
+    groups = parameter_groups(named.values(), 0.1)
+    fixed = {id(p) for g in groups if g.get("weight_decay") == 0.0 for p in g["params"]}
+    assert {name for name, p in named.items() if id(p) in fixed} == {
+        name for name, p in named.items() if p.ndim < 2
+    }
+    assert "log_temperature" in named
+    assert sum(len(g["params"]) for g in groups) == len(named)
+    assert all(g["share"] == 0.1 for g in groups)
+    with torch.no_grad():
+        named["log_temperature"].fill_(-9.0)
+    method.clamp_temperature()
+    learned = method.contrastive_temperature()
+    assert learned is not None
+    assert learned.item() == pytest.approx(0.01)

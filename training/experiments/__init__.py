@@ -1,1 +1,0 @@
-"""Experiments: ablations and studies, and the results page written from them."""
