@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from app.blocks.server.hosts import is_loopback, is_name, trusts_everybody
+from app.access import is_loopback, is_name, trusts_everybody
 from app.gallery.qdrant.address import Address
 from export.pack.schema import current_name
 
@@ -128,7 +128,7 @@ class Settings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name but loopback's by which the app may be asked (`app.blocks.server.hosts`)."""
+        """Every name but loopback's by which the app may be asked (`app.access`)."""
         given = (*self.allow_hosts, self.host)
         if self.on_space:
             own = os.environ.get("SPACE_HOST", "").split(",")

@@ -18,11 +18,11 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from app.access import Hosts
 from app.blocks.api.endpoints import endpoints
 from app.blocks.server import listening, uploads
 from app.blocks.server.assistants import send_images
 from app.blocks.server.door import FrontDoor
-from app.blocks.server.hosts import Hosts
 from app.blocks.server.limits import Limits
 from app.blocks.server.visitors import OWN_SESSIONS, SESSIONS, Visitors, keep_little
 from app.blocks.tabs.benchmark.tab import BenchmarkTab

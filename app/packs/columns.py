@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from app.packs.open_packs import OpenPacks
 from app.search.answers import known_to_satisfy, remark
 from app.search.comparison import MAX_COLUMNS, MAX_K, MIN_COLUMNS, Comparison, Run, Truth, compare
 from app.search.hits import NotReadyError
@@ -46,6 +45,14 @@ class _Asked:
     spec: str
 
 
+class _Opened(Protocol):
+    """Retrievers by key, such as `OpenPacks`."""
+
+    def get(self, key: str, /) -> Retriever: ...
+
+    def packs(self) -> dict[str, Retriever]: ...
+
+
 class Columns:
     """What can be compared by somebody who uses one of the open packs.
 
@@ -62,7 +69,7 @@ class Columns:
         ValueError: the pack was closed.
     """
 
-    def __init__(self, opened: OpenPacks, key: str) -> None:
+    def __init__(self, opened: _Opened, key: str) -> None:
         self.home = opened.get(key)
         guests = [pack for pack in opened.packs().values() if pack is not self.home]
         same = [pack for pack in guests if _same_images(self.home, pack)]

@@ -41,6 +41,7 @@ class Question:
         name: what the uploaded file was called, where `path` does not say.
         more: the collection's images that others are to be like.
         less: those that they are to be unlike.
+        image: the uploaded image, decoded, where it lies in no file.
     """
 
     kind: Literal["sample", "words", "upload", "image"] = "sample"
@@ -51,6 +52,7 @@ class Question:
     name: str = ""
     more: tuple[int, ...] = ()
     less: tuple[int, ...] = ()
+    image: Image.Image | None = None
 
     @property
     def own(self) -> frozenset[int]:
@@ -144,6 +146,8 @@ class Question:
     def _open(self, retriever: Retriever) -> Image.Image:
         if self.kind == "image":
             return retriever.open(self.image_id)
+        if self.image is not None:
+            return self.image
         if not self.path:
             raise ValueError("there is no picture; upload one first")
         return open_image(Path(self.path), self.name or None)

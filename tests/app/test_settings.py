@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from app.blocks.server.hosts import Hosts
+from app.access import Hosts
 from app.gallery.qdrant.address import Address
 from app.main import main
 from app.settings import Settings, bundled_pack

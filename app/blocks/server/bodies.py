@@ -9,8 +9,8 @@ from typing import Any
 
 from starlette.types import Message, Receive
 
+from app.access import Refusal, shown
 from app.blocks.server import uploads
-from app.blocks.server.refusal import Refusal, shown
 
 JSON_BYTES = 1_000_000
 VALUES = 20_000  # numbers, texts, lists and objects in a JSON body, by its signs between them

@@ -14,11 +14,10 @@ from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.access import Hosts, Refusal
 from app.blocks.server import bodies, uploads
 from app.blocks.server.bodies import Bodies, GoneError, RefusedError, Upload
-from app.blocks.server.hosts import Hosts
 from app.blocks.server.limits import Limits, client_of
-from app.blocks.server.refusal import Refusal
 
 # All that the page, gradio_client and assistants need. gradio answers much more: a proxy, links
 # that write files, a dashboard, pictures resized to any size.

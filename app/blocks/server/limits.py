@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from app.blocks.server.refusal import Refusal
+from app.access import Refusal
 
 RATE = 20.0  # questions, uploads and pages in a second, in the long run
 BURST = 200.0  # of them at once, after a rest

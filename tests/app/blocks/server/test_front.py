@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from app.access import Hosts
 from app.blocks.server import door
 from app.blocks.server.door import FrontDoor
-from app.blocks.server.hosts import Hosts
 from app.blocks.server.limits import BURST, Limits
 from tests.app.loops import run
 

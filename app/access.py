@@ -1,4 +1,4 @@
-"""Which names the app answers for, and which pages may ask it.
+"""Which names the app answers for, which pages may ask it, and how it says no.
 
 A page of another site cannot forge the `Host` and `Origin` that a browser sends. So a page whose
 name was made to point here (DNS rebinding) is told apart by its host, and a form or script of
@@ -8,15 +8,16 @@ another site by its origin. No answer carries a CORS header: other sites never r
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.types import Send
 
-from app.blocks.server.refusal import Refusal, shown
-
+_SHOWN = 100  # characters of a value that a sentence repeats
 # what proxies and tunnels add, beside `x-forwarded-...`
 _FORWARDING = frozenset(
     {
@@ -158,3 +159,42 @@ def _address(host: str) -> Any:
 
 def _forwards(header: str) -> bool:
     return header in _FORWARDING or header.startswith("x-forwarded-")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request goes no further.
+
+    Attributes:
+        status: of HTTP: 400, 403, 404, 408, 413, 421, 429, 500 or 503.
+        sentence: names the value and what to do.
+        wait: seconds after which the same request may succeed; 0 where it never does.
+    """
+
+    status: int
+    sentence: str
+    wait: int = 0
+
+    async def answer(self, send: Send) -> None:
+        """Sends the refusal and closes the connection, of whose body something may be left."""
+        body = json.dumps({"error": self.sentence}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"connection", b"close"),
+        ]
+        if self.wait:
+            headers.append((b"retry-after", str(self.wait).encode()))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def shown(value: str) -> str:
+    r"""A stranger's text as a sentence may repeat it: short, and printable.
+
+    >>> shown("evil.example\n" + "x" * 200)[:20]
+    'evil.example?xxxxxxx'
+    """
+    text = "".join(c if c.isprintable() else "?" for c in value[:_SHOWN])
+    return text if len(value) <= _SHOWN else f"{text}…"

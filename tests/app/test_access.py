@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from app.blocks.server.hosts import Hosts
+from app.access import Hosts
 
 PRIVATE = Hosts()
 PUBLIC = Hosts(private=False, names=("polyview.example", "other.example:8443", ".hf.space"))

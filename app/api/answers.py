@@ -1,0 +1,418 @@
+"""What every question answers. A field that has nothing to say may be left out where noted.
+
+Ids of images and views count from 0. Numbers of maps are nested lists, row by row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+Rows = list[Any]  # of numbers, nested; validated by whoever computed them
+
+
+class Refused(BaseModel):
+    """Why there is no answer, in a sentence."""
+
+    error: str
+
+
+class Blob(BaseModel):
+    """A file: the body of an HTTP answer, a data URI elsewhere."""
+
+    media_type: str
+    data: bytes
+
+
+class Hit(BaseModel):
+    """A found image; `view` is null where no single view won.
+
+    Of a clip it is the best frame: `seconds` says when it is shown, `frame` which it is. Left out
+    where unknown: captions, objects, satisfies, probability; where not asked for: width, height and
+    alike (the rank of the first hit that looks nearly the same). Of a lens, `before` is the rank
+    without it.
+    """
+
+    image_id: int
+    file: str
+    score: float
+    view: int | None
+    rank: int
+    seconds: float | None
+    frame: int | None
+    captions: list[str] = []
+    objects: list[Any] = []
+    satisfies: bool | None = None
+    probability: float | None = None
+    width: int | None = None
+    height: int | None = None
+    alike: int | None = None
+    before: int | None = None
+
+
+class Caption(BaseModel):
+    """A found caption, and the image that it was written for."""
+
+    text: str
+    image_id: int
+    score: float
+    view: int | None
+    rank: int
+
+
+class Term(BaseModel):
+    """A part of a query."""
+
+    words: str
+    weight: float
+    count: int | None = None
+
+
+class Unknown(BaseModel):
+    """A word that the pack lacks: the known one it is read as, else those spelled alike."""
+
+    word: str
+    nearest: list[str]
+    read_as: str | None
+
+
+class Answer(BaseModel):
+    """What was found, best first.
+
+    `matches` says whether anything satisfies the query, null where the pack cannot tell; `exact`
+    whether no better image can be missing; `unfamiliar` whether the image asked with is unlike
+    those that the pack was trained on; `unsupported` which aspects no method of the pack tells:
+    "sides", "absence".
+    """
+
+    query: str
+    read_as: str
+    method: str
+    k: int
+    filters: dict[str, list[str]]
+    searched: int
+    ms: float
+    terms: list[Term]
+    exact: bool
+    matches: bool | None
+    unfamiliar: bool | None
+    unknown: list[Unknown]
+    unsupported: list[str]
+    remark: str
+    hits: list[Hit]
+    captions: list[Caption]
+
+
+class ImageAnswer(Answer):
+    """The same, with `hits` also as `images`."""
+
+    images: list[Hit]
+
+
+class Hits(BaseModel):
+    """Images in order."""
+
+    total: int
+    hits: list[Hit]
+
+
+class Lens(BaseModel):
+    """What is found while views count less; `stayed` of the hits are as high without."""
+
+    query: str
+    method: str
+    weights: list[float]
+    searched: int
+    stayed: int
+    hits: list[Hit]
+    remark: str
+    ms: float
+
+
+class Example(BaseModel):
+    """A caption that one method alone answers well."""
+
+    caption: str
+    view: str | None
+    winner: str
+    ranks: dict[str, int]
+    why: str
+
+
+class Examples(BaseModel):
+    """Queries to try."""
+
+    curated: list[Example]
+    queries: list[str]
+    algebra: str
+
+
+class Explanation(BaseModel):
+    """A score: base, all of `cells` (N, M) and all of `whole_sentence` (N) added up.
+
+    `grid` holds rows and columns of the N cells. `seconds` (of a clip that is read as a set) and
+    `per_view` are left out where there are none.
+    """
+
+    query: str
+    read_as: str
+    image_id: int
+    file: str
+    method: str
+    words: list[str]
+    terms: list[Term]
+    grid: list[int]
+    seconds: list[float] = []
+    score: float
+    base: float
+    cells: Rows
+    whole_sentence: Rows
+    per_view: list[dict[str, Any]] = []
+    remark: str
+    ms: float
+
+
+class HitExplanations(BaseModel):
+    """The same of n images as arrays: scores and base (n), cells (n, N, M), whole_sentence (n, N).
+
+    `boxes` (n, 4) is the part of each image that the cells cover, relative left, top, right,
+    bottom. Of clips read as sets, cells lie on a sheet of `sheet` rows and columns of `frames`
+    (image ids), shown at `seconds`.
+    """
+
+    query: str
+    method: str
+    images: list[int]
+    grid: list[int]
+    words: list[str]
+    terms: list[Term]
+    scores: Rows
+    base: Rows
+    cells: Rows
+    whole_sentence: Rows
+    boxes: Rows
+    sheet: list[int] | None
+    seconds: Rows
+    frames: Rows
+    ms: float
+
+
+class Comparison(BaseModel):
+    """The answers of several methods side by side; `ranks` has every listed image's in each."""
+
+    query: str
+    k: int
+    pictures: int
+    truth: dict[str, Any] | None
+    columns: list[dict[str, Any]]
+    overlap: Rows
+    tau: Rows
+    only_found: dict[str, list[dict[str, int]]]
+    ranks: dict[str, list[int]]
+    remark: str
+
+
+class View(BaseModel):
+    """One view: its map over the grid, null without attention; and with a text its score."""
+
+    view: int
+    attention: Rows | None
+    score: float | None = None
+
+
+class Panel(BaseModel):
+    """A named array that a method shows of itself."""
+
+    kind: str
+    title: str
+    meaning: str
+    values: Any
+    rows: list[str]
+    columns: list[str]
+    marks: list[list[int]]
+    limits: list[float] | None
+
+
+class Knob(BaseModel):
+    """Something about the panels that may be set."""
+
+    name: str
+    title: str
+    value: str | int
+    options: list[str]
+    low: int
+    high: int
+
+
+class Views(BaseModel):
+    """A look inside one image; from `text` on, only with a text."""
+
+    image_id: int
+    file: str
+    method: str
+    grid: list[int]
+    box: list[float]
+    sheet: list[int] | None
+    frames: list[int]
+    attention_is: str
+    attention_sums_to_one: bool
+    drawn_as: str
+    views: list[View]
+    similarity: Rows
+    inside: list[Panel]
+    knobs: list[Knob]
+    collapsed: bool
+    text: str = ""
+    score: float = 0.0
+    view_scores_are: str = ""
+    winner: int | None = None
+    words: list[str] = []
+    word_attention: Rows | None = None
+    text_similarity: Rows | None = None
+    mentioned: list[int] = []
+    remark: str = ""
+    ms: float
+
+
+class Collapse(BaseModel):
+    """Whether the views of a method differ; ask again until `state` is ready or failed."""
+
+    method: str
+    state: str
+    progress: str
+    views: int = 0
+    wins: list[float] | None = None
+    similarity: float | None = None
+    overlap: float | None = None
+    in_use: float | None = None
+    collapsed: bool = False
+    images: int = 0
+    captions: int = 0
+    maps: int = 0
+
+
+class Results(BaseModel):
+    """Recorded numbers of a pack, as its files have them."""
+
+    pack: str
+    checksum: str
+    columns: list[dict[str, Any]]
+    methods: dict[str, dict[str, Any]]
+    speed: dict[str, Any] | None
+    candidates: dict[str, Any] | None
+    curves: list[dict[str, Any]]
+    ablations: list[dict[str, Any]]
+    problems: list[str]
+
+
+class Info(BaseModel):
+    """What is searched, by what, on what."""
+
+    pack: dict[str, Any]
+    device: str
+    providers: list[str]
+    image_encoder: dict[str, Any]
+    methods: dict[str, dict[str, Any]]
+    gallery: dict[str, Any]
+    facts: dict[str, Any]
+
+
+class Health(BaseModel):
+    """How much of the first collection can be searched."""
+
+    searchable: int
+    pictures: int
+    complete: bool
+
+
+class Listed(BaseModel):
+    """A collection; `kind` is "pack" or "folder"."""
+
+    key: str
+    kind: str
+    title: str
+    pictures: int
+
+
+class Collections(BaseModel):
+    """Collections that requests may name."""
+
+    collections: list[Listed]
+
+
+class Progress(BaseModel):
+    """A collection, and how much of it a pack has read.
+
+    `stage` is "pictures", "views", "captions", "clusters", "stopped", "ready", "failed", "opening"
+    (a folder or archive) or "uploading".
+    """
+
+    collection: str
+    pack: str
+    title: str
+    pictures: int
+    searchable: int
+    stage: str
+    progress: str
+    done: int
+    total: int
+    complete: bool
+    refused_count: int
+    refused: list[dict[str, str]]
+    copies_count: int
+    copies: list[dict[str, str]]
+    mismatch: dict[str, str] | None
+
+
+class Pack(BaseModel):
+    """A pack on this machine; `own_images` says whether it brings images."""
+
+    key: str
+    title: str
+    description: str
+    licence: str
+    bytes: int
+    methods: list[str]
+    own_images: bool
+    open: bool
+
+
+class Offer(BaseModel):
+    """A pack that can be fetched by its name."""
+
+    name: str
+    title: str
+    about: str
+    facts: str
+    installed: bool
+
+
+class Packs(BaseModel):
+    """What there is, what can be fetched, and which addresses are accepted."""
+
+    packs: list[Pack]
+    offers: list[Offer]
+    accepts: str
+
+
+class Look(BaseModel):
+    """What an address would fetch; `pack` is the key of one that is on this machine already."""
+
+    pack: str
+    missing_bytes: int
+    unknown_sizes: int
+    parts: list[dict[str, Any]]
+
+
+class Job(BaseModel):
+    """A download; `state` is "running", "ready", "cancelled" or "failed"."""
+
+    job: str
+    state: str
+    doing: str
+    done: int
+    total: int
+    seconds: float
+    pack: str
+    error: str

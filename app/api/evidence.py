@@ -1,0 +1,310 @@
+"""Questions that say why: evidence of scores, a look inside an image, collapse of views."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from app.api import answers
+from app.api.parameters import (
+    NONE,
+    Collection,
+    ImageIds,
+    ImageOrFile,
+    Like,
+    ManyIds,
+    MaybeContent,
+    Method,
+    Pack,
+    PerView,
+    Settings,
+    Weight,
+    Word,
+    Words,
+    pairs,
+)
+from app.api.search import asked, milliseconds, sent_image
+from app.explain import evidence, sheets
+from app.explain.collapse import Meters
+from app.explain.lighting import light
+from app.explain.look import look
+from app.gallery.collection import CollectionImage
+from app.packs.opened import Opened
+from app.search.answers import remark
+from app.search.query import Term, checked, describe, parse
+from app.search.retriever import Retriever
+from models.panel import Panel
+
+_DIGITS = 8  # of evidence, so that what is added up stays the score
+_MAP_DIGITS = 5
+
+
+class EvidenceQuestions:
+    """The questions, over whatever is open."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened, self._meters = opened, Meters()
+
+    def explain(
+        self,
+        query: Words,
+        image: ImageOrFile,
+        method: Method = "",
+        per_view: PerView = False,
+        like: Like = None,
+        content: MaybeContent = None,
+        pack: Pack = "",
+        collection: Collection = "",
+    ) -> answers.Explanation:
+        """Splits the score of an image over its cells and the words, or the image asked with."""
+        start = time.perf_counter()
+        retriever = self._opened.retriever(pack, collection)
+        terms, spec = _terms(retriever, query, like, content), method or retriever.methods.best
+        shown = find_image(retriever, image)
+        seen = evidence.explain(retriever, terms, spec, [shown.image_id])
+        answer: dict[str, Any] = {
+            "query": query,
+            "read_as": ", ".join(describe(terms)),
+            "image_id": shown.image_id,
+            "file": shown.file,
+            "method": spec,
+            "words": [word for term in seen.terms for word in term.words],
+            "terms": _counted(seen),
+            "grid": list(seen.grid),
+            **({"seconds": list(seen.seconds[0])} if any(seen.seconds) else {}),
+            "score": float(seen.scores[0]),
+            **_sums(seen, 0),
+        }
+        if per_view:
+            split = evidence.explain(retriever, terms, spec, [shown.image_id], per_view=True)
+            answer["per_view"] = [
+                {"view": view, "score": float(score), **_sums(split, (0, view))}
+                for view, score in enumerate(split.scores[0])
+            ]
+        answer["remark"] = remark(retriever, *(term.words for term in terms if term.words))
+        return answers.Explanation(**answer, ms=milliseconds(start))
+
+    def explain_hits(
+        self,
+        query: Words,
+        images: ManyIds,
+        method: Method = "",
+        like: Like = None,
+        more: ImageIds = NONE,
+        less: ImageIds = NONE,
+        weight: Weight = 1.0,
+        content: MaybeContent = None,
+        pack: Pack = "",
+        collection: Collection = "",
+    ) -> answers.HitExplanations:
+        """Splits the scores of several images at once, as arrays over the images."""
+        start = time.perf_counter()
+        retriever = self._opened.retriever(pack, collection)
+        spec = method or retriever.methods.best
+        terms = _terms(retriever, query, like, content, more, less, weight)
+        seen = evidence.explain(retriever, terms, spec, images)
+        count, cells = len(images), seen.grid[0] * seen.grid[1]
+        parts = [term.cells.reshape(count, cells, -1) for term in seen.terms]
+        table = np.concatenate([np.zeros((count, cells, 0)), *parts], axis=-1)  # (n, N, M)
+        whole = sum((term.whole_sentence for term in seen.terms), np.zeros((count, *seen.grid)))
+        sheet, frames = _sheet(retriever, images)
+        return answers.HitExplanations(
+            query=query,
+            method=spec,
+            images=images,
+            grid=list(seen.grid),
+            words=[word for term in seen.terms for word in term.words],
+            terms=_counted(seen),
+            scores=_list(seen.scores, _DIGITS),
+            base=_list(sum((t.base for t in seen.terms), np.zeros(count)), _DIGITS),
+            cells=_list(table, _DIGITS),
+            whole_sentence=_list(whole.reshape(count, cells), _DIGITS),
+            boxes=[box(retriever, one) for one in images],
+            sheet=sheet,
+            seconds=[list(one) for one in seen.seconds],
+            frames=frames,
+            ms=milliseconds(start),
+        )
+
+    def explain_image(
+        self,
+        query: Words,
+        image: ImageOrFile,
+        method: Method = "",
+        word: Word = "",
+        pack: Pack = "",
+        collection: Collection = "",
+    ) -> answers.Blob:
+        """Lights an image where its score for words, or for one of them, comes from, as a PNG."""
+        retriever = self._opened.retriever(pack, collection)
+        terms, shown = parse(checked(query)), find_image(retriever, image)
+        spec = method or retriever.methods.best
+        seen = evidence.explain(retriever, terms, spec, [shown.image_id])
+        lit = io.BytesIO()
+        light(retriever, seen, shown.image_id, word or None).image.save(lit, "PNG")
+        return answers.Blob(media_type="image/png", data=lit.getvalue())
+
+    def views(
+        self,
+        image: ImageOrFile,
+        method: Method = "",
+        query: Words = "",
+        settings: Settings = NONE,
+        pack: Pack = "",
+        collection: Collection = "",
+    ) -> answers.Views:
+        """Looks inside one image: every view's map, and with a text every view's score."""
+        start = time.perf_counter()
+        retriever = self._opened.retriever(pack, collection)
+        spec, shown = method or retriever.methods.best, find_image(retriever, image)
+        one = retriever.methods.one(spec)
+        knobs = {knob.name: knob for knob in one.knobs}
+        given = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
+        if unknown := given.keys() - knobs.keys():
+            known = ", ".join(knobs) or "none"
+            raise ValueError(f'{spec} has no setting "{min(unknown)[:80]}"; there are {known}')
+        chosen = {k: int(v) if v.isdecimal() else v for k, v in given.items()}
+        seen = look(retriever, shown.image_id, spec, query, chosen)
+        maps = seen.maps
+        views = [
+            answers.View(view=v, attention=None if maps is None else _list(maps[v]))
+            for v in range(len(seen.similarity))
+        ]
+        sheet, frames = _sheet(retriever, [shown.image_id])
+        answer: dict[str, Any] = {
+            "image_id": shown.image_id,
+            "file": shown.file,
+            "method": spec,
+            "grid": list(retriever.grid if maps is None else maps.shape[1:]),
+            "box": box(retriever, shown.image_id),
+            "sheet": sheet,
+            "frames": frames[0] if frames else [],
+            "attention_is": one.attention_is,
+            "attention_sums_to_one": one.attention_sums_to_one,
+            "drawn_as": seen.drawn_as,
+            "views": views,
+            "similarity": _list(seen.similarity),
+            "inside": [_panel(panel) for panel in seen.panels],
+            "knobs": [
+                answers.Knob(value=knob.read(chosen), **_fields(knob, "default"))
+                for knob in one.knobs
+            ],
+            "collapsed": self._meters.collapsed(retriever, spec),
+        }
+        if seen.view_scores is not None:
+            for view, score in zip(views, seen.view_scores.tolist(), strict=True):
+                view.score = round(score, _MAP_DIGITS)
+            answer |= {
+                "text": query,
+                "score": round(seen.score or 0.0, _MAP_DIGITS),
+                "view_scores_are": one.view_scores_are,
+                "winner": seen.winner,
+                "words": list(seen.words),
+                "word_attention": None if seen.word_maps is None else _list(seen.word_maps),
+                "text_similarity": _list(seen.text_similarity),
+                "mentioned": sorted(seen.mentioned),
+                "remark": remark(retriever, query),
+            }
+        return answers.Views(**answer, ms=milliseconds(start))
+
+    def collapse(
+        self, method: Method = "", pack: Pack = "", collection: Collection = ""
+    ) -> answers.Collapse:
+        """Measures whether a method's views differ; the first time begins to, and none waits."""
+        retriever = self._opened.retriever(pack, collection)
+        spec = method or retriever.methods.best
+        retriever.methods.one(spec)
+        reading = self._meters.read(retriever, spec)
+        state = "ready" if reading.result else "failed" if reading.problem else "running"
+        said = reading.progress or self._opened.sentence(ValueError(reading.problem))
+        if reading.result is None:
+            return answers.Collapse(method=spec, state=state, progress=said)
+        found = reading.result
+        known = {**asdict(found), "in_use": found.in_use, "collapsed": found.collapsed}
+        return answers.Collapse(method=spec, state=state, progress=said, **known)
+
+
+def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
+    """An image of the collection by id or file.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if isinstance(image, int):
+        return retriever.image(image)
+    for one in retriever.collection.images:
+        if one.file == image:
+            return one
+    raise ValueError(f'there is no image "{image[:80]}" here; give a file or an id of a hit')
+
+
+def box(retriever: Retriever, image_id: int) -> list[float]:
+    """The part of an image that its cells cover, relative left, top, right, bottom."""
+    return list(retriever.info.preprocess.visible_box(*_size(str(retriever.thumbnail(image_id)))))
+
+
+@lru_cache(50_000)
+def _size(thumbnail: str) -> tuple[int, int]:
+    with Image.open(thumbnail) as image:
+        return image.size
+
+
+def _terms(
+    retriever: Retriever, query: str, like: int | None, content: bytes | None, *examples: Any
+) -> list[Term]:
+    image = sent_image(content) if content else None
+    more, less, weight = examples or ((), (), 1.0)
+    return asked(query, like, more, less, weight, image).terms(retriever)
+
+
+def _counted(seen: evidence.Explained) -> list[answers.Term]:
+    return [
+        answers.Term(words=t.term.words, weight=t.term.weight, count=len(t.words))
+        for t in seen.terms
+    ]
+
+
+def _sums(seen: evidence.Explained, place: int | tuple[int, int]) -> dict[str, Any]:
+    """Base, cells and whole sentence of one score, over all terms."""
+    count = seen.grid[0] * seen.grid[1]
+    cells = [term.cells[place].reshape(count, -1) for term in seen.terms]  # (N, M) each
+    whole = sum((term.whole_sentence[place] for term in seen.terms), np.zeros(seen.grid))
+    return {
+        "base": round(float(sum(term.base[place] for term in seen.terms)), _DIGITS),
+        "cells": _list(np.concatenate([np.zeros((count, 0)), *cells], axis=1), _DIGITS),
+        "whole_sentence": _list(whole.reshape(count), _DIGITS),
+    }
+
+
+def _sheet(retriever: Retriever, images: list[int]) -> tuple[list[int] | None, list[list[int]]]:
+    """Rows and columns of the sheets on which clips are read, and the frames of each."""
+    if not retriever.reads_sets:
+        return None, []
+    frames = [retriever.index.clips.read_with(one) for one in images]
+    return list(sheets.shape(max(map(len, frames)))), frames
+
+
+def _panel(panel: Panel) -> answers.Panel:
+    return answers.Panel(
+        values=_list(panel.values.float().cpu().numpy()),
+        marks=[list(mark) for mark in panel.marks],
+        limits=None if panel.limits is None else list(panel.limits),
+        **{name: getattr(panel, name) for name in ("kind", "title", "meaning")},
+        rows=list(panel.rows),
+        columns=list(panel.columns),
+    )
+
+
+def _fields(value: Any, *left_out: str) -> dict[str, Any]:
+    return {name: one for name, one in vars(value).items() if name not in left_out}
+
+
+def _list(values: Any, digits: int = _MAP_DIGITS) -> Any:
+    """Numbers as nested lists, rounded; None stays None."""
+    return None if values is None else np.round(np.asarray(values, np.float64), digits).tolist()

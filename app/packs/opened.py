@@ -1,0 +1,477 @@
+"""The packs and collections that requests name by key: what is open, within bounds.
+
+A request names a pack and a collection; together they make a `Retriever`. Packs that are on this
+machine open when they are asked for. Folders that were opened and files that were uploaded are
+kept until others need their place; a request for one that is gone raises `GoneError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+from typing import Any
+
+from app.gallery.archive import open_images
+from app.gallery.collection import Collection, from_pack, from_uploads
+from app.gallery.qdrant.address import Address
+from app.packs import fit
+from app.packs.paths import without_paths
+from app.packs.presets import pack_folder
+from app.packs.sources import Sources
+from app.search.retriever import Retriever
+from app.settings import BUNDLED, PHOTOGRAPHS, Settings, bundled_packs
+from export.pack.reading import read_info
+from export.pack.schema import PackInfo
+from export.runtime import Runtime
+
+MAX_FILES = 1000  # of one upload
+FILE_BYTES = 50_000_000
+ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # of all uploads together
+SPARE_BYTES = 500_000_000  # that stay free on the disk
+MAX_UPLOADS = 16
+MAX_FOLDERS = 8
+MAX_PACKS = 4  # in memory, the first included
+MAX_RETRIEVERS = 6  # over other images than uploads
+UPLOAD_SECONDS = 2 * 3600.0  # an upload is kept after it was used
+YOUNG_SECONDS = 600.0  # in which an upload is not deleted to make room for another
+_OPENING_SECONDS = 2.0  # until the answer says that a place is still being opened
+_NAME = 200  # characters of a file's name
+
+
+class GoneError(ValueError):
+    """A pack or collection is not open any more; the message says what to do."""
+
+
+class ForbiddenError(ValueError):
+    """Only the owner of this machine may do that."""
+
+
+class FullError(ValueError):
+    """There is no room for an upload now."""
+
+
+@dataclass
+class Upload:
+    """Files that a visitor sent.
+
+    Attributes:
+        folder: where they lie.
+        files: each with the name that it had.
+        size: bytes of all of them.
+        used: when a request named it, by `time.monotonic`.
+        images: those that are being read, or were; None before.
+    """
+
+    folder: Path
+    files: list[tuple[Path, str]] = field(default_factory=list)
+    size: int = 0
+    used: float = field(default_factory=time.monotonic)
+    images: Collection | None = None
+
+
+@dataclass
+class Opening:
+    """A folder or archive that is being opened."""
+
+    stopped: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+class Opened:
+    """Opens packs over collections, and keeps a bounded number of them; safe to use from threads.
+
+    Args:
+        settings: how the app was started; its pack is opened at once.
+        cache: the user's cache folder.
+
+    Attributes:
+        private: only this machine reaches the app.
+        sources: where other packs come from.
+        first_pack: the key of the pack the app was started with.
+        first: that pack over the images the app was started with; not yet being read.
+
+    Raises:
+        FileNotFoundError: the pack or its images are missing.
+        ValueError: the pack, the device or the gallery cannot be used.
+    """
+
+    def __init__(self, settings: Settings, cache: Path) -> None:
+        self.private = settings.private
+        self.sources = Sources(settings, cache)
+        self._settings, self._cache = settings, cache
+        self._lock = threading.RLock()  # of everything below
+        self._loading = threading.Lock()  # one pack at a time: each takes memory while it loads
+        self._folders: dict[str, Path] = {}  # of packs that were loaded, by key
+        self._runtimes: OrderedDict[str, Runtime] = OrderedDict()
+        self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
+        self._collections: OrderedDict[str, Collection] = OrderedDict()
+        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        self._openings: dict[str, Opening] = {}
+        self._ready: Callable[[Runtime], Any] | None = None  # galleries of images in Qdrant
+        self._start = ""  # the key of --gallery
+        self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
+        if isinstance(settings.gallery, Address):
+            from app.gallery.qdrant.store import open_store  # needs a package that few have
+
+            store = open_store(settings.gallery, cache)
+            self._start, self._ready = "qdrant", store.galleries
+            self._collections["qdrant"] = store.collection
+        elif settings.gallery is not None:
+            self._start = _folder_key(settings.gallery)
+            images = open_images(settings.gallery, cache, settings.follow_links)
+            self._collections[self._start] = images
+        self._first_collection = self._default_collection(self.first_pack)
+        self.first = self._make(self.first_pack, self._first_collection)
+        self._retrievers[self.first_pack, self._first_collection] = self.first
+
+    def retriever(self, pack: str = "", collection: str = "") -> Retriever:
+        """A pack over a collection; it is opened, and begins to read, where it is not open.
+
+        Args:
+            pack: a key of `packs`; empty takes the one that suits the collection.
+            collection: a key of `collections`, or of an upload; empty takes --gallery, or else the
+                pack's own images.
+
+        Raises:
+            GoneError: one of them is not there any more.
+            ValueError: the pack cannot search these images.
+        """
+        pack, collection = self.resolve(pack, collection)
+        with self._lock:
+            if upload := self._uploads.get(collection):
+                upload.used = time.monotonic()
+            if found := self._retrievers.get((pack, collection)):
+                self._retrievers.move_to_end((pack, collection))
+                return found
+        with self._loading:
+            with self._lock:
+                if found := self._retrievers.get((pack, collection)):
+                    return found
+            made = self._make(pack, collection)
+            made.index.start()
+            with self._lock:
+                self._retrievers[pack, collection] = made
+                self._make_room()
+        return made
+
+    def resolve(self, pack: str, collection: str) -> tuple[str, str]:
+        """The keys of a pack and a collection, where empty ones were given."""
+        if not pack:
+            pack = self.first_pack
+            if collection.startswith(("folder-", "upload-")):
+                pack = self._for_photographs()
+            elif collection and collection in self.packs():
+                pack = collection
+        return pack, collection or self._default_collection(pack)
+
+    def beside(self, retriever: Retriever) -> dict[str, Retriever]:
+        """Other open retrievers, whose methods may be compared; none over uploads."""
+        with self._lock:
+            return {
+                f"{pack} {collection}": found
+                for (pack, collection), found in self._retrievers.items()
+                if found is not retriever and collection not in self._uploads
+            }
+
+    def packs(self) -> dict[str, PackInfo]:
+        """The packs on this machine that may be used here, by key."""
+        folders = [*self._folders.values(), *(BUNDLED / name for name in bundled_packs())]
+        if self.private:
+            folders += sorted(self._cache.glob("packs/*"))
+        infos: dict[str, PackInfo] = {}
+        for folder in folders:
+            with contextlib.suppress(ValueError, OSError):
+                info = read_info(folder)
+                infos[_pack_key(info)] = info
+        return infos
+
+    def add_pack(self, folder: Path) -> str:
+        """Makes the pack in a folder available; returns its key."""
+        key = _pack_key(read_info(folder))
+        with self._lock:
+            self._folders[key] = folder
+        return key
+
+    def is_open(self, pack: str) -> bool:
+        """Whether a pack is in memory."""
+        return pack in self._runtimes
+
+    def collections(self) -> dict[str, tuple[str, str, int]]:
+        """Kind, title and number of images of each collection by key, without uploads."""
+        with self._lock:
+            known = {
+                key: ("folder", one.title, len(one.images))
+                for key, one in self._collections.items()
+            }
+        for key, info in self.packs().items():
+            if info.gallery is not None:
+                known[key] = ("pack", info.title, info.gallery.images)
+        return known
+
+    def sends_files(self, collection: str) -> bool:
+        """Whether files of a collection may be sent as they are; they may say where they are from.
+
+        The owner's go to the owner alone; a pack's, or a visitor's own, to who names the key.
+        """
+        owned = collection in self._collections
+        return self.private or not owned
+
+    def open_place(self, place: str) -> str:
+        """Begins to open a folder or a ZIP archive of this machine; returns its key.
+
+        Raises:
+            ForbiddenError: others than this machine reach the app.
+            FileNotFoundError: there is no such place, or it holds no image.
+            ValueError: the archive cannot be used.
+        """
+        self.require_owner("images are chosen where the app runs, by --gallery")
+        if not place.strip():
+            raise ValueError("place is empty; name a folder of images, or a ZIP archive of them")
+        path = Path(place).expanduser()
+        key = _folder_key(path)
+        with self._lock:
+            opening = self._openings.get(key)
+            if opening is None:
+                self._openings[key] = opening = Opening()
+                work = threading.Thread(target=self._open, args=(key, path, opening), daemon=True)
+                work.start()
+        opening.done.wait(_OPENING_SECONDS)
+        self.check_opened(key)
+        return key
+
+    def check_opened(self, key: str) -> bool:
+        """Whether a place is open by now; raises what went wrong, once."""
+        with self._lock:
+            opening = self._openings.get(key)
+            if opening is None:
+                return True
+            if not opening.done.is_set():
+                return False
+            del self._openings[key]
+        if opening.error is not None:
+            raise opening.error
+        return True
+
+    def waiting(self, collection: str) -> tuple[str, int] | None:
+        """Why nothing of a collection is being read yet, and its number of files; else None."""
+        if collection.startswith("folder-") and not self.check_opened(collection):
+            return "opening", 0
+        with self._lock:
+            if collection.startswith("upload-") and self._upload(collection).images is None:
+                return "uploading", len(self._upload(collection).files)
+        return None
+
+    def stop_opening(self, key: str) -> None:
+        """Ends the opening of a place; nothing of it is kept."""
+        if opening := self._openings.get(key):
+            opening.stopped.set()
+
+    def _open(self, key: str, path: Path, opening: Opening) -> None:
+        try:
+            follow = self._settings.follow_links
+            images = open_images(path, self._cache, follow, opening.stopped)
+            with self._lock:
+                self._forget(key)  # the folder may hold other files than before
+                self._collections[key] = images
+                own = [k for k in self._collections if k != self._start]
+                for oldest in own[:-MAX_FOLDERS]:
+                    self._forget(oldest)
+        except Exception as error:
+            stopped = opening.stopped.is_set()
+            opening.error = GoneError("opening was stopped; open it again") if stopped else error
+        finally:
+            opening.done.set()
+
+    def new_upload(self) -> str:
+        """Begins a collection of uploaded files; returns its secret key.
+
+        Raises:
+            FullError: there are as many as may be.
+        """
+        self.sweep()
+        with self._lock:
+            if len(self._uploads) >= MAX_UPLOADS:
+                oldest = min(self._uploads, key=lambda key: self._uploads[key].used)
+                if time.monotonic() - self._uploads[oldest].used < YOUNG_SECONDS:
+                    raise FullError("there is no room for more uploads; try again in ten minutes")
+                self._forget(oldest)
+            key = f"upload-{token_hex(16)}"
+            self._uploads[key] = Upload(Path(tempfile.mkdtemp(prefix="polyview-upload-")).resolve())
+        return key
+
+    def add_file(self, key: str, name: str, content: bytes) -> int:
+        """Keeps a file of an upload; returns how many files there are.
+
+        Raises:
+            GoneError: there is no such upload any more.
+            FullError: there is no room for it.
+            ValueError: it is too large, or there are too many.
+        """
+        name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
+        name = name[-_NAME:]
+        if not name:
+            raise ValueError("name is empty; name the file, such as beach.jpg")
+        if len(content) > FILE_BYTES:
+            raise ValueError(
+                f"{name} has {len(content) / 1e6:,.0f} MB; upload files of at most 50 MB"
+            )
+        with self._lock:
+            upload = self._upload(key)
+            if len(upload.files) >= MAX_FILES:
+                raise ValueError(f"there are {MAX_FILES:,} files already; begin a new collection")
+            size = sum(one.size for one in self._uploads.values()) + len(content)
+            count = sum(len(one.files) for one in self._uploads.values()) + 1
+            free = shutil.disk_usage(upload.folder).free
+            if size > ALL_BYTES or count > ALL_FILES or free - len(content) < SPARE_BYTES:
+                raise FullError("there is no room for more files; try again in some minutes")
+            path = upload.folder / f"{len(upload.files):04}"
+            upload.files.append((path, name))
+            upload.size += len(content)
+        path.write_bytes(content)
+        return len(upload.files)
+
+    def start_upload(self, key: str, pack: str) -> Retriever:
+        """Begins to read the files that were uploaded so far; files that were read are not again.
+
+        Raises:
+            GoneError: there is no such upload any more.
+            ValueError: none of the files is an image.
+        """
+        with self._lock:
+            upload = self._upload(key)
+            images = from_uploads(upload.folder, list(upload.files))
+            for names in [names for names in self._retrievers if names[1] == key]:
+                self._retrievers.pop(names).index.stop()
+            upload.images = images
+        return self.retriever(pack, key)
+
+    def sweep(self) -> None:
+        """Deletes the uploads that nobody has used for long."""
+        with self._lock:
+            now = time.monotonic()
+            for key, upload in list(self._uploads.items()):
+                if now - upload.used > UPLOAD_SECONDS:
+                    self._forget(key)
+
+    def close(self) -> None:
+        """Stops what is being read, and deletes every upload."""
+        with self._lock:
+            for key in list(self._uploads):
+                self._forget(key)
+            for retriever in self._retrievers.values():
+                retriever.index.stop()
+
+    def require_owner(self, sentence: str) -> None:
+        """Raises ForbiddenError with a sentence where others than this machine reach the app."""
+        if not self.private:
+            raise ForbiddenError(sentence)
+
+    def sentence(self, error: Exception) -> str:
+        """What people are told of an error; others than the owner without paths of this machine."""
+        return str(error) if self.private else without_paths(str(error))
+
+    def _upload(self, key: str) -> Upload:
+        upload = self._uploads.get(key)
+        if upload is None:
+            raise GoneError("this upload is not kept any more; upload the files again")
+        upload.used = time.monotonic()
+        return upload
+
+    def _forget(self, key: str) -> None:
+        """Drops a collection and whatever was opened over it."""
+        self._collections.pop(key, None)
+        for names in [names for names in self._retrievers if names[1] == key]:
+            self._retrievers.pop(names).index.stop()
+        if upload := self._uploads.pop(key, None):
+            shutil.rmtree(upload.folder, ignore_errors=True)
+
+    def _make_room(self) -> None:
+        """Closes the retrievers and packs that were asked longest ago."""
+        first = (self.first_pack, self._first_collection)
+        others = [n for n in self._retrievers if n[1] not in self._uploads and n != first]
+        for names in others[: 1 - MAX_RETRIEVERS]:
+            self._retrievers.pop(names).index.stop()
+        used = {pack for pack, _ in self._retrievers}
+        idle = [key for key in self._runtimes if key not in used]
+        for key in idle[: max(0, len(self._runtimes) - MAX_PACKS)]:
+            del self._runtimes[key]
+
+    def _make(self, pack: str, collection: str) -> Retriever:
+        """A pack over a collection, which is not read yet."""
+        runtime, images = self._runtime(pack), self._images(pack, collection)
+        if collection != pack:
+            runtime.require_images()
+        if collection == "qdrant" and self._ready is not None:
+            return Retriever(runtime, images, self._cache, self._ready(runtime))
+        upload = self._uploads.get(collection)
+        encoded = upload.folder / "encoded" if upload else None
+        return Retriever(runtime, images, self._cache, encoded=encoded)
+
+    def _images(self, pack: str, collection: str) -> Collection:
+        if images := self._collections.get(collection):
+            self._collections.move_to_end(collection)
+            return images
+        if collection.startswith("upload-"):
+            if (images := self._upload(collection).images) is None:
+                raise ValueError("nothing of this upload is read yet; start it first")
+            return images
+        if collection.startswith("folder-"):
+            if not self.check_opened(collection):
+                raise ValueError("this collection is still being opened; ask again in a moment")
+            if images := self._collections.get(collection):
+                return images
+            raise GoneError("this collection is not open any more; open the folder again")
+        info = self.packs().get(collection)
+        if info is None or info.gallery is None:
+            raise GoneError(f'there is no collection "{collection[:80]}" here; choose another one')
+        shared = self._runtimes.get(collection) if collection != pack else None
+        return from_pack(shared.info.folder if shared else info.folder)
+
+    def _runtime(self, pack: str) -> Runtime:
+        """A pack in memory."""
+        if runtime := self._runtimes.get(pack):
+            self._runtimes.move_to_end(pack)
+            return runtime
+        folder = self._folders.get(pack)
+        if folder is None:
+            info = self.packs().get(pack)
+            if info is None:
+                raise GoneError(f'the pack "{pack[:80]}" is not on this machine; load it again')
+            folder = info.folder
+        runtime = Runtime.load(folder, self._settings.device)
+        if runtime.regions is None and folder.parent != BUNDLED:  # bundled ones are known to work
+            runtime.image_encoder()
+        self._runtimes[pack] = runtime
+        return runtime
+
+    def _default_collection(self, pack: str) -> str:
+        if self._start and self._runtime(pack).regions is None:
+            return self._start
+        return pack if self._runtime(pack).info.gallery is not None else self.first_pack
+
+    def _for_photographs(self) -> str:
+        """The first pack, unless it knows rendered scenes alone, or reads no images."""
+        runtime = self._runtime(self.first_pack)
+        unfit = fit.knows_scenes(runtime.info) or runtime.regions is not None
+        return PHOTOGRAPHS if unfit else self.first_pack
+
+
+def _pack_key(info: PackInfo) -> str:
+    """The key of a pack: a bundled one's name, or a name with a piece of its identity."""
+    if info.folder.parent == BUNDLED:
+        return info.folder.name
+    return f"{info.name}@{info.identity[:8]}"
+
+
+def _folder_key(place: Path) -> str:
+    return f"folder-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}"
