@@ -40,9 +40,8 @@ from app.search import comparison, curated
 from app.search.filters import Filters
 from app.search.hits import Hit
 from app.search.query import checked, describe, parse
-from app.search.questions import Question, algebra_example, examples
+from app.search.questions import Question, algebra_example, examples, unsupported_aspects
 from app.search.retriever import Retriever
-from export.pack.untold import untold
 
 EXAMPLES = 6
 
@@ -246,7 +245,9 @@ class SearchQuestions:
         caveat = found.found.caveat
         remarks = (caveat if found.found.terms else found_answers.NOTHING_ASKED, found.remark)
         texts = [term.words for term in found.asked if term.image is None]
-        unsupported = {aspect for text in texts for aspect in untold(retriever.info, text)}
+        unsupported = {
+            aspect for text in texts for aspect in unsupported_aspects(retriever.info, text)
+        }
         return answers.Answer(
             query=question.words,
             read_as=", ".join(describe(found.asked, found.image)),
