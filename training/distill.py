@@ -89,7 +89,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         )
         self.model = Student(config, tokenizer.get_vocab_size())
         self.grid = self.model.trunk.grid(self.preprocess.size)[0]
-        self.weights = component_weights(self.train.targets, config.emphasis).to(self.device)
+        self.weights = component_weights(self.train.targets).to(self.device)
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
         resumed = self.start(self.model, out, items=len(self.train.squares), resume=resume)
@@ -256,20 +256,18 @@ def start_from(run: Path, trunk: SceneNet) -> None:
     load_strict(trunk, tensors, str(run / BEST))
 
 
-def component_weights(targets: np.ndarray, emphasis: float) -> Tensor:
-    """What the error of each component counts.
+def component_weights(targets: np.ndarray) -> Tensor:
+    """The weight of each component's error: its variance, so that the first ones count most.
 
     Args:
         targets: (crops, N, T).
-        emphasis: see `DistillConfig`.
 
     Returns:
-        (T,), such that a student that draws only zeros misses 1.
+        (T,), such that the error of a student that predicts zeros is 1.
     """
-    some = torch.tensor(targets[:: max(1, len(targets) // 500)]).float()  # enough to tell
-    spread = some.square().mean(dim=(0, 1))  # (T,)
-    weights = spread**emphasis
-    return weights / (weights * spread).mean().clamp_min(1e-12)
+    sample = torch.tensor(targets[:: max(1, len(targets) // 500)]).float()
+    variance = sample.square().mean(dim=(0, 1))  # (T,)
+    return variance / variance.square().mean().clamp_min(1e-12)
 
 
 def change_colors(pixels: np.ndarray, most: float, random: np.random.Generator) -> np.ndarray:

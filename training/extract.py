@@ -1,26 +1,24 @@
-"""Makes what trainings keep of images and captions once, so that every training can start at once.
+"""Caches the features of images and captions, so that trainings with them start at once.
 
 `python -m training.extract --recipe flickr8k/vse_infty --set data=DIR --set backbone=SOURCE`
 `python -m training.extract --data DIR --backbone SOURCE`
 
-With a recipe it is all that the recipe's training reads: every look at the training images, the
-validation images, and the token features of a text encoder that is frozen. Without one it is one
-look at the images of some splits. DIR holds photographs with captions
-(`training/data/photographs.py`), or rendered scenes; SOURCE is a run folder, a pack, a Hugging Face
-folder or a Hub id (`export/hub/sources.py`). An extraction that was interrupted goes on where it
-was when the command is run again.
+With a recipe it makes everything that the recipe's training reads: features of all copies of the
+training images, of the validation images, and the token features of a frozen text encoder. Without
+one it makes the features of the images of some splits. SOURCE is a run folder, a pack, a Hugging
+Face folder or a Hub id (`export/hub/sources.py`). An interrupted extraction continues where it
+stopped when the command is run again.
 """
 
 import argparse
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from training.data.extraction import CACHE, skipped_rows
-from training.data.features import Extraction, feature_file, read_features, refuse_missing
-from training.data.open_split import open_split, open_training
+from training.data.extraction import CACHE, Extraction, skipped_rows
+from training.data.features import feature_file, load_features, refuse_missing
+from training.data.open_split import holds_features
 from training.data.split import Split
 from training.data.texts import build_text_side, check_text
 from training.loop.command import refusals_end
@@ -33,60 +31,49 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     with refusals_end():
-        extraction = Extraction(
+        how = Extraction(
             options.cache, options.batch, options.workers, options.device, options.skip_damaged
         )
+        source = {"data": options.data, "backbone": options.backbone}
         if options.recipe:
-            _extract_recipe(_config(options), extraction)
+            changes = [f"{name}={value}" for name, value in source.items() if value]
+            _extract_recipe(load_recipe(TrainConfig, options.recipe, [*options.set, *changes]), how)
             return
-        if not (options.data and options.backbone):
+        if not all(source.values()):
             raise ValueError("name a --recipe, or --data and --backbone")
+        config = TrainConfig(data=str(options.data), backbone=options.backbone)
         for name in options.splits.split(","):
-            split = open_split(options.data, name.strip())
-            _extract(split, options.backbone, extraction)
+            _extract(config, name.strip(), how)
 
 
-def _config(options: argparse.Namespace) -> TrainConfig:
-    given = {"data": options.data, "backbone": options.backbone}
-    named = [f"{name}={value}" for name, value in given.items() if value]
-    return load_recipe(TrainConfig, options.recipe, [*options.set, *named])
-
-
-def _extract_recipe(config: TrainConfig, extraction: Extraction) -> None:
-    """Makes all that a training reads; texts are looked at before images take their time."""
-    check_text(config.text)
+def _extract_recipe(config: TrainConfig, how: Extraction) -> None:
+    """Makes everything that a training reads."""
+    check_text(config.text)  # before images take their time
     if not config.backbone_frozen:
         raise ValueError(
             "backbone_frozen is false: the image encoder is trained along, so there are no "
             "features to extract"
         )
-    data = Path(config.data)
-    train, val = open_training(data, config.also), open_split(data, "val")
-    train = _extract(train, config.backbone, extraction, config.feature_copies)
-    val = _extract(val, config.backbone, extraction)
+    train = _extract(config, "train", how, config.feature_copies).first(config.train_images)
+    val = _extract(config, "val", how)
     if config.text.source and config.text.frozen:
-        captions = train.first(config.train_images).captions, val.captions
-        device = extraction.torch_device
-        build_text_side(config.text, *captions, extraction.cache, device)
-        print(f"token features of {sum(map(len, captions))} captions in {extraction.cache}")
+        captions = train.captions, val.captions
+        build_text_side(config.text, *captions, how.cache, how.torch_device)
+        print(f"token features of {sum(map(len, captions))} captions in {how.cache}")
 
 
-def _extract(split: Split, backbone: str, extraction: Extraction, copies: int = 1) -> Split:
-    began = time.perf_counter()
+def _extract(config: TrainConfig, name: str, how: Extraction, copies: int = 1) -> Split:
+    data, backbone = Path(config.data), config.backbone
+    if holds_features(data):
+        raise ValueError(f"{data} holds ready-made features; there is nothing to extract")
     refuse_missing(backbone, "backbone")
-    made = read_features(split, backbone, extraction, copies)
-    if len(split.features):
-        folder = split.folder.parent
-        raise ValueError(f"{folder} holds ready-made features; there is nothing to extract")
-    path = feature_file(split, backbone, extraction)
-    seconds = time.perf_counter() - began
-    count, cells, width = made.features.shape
-    left_out = len(skipped_rows(path))
-    note = f", {left_out} damaged images left out" if left_out else ""
-    looks = f", {copies} looks" if copies > 1 else ""
-    name = split.folder.name
-    print(f"{name}: {count} x {cells} x {width} in {path}{looks}, {seconds:.0f} s{note}")
-    return made
+    split = load_features(data, name, backbone, how, copies, config.also)
+    path = feature_file(split, backbone, how)
+    skipped = len(skipped_rows(path))
+    note = f", {skipped} damaged images left out" if skipped else ""
+    note += f", {copies} copies" if copies > 1 else ""
+    print(f"{name}: {' x '.join(map(str, split.features.shape))} in {path}{note}")
+    return split
 
 
 def _parser() -> argparse.ArgumentParser:

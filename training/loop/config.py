@@ -143,7 +143,7 @@ class TrainConfig(Settings):
 
 
 class BackboneConfig(Settings):
-    """What the trainings of an image encoder share.
+    """Settings that the trainings of image encoders share.
 
     Attributes:
         widths: channels of SceneNet's stem and stages.
@@ -151,9 +151,7 @@ class BackboneConfig(Settings):
         data: folder with the splits `train` and `val`.
         epochs: passes over the training images.
         batch_size: images in a step.
-        learning_rate: peak rate of AdamW, after a linear warm-up.
-        schedule: "cosine" lets the rate fall to 0 over all steps; with "constant", a run that is
-            stopped is what a shorter one would have been.
+        learning_rate: peak rate of AdamW, after a linear warm-up and before a cosine to 0.
         weight_decay: AdamW's decoupled weight decay.
         warmup_steps: steps of linear warm-up.
         precision: "fp32" or "bf16" (autocast; a CPU needs its instructions).
@@ -166,7 +164,6 @@ class BackboneConfig(Settings):
     epochs: int = Field(ge=1)
     batch_size: int = Field(default=64, ge=2)
     learning_rate: float = Field(default=2e-3, gt=0, lt=1)
-    schedule: Literal["cosine", "constant"] = "cosine"
     weight_decay: float = Field(default=0.02, ge=0, lt=1)
     warmup_steps: int = Field(default=300, ge=0)
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -179,8 +176,7 @@ class BackboneConfig(Settings):
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             warmup_steps=self.warmup_steps,
-            schedule="cosine" if self.schedule == "cosine" else "step",
-            decay_epochs=(),
+            schedule="cosine",
             clip_norm=math.inf,
         )
 

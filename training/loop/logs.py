@@ -5,7 +5,6 @@ Epochs are counted from 1.
 
 import csv
 import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from models.files import replacing
 
 LOG, STEPS = "log.csv", "steps.csv"
 MAX_ROWS = 2000  # of a run's steps.csv
-_WRITE_SECONDS = 10.0  # between two writes of steps.csv
 
 
 class StepLog:
@@ -32,19 +30,11 @@ class StepLog:
         self.every = math.ceil(total / MAX_ROWS)
         before = read_rows(path) if done and path.is_file() else []
         self.rows: list[Mapping[str, Any]] = [row for row in before if int(row["step"]) <= done]
-        self._written = time.monotonic()
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Adds a step; the file is written every few seconds."""
-        self.rows.append(row)
-        if time.monotonic() - self._written > _WRITE_SECONDS:
-            self.write()
 
     def write(self) -> None:
         """Writes the file."""
         if self.rows:
             write_rows(self.path, self.rows)
-        self._written = time.monotonic()
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -215,7 +215,7 @@ class Loop(ABC, Generic[C, B]):
         speed = self.images_in_step * (step - before[1]) / (now - before[0])
         row = {name: float(f"{value:.6g}") for name, value in values.items()}
         row["images_per_second"] = round(speed, 1)
-        self.step_log.add({"step": step, "epoch": epoch + 1, **row})
+        self.step_log.rows.append({"step": step, "epoch": epoch + 1, **row})
         self._add_events("step", row)
         return now, step
 

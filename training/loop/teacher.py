@@ -49,8 +49,6 @@ class DistillConfig(BackboneConfig):
         crops: crops of each training image that the teacher reads.
         smallest: area of the smallest crop, as a share of the image.
         targets: principal components of the teacher's features that the student learns.
-        emphasis: a component's error counts by this power of its variance among the targets, so
-            that the first components are not lost among the many others.
         color: largest relative change of brightness, contrast and saturation.
         epochs: passes over the training images, one random crop of each.
         retrieval_epochs: last epochs with the retrieval loss.
@@ -68,7 +66,6 @@ class DistillConfig(BackboneConfig):
     crops: int = Field(default=8, ge=1)
     smallest: float = Field(default=0.35, gt=0, le=1)
     targets: int = Field(default=256, ge=1)
-    emphasis: float = Field(default=1.0, ge=0, le=2)
     color: float = Field(default=0.3, ge=0, lt=1)
     epochs: int = Field(default=40, ge=1)
     retrieval_epochs: int = Field(default=12, ge=0)

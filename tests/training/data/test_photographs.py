@@ -169,7 +169,7 @@ def test_a_recipe_s_extraction_is_all_that_its_training_reads(
     given = ["--recipe", f"{world}/recipe.toml", "--cache", f"{tmp_path}/cache", *settings]
     extract.main(given)
     assert "train-" in (said := capsys.readouterr().out)
-    assert ", 3 looks, " in said
+    assert ", 3 copies" in said
     assert "token features of 120 captions" in said
     files = sorted((tmp_path / "cache").rglob("*.npy"))
     assert len(files) == 3 + 1 + 2  # looks, validation images, captions of both
