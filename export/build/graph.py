@@ -4,6 +4,7 @@ Computation stays in float32: a half-precision weight is followed by a Cast, whi
 folds when it loads the file.
 """
 
+import io
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 OPSET = 17
-# Below this many values a half-precision copy and its Cast save nothing.
-_WORTH_CASTING = 16
+_WORTH_CASTING = 16  # below this many values a half-precision copy and its Cast save nothing
 
 
 def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
@@ -42,34 +42,34 @@ def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tenso
 
 def export_image_encoder(encoder: nn.Module, size: int, path: Path) -> None:
     """Writes an image encoder: `pixels` (B, 3, size, size) -> `features` (B, N, d)."""
-    _export(encoder, {"pixels": torch.zeros(2, 3, size, size)}, {"pixels": ["B"]}, ["B"], path)
+    axes = {"pixels": ["B"], "features": ["B"]}
+    _export(encoder, {"pixels": torch.zeros(2, 3, size, size)}, axes, path)
 
 
 def export_text_encoder(encoder: nn.Module, path: Path) -> None:
     """Writes a text encoder: `ids` (B, L), `lengths` (B,), int64 -> `features` (B, L, d)."""
     inputs = {"ids": torch.ones(2, 5, dtype=torch.int64), "lengths": torch.tensor([5, 3])}
-    _export(encoder, inputs, {"ids": ["B", "L"], "lengths": ["B"]}, ["B", "L"], path)
+    axes = {"ids": ["B", "L"], "lengths": ["B"], "features": ["B", "L"]}
+    _export(encoder, inputs, axes, path)
 
 
 def _export(
-    encoder: nn.Module,
-    inputs: dict[str, Tensor],
-    axes: dict[str, list[str]],
-    output_axes: list[str],
-    path: Path,
+    encoder: nn.Module, inputs: dict[str, Tensor], axes: dict[str, list[str]], path: Path
 ) -> None:
-    """Traces an encoder in eval mode.
+    """Traces an encoder in eval mode; `axes` names the dynamic ones.
 
     The tracing exporter is used because the other one exports only the first recurrent network of
     a process with a dynamic length. Constants are left unfolded: merged with their batch-norms,
     convolutions would have weights that half precision cannot hold; onnxruntime folds at load.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _attend_plainly(encoder)
-    dynamic = {**axes, "features": output_axes}
+    for part in encoder.modules():
+        # Traced, torch's fused attention masks with infinity, which no file of a pack may hold.
+        if callable(choose := getattr(part, "set_attn_implementation", None)):
+            choose("eager")
+    traced = io.BytesIO()
     with warnings.catch_warnings():
-        # It says that it is deprecated, and doubts that the trace holds for other batch sizes and
-        # lengths than the example's; that it does is what export/build/parity.py measures.
+        # The exporter says that it is deprecated, and doubts that the trace holds for other batch
+        # sizes and lengths than the example's; export/build/parity.py measures that it does.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         warnings.filterwarnings("ignore", "Exporting a model to ONNX with a batch_size other")
@@ -78,33 +78,23 @@ def _export(
         torch.onnx.export(
             encoder.eval(),
             tuple(inputs.values()),
-            path,
+            traced,  # type: ignore[arg-type]  # the tracing exporter writes to files in memory, too
             input_names=list(inputs),
             output_names=["features"],
-            dynamic_axes={name: dict(enumerate(names)) for name, names in dynamic.items()},
+            dynamic_axes={name: dict(enumerate(names)) for name, names in axes.items()},
             opset_version=OPSET,
             do_constant_folding=False,
             dynamo=False,
         )
-    model = onnx.load(path)
+    model = onnx.load_from_string(traced.getvalue())
     _store_in_half(model.graph)
     onnx.checker.check_model(model, full_check=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, path)
 
 
-def _attend_plainly(encoder: nn.Module) -> None:
-    """Has networks of `transformers` spell attention out.
-
-    Traced, torch's fused attention masks with infinity, which no weight file of a pack may hold.
-    """
-    for part in encoder.modules():
-        choose = getattr(part, "set_attn_implementation", None)
-        if callable(choose):
-            choose("eager")
-
-
 def _store_in_half(graph: onnx.GraphProto) -> None:
-    """Stores in half precision, in place, whatever loses nothing by it."""
+    """Stores in half precision, in place, every weight that loses nothing by it."""
     casts = []
     for tensor in graph.initializer:
         if tensor.data_type != TensorProto.FLOAT:

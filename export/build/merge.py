@@ -7,12 +7,12 @@ an image encoder of its own takes it along.
 
 import argparse
 import shutil
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from export.build.provenance import refuse_freer
+from export.build.command import run_command
+from export.build.labels import refuse_freer
 from export.pack.reading import list_files, load_info
 from export.pack.schema import MethodInfo, PackInfo
 from export.pack.writing import write_info
@@ -33,50 +33,51 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
         The new description of `pack`.
 
     Raises:
+        FileNotFoundError: there is no such pack.
         ValueError: the packs do not share image encoder and tokenizer, there is no such method, or
             the licence of `pack` allows what that of `source` does not.
     """
-    into, given = load_info(pack), load_info(source)
+    target, origin = load_info(pack), load_info(source)
     for name in names:
-        if name not in given.methods:
-            known = ", ".join(given.methods)
+        if name not in origin.methods:
+            known = ", ".join(origin.methods)
             raise ValueError(f'{source} has no method "{name}"; choose one of {known}')
-    moved = {name: given.methods[name] for name in names or given.methods}
-    _refuse_unlike(into, given, moved)
-    files = {path: file for path, file in into.files.items() if not _belongs(path, moved)}
-    added = {path: file for path, file in given.files.items() if _belongs(path, moved)}
+    moved = {name: origin.methods[name] for name in names or origin.methods}
+    _refuse_unlike(target, origin, moved)
+    files = {path: file for path, file in target.files.items() if not _belongs(path, moved)}
+    added = {path: file for path, file in origin.files.items() if _belongs(path, moved)}
     # a text encoder that several methods share lies outside their folders
-    added |= {method.text_encoder: given.files[method.text_encoder] for method in moved.values()}
-    merged = replace(into, methods={**into.methods, **moved}, files={**files, **added})
+    added |= {method.text_encoder: origin.files[method.text_encoder] for method in moved.values()}
+    merged = replace(target, methods={**target.methods, **moved}, files={**files, **added})
     with replacing_folder(pack) as work:
-        own = [path for path in list_files(into) if not _belongs(path, moved)]
-        for origin, paths in ((into, own), (given, added)):
+        own = [path for path in list_files(target) if not _belongs(path, moved)]
+        for info, paths in ((target, own), (origin, added)):
             for path in paths:
                 (work / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(origin.path(path), work / path)
+                shutil.copyfile(info.path(path), work / path)
         write_info(replace(merged, folder=work))
         load_info(work)
     return replace(merged, folder=pack)
 
 
-def _refuse_unlike(into: PackInfo, given: PackInfo, moved: Mapping[str, MethodInfo]) -> None:
+def _refuse_unlike(target: PackInfo, origin: PackInfo, moved: Mapping[str, MethodInfo]) -> None:
     """Methods can move only where images and texts are read as they were where they come from."""
-    shared: list[str | None] = [given.tokenizer.file]
+    shared: list[str | None] = [origin.tokenizer.file]
     if any(method.image_encoder is None for method in moved.values()):
-        shared.append(given.image_encoder.file)
-    refuse_freer(into.licence, given.licence, f"{given.folder}")
-    both = f"{given.folder} and {into.folder}"
+        shared.append(origin.image_encoder.file)
+    refuse_freer(target.licence, origin.licence, f"{origin.folder}")
+    both = f"{origin.folder} and {target.folder}"
     for file in shared:
-        if file is None and into.image_encoder.file is None:
+        if file is None and target.image_encoder.file is None:
             continue  # both read features that were computed elsewhere
-        if file is None or into.files.get(file) != given.files[file]:
+        if file is None or target.files.get(file) != origin.files[file]:
             raise ValueError(
                 f"{both} have different files {file}; methods can only move between packs whose "
                 "image encoder and tokenizer are the same"
             )
-    if given.preprocess != into.preprocess:
+    if origin.preprocess != target.preprocess:
         raise ValueError(f"{both} prepare images differently")
-    if replace(given.image_encoder, file=None) != replace(into.image_encoder, file=None):
+    if replace(origin.image_encoder, file=None) != replace(target.image_encoder, file=None):
         raise ValueError(f"the image encoders of {both} give features of different shapes")
 
 
@@ -95,11 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--pack", type=Path, required=True, help="the pack that is to have the methods")
     add("--source", type=Path, required=True, help="the pack that has them")
     add("--method", action="append", default=[], help="which; repeat, or leave out for all")
-    options = parser.parse_args(argv)
-    try:
-        info = merge_methods(options.pack, options.source, options.method)
-    except (ValueError, OSError) as error:
-        print(f"merge failed: {error}", file=sys.stderr)
-        return 1
-    print(f"{options.pack}: {', '.join(info.methods)}")
-    return 0
+
+    def build(options: argparse.Namespace) -> PackInfo:
+        return merge_methods(options.pack, options.source, options.method)
+
+    return run_command(parser, build, argv, "merge failed")

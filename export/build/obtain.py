@@ -25,8 +25,8 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from export.build import clip
+from export.build.command import Labels
 from export.build.official import convert as official
-from export.build.pack import Labels
 from export.hub import transfer as hub
 from export.hub.address import parse_hub_id
 from export.hub.client import HubError, connect, without_room
@@ -85,7 +85,7 @@ def obtain(
             f"CLIP, weights of {first.repo_id}@{first.commit}",
             clip.DESCRIPTION,
         )
-        clip.build_clip(out, address, labels, force=True)
+        clip.build_clip(out, address, labels)
     elif status := official.main(_official(address, out, first)):
         raise SystemExit(status)  # it has said why
     return out

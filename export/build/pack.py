@@ -4,18 +4,15 @@ Everything is built beside the target and compared with torch (`export/build/par
 pack that is right is moved into place.
 """
 
-import argparse
+import copy
 import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field, replace
-from dataclasses import dataclass as plain_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic.dataclasses import dataclass
-
-from export.build.graph import export_image_encoder, export_text_encoder
+from export.build.command import Labels
+from export.build.graph import export_image_encoder, export_text_encoder, round_to_half
 from export.build.parity import TorchStack, check_parity
 from export.pack.gallery import load_gallery
 from export.pack.reading import load_info
@@ -24,14 +21,10 @@ from export.pack.schema import (
     INDEX,
     REGIONS,
     ImageEncoderInfo,
-    Line,
     MethodInfo,
-    Note,
     PackInfo,
-    Page,
     TokenizerInfo,
 )
-from export.pack.validation import STRICT, Name, check
 from export.pack.writing import describe_file, summarize_gallery, write_info
 from export.runtime import Runtime
 from models import METHODS, complete_arguments
@@ -45,55 +38,42 @@ TOKENIZER = "tokenizer.json"
 LOGS = ("config.toml", "log.csv")
 
 
-@dataclass(frozen=True, config=STRICT)
-class Labels:
-    """What a person reads about a pack; see the keys of the same names in pack.json."""
-
-    name: Name
-    title: Line
-    licence: Note
-    credits: Page
-    description: Page
-
-
-@plain_dataclass(frozen=True)
+@dataclass(frozen=True)
 class MethodParts:
     """What a method brings into a pack.
 
     Attributes:
+        stack: its modules, with the weights as trained. An image encoder that is not the object in
+            `PackParts` was trained along, and goes into the pack with the method.
         arguments: named arguments for `models.build`.
         config: what it was trained with.
-        rounded: its modules with the weights that the pack is to hold.
-        original: its modules with the weights as trained; the same object where nothing is rounded.
-        own_images: whether its image encoder was trained along with it, and goes with it.
         shared_text: identity of a text encoder that several methods share.
         method: key of `models.METHODS`; empty where the pack calls it so.
     """
 
+    stack: TorchStack
     arguments: dict[str, Any]
     config: dict[str, Any]
-    rounded: TorchStack
-    original: TorchStack
-    own_images: bool = False
     shared_text: str | None = None
     method: str = ""
 
 
-@plain_dataclass(frozen=True)
+@dataclass(frozen=True)
 class PackParts:
     """What a pack is made of.
 
     Attributes:
-        image_encoder: with the weights that the pack is to hold; None where methods read features
-            that were computed elsewhere.
+        image_encoder: that the methods share; None where they read features that were computed
+            elsewhere.
         image_dim: d of the image features.
         preprocess: how images are prepared.
         tokenizer: in the format of Hugging Face `tokenizers`, as JSON.
         max_length: after how many tokens a text is cut.
-        methods: by their keys in `models.METHODS`, at least one.
+        methods: by the names that the pack gives them, at least one.
         gallery: a folder with `gallery.json` that is to come with the pack.
         frames: see `ImageEncoderInfo`.
         logs: folders whose `LOGS` go along, by their names below `training/`.
+        half: whether the pack holds the weights rounded to half precision.
     """
 
     image_encoder: ImageEncoder | None
@@ -105,31 +85,24 @@ class PackParts:
     gallery: Path | None = None
     frames: int = 1
     logs: Mapping[str, Path] = field(default_factory=dict)
+    half: bool = True
 
 
-def build_pack(out: Path, labels: Labels, parts: PackParts, force: bool = False) -> PackInfo:
-    """Builds a pack.
-
-    Args:
-        out: the folder to make.
-        labels: what people read about it.
-        parts: what it is made of.
-        force: replace what is at `out`.
-
-    Returns:
-        The pack's description.
+def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
+    """Builds a pack; what is at `out` is replaced once the new one is right.
 
     Raises:
-        FileExistsError: there is something at `out`, and `force` is off.
+        ValueError: a weight is beyond half precision's range, or the gallery lacks features.
         DriftError: the result does not compute what torch computes.
+        DiskFullError: the disk has no space left; nothing of the pack is left behind.
     """
-    refuse_existing(out, force)
+    packed = _rounded(parts) if parts.half else parts
     with replacing_folder(out) as work:
-        info = _write_parts(work, labels, parts)
+        info = _write_parts(work, labels, packed)
         runtime = Runtime.load(work, "cpu")
         methods = {}
-        for name, given in parts.methods.items():
-            parity = check_parity(runtime, name, given.rounded, given.original)
+        for name, method in parts.methods.items():
+            parity = check_parity(runtime, name, packed.methods[name].stack, method.stack)
             methods[name] = replace(info.methods[name], parity=asdict(parity))
         info = replace(info, methods=methods)
         write_info(info)
@@ -137,29 +110,31 @@ def build_pack(out: Path, labels: Labels, parts: PackParts, force: bool = False)
     return replace(info, folder=out)
 
 
-def refuse_existing(out: Path, force: bool) -> None:
-    """Refuses a target that would be replaced without having been asked for.
-
-    Raises:
-        FileExistsError: there is something at `out`, and `force` is off.
-    """
-    if out.exists() and not force:
-        raise FileExistsError(f"{out} exists; choose another folder, or replace it with --force")
+def _rounded(parts: PackParts) -> PackParts:
+    """A copy with the weights that half precision can hold; what was shared stays shared."""
+    rounded = copy.deepcopy(parts)
+    for name, method in rounded.methods.items():
+        stack = method.stack
+        for module in (stack.image_encoder, stack.text_encoder, stack.method):
+            if module is not None:
+                module.load_state_dict(round_to_half(module.state_dict(), name))
+    return rounded
 
 
 def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     """Writes a pack whose parity is not measured yet."""
     size, encoder = parts.preprocess.size, parts.image_encoder
-    own = [f"{name}/{IMAGE_ENCODER}" for name, given in parts.methods.items() if given.own_images]
-    # where no method reads the pack's encoder, the first method's own stands for it
-    image_encoder = own[0] if len(own) == len(parts.methods) else IMAGE_ENCODER
-    if encoder is not None and image_encoder == IMAGE_ENCODER:
-        export_image_encoder(encoder, size, work / IMAGE_ENCODER)
+    if any(method.stack.image_encoder is encoder for method in parts.methods.values()):
+        image_encoder = IMAGE_ENCODER
+        if encoder is not None:
+            export_image_encoder(encoder, size, work / IMAGE_ENCODER)
+    else:  # no method reads the pack's encoder: the first method's own stands for it
+        image_encoder = f"{next(iter(parts.methods))}/{IMAGE_ENCODER}"
     (work / TOKENIZER).write_text(parts.tokenizer, "utf-8")
     for name, folder in parts.logs.items():
         _copy(folder, work / "training" / name, [log for log in LOGS if (folder / log).is_file()])
     methods = {
-        name: _write_method(work, name, given, parts) for name, given in parts.methods.items()
+        name: _write_method(work, name, method, parts) for name, method in parts.methods.items()
     }
     listed = [path for path in sorted(work.rglob("*")) if path.is_file()]
     if parts.gallery is not None:
@@ -192,101 +167,39 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     return info
 
 
-def _write_method(work: Path, name: str, given: MethodParts, parts: PackParts) -> MethodInfo:
-    stack, size = given.rounded, parts.preprocess.size
+def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) -> MethodInfo:
+    stack, image_encoder = method.stack, None
     text_encoder, head = f"{name}/text_encoder.onnx", f"{name}/head.safetensors"
-    if given.shared_text is not None:
-        text_encoder = f"text_encoder-{given.shared_text[:12]}.onnx"
+    if method.shared_text is not None:
+        text_encoder = f"text_encoder-{method.shared_text[:12]}.onnx"
     if not (work / text_encoder).is_file():
         export_text_encoder(stack.text_encoder, work / text_encoder)
-    image_encoder = f"{name}/{IMAGE_ENCODER}" if given.own_images else None
-    if image_encoder is not None and stack.image_encoder is not None:
-        export_image_encoder(stack.image_encoder, size, work / image_encoder)
+    if stack.image_encoder is not None and stack.image_encoder is not parts.image_encoder:
+        image_encoder = f"{name}/{IMAGE_ENCODER}"
+        export_image_encoder(stack.image_encoder, parts.preprocess.size, work / image_encoder)
     weights = stack.method.state_dict()
-    if stack is not given.original:  # half precision holds them
+    if parts.half:
         weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
-    key = given.method or name
-    arguments = complete_arguments(key, given.arguments)
+    key = method.method or name
+    arguments = complete_arguments(key, method.arguments)
     about = {"kind": "head", "method": key, "arguments": arguments}
     save_tensors(work / head, weights, about)
+    variant = name.removeprefix(f"{key}_").replace("_", " ")  # "mvam_4_codes": "MVAM, 4 codes"
     return MethodInfo(
         arguments=arguments,
         image_dim=parts.image_dim,
         text_dim=stack.text_encoder.dim,
         text_encoder=text_encoder,
         head=head,
-        config=given.config,
+        config=method.config,
         parity={},
         image_encoder=image_encoder,
         method=None if key == name else key,
-        title=None if key == name else _title(key, name),
+        title=None if key == name else f"{METHODS[key].title}, {variant}",
     )
-
-
-def _title(method: str, name: str) -> str:
-    """What people call a model that a pack holds beside others of its method.
-
-    >>> _title("mvam", "mvam_4_codes")
-    'MVAM, 4 codes'
-    """
-    return f"{METHODS[method].title}, {name.removeprefix(f'{method}_').replace('_', ' ')}"
 
 
 def _copy(source: Path, target: Path, files: Sequence[str]) -> None:
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / file, target / file)
-
-
-def parser_of(command: str, about: str, **defaults: str) -> argparse.ArgumentParser:
-    """The command line of what builds a pack, with the options that all have.
-
-    Args:
-        command: the module below `export`.
-        about: what the command does.
-        defaults: of the pack's `Labels`, where nothing is given.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m export.{command}", description=about)
-    add = parser.add_argument
-    add("--out", type=Path, required=True, help="the pack's folder")
-    add("--force", action="store_true", help="replace what is at --out")
-    add("--gallery", type=Path, help="folder with gallery.json that comes with the pack")
-    for label, what in (
-        ("name", "short name: lower-case letters, digits, underscores"),
-        ("title", "name for people"),
-        ("licence", "SPDX identifier of the weights' licence"),
-        ("credits", "whose work is in the pack"),
-        ("description", "one or two sentences"),
-    ):
-        add(f"--{label}", default=defaults.get(label), help=what)
-    return parser
-
-
-def labels_of(options: argparse.Namespace, **defaults: str) -> Labels:
-    """What a command line says about a pack; `defaults` stand for what it leaves out.
-
-    Raises:
-        PackError: names the option that makes no sense.
-    """
-    names = Labels.__dataclass_fields__
-    given = {name: getattr(options, name) or defaults.get(name) for name in names}
-    return check(Labels, given, "labels of the pack")
-
-
-def run_command(
-    build: Callable[[argparse.Namespace], PackInfo],
-    parser: argparse.ArgumentParser,
-    argv: Sequence[str] | None,
-    failure: str = "export failed",
-) -> int:
-    """Runs a command line that builds a pack; says what came of it and returns the exit status."""
-    options = parser.parse_args(argv)
-    try:
-        info = build(options)
-    except (ValueError, OSError) as error:
-        print(f"{failure}: {error}", file=sys.stderr)
-        return 1
-    for name, method in info.methods.items():
-        print(f"{name}: ONNX and torch differ by {method.parity['numbers']:.1e}, ranking identical")
-    print(f"{info.folder}: {sum(file.bytes for file in info.files.values()) / 1e6:.1f} MB")
-    return 0

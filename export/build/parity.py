@@ -163,38 +163,36 @@ def _run_torch(stack: TorchStack, probe: Probe) -> dict[str, Tensor]:
         image_features = stack.image_encoder(image_features)
     text_features = stack.text_encoder(torch.from_numpy(probe.ids), lengths)  # (B_txt, L, d)
     image_mask = torch.ones(image_features.shape[:2], dtype=torch.bool)
-    text_mask = lengths_to_mask(lengths, probe.ids.shape[1])
     images = stack.method.encode_image(image_features, image_mask)
-    texts = stack.method.encode_text(text_features, text_mask)
-    scores = stack.method.score(images, texts)
-    return _named(image_features, text_features, images, texts, scores)
+    texts = stack.method.encode_text(text_features, lengths_to_mask(lengths, probe.ids.shape[1]))
+    return _outputs(stack.method, image_features, text_features, images, texts)
 
 
 @torch.no_grad()
 def _run_pack(runtime: Runtime, name: str, probe: Probe) -> dict[str, Tensor]:
-    image_features = torch.from_numpy(probe.pixels)
+    method, image_features = runtime.methods[name], torch.from_numpy(probe.pixels)
     if runtime.info.image_encoder.file is not None:
         image_features = runtime.pixel_features(probe.pixels, name)
     text_features, mask = runtime.token_features(probe.ids, probe.lengths, name)
     images = runtime.image_views(image_features, name)
-    texts = runtime.methods[name].encode_text(text_features, mask)
-    scores = runtime.methods[name].score(images, texts)
-    return _named(image_features, text_features, images, texts, scores)
+    texts = method.encode_text(text_features, mask)
+    return _outputs(method, image_features, text_features, images, texts)
 
 
-def _named(
-    image_features: Tensor, text_features: Tensor, images: Views, texts: Views, scores: Tensor
+def _outputs(
+    method: Method, image_features: Tensor, text_features: Tensor, images: Views, texts: Views
 ) -> dict[str, Tensor]:
     return {
         "image features": image_features,
         "text features": text_features,
         "image embeddings": images.embeddings,
         "text embeddings": texts.embeddings,
-        "scores": scores,
+        "scores": method.score(images, texts),
     }
 
 
 def _difference(ours: Tensor, reference: Tensor) -> float:
+    """The largest difference, in units of the larger of 1 and the largest magnitude."""
     if ours.shape != reference.shape:
         return float("inf")
     return float((ours - reference).abs().max()) / max(1.0, float(reference.abs().max()))

@@ -1,7 +1,4 @@
-"""Builds a pack from run folders: `python -m export.to_onnx --help`.
-
-On drift the command ends with status 1, see `export/build/pack.py`.
-"""
+"""Builds a pack from run folders: `python -m export.to_onnx --help`."""
 
 import argparse
 import re
@@ -9,10 +6,14 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from export.build.pack import Labels, PackParts, build_pack, parser_of, refuse_existing, run_command
-from export.build.provenance import labels_for
-from export.build.trained import TrainedBackbone, TrainedMethod, load_backbone, load_method
+from export.build.command import Labels, pack_parser, run_command
+from export.build.labels import labels_for
+from export.build.pack import MethodParts, PackParts, build_pack
+from export.build.trained import TrainedRun, load_run
+from export.hub.packed import LOGS, is_pack
+from export.hub.sources import load_image_source
 from export.pack.schema import PackInfo
 from models import METHODS
 from models.preprocess import Preprocess
@@ -28,12 +29,11 @@ def export_runs(
     runs: Sequence[str | Path],
     labels: Labels | argparse.Namespace,
     gallery: Path | None = None,
-    force: bool = False,
 ) -> PackInfo:
-    """Builds a pack from what training left behind.
+    """Builds a pack from what training left behind; see `build_pack`.
 
     Args:
-        out: the folder to make.
+        out: the folder to make; one that exists is replaced.
         backbone: source of the image encoder, see `export/hub/sources.py`; None where the runs were
             trained on ready-made features, which the pack then reads.
         runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
@@ -42,109 +42,99 @@ def export_runs(
         labels: what people read about it; or the command line's options, which win over what is
             known of the runs.
         gallery: a folder with `gallery.json` that is to come with the pack.
-        force: replace what is at `out`.
-
-    Returns:
-        The pack's description.
 
     Raises:
-        FileExistsError: there is something at `out`, and `force` is off.
+        FileNotFoundError: there is no such folder, or it lacks weights.
         ValueError: the run folders do not fit together, or a value makes no sense.
-        DriftError: the result does not compute what torch computes.
     """
-    refuse_existing(out, force)
-    encoder, trained = _read(backbone, runs)
+    encoder, preprocess, about = None, Preprocess(), dict[str, Any]()
+    if backbone is not None:
+        encoder, preprocess, about = load_image_source(backbone, rounded=False)
+    trained: dict[str, TrainedRun] = {}
+    for spec in runs:
+        name, equals, folder = str(spec).partition("=")
+        named = bool(equals and re.fullmatch("[a-z0-9_]+", name))
+        run = load_run(Path(folder if named else spec), encoder, about)
+        run = replace(run, name=name) if named else run
+        _refuse_unfit(run, trained)
+        trained[run.name] = run
+    first, *_ = trained.values()
     if not isinstance(labels, Labels):
-        labels = labels_for(labels, encoder, trained)
-    first, logs = trained[0], {} if encoder is None else _history(encoder.logs)
+        labels = labels_for(labels, about, list(trained.values()))
+    methods = {
+        name: MethodParts(
+            run.stack,
+            run.about.arguments,
+            run.about.config,
+            run.about.text_encoder.sha256,
+            run.about.method,
+        )
+        for name, run in trained.items()
+    }
+    logs = {} if backbone is None else _history(str(backbone))
     parts = PackParts(
-        image_encoder=None if encoder is None else encoder.rounded,
+        image_encoder=encoder,
         image_dim=first.about.image_dim,
-        preprocess=Preprocess() if encoder is None else encoder.preprocess,
-        tokenizer=first.tokenizer.read_text("utf-8"),
+        preprocess=preprocess,
+        tokenizer=first.tokenizer,
         max_length=first.about.text_encoder.max_length or MAX_LENGTH,
-        methods={run.name: run.parts(encoder) for run in trained},
+        methods=methods,
         gallery=gallery,
         frames=first.about.frames,
-        logs=logs | {run.name: run.folder for run in trained},
+        logs=logs | {name: run.folder for name, run in trained.items()},
     )
-    return build_pack(out, labels, parts, force)
+    return build_pack(out, labels, parts)
 
 
-def _read(
-    backbone: str | Path | None, runs: Sequence[str | Path]
-) -> tuple[TrainedBackbone | None, list[TrainedMethod]]:
-    """An image encoder and the methods over it, each once and all with one tokenizer."""
-    encoder = None if backbone is None else load_backbone(backbone)
-    trained: dict[str, TrainedMethod] = {}
-    for given in runs:
-        name, folder = _named(given)
-        run = load_method(folder, encoder)
-        run = replace(run, name=name or run.name)
-        if run.name in trained:
+def _refuse_unfit(run: TrainedRun, others: dict[str, TrainedRun]) -> None:
+    """Refuses a run that cannot be in one pack with others."""
+    if run.name in others:
+        raise ValueError(
+            f"{run.folder} and {others[run.name].folder} both hold {run.name}; give one of them "
+            f"another name: --run {run.name}_2={run.folder}"
+        )
+    if run.name != run.about.method and run.name in METHODS:
+        raise ValueError(
+            f"{run.folder} holds {run.about.method}, which cannot be called {run.name}"
+        )
+    for first in list(others.values())[:1]:
+        both = f"{run.folder} and {first.folder}"
+        if run.tokenizer != first.tokenizer:
             raise ValueError(
-                f"{folder} and {trained[run.name].folder} both hold {run.name}; give one of them "
-                f"another name: --run {run.name}_2={folder}"
+                f"{both} have different tokenizers, but a pack holds one; train both with the same "
+                "captions and text settings"
             )
-        if run.name != run.about.method and run.name in METHODS:
-            raise ValueError(
-                f"{folder} holds {run.about.method}, which cannot be called {run.name}"
-            )
-        trained[run.name] = run
-    if not trained:
-        raise ValueError("a pack needs at least one method; pass --run")
-    first, *others = trained.values()
-    for run in others:
-        if run.tokenizer.read_bytes() != first.tokenizer.read_bytes():
-            raise ValueError(
-                f"{run.folder} and {first.folder} have different tokenizers, but a pack holds one; "
-                "train both with the same captions and text settings"
-            )
-        if run.about.image_dim != first.about.image_dim:
-            raise ValueError(
-                f"{run.folder} reads features of {run.about.image_dim} numbers and {first.folder} "
-                f"of {first.about.image_dim}; make a pack of each"
-            )
-        if run.about.frames != first.about.frames:
-            raise ValueError(
-                f"{run.folder} reads {run.about.frames} frames at a time and {first.folder} "
-                f"{first.about.frames}; make a pack of each"
-            )
-    return encoder, list(trained.values())
+        for name in ("image_dim", "frames"):
+            values = getattr(run.about, name), getattr(first.about, name)
+            if len(set(values)) > 1:
+                raise ValueError(
+                    f"{both} read features of {name} {values[0]} and {values[1]}; make a pack of "
+                    "each"
+                )
 
 
-def _named(given: str | Path) -> tuple[str | None, Path]:
-    """A run's name in the pack, where it is given one, and its folder.
-
-    >>> _named("vsepp_2=runs/other")
-    ('vsepp_2', PosixPath('runs/other'))
-    """
-    name, found, folder = str(given).partition("=")
-    if found and re.fullmatch("[a-z0-9_]+", name):
-        return name, Path(folder)
-    return None, Path(given)
-
-
-def _history(folder: Path) -> dict[str, Path]:
+def _history(source: str) -> dict[str, Path]:
     """The run folder of an image encoder, and those of the encoders that it went on from."""
-    found = {"backbone": folder}
-    while (config := folder / CONFIG).is_file() and len(found) < _LONGEST_HISTORY:
+    folder = Path(source.partition("#")[0])
+    folder = folder / LOGS if is_pack(folder) else folder
+    history = {"backbone": folder}
+    while (config := folder / CONFIG).is_file() and len(history) < _LONGEST_HISTORY:
         folder = Path(str(tomllib.loads(config.read_text("utf-8")).get("init", "")))
         if not (folder / CONFIG).is_file():
             break
-        found[f"backbone_{len(found) + 1}"] = folder
-    return found
+        history[f"backbone_{len(history) + 1}"] = folder
+    return history
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = parser_of("to_onnx", "Build a pack from run folders.")
-    add, what = parser.add_argument, "image encoder: run folder, Hugging Face folder or Hub id; "
-    add("--backbone", help=what + "none for runs on ready-made features")
-    what = "run folder of a method; repeat; NAME=FOLDER where two are of one method"
-    add("--run", action="append", required=True, help=what)
+    parser = pack_parser("to_onnx", "Build a pack from run folders.")
+    backbone = "image encoder: run folder, pack, Hugging Face folder or Hub id; none for runs on "
+    parser.add_argument("--backbone", help=backbone + "ready-made features")
+    run = "run folder of a method; repeat; NAME=FOLDER where two are of one method"
+    parser.add_argument("--run", action="append", required=True, help=run)
 
-    def build(given: argparse.Namespace) -> PackInfo:
-        return export_runs(given.out, given.backbone, given.run, given, given.gallery, given.force)
+    def build(options: argparse.Namespace) -> PackInfo:
+        return export_runs(options.out, options.backbone, options.run, options, options.gallery)
 
-    return run_command(build, parser, argv)
+    return run_command(parser, build, argv)

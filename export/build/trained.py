@@ -1,4 +1,4 @@
-"""What training leaves behind, read for export: an image encoder and the methods' run folders."""
+"""A method's run folder, as training leaves it, read for export."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
@@ -7,21 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import nn
 
 import models
-from export.build.graph import round_to_half
-from export.build.pack import TOKENIZER, MethodParts
+from export.build.pack import TOKENIZER
 from export.build.parity import TorchStack
-from export.hub.packed import LOGS, is_pack
-from export.hub.sources import load_image_source, load_text_source
+from export.hub.sources import load_text_source
 from export.pack.schema import Count, Line, Width
 from export.pack.validation import OPEN, Arguments, Name, Text, check
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
-from models.encoders.encoder import ImageEncoder, TextEncoder
+from models.encoders.encoder import ImageEncoder
 from models.files import sha256_of
-from models.preprocess import Preprocess
 
 WEIGHTS = "best.safetensors"
 
@@ -95,148 +92,76 @@ class RunAbout:
 
 
 @plain_dataclass(frozen=True)
-class TrainedBackbone:
-    """An image encoder that methods were trained on.
-
-    Attributes:
-        source: where it is from, see `export/hub/sources.py`.
-        about: what it is: `sha256`, its identity; what it learned from, where that is known.
-        preprocess: how images are prepared.
-        rounded: with weights rounded to half precision, as the pack holds them.
-        original: with its weights as they are.
-    """
-
-    source: str
-    about: Mapping[str, Any]
-    preprocess: Preprocess
-    rounded: ImageEncoder
-    original: ImageEncoder
-
-    @property
-    def sha256(self) -> str:
-        """Its identity."""
-        return str(self.about["sha256"])
-
-    @property
-    def logs(self) -> Path:
-        """The folder of its recipe and log, where it is one of our own."""
-        folder = Path(self.source.partition("#")[0])
-        return folder / LOGS if is_pack(folder) else folder
-
-
-@plain_dataclass(frozen=True)
-class TrainedMethod:
-    """A method's run folder.
+class TrainedRun:
+    """A method's run.
 
     Attributes:
         folder: the run folder.
         name: what the pack calls it, usually the key of `models.METHODS`, which `about` has.
         about: what training wrote about it.
-        tensors: weights named `method.*`, `text_encoder.*` and, where the image encoder was trained
-            along, `image_encoder.*`; as trained.
+        tokenizer: in the format of Hugging Face `tokenizers`, as JSON.
+        stack: its modules with the weights as trained, in eval mode.
     """
 
     folder: Path
     name: str
     about: RunAbout
-    tensors: dict[str, Tensor]
-
-    @property
-    def tokenizer(self) -> Path:
-        """The tokenizer's file."""
-        return self.folder / TOKENIZER
-
-    @property
-    def _weights(self) -> str:
-        return str(self.folder / WEIGHTS)
-
-    def parts(self, backbone: TrainedBackbone | None) -> MethodParts:
-        """What it brings into a pack of this backbone, or of ready-made features."""
-        halves, about = round_to_half(self.tensors, str(self.folder)), self.about
-        rounded, original = (
-            (None, None) if backbone is None else (backbone.rounded, backbone.original)
-        )
-        return MethodParts(
-            about.arguments,
-            about.config,
-            self._stack(halves, rounded, rounded=True),
-            self._stack(self.tensors, original, rounded=False),
-            about.image_encoder is not None,
-            about.text_encoder.sha256,
-            about.method,
-        )
-
-    def _stack(
-        self, tensors: dict[str, Tensor], backbone: ImageEncoder | None, *, rounded: bool
-    ) -> TorchStack:
-        """The modules with the given weights; with the backbone where it was not trained along."""
-        about, images = self.about, backbone
-        if about.image_encoder is not None:
-            images = about.image_encoder.build(IMAGE_ENCODERS, self._weights).eval()
-            load_strict(images, _under("image_encoder.", tensors), self._weights)
-        sizes = about.image_dim, about.text_dim
-        method = models.build(about.method, *sizes, about.arguments)
-        load_strict(method, _under("method.", tensors), self._weights)
-        return TorchStack(images, self._text_encoder(tensors, rounded).eval(), method.eval())
-
-    def _text_encoder(self, tensors: dict[str, Tensor], rounded: bool) -> TextEncoder:
-        about = self.about.text_encoder
-        if about.sha256 is None or about.source is None:
-            encoder: TextEncoder = about.build(TEXT_ENCODERS, self._weights)
-            load_strict(encoder, _under("text_encoder.", tensors), self._weights)
-            return encoder
-        frozen, _, found = load_text_source(about.source, rounded=rounded)
-        if found["sha256"] != about.sha256:
-            raise ValueError(
-                f"{self.folder} was trained with another text encoder than what is at "
-                f"{about.source} now; put the former one there, or train it again"
-            )
-        return frozen
+    tokenizer: str
+    stack: TorchStack
 
 
-def load_backbone(source: str | Path) -> TrainedBackbone:
-    """Reads an image encoder, see `export/hub/sources.py`.
-
-    Raises:
-        FileNotFoundError: there are no weights in it.
-        ValueError: it is not an image encoder's.
-    """
-    rounded, preprocess, about = load_image_source(source)
-    original, _, _ = load_image_source(source, rounded=False)
-    return TrainedBackbone(str(source), about, preprocess, rounded, original)
-
-
-def load_method(folder: Path, backbone: TrainedBackbone | None) -> TrainedMethod:
+def load_run(
+    folder: Path, encoder: ImageEncoder | None, encoder_about: Mapping[str, Any]
+) -> TrainedRun:
     """Reads a method's run folder.
 
     Args:
         folder: the run.
-        backbone: what it was trained on; None for ready-made features.
+        encoder: the image encoder it was trained on; None for ready-made features.
+        encoder_about: what that is, see `describe_image_source`; empty without one.
 
     Raises:
         FileNotFoundError: weights or tokenizer are missing.
-        ValueError: it is not a method's, or was trained with another backbone or tokenizer.
+        ValueError: it is not a method's, or was trained with another image encoder, text encoder or
+            tokenizer.
     """
+    where, tokenizer = str(folder / WEIGHTS), folder / TOKENIZER
     tensors, values = load_tensors(folder / WEIGHTS)
-    about = check(RunAbout, values, str(folder / WEIGHTS))
-    run = TrainedMethod(folder, about.method, about, tensors)
-    if backbone is None and about.backbone_sha256:
+    about = check(RunAbout, values, where)
+    backbone = encoder_about.get("sha256", "")
+    if about.backbone_sha256 and not backbone:
         raise ValueError(
             f"{folder} was trained on images; name the backbone of its config.toml with --backbone"
         )
-    if backbone is not None and not about.backbone_sha256:
+    if backbone and not about.backbone_sha256:
         raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
-    if backbone is not None and about.backbone_sha256 != backbone.sha256:
+    if about.backbone_sha256 != backbone:
         raise ValueError(
-            f"{folder} was trained on features of another backbone than {backbone.source}; "
+            f"{folder} was trained on features of another backbone than {encoder_about['source']}; "
             "pass the backbone of its config.toml, or train it again"
         )
-    if not run.tokenizer.is_file():
+    if not tokenizer.is_file():
         raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}")
-    if sha256_of(run.tokenizer) != about.tokenizer_sha256:
-        raise ValueError(f"{run.tokenizer} is not the tokenizer that {folder} was trained with")
-    return run
+    if sha256_of(tokenizer) != about.tokenizer_sha256:
+        raise ValueError(f"{tokenizer} is not the tokenizer that {folder} was trained with")
 
+    def fill(module: nn.Module, prefix: str) -> Any:
+        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        load_strict(module, own, where)
+        return module.eval()
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    if about.image_encoder is not None:  # trained along with the method
+        encoder = fill(about.image_encoder.build(IMAGE_ENCODERS, where), "image_encoder.")
+    text = about.text_encoder
+    if text.sha256 is None or text.source is None:
+        text_encoder = fill(text.build(TEXT_ENCODERS, where), "text_encoder.")
+    else:
+        text_encoder, _, text_about = load_text_source(text.source, rounded=False)
+        if text_about["sha256"] != text.sha256:
+            raise ValueError(
+                f"{folder} was trained with another text encoder than what is at {text.source} "
+                "now; put the former one there, or train it again"
+            )
+    method = models.build(about.method, about.image_dim, about.text_dim, about.arguments)
+    stack = TorchStack(encoder, text_encoder, fill(method, "method."))
+    return TrainedRun(folder, about.method, about, tokenizer.read_text("utf-8"), stack)

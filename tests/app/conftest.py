@@ -17,7 +17,7 @@ from app.gallery.indexing import Index, Progress
 from app.search.hits import Hit
 from app.search.query import Term
 from app.search.retriever import Retriever
-from export.build.pack import Labels
+from export.build.command import Labels
 from export.build.to_onnx import export_runs
 from export.runtime import Runtime
 from tests.app.many import write_many

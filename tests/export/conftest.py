@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from PIL import Image
 from torch import nn
 
-from export.build.pack import Labels
+from export.build.command import Labels
 from export.build.to_onnx import export_runs
 from export.hub import connection
 from export.pack.writing import describe_file

@@ -228,6 +228,10 @@ def write_pieces(folder: Path, count: int = PIECES) -> Path:
     known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "beach", "run", "##s"]
     pieces = known + [f"piece{i}" for i in range(count - len(known))]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    config = {"model_type": "bert", "num_attention_heads": HEADS, "layer_norm_eps": 1e-12}
+    config = {
+        **{"model_type": "bert", "vocab_size": count, "max_position_embeddings": POSITIONS},
+        **{"hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 1},
+        **{"num_attention_heads": HEADS, "layer_norm_eps": 1e-12},
+    }
     (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -1,9 +1,9 @@
 """The authors' checkpoints as packs: `python -m export.official --help`.
 
-checkpoint.py    reads what was released, weights alone
-keys.py          strict renaming: every key is mapped or named as never read
-cnn.py, transformer.py, pooling.py    the parts that releases share
-vse_infty.py, pvse.py, mv_vse.py, avse.py    one release a file: its table, sizes and options
+checkpoint.py    reads a released file: weights and options
+renaming.py      strict loading: every key is mapped or named as never read
+networks.py      ResNet, BERT and ViT from the shapes of released weights
 vocabulary.py    word lists and word pieces as tokenizers
-conversion.py    what a release gives: modules, tokenizer, and what must be said about them
+releases.py      VSE-infinity, PVSE, MV-VSE, AVSE: their tables, sizes and options
+convert.py       the command
 """

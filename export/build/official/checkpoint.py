@@ -7,7 +7,7 @@ dictionary of tensors, or a list of two, image side and text side.
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,11 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from export.pack.writing import describe_file
-
-_NAMESPACE = "argparse.Namespace"
-_GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
-_PREFIX = "module."  # of weights that were saved from several GPUs
+from models.files import no_such, sha256_of
 
 State = dict[str, Tensor]
 V = TypeVar("V")
@@ -36,15 +32,15 @@ class Checkpoint:
     Attributes:
         path: its file.
         sha256: of the file.
-        parts: the weights, one dictionary or two (image side, text side), without the prefix
-            `module.` that several GPUs leave.
+        state: the weights, without the prefix `module.` that several GPUs leave; where there are
+            two dictionaries, their keys begin with `model[0].` (images) and `model[1].` (texts).
         options: the options it was trained with; empty where they were not stored.
         stored: the other plain values, such as `epoch`.
     """
 
     path: Path
     sha256: str
-    parts: tuple[State, ...]
+    state: State
     options: dict[str, Any]
     stored: dict[str, Any]
 
@@ -55,6 +51,8 @@ class Checkpoint:
             OfficialError: its value is of another type than the default's.
         """
         value = self.options.get(name, default)
+        if isinstance(default, float) and type(value) is int:
+            value = float(value)
         if type(value) is not type(default):
             raise OfficialError(
                 f"{self.path}: its option {name} is {value!r}, but a value like {default!r} is "
@@ -62,88 +60,76 @@ class Checkpoint:
             )
         return value
 
-    def number(self, name: str, default: float) -> float:
-        """An option's value where whole numbers and others are alike; see `option`."""
-        if type(self.options.get(name)) is int:
-            return float(self.options[name])
-        return self.option(name, default)
+    def shape(self, key: str, axes: int = 2) -> tuple[int, ...]:
+        """The shape of a weight that sizes are read from.
+
+        Raises:
+            OfficialError: it is missing, or has another number of axes.
+        """
+        if key not in self.state:
+            raise OfficialError(f"{self.path} lacks {key}")
+        shape = tuple(self.state[key].shape)
+        if len(shape) != axes or 0 in shape:
+            raise OfficialError(f"{self.path}: {key} has shape {shape}, not one of {axes} axes")
+        return shape
+
+    def count(self, pattern: str) -> int:
+        """How many numbers the group of a regular expression takes among the keys."""
+        return len({match[1] for key in self.state if (match := re.match(pattern, key))})
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint with `torch.load(weights_only=True)`.
 
-    `argparse.Namespace` is admitted for a file that needs it, and no other class.
-
     Raises:
         FileNotFoundError: there is no such file.
-        OfficialError: it is not whole, needs another class, or holds no weights.
+        OfficialError: it is not whole, needs a class other than `argparse.Namespace`, or holds no
+            weights.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"there is no checkpoint {path}")
+        raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
     content = _load(path)
-    if not isinstance(content, (Mapping, list, tuple)):
-        raise OfficialError(f"{path} holds a {type(content).__name__} instead of weights")
-    options: Any = {}
-    stored: dict[str, Any] = {}
-    model: Any = content
+    options, stored, model = None, {}, content
     if isinstance(content, Mapping) and "model" in content:
         model = content["model"]
-        options = content.get("opt", content.get("args", {}))
-        stored = {
-            key: value
-            for key, value in content.items()
-            if isinstance(value, (int, float, str)) and isinstance(key, str)
-        }
-    named = vars(options) if isinstance(options, argparse.Namespace) else options
-    parts = tuple(model) if isinstance(model, (list, tuple)) else (model,)
-    if len(parts) not in (1, 2):
-        raise OfficialError(f"{path} holds {len(parts)} sets of weights; there should be 1 or 2")
-    return Checkpoint(
-        path,
-        describe_file(path).sha256,
-        tuple(_state(part, path) for part in parts),
-        dict(named) if isinstance(named, Mapping) else {},
-        stored,
-    )
+        options = content.get("opt", content.get("args"))
+        stored = {k: v for k, v in content.items() if isinstance(v, int | float | str)}
+    if isinstance(options, argparse.Namespace):
+        options = vars(options)
+    if not isinstance(model, list | tuple):
+        state = _state(model, "", path)
+    elif len(model) == 2:
+        state = _state(model[0], "model[0].", path) | _state(model[1], "model[1].", path)
+    else:
+        raise OfficialError(f"{path} holds {len(model)} sets of weights; there should be 1 or 2")
+    options = dict(options) if isinstance(options, Mapping) else {}
+    return Checkpoint(path, sha256_of(path), state, options, stored)
 
 
 def _load(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # torch raises whatever its readers and its unpickler meet, of no common class
-        if _refused(error) != _NAMESPACE:
-            raise _explain(path, error) from error
-    with torch.serialization.safe_globals([argparse.Namespace]):
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise _explain(path, error) from error
+        if refused := re.search(r"GLOBAL ([\w.]+)", str(error)):
+            raise OfficialError(
+                f"{path} needs the Python object {refused[1]} to load; only tensors, plain values "
+                "and argparse.Namespace are read, because loading others can run code. Save its "
+                "weights again as plain tensors where you trust it"
+            ) from error
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise OfficialError(
+            f"{path} is not a whole PyTorch checkpoint ({reason}); download it again"
+        ) from error
 
 
-def _refused(error: Exception) -> str | None:
-    """The name of the class that the restricted reader met and does not know."""
-    match = _GLOBAL.search(str(error))
-    return None if match is None else match[1]
-
-
-def _explain(path: Path, error: Exception) -> OfficialError:
-    refused = _refused(error)
-    if refused is not None:
-        return OfficialError(
-            f"{path} needs the Python object {refused} to load; only tensors, plain values and "
-            f"{_NAMESPACE} are read, because loading others can run code. Save its weights again "
-            "as plain tensors where you trust it"
-        )
-    reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-    return OfficialError(f"{path} is not a whole PyTorch checkpoint ({reason}); download it again")
-
-
-def _state(part: Any, path: Path) -> State:
+def _state(part: Any, prefix: str, path: Path) -> State:
+    """One dictionary of weights, their keys behind a prefix."""
     if not isinstance(part, Mapping) or not part:
         raise OfficialError(f"{path} holds no weights: a dictionary of tensors was expected")
-    state: State = {}
-    for key, value in _entries(part):
+    wrapped = "module." if all(str(key).startswith("module.") for key in part) else ""
+    for key, value in part.items():
         if not isinstance(value, Tensor):
             raise OfficialError(
                 f"{path}: {key} is a {type(value).__name__}, but weights are tensors; is this a "
@@ -151,11 +137,4 @@ def _state(part: Any, path: Path) -> State:
             )
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise OfficialError(f"{path}: {key} holds NaN or infinity; the file is damaged")
-        state[key] = value
-    return state
-
-
-def _entries(part: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    wrapped = all(str(key).startswith(_PREFIX) for key in part)
-    for key, value in part.items():
-        yield str(key).removeprefix(_PREFIX) if wrapped else str(key), value
+    return {prefix + str(key).removeprefix(wrapped): value for key, value in part.items()}

@@ -1,22 +1,22 @@
 """Tokenizers of the releases: word lists with their start and end marks, and BERT's word pieces."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
-from tokenizers.implementations import BertWordPieceTokenizer
 
 from export.build.official.checkpoint import OfficialError
 from export.hub.checkpoints import BERT_FILES, BERT_ID
 from export.hub.client import fetch
 from export.pack.tokens import WORDS
+from models.encoders.huggingface import import_transformers, quiet
+from models.files import no_such
 
-PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
-MASK = "<mask>"
+MAX_LENGTH = 64  # tokens of a text that are read at most; the releases set no limit
+PAD, START, END, UNKNOWN, MASK = "<pad>", "<start>", "<end>", "<unk>", "<mask>"
 
 
-def word_tokenizer(path: Path | None, rows: int, source: str, *, mask: bool) -> Tokenizer:
+def word_tokenizer(path: Path | None, rows: int, source: Path, *, mask: bool) -> Tokenizer:
     """A tokenizer over a word list as SCAN published it, JSON with `word2idx`.
 
     Texts become lower-case words between <start> and <end>; nltk's word_tokenize, which the
@@ -25,7 +25,7 @@ def word_tokenizer(path: Path | None, rows: int, source: str, *, mask: bool) -> 
     Args:
         path: the word list; checkpoints do not store it.
         rows: how many rows the word embeddings have.
-        source: where they are from, for messages.
+        source: the checkpoint, for messages.
         mask: whether the release appends the word <mask>.
 
     Raises:
@@ -38,7 +38,7 @@ def word_tokenizer(path: Path | None, rows: int, source: str, *, mask: bool) -> 
             "with --vocab"
         )
     if not path.is_file():
-        raise FileNotFoundError(f"there is no word list {path}")
+        raise FileNotFoundError(no_such("word list", path, "name a JSON file with word2idx"))
     words = _read_words(path)
     if mask and len(words) == rows - 1 and MASK not in words:
         words = {**words, MASK: len(words)}
@@ -68,23 +68,23 @@ def _read_words(path: Path) -> dict[str, int]:
             "open('vocab.json', 'w'))\", then pass --vocab vocab.json"
         )
     try:
-        words = json.loads(content)["word2idx"]
+        words = dict(json.loads(content)["word2idx"])
         whole = sorted(words.values()) == list(range(len(words)))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise OfficialError(
             f"{path} is no word list: a JSON object with word2idx, word to number, is needed"
         ) from error
     if not whole:
         raise OfficialError(f"{path}: its {len(words)} words are not numbered from 0 without gaps")
-    if words.get(PAD) != 0 or any(mark not in words for mark in (START, END, UNKNOWN)):
+    if words.get(PAD) != 0 or not {START, END, UNKNOWN} <= words.keys():
         raise OfficialError(
             f"{path}: {PAD} must be word 0, and {START}, {END} and {UNKNOWN} must be listed"
         )
-    return dict(words)
+    return words
 
 
 def bert_folder(backbone: str | None) -> Path:
-    """The folder with BERT's word pieces, and its configuration where there is one.
+    """The folder with BERT's word pieces and configuration.
 
     Args:
         backbone: a folder or a Hub repository; None for the one that the releases name.
@@ -98,51 +98,31 @@ def bert_folder(backbone: str | None) -> Path:
     if folder.is_dir():
         return folder
     repo_id, _, revision = name.partition("@")
-    if repo_id.count("/") != 1:
-        raise OfficialError(
-            f'there is no folder "{name}", and it is no Hub repository such as {BERT_ID}; '
-            "--text-backbone takes either"
-        )
-    return fetch(repo_id, revision or None, _pieces)
+    if repo_id.count("/") != 1 or folder.parent.is_dir():
+        advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
+        raise OfficialError(no_such("folder", folder, advice))
+    return fetch(repo_id, revision or None, lambda files: [f for f in files if f in BERT_FILES])
 
 
-def _pieces(files: Iterable[str]) -> list[str]:
-    return [name for name in files if name in BERT_FILES]
-
-
-def bert_tokenizer(folder: Path, rows: int, source: str) -> Tokenizer:
-    """BERT's lower-casing word pieces between [CLS] and [SEP].
-
-    Args:
-        folder: holds `tokenizer.json` or `vocab.txt`.
-        rows: how many rows the word embeddings have.
-        source: where they are from, for messages.
+def bert_tokenizer(folder: Path, rows: int, source: Path) -> Tokenizer:
+    """BERT's lower-casing word pieces between [CLS] and [SEP]; `rows` as in `word_tokenizer`.
 
     Raises:
-        OfficialError: there is neither file, or it is not the vocabulary of this checkpoint.
+        ValueError: the folder holds none, or not the vocabulary of this checkpoint.
     """
-    whole, pieces = folder / "tokenizer.json", folder / "vocab.txt"
     try:
-        if whole.is_file():
-            tokenizer = Tokenizer.from_file(str(whole))
-        elif pieces.is_file():
-            listed = BertWordPieceTokenizer(str(pieces), lowercase=True)
-            tokenizer = Tokenizer.from_str(listed.to_str())
-        else:
-            raise OfficialError(
-                f"there is neither tokenizer.json nor vocab.txt in {folder}; --text-backbone needs "
-                "the word pieces that the checkpoint was trained with"
-            )
-    except OfficialError:
-        raise
+        with quiet():
+            bert = import_transformers().BertTokenizerFast
+            loaded = bert.from_pretrained(folder, local_files_only=True).backend_tokenizer
     except Exception as error:
         # tokenizers raises the bare Exception for whatever it cannot read
         raise OfficialError(f"the word pieces in {folder} are not readable: {error}") from error
+    tokenizer: Tokenizer = loaded
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     if tokenizer.get_vocab_size() != rows:
         raise OfficialError(
             f"{folder} lists {tokenizer.get_vocab_size()} word pieces, but {source} has embeddings "
             f"of {rows}; name those it was trained with"
         )
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
     return tokenizer

@@ -20,6 +20,11 @@ from tests.golden.loading import worst
 FOLDER = Path(__file__).parents[4] / "shared" / "golden" / "checkpoints"
 pytestmark = pytest.mark.shared
 TOLERANCE = 1e-5
+# of the stored transformers
+SIZES = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2},
+    **{"vocab_size": 60, "max_position_embeddings": 40},
+}
 Data = dict[str, Tensor]
 Convert = Callable[..., Runtime]
 
@@ -70,10 +75,11 @@ def allowed() -> object:
         yield
 
 
-def pieces(folder: Path, data: Data, kind: str, count: int = 60) -> str:
-    """A backbone's folder with the sizes of a data file."""
-    write_pieces(folder, count)
+def pieces(folder: Path, data: Data, kind: str, sizes: dict[str, int]) -> str:
+    """A backbone's folder with the sizes of a stored checkpoint."""
+    write_pieces(folder, sizes["vocab_size"])
     config = {
+        **sizes,
         "num_attention_heads": int(data[f"{kind}_num_attention_heads"]),
         "layer_norm_eps": float(data[f"{kind}_layer_norm_eps"]),
     }
@@ -99,8 +105,7 @@ def test_vse_infty(
         # the list lacks the <mask> that the release appends
         options = ["--vocab", words(rows(name, "embed.weight", 1) - 1)]
     else:
-        count = rows(name, "module.bert.embeddings.word_embeddings.weight", 1)
-        options = ["--text-backbone", pieces(tmp_path / "bert", data, "bert", count)]
+        options = ["--text-backbone", pieces(tmp_path / "bert", data, "bert", SIZES)]
     runtime = convert("vse_infty", name, *options)
     mask = lengths_to_mask(data["image_lengths"], data["images"].shape[1])
     images = runtime.image_views(data["images"], "vse_infty", mask=mask)
@@ -138,9 +143,8 @@ def unit_blocks(embeddings: Tensor, views: int, block: int) -> Tensor:
 def test_avse(convert: Convert, tmp_path: Path) -> None:
     data = load("avse")
     block, counts = int(data["block_dim"]), data["view_centres"]
-    vocabulary = rows("avse", "txt_enc.bert.embeddings.word_embeddings.weight", None)
-    options = ["--text-backbone", pieces(tmp_path / "bert", data, "bert", vocabulary)]
-    options += ["--image-backbone", pieces(tmp_path / "vit", data, "vit")]
+    options = ["--text-backbone", pieces(tmp_path / "bert", data, "bert", SIZES)]
+    options += ["--image-backbone", pieces(tmp_path / "vit", data, "vit", SIZES)]
     options += ["--block-dim", str(block), "--centres"]
     # the release drew centres for each image; a pack has fixed ones
     for centres in counts.unique(dim=0):

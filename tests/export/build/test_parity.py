@@ -1,12 +1,15 @@
 """Parity sees wrong numbers and wrong rankings, and nothing where there is nothing."""
 
+import copy
 from pathlib import Path
 
 import pytest
 import torch
 
+from export.build.graph import round_to_half
 from export.build.parity import DriftError, TorchStack, check_parity, make_probes, same_ranking
-from export.build.trained import load_backbone, load_method
+from export.build.trained import load_run
+from export.hub.sources import load_image_source
 from export.runtime import Runtime
 from models import METHODS, Views
 
@@ -15,9 +18,13 @@ NAME = next(iter(METHODS))
 
 @pytest.fixture(scope="module")
 def modules(runs: Path) -> tuple[TorchStack, TorchStack]:
-    backbone = load_backbone(runs / "backbone")
-    parts = load_method(runs / NAME, backbone).parts(backbone)
-    return parts.rounded, parts.original
+    encoder, _, about = load_image_source(runs / "backbone", rounded=False)
+    original = load_run(runs / NAME, encoder, about).stack
+    rounded = copy.deepcopy(original)
+    for module in (rounded.image_encoder, rounded.text_encoder, rounded.method):
+        assert module is not None
+        module.load_state_dict(round_to_half(module.state_dict(), NAME))
+    return rounded, original
 
 
 @pytest.fixture

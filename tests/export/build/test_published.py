@@ -39,7 +39,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any], str, tuple[int, i
     "resnet with frozen bert": (_image("resnet"), {"arch": "bert"}, "mv_vse", (2, 2)),
     "vit with trained bert": (
         _image("vit"),
-        {"arch": "bert", "frozen": False, "rate": 0.1},
+        {"arch": "bert", "frozen": False, "lr_scale": 0.1},
         "base_cls",
         (GRID, GRID),
     ),

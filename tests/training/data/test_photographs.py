@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.build.pack import Labels
+from export.build.command import Labels
 from export.build.to_onnx import export_runs
 from export.pack.reading import load_info
 from export.runtime import Runtime

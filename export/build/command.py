@@ -1,0 +1,82 @@
+"""The command line that `export.clip`, `to_onnx`, `official` and `merge` share."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic.dataclasses import dataclass
+
+from export.pack.schema import Line, Note, PackInfo, Page
+from export.pack.validation import STRICT, Name, check
+
+_LABELS = {
+    "name": "short name: lower-case letters, digits, underscores",
+    "title": "name for people",
+    "licence": "SPDX identifier of the weights' licence",
+    "credits": "whose work is in the pack",
+    "description": "one or two sentences",
+}
+
+
+@dataclass(frozen=True, config=STRICT)
+class Labels:
+    """What a person reads about a pack; see the keys of the same names in pack.json."""
+
+    name: Name
+    title: Line
+    licence: Note
+    credits: Page
+    description: Page
+
+
+def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentParser:
+    """The parser of `python -m export.COMMAND`, which builds a pack, with the common options.
+
+    `labels` are the defaults of the options for the pack's `Labels`.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m export.{command}", description=purpose)
+    parser.add_argument("--out", type=Path, required=True, help="the pack's folder")
+    parser.add_argument("--force", action="store_true", help="replace what is at --out")
+    gallery = "folder with gallery.json that comes with the pack"
+    parser.add_argument("--gallery", type=Path, help=gallery)
+    for label, meaning in _LABELS.items():
+        parser.add_argument(f"--{label}", default=labels.get(label), help=meaning)
+    return parser
+
+
+def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
+    """The labels that a command line gives; `defaults` stand for those it leaves out.
+
+    Raises:
+        PackError: names the option that makes no sense.
+    """
+    values = {name: getattr(options, name) or defaults.get(name) for name in _LABELS}
+    return check(Labels, values, "labels of the pack")
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    build: Callable[[argparse.Namespace], PackInfo],
+    argv: Sequence[str] | None,
+    failure: str = "export failed",
+) -> int:
+    """Runs a command that writes a pack, prints the result and returns the exit status.
+
+    What is at `--out` is replaced only with `--force`. An error is one line on stderr, which begins
+    with `failure`, and status 1.
+    """
+    options = parser.parse_args(argv)
+    try:
+        if "out" in options and options.out.exists() and not options.force:
+            raise FileExistsError(
+                f"{options.out} exists; choose another folder, or replace it with --force"
+            )
+        info = build(options)
+    except (ValueError, OSError) as error:
+        print(f"{failure}: {error}", file=sys.stderr)
+        return 1
+    for name, method in info.methods.items():
+        print(f"{name}: ONNX and torch differ by {method.parity['numbers']:.1e}, ranking identical")
+    print(f"{info.folder}: {sum(file.bytes for file in info.files.values()) / 1e6:.1f} MB")
+    return 0
