@@ -16,12 +16,11 @@ from training.data.split import SeenObjects, Split
 from training.data.videos import is_videos, open_videos
 from training.scenes.classes import names_of
 from training.scenes.clip_captions import relevant_clips
-from training.scenes.clip_frames import clip_frames
 from training.scenes.foils import make_foils
 from training.scenes.motion import FRAMES
-from training.scenes.moving import is_clips, load_clips
 from training.scenes.relevance import relevant_images
-from training.scenes.store import load_scenes
+from training.scenes.render import clip_frames
+from training.scenes.store import is_clips, load_clips, load_scenes
 
 
 def open_split(data: Path, name: str) -> Split:

@@ -1,7 +1,7 @@
 """Writes five captions for a scene, each from another view, with their exact meaning.
 
-Captions are partial: each speaks of one to three things, a place, a relation or a number, never of
-everything. A caption's `fact` asserts what its words say and nothing else.
+Captions are partial: each speaks of one to three kinds of objects, a place, a relation or a number,
+never of everything. A caption's `fact` asserts what its words say and nothing else.
 """
 
 import re
@@ -13,14 +13,14 @@ import numpy as np
 
 from training.scenes import templates
 from training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
-from training.scenes.relevance import holds
+from training.scenes.relevance import Box, holds
 from training.scenes.world import Caption, Scene
 
 VIEWS = ("animal", "things", "relation", "setting", "counting")
 
 
 @dataclass(frozen=True)
-class Thing:
+class ObjectGroup:
     """All objects of one class in a scene."""
 
     kind: ObjectClass
@@ -29,16 +29,16 @@ class Thing:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of objects."""
         return len(self.indices)
 
 
 @dataclass
 class Draft:
-    """A caption in the making: what it has asserted so far."""
+    """A caption in the making: the groups it has named and the fact it has asserted so far."""
 
     rng: np.random.Generator
-    things: list[Thing] = field(default_factory=list)
+    groups: list[ObjectGroup] = field(default_factory=list)
     fact: dict[str, Any] = field(default_factory=dict)
 
     def chance(self, share: float) -> bool:
@@ -49,38 +49,34 @@ class Draft:
         """One of several strings."""
         return options[int(self.rng.integers(len(options)))]
 
-    def name(self, thing: Thing, *, exact: bool = False) -> str:
-        """Names a thing, such as "two red cars", and asserts it."""
-        wanted: dict[str, Any] = {"name": thing.kind.name}
-        nouns = thing.kind.nouns
-        known = self.chance(0.55) or len(nouns) == 1
-        singular, plural = nouns[0 if known else int(self.rng.integers(1, len(nouns)))]
-        if thing.color is not None and self.chance(0.8):
-            wanted["color"] = thing.color
-            singular, plural = f"{thing.color} {singular}", f"{thing.color} {plural}"
-        self.things.append(thing)
-        self.fact.setdefault("objects", []).append(wanted)
-        if thing.count == 1:
+    def name(self, group: ObjectGroup, *, exact: bool = False) -> str:
+        """Names a group, such as "two red cars", and asserts it."""
+        stated: dict[str, Any] = {"name": group.kind.name}
+        nouns = group.kind.nouns
+        canonical = self.chance(0.55) or len(nouns) == 1
+        singular, plural = nouns[0 if canonical else int(self.rng.integers(1, len(nouns)))]
+        if group.color is not None and self.chance(0.8):
+            stated["color"] = group.color
+            singular, plural = f"{group.color} {singular}", f"{group.color} {plural}"
+        self.groups.append(group)
+        self.fact.setdefault("objects", []).append(stated)
+        if group.count == 1:
             return with_article(singular)
         if exact or self.chance(0.7):
-            wanted["count"] = thing.count
-            return f"{self.number(thing.count)} {plural}"
+            stated["count"] = group.count
+            as_digit = self.chance(0.08)
+            return f"{group.count if as_digit else templates.NUMBERS[group.count]} {plural}"
         phrases = [("some", 2), ("a few", 3), ("several", 3), ("a group of", 3)]
-        word, least = phrases[int(self.rng.integers(4)) if thing.count > 2 else 0]
-        wanted["min"] = least
+        word, stated["min"] = phrases[int(self.rng.integers(4)) if group.count > 2 else 0]
         return f"{word} {plural}"
 
-    def number(self, count: int) -> str:
-        """Spells a number, now and then as a digit."""
-        return str(count) if self.chance(0.08) else templates.NUMBERS[count]
-
-    def names(self, things: Sequence[Thing], *, exact: bool = False) -> list[str]:
-        """Names things in an order drawn by lot."""
-        order = self.rng.permutation(len(things))
-        return [self.name(things[index], exact=exact) for index in order]
+    def names(self, groups: Sequence[ObjectGroup], *, exact: bool = False) -> list[str]:
+        """Names groups in random order."""
+        order = self.rng.permutation(len(groups))
+        return [self.name(groups[index], exact=exact) for index in order]
 
     def place(self, scene: Scene, *, setting: bool, time: bool, weather: bool) -> str:
-        """Describes the place, the time and the weather as asked, and asserts them."""
+        """Describes and asserts those of place, time and weather that are asked for and known."""
         time = time and scene.time is not None
         weather = weather and scene.weather is not None
         where = self.pick(templates.PLACES[scene.setting]) if setting else ""
@@ -108,10 +104,37 @@ class Draft:
             parts = [when, where]
         return " ".join(part for part in parts if part)
 
-    def finish(self, text: str, view: str) -> Caption:
-        """Returns the caption."""
-        mentions = sorted({index for thing in self.things for index in thing.indices})
-        return Caption(text, view, tuple(mentions), self.fact)
+    def mentions(self) -> tuple[int, ...]:
+        """The ascending indices of the objects that are named."""
+        return tuple(sorted({index for group in self.groups for index in group.indices}))
+
+    def fill(
+        self,
+        template: str,
+        view: str,
+        *,
+        x: list[str] | None = None,
+        y: list[str] | None = None,
+        **slots: str,
+    ) -> Caption:
+        """Fills a template with lists of names `x` and `y`, and other slots."""
+        for slot, names in (("x", x), ("y", y)):
+            if names:
+                slots |= self._agree(slot, names)
+        text = re.sub(r"\s+", " ", template.format(**slots)).strip()
+        return Caption(text, view, self.mentions(), self.fact)
+
+    def _agree(self, slot: str, names: Sequence[str]) -> dict[str, str]:
+        """A list and the verbs that agree with it, as template slots."""
+        singular_first = names[0].startswith(("a ", "an ")) and not names[0].startswith("a few ")
+        singular = singular_first and len(names) == 1
+        verb = templates.VERBS[int(self.rng.integers(len(templates.VERBS)))]
+        return {
+            slot: join(names),
+            f"{slot}_are": "is" if singular else "are",
+            f"{slot}_there": "there is" if singular_first else "there are",
+            f"{slot}_verb": verb[0 if singular else 1],
+        }
 
 
 def with_article(noun: str) -> str:
@@ -133,82 +156,103 @@ def join(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _agree(slot: str, names: Sequence[str], draft: Draft) -> dict[str, str]:
-    """Returns a list and the verbs that agree with it, as template slots."""
-    singular_first = names[0].startswith(("a ", "an ")) and not names[0].startswith("a few ")
-    singular = singular_first and len(names) == 1
-    verb = templates.VERBS[int(draft.rng.integers(len(templates.VERBS)))]
-    return {
-        slot: join(names),
-        f"{slot}_are": "is" if singular else "are",
-        f"{slot}_there": "there is" if singular_first else "there are",
-        f"{slot}_verb": verb[0 if singular else 1],
-    }
-
-
-def things_of(scene: Scene) -> list[Thing]:
-    """Returns the things of a scene in the order of their first object."""
+def object_groups(scene: Scene) -> list[ObjectGroup]:
+    """Returns the groups of a scene in the order of their first object."""
     members: dict[str, list[int]] = {}
     for index, item in enumerate(scene.objects):
         members.setdefault(item.name, []).append(index)
     return [
-        Thing(CLASSES[CLASS_INDEX[name]], tuple(indices), scene.objects[indices[0]].color)
+        ObjectGroup(CLASSES[CLASS_INDEX[name]], tuple(indices), scene.objects[indices[0]].color)
         for name, indices in members.items()
     ]
 
 
-def _some(things: Sequence[Thing], count: int, rng: np.random.Generator) -> list[Thing]:
-    chosen = rng.choice(len(things), min(count, len(things)), replace=False)
-    return [things[index] for index in chosen.tolist()]
+def obvious_relations(first: Box, second: Box) -> list[str]:
+    """Returns the relations between two boxes that hold beyond doubt, not merely by the margin."""
+    across = (first[0] + first[2] - second[0] - second[2]) / 2
+    down = (first[1] + first[3] - second[1] - second[3]) / 2
+    kinds = []
+    if abs(across) >= 0.14 and abs(across) >= 0.8 * abs(down):
+        kinds.append("left_of" if across < 0 else "right_of")
+    if abs(down) >= 0.14 and abs(down) >= 1.2 * abs(across):
+        kinds.append("above" if down < 0 else "below")
+    gap = max(first[0], second[0]) - min(first[2], second[2])
+    if gap <= 0.07 and abs(down) <= 0.11 and abs(across) >= 0.12:
+        kinds.append("next_to")
+    return kinds
 
 
-def _animal(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
-    animals = [thing for thing in things if thing.kind.group == "animals"]
-    others = [thing for thing in things if thing.kind.group != "animals"]
+def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...]:
+    """Writes one caption per view, in the order of `VIEWS`.
+
+    Args:
+        scene: ground truth from the renderer; it has an animal, two other kinds of objects, a
+            counted group and two single objects, as every sampled scene does.
+        rng: the random numbers; the same ones give the same words.
+    """
+    groups = object_groups(scene)
+    animals = [group for group in groups if group.kind.group == "animals"]
+    others = [group for group in groups if group.kind.group != "animals"]
+    return (
+        _animal(scene, animals, others, Draft(rng)),
+        _objects(others, Draft(rng)),
+        _relation(scene, groups, Draft(rng)),
+        _setting(scene, groups, Draft(rng)),
+        _counting(groups, Draft(rng)),
+    )
+
+
+def _some(groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator) -> list[ObjectGroup]:
+    chosen = rng.choice(len(groups), min(count, len(groups)), replace=False)
+    return [groups[index] for index in chosen.tolist()]
+
+
+def _animal(
+    scene: Scene, animals: list[ObjectGroup], others: list[ObjectGroup], draft: Draft
+) -> Caption:
     chosen = _some(animals, 2, draft.rng)
     if len(chosen) == 2 and draft.chance(0.5):
-        text = draft.pick(templates.LIST)
-        return filled(text, "animal", draft, x=draft.names(chosen))
+        return draft.fill(draft.pick(templates.LIST), "animal", x=draft.names(chosen))
     if len(chosen) == 2 and draft.chance(0.2):
         chosen = chosen[:1]
     if draft.chance(0.6):
         first = draft.names(chosen)
         extra = _some(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
-        return filled(draft.pick(templates.PAIRED), "animal", draft, x=first, y=draft.names(extra))
+        return draft.fill(draft.pick(templates.PAIRED), "animal", x=first, y=draft.names(extra))
     names = draft.names(chosen)
     detail = draft.chance(0.4)
     night = draft.chance(0.5)
     place = draft.place(scene, setting=True, time=detail and night, weather=detail and not night)
-    return filled(draft.pick(templates.PLACED), "animal", draft, x=names, s=place)
+    return draft.fill(draft.pick(templates.PLACED), "animal", x=names, s=place)
 
 
-def _objects(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
-    del scene
-    others = [thing for thing in things if thing.kind.group != "animals"]
+def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
     chosen = _some(others, 3 if draft.chance(0.3) else 2, draft.rng)
     if draft.chance(0.4):
         first, rest = draft.names(chosen[:1]), draft.names(chosen[1:])
-        return filled(draft.pick(templates.PAIRED), "things", draft, x=first, y=rest)
-    return filled(draft.pick(templates.LIST), "things", draft, x=draft.names(chosen))
+        return draft.fill(draft.pick(templates.PAIRED), "things", x=first, y=rest)
+    return draft.fill(draft.pick(templates.LIST), "things", x=draft.names(chosen))
 
 
-def relation_caption(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
-    """How two or three single things of a scene stand."""
-    kind, chosen = _clear_relation(scene, things, draft)
-    names = [draft.name(thing, exact=True) for thing in chosen]
+def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
+    """How two or three single objects of a scene stand."""
+    kind, chosen = _clear_relation(scene, groups, draft)
+    names = [draft.name(group, exact=True) for group in chosen]
     draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
     text = draft.pick(templates.RELATIONS[kind])
     text = text.format(**dict(zip("abc", names, strict=False)))
     if draft.chance(0.12):
         text += ", " + draft.place(scene, setting=True, time=False, weather=False)
-    return draft.finish(text, "relation")
+    return Caption(text, "relation", draft.mentions(), draft.fact)
 
 
-def _clear_relation(scene: Scene, things: list[Thing], draft: Draft) -> tuple[str, list[Thing]]:
+def _clear_relation(
+    scene: Scene, groups: list[ObjectGroup], draft: Draft
+) -> tuple[str, list[ObjectGroup]]:
     """Draws a relation of single objects that is obvious to the eye."""
-    single = [thing for thing in things if thing.count == 1]
-    boxes = {thing.kind.name: scene.objects[thing.indices[0]].box for thing in single}
-    options: dict[str, list[list[Thing]]] = {}
+    single = [group for group in groups if group.count == 1]
+    boxes = {group.kind.name: scene.objects[group.indices[0]].box for group in single}
+    options: dict[str, list[list[ObjectGroup]]] = {}
     for first in single:
         for second in single:
             if first is second:
@@ -235,83 +279,32 @@ def _clear_relation(scene: Scene, things: list[Thing], draft: Draft) -> tuple[st
     return kind, options[kind][int(draft.rng.integers(len(options[kind])))]
 
 
-def obvious_relations(
-    one: tuple[float, float, float, float], two: tuple[float, float, float, float]
-) -> list[str]:
-    """Returns the relations that hold beyond doubt, not merely by the margin."""
-    across = (one[0] + one[2] - two[0] - two[2]) / 2
-    down = (one[1] + one[3] - two[1] - two[3]) / 2
-    kinds = []
-    if abs(across) >= 0.14 and abs(across) >= 0.8 * abs(down):
-        kinds.append("left_of" if across < 0 else "right_of")
-    if abs(down) >= 0.14 and abs(down) >= 1.2 * abs(across):
-        kinds.append("above" if down < 0 else "below")
-    gap = max(one[0], two[0]) - min(one[2], two[2])
-    if gap <= 0.07 and abs(down) <= 0.11 and abs(across) >= 0.12:
-        kinds.append("next_to")
-    return kinds
-
-
-def _setting(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
+def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     dated, aired = scene.time is not None, scene.weather is not None
     if dated and aired and draft.chance(0.08):
         place = draft.place(scene, setting=True, time=True, weather=True)
-        return filled(draft.pick(templates.BARE_PLACE), "setting", draft, s=place)
+        return draft.fill(draft.pick(templates.BARE_PLACE), "setting", s=place)
     timed, weathered = draft.chance(0.55), draft.chance(0.55)
     details = int(timed and dated) + int(weathered and aired)
     count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
-    names = draft.names(_some(things, count, draft.rng))
+    names = draft.names(_some(groups, count, draft.rng))
     place = draft.place(scene, setting=True, time=timed, weather=weathered)
-    return filled(draft.pick(templates.PLACED), "setting", draft, x=names, s=place)
+    return draft.fill(draft.pick(templates.PLACED), "setting", x=names, s=place)
 
 
-def counting_caption(scene: Scene, things: list[Thing], draft: Draft) -> Caption:
+def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
     """A counted group of a scene, mostly with something else."""
-    del scene
-    groups = [thing for thing in things if thing.count > 1]
-    counted = _some(groups, 1, draft.rng)[0]
+    several = [group for group in groups if group.count > 1]
+    counted = _some(several, 1, draft.rng)[0]
     name = draft.name(counted, exact=True)
     number, _, plural = name.partition(" ")
-    slots = {"n": number, "plural": plural}
     if draft.chance(0.12):
-        alone = draft.pick(templates.COUNTED_ALONE)
-        return filled(alone, "counting", draft, x=[name], extra=slots)
-    rest = [thing for thing in things if thing is not counted]
-    more = groups if len(groups) > 1 and draft.chance(0.6) else rest
-    other = draft.names(_some([t for t in more if t is not counted], 1, draft.rng), exact=True)
-    text = draft.pick(templates.COUNTED)
-    return filled(text, "counting", draft, x=[name], y=other, extra=slots)
-
-
-def filled(
-    template: str,
-    view: str,
-    draft: Draft,
-    *,
-    x: list[str] | None = None,
-    y: list[str] | None = None,
-    s: str = "",
-    extra: dict[str, str] | None = None,
-) -> Caption:
-    """A caption of what a draft has named: lists of names `x` and `y`, a place `s`."""
-    slots = {"s": s, **(extra or {})}
-    for slot, names in (("x", x), ("y", y)):
-        if names:
-            slots |= _agree(slot, names, draft)
-    text = re.sub(r"\s+", " ", template.format(**slots)).strip()
-    return draft.finish(text, view)
-
-
-_WRITERS = (_animal, _objects, relation_caption, _setting, counting_caption)
-
-
-def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...]:
-    """Writes one caption per view, in the order of `VIEWS`.
-
-    Args:
-        scene: ground truth from the renderer; it has an animal, two other things, a counted group
-            and two single objects, as every sampled scene does.
-        rng: the dice; the same dice give the same words.
-    """
-    things = things_of(scene)
-    return tuple(writer(scene, things, Draft(rng)) for writer in _WRITERS)
+        return draft.fill(
+            draft.pick(templates.COUNTED_ALONE), "counting", x=[name], n=number, plural=plural
+        )
+    more = several if len(several) > 1 and draft.chance(0.6) else groups
+    other = _some([group for group in more if group is not counted], 1, draft.rng)
+    others = draft.names(other, exact=True)
+    return draft.fill(
+        draft.pick(templates.COUNTED), "counting", x=[name], y=others, n=number, plural=plural
+    )

@@ -1,25 +1,34 @@
-"""Turns a rendered split into the gallery of a pack.
+"""Turns a split of scenes or clips into the gallery of a pack, or lays scenes out on one image.
 
 `python -m training.scenes.gallery --data data/scenes/test --out build/gallery`
+`python -m training.scenes.gallery --data data/scenes/test --count 40 --sheet scenes.png`
 """
 
 import argparse
 import json
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from tqdm import tqdm
 
 from export.pack.gallery import GalleryInfo
 from models.files import replacing_folder
 from training.scenes.classes import CLASS_INDEX, CLASSES
+from training.scenes.clip_captions import relevant_clips
+from training.scenes.motion import Clip
 from training.scenes.relevance import relevant_images
-from training.scenes.store import SceneData, load_scenes
-from training.scenes.world import SETTINGS, Scene, SceneObject
+from training.scenes.render import SEEN, clip_frames
+from training.scenes.store import SceneData, is_clips, load_clips, load_scenes
+from training.scenes.world import SETTINGS, SIZE, Caption, Scene, SceneObject
 
-QUALITY = 82  # of the WebP files
+_SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # of the WebP files
+_FRAME_MILLISECONDS = 200
+_SHEET_COLUMNS, _SHEET_TEXT, _SHEET_GAP = 8, 172, 8  # a sheet's columns; pixels below, between
 
 
 def write_gallery(data: SceneData, split: str, out: Path) -> None:
@@ -28,48 +37,104 @@ def write_gallery(data: SceneData, split: str, out: Path) -> None:
     Args:
         data: a split with full-size instance maps.
         split: its name.
-        out: the folder to write; one that is there is refused.
+        out: the folder to write; one that exists is refused.
 
     Raises:
-        FileExistsError: `out` is there.
+        FileExistsError: `out` exists.
     """
-    if out.exists():
-        raise FileExistsError(f"{out} is there already; remove it or choose another folder")
-    with replacing_folder(out) as draft:
-        _write(data, split, draft)
 
-
-def _write(data: SceneData, split: str, draft: Path) -> None:
-    for folder in ("images", "masks"):
-        (draft / folder).mkdir(parents=True)
-    relevant = iter(relevant_images(data.scenes))
-    records = []
-    for row, scene in enumerate(tqdm(data.scenes, desc="gallery")):
-        image, mask = f"images/{scene.id}.webp", f"masks/{scene.id}.png"
-        Image.fromarray(data.images[row]).save(draft / image, quality=QUALITY, method=6)
+    def draw(row: int, folder: Path) -> dict[str, Any]:
+        scene = data.scenes[row]
+        files = {"file": f"images/{scene.id}.webp", "mask": f"masks/{scene.id}.png"}
+        image = Image.fromarray(data.images[row])
+        image.save(folder / files["file"], quality=_SCENE_QUALITY, method=6)
         levels = np.asarray(data.instances[row], np.uint8)
-        Image.fromarray(levels).save(draft / mask, optimize=True)
-        captions = [
-            {
-                "text": caption.text,
-                "view": caption.view,
-                "mentions": list(caption.mentions),
-                "relevant": next(relevant).tolist(),
-            }
-            for caption in scene.captions
+        (folder / "masks").mkdir(exist_ok=True)
+        Image.fromarray(levels).save(folder / files["mask"], optimize=True)
+        objects = [
+            {"name": item.name, "color": item.color, "box": list(item.box)}
+            for item in scene.objects
         ]
-        files = {"file": image, "mask": mask}
-        records.append({**files, **_truth(scene), "captions": captions})
-    index = {"split": split, "world": "scenes", "images": records}
-    (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
+        return {**files, **_surroundings(scene), "objects": objects}
+
+    _write(data.scenes, "scenes", split, draw, relevant_images(data.scenes), out)
 
 
-def _truth(scene: Scene) -> dict[str, Any]:
-    objects = [
-        {"name": item.name, "color": item.color, "box": list(item.box)} for item in scene.objects
-    ]
-    around = {"setting": scene.setting, "time": scene.time, "weather": scene.weather}
-    return {**around, "objects": objects}
+def write_clip_gallery(clips: Sequence[Clip], split: str, out: Path) -> None:
+    """Writes clips as animated WebP and `gallery.json`, whole or not at all.
+
+    Args:
+        clips: of whole pairs of twins.
+        split: the split they are of.
+        out: the folder to write; one that exists is refused.
+
+    Raises:
+        FileExistsError: `out` exists.
+    """
+
+    def draw(row: int, folder: Path) -> dict[str, Any]:
+        clip, file = clips[row], f"images/{clips[row].id}.webp"
+        frames = list(clip_frames(clip))
+        first, *others = (frame.image for frame in frames)
+        first.save(
+            folder / file,
+            save_all=True,
+            append_images=others,
+            duration=_FRAME_MILLISECONDS,
+            quality=_CLIP_QUALITY,
+            loop=0,
+        )
+        shares = np.array([frame.visible for frame in frames])  # (frames, objects)
+        objects = []
+        for index, item in enumerate(clip.objects):
+            best = frames[shares[:, index].argmax()]  # where the object is visible best
+            rows, columns = np.nonzero(best.instances == index + 1)
+            box = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+            objects.append(
+                {
+                    "name": item.name,
+                    "color": item.color,
+                    "box": [round(int(value) / SIZE, 4) for value in box],
+                    "frames": np.flatnonzero(shares[:, index] >= SEEN).tolist(),
+                }
+            )
+        return {"file": file, "alike": row // 2, **_surroundings(clip), "objects": objects}
+
+    _write(clips, "scenes_moving", split, draw, relevant_clips(clips), out)
+
+
+def _surroundings(record: Scene | Clip) -> dict[str, str | None]:
+    return {"setting": record.setting, "time": record.time, "weather": record.weather}
+
+
+def _write(
+    records: Sequence[Scene] | Sequence[Clip],
+    world: str,
+    split: str,
+    draw: Callable[[int, Path], dict[str, Any]],
+    relevant: Iterable[np.ndarray],
+    out: Path,
+) -> None:
+    """Writes a gallery; `draw` writes the files of a row, and returns its truth."""
+    if out.exists():
+        raise FileExistsError(f"{out} exists already; remove it or choose another folder")
+    rows = iter(relevant)
+    with replacing_folder(out) as draft:
+        (draft / "images").mkdir()
+        images = []
+        for row, record in enumerate(tqdm(records, desc="gallery")):
+            captions = [
+                {
+                    "text": caption.text,
+                    "view": caption.view if isinstance(caption, Caption) else caption.kind,
+                    "mentions": list(caption.mentions),
+                    "relevant": next(rows).tolist(),
+                }
+                for caption in record.captions
+            ]
+            images.append({**draw(row, draft), "captions": captions})
+        index = {"split": split, "world": world, "images": images}
+        (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
 
 
 def scenes_of(gallery: GalleryInfo) -> list[Scene]:
@@ -78,39 +143,72 @@ def scenes_of(gallery: GalleryInfo) -> list[Scene]:
     Raises:
         ValueError: it shows something that no scene does.
     """
-    found = []
+    scenes = []
     for image in gallery.images:
-        strange = [thing.name for thing in image.objects if thing.name not in CLASS_INDEX]
-        if strange or image.setting not in SETTINGS:
-            what = f'"{strange[0]}"' if strange else f'the setting "{image.setting}"'
+        unknown = [item.name for item in image.objects if item.name not in CLASS_INDEX]
+        if unknown or image.setting not in SETTINGS:
+            what = f'"{unknown[0]}"' if unknown else f'the setting "{image.setting}"'
             raise ValueError(f"{gallery.folder} is not of scenes: {image.file} shows {what}")
-        objects = [
+        objects = tuple(
             SceneObject(
-                thing.name,
-                CLASSES[CLASS_INDEX[thing.name]].group,
-                thing.color,
-                thing.box,
+                item.name,
+                CLASSES[CLASS_INDEX[item.name]].group,
+                item.color,
+                item.box,
                 visible=1.0,
                 glyph="",
                 mirrored=False,
                 tilt=0.0,
             )
-            for thing in image.objects
-        ]
-        where = str(image.setting), image.time, image.weather
-        found.append(Scene(Path(image.file).stem, *where, tuple(objects)))
-    return found
+            for item in image.objects
+        )
+        surroundings = str(image.setting), image.time, image.weather
+        scenes.append(Scene(Path(image.file).stem, *surroundings, objects))
+    return scenes
 
 
-def main() -> None:
-    """Reads the command line and writes the gallery."""
-    parser = argparse.ArgumentParser(description="Turn a rendered split into a pack's gallery.")
+def contact_sheet(data: SceneData) -> Image.Image:
+    """Draws scenes in rows, each with its conditions and captions beneath."""
+    columns = min(_SHEET_COLUMNS, len(data))
+    wide, high = SIZE + _SHEET_GAP, SIZE + _SHEET_TEXT
+    sheet = Image.new("RGB", (columns * wide, -(-len(data) // columns) * high), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    for index, scene in enumerate(data.scenes):
+        left, top = index % columns * wide, index // columns * high
+        sheet.paste(Image.fromarray(data.images[index]), (left, top))
+        lines = [f"{scene.id}: {scene.setting}, {scene.time}, {scene.weather}"]
+        for caption in scene.captions:
+            lines += textwrap.wrap(caption.text, 40, initial_indent="- ", subsequent_indent="  ")
+        draw.text((left + 2, top + SIZE + 2), "\n".join(lines), fill="black", font=font, spacing=2)
+    return sheet
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the command line and writes the gallery or the sheet."""
+    parser = argparse.ArgumentParser(prog="python -m training.scenes.gallery", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the split")
-    parser.add_argument("--out", type=Path, required=True, help="gallery folder to write")
-    options = parser.parse_args()
+    parser.add_argument(
+        "--count", type=int, help="how many, from the first (all scenes, 40 on a sheet; 300 clips)"
+    )
+    output = parser.add_mutually_exclusive_group(required=True)
+    output.add_argument("--out", type=Path, help="gallery folder to write")
+    output.add_argument("--sheet", type=Path, help="image to lay scenes and captions out on")
+    options = parser.parse_args(arguments)
     try:
+        if is_clips(options.data):
+            if options.sheet:
+                raise ValueError(f"--sheet shows scenes, and {options.data} holds clips: use --out")
+            clips = load_clips(options.data)[: options.count or 300]
+            write_clip_gallery(clips, options.data.name, options.out)
+            return
         data = load_scenes(options.data)
-        write_gallery(data, str(data.meta["split"]), options.out)
+        shown = slice(options.count or (40 if options.sheet else None))
+        images, instances = data.images[shown], data.instances[shown]
+        data = replace(data, scenes=data.scenes[shown], images=images, instances=instances)
+        if options.sheet:
+            contact_sheet(data).save(options.sheet)
+        else:
+            write_gallery(data, str(data.meta["split"]), options.out)
     except (ValueError, OSError) as error:
         raise SystemExit(f"{error}") from error
 

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from training.scenes.classes import CLASSES, Look, ObjectClass
 from training.scenes.world import FLOATING, INDOORS, SETTINGS, SIZE, TIMELESS, TIMES, WEATHERS
 
-Things = list[tuple[ObjectClass, int]]
-"""Classes, and how many of each."""
-
 _NO_WEATHER: dict[str, tuple[str, ...]] = {
     "desert": ("rain", "snow"),
     "snowfield": ("rain",),
@@ -81,16 +78,16 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
     horizon = int(rng.integers(74, 108))
     if setting in INDOORS or setting == "stage":
         horizon = int(rng.integers(104, 132))
-    things = _sample_things(rng)
-    lowest, highest = 38 + 2 * (8 - len(things)), 98 - 8 * (len(things) - 4)
+    classes = _sample_classes(rng)
+    lowest, highest = 38 + 2 * (8 - len(classes)), 98 - 8 * (len(classes) - 4)
     planned = []
-    for kind, count in things:
+    for kind, count in classes:
         size = rng.uniform(lowest, highest) if count == 1 else rng.uniform(32, 45)
         planned.append((kind, count, float(size)))
     planned.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)
     board, placements = Board(), []
     for kind, count, size in planned:
-        placed = place_thing(kind, count, size, setting, horizon, board, rng)
+        placed = place_group(kind, count, size, setting, horizon, board, rng)
         if placed is None:
             return None
         placements.extend(placed)
@@ -114,7 +111,7 @@ _ANIMAL_KINDS = tuple(kind for kind in CLASSES if kind.group == "animals")
 _OTHER_KINDS = tuple(kind for kind in CLASSES if kind.group != "animals")
 
 
-def _sample_things(rng: np.random.Generator) -> Things:
+def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
     """Draws the classes of a scene and how many of each."""
     total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
     animals = int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18]))
@@ -129,7 +126,7 @@ def _sample_things(rng: np.random.Generator) -> Things:
     return [(kind, int(counts[i]) if i in grouped else 1) for i, kind in enumerate(kinds)]
 
 
-def place_thing(
+def place_group(
     kind: ObjectClass,
     count: int,
     size: float,

@@ -1,4 +1,4 @@
-"""What a caption asserts, and which scenes satisfy it.
+"""What a caption of a scene asserts, and which scenes satisfy it.
 
 A *fact* is a JSON object; every key is optional and every assertion present must hold:
 
@@ -14,17 +14,17 @@ Relations hold between boxes in relative coordinates, see `holds`; they are deli
 wider than the cases the captions are made from, so that no borderline scene counts as wrong.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.scenes.classes import CLASS_INDEX, COLORS
-from training.scenes.world import SETTINGS, TIMES, WEATHERS, Caption, Scene, SceneObject
+from training.scenes.world import Caption, Scene, SceneObject
 
 Box = tuple[float, float, float, float]
+Record = TypeVar("Record")
 
 MARGIN = 0.06
 """How far apart two centres must be for left, right, above and below."""
@@ -71,30 +71,21 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
     raise ValueError(f"no spatial relation {kind!r} between {2 + (third is not None)} boxes")
 
 
-def _matching(scene: Scene, wanted: dict[str, Any]) -> list[SceneObject]:
-    color = wanted.get("color")
-    return [
-        item
-        for item in scene.objects
-        if item.name == wanted["name"] and (color is None or item.color == color)
-    ]
-
-
 def satisfies(scene: Scene, fact: dict[str, Any]) -> bool:
     """Whether a scene's ground truth satisfies every assertion of a fact."""
     for key in ("setting", "time", "weather"):
         if key in fact and getattr(scene, key) != fact[key]:
             return False
-    matches = [_matching(scene, wanted) for wanted in fact.get("objects", [])]
-    for wanted, items in zip(fact.get("objects", []), matches, strict=True):
-        if "count" in wanted and len(items) != wanted["count"]:
+    matches: list[list[SceneObject]] = []
+    for stated in fact.get("objects", []):
+        items = [
+            item
+            for item in scene.objects
+            if item.name == stated["name"] and stated.get("color", item.color) == item.color
+        ]
+        if len(items) < stated.get("min", 1) or len(items) != stated.get("count", len(items)):
             return False
-        if len(items) < wanted.get("min", 1):
-            return False
-    return _relations_hold(matches, fact)
-
-
-def _relations_hold(matches: list[list[SceneObject]], fact: dict[str, Any]) -> bool:
+        matches.append(items)
     for relation in fact.get("relations", []):
         candidates = product(*(matches[index] for index in relation["of"]))
         if not any(holds(relation["kind"], *(item.box for item in items)) for items in candidates):
@@ -102,43 +93,24 @@ def _relations_hold(matches: list[list[SceneObject]], fact: dict[str, Any]) -> b
     return True
 
 
-class SceneIndex:
-    """Counts and conditions of many scenes as arrays, to find the scenes that satisfy a fact."""
-
-    def __init__(self, scenes: Sequence[Scene]) -> None:
-        self.scenes = scenes
-        shape = (len(CLASS_INDEX), len(COLORS) + 1, len(scenes))
-        self.counts: NDArray[np.uint8] = np.zeros(shape, dtype=np.uint8)  # last colour: any
-        for row, scene in enumerate(scenes):
-            for item in scene.objects:
-                self.counts[CLASS_INDEX[item.name], -1, row] += 1
-                if item.color is not None:
-                    self.counts[CLASS_INDEX[item.name], COLORS.index(item.color), row] += 1
-        values = {"setting": SETTINGS, "time": TIMES, "weather": WEATHERS}
-        self.conditions = {
-            (key, name): np.array([getattr(scene, key) == name for scene in scenes], dtype=np.bool_)
-            for key, names in values.items()
-            for name in names
-        }
-
-    def relevant(self, fact: dict[str, Any]) -> NDArray[np.int64]:
-        """Returns the sorted indices of the scenes that satisfy a fact."""
-        keep = np.ones(len(self.scenes), dtype=np.bool_)
-        for key in ("setting", "time", "weather"):
-            if key in fact:
-                keep &= self.conditions[key, fact[key]]
-        for wanted in fact.get("objects", []):
-            color = wanted.get("color")
-            column = -1 if color is None else COLORS.index(color)
-            counts = self.counts[CLASS_INDEX[wanted["name"]], column]
-            keep &= counts == wanted["count"] if "count" in wanted else counts >= 1
-            if "min" in wanted:
-                keep &= counts >= wanted["min"]
-        found = np.flatnonzero(keep).astype(np.int64)
-        if not fact.get("relations"):
-            return found
-        satisfying = [index for index in found.tolist() if satisfies(self.scenes[index], fact)]
-        return np.array(satisfying, dtype=np.int64)
+def satisfying_rows(
+    records: Sequence[Record],
+    facts: Sequence[dict[str, Any]],
+    test: Callable[[Record, dict[str, Any]], bool],
+) -> list[NDArray[np.int64]]:
+    """For each fact the ascending rows of all scenes or clips that satisfy it by `test`."""
+    holders: dict[str, set[int]] = {}
+    for row, record in enumerate(records):
+        for item in record.objects:  # type: ignore[attr-defined]
+            holders.setdefault(item.name, set()).add(row)
+    found = []
+    for fact in facts:
+        rows = set(range(len(records)))
+        for stated in fact.get("objects", []):
+            rows &= holders.get(stated["name"], set())
+        right = [row for row in sorted(rows) if test(records[row], fact)]
+        found.append(np.array(right, np.int64))
+    return found
 
 
 def relevant_images(
@@ -153,7 +125,6 @@ def relevant_images(
     Returns:
         For each caption in order, the sorted indices of the scenes that satisfy it.
     """
-    index = SceneIndex(scenes)
     if queries is None:
         queries = [caption for scene in scenes for caption in scene.captions]
-    return [index.relevant(caption.fact) for caption in queries]
+    return satisfying_rows(scenes, [caption.fact for caption in queries], satisfies)

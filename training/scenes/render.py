@@ -1,21 +1,27 @@
-"""Turns a layout into pixels, and measures what can be seen of each object."""
+"""Turns layouts and clips into pixels, and measures what is visible of each object."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
+from training.scenes.backdrop import backdrop, sprite_light, weather_front
 from training.scenes.glyphs import sprite
-from training.scenes.layout import Layout, Placement, sample_layout
-from training.scenes.paint import backdrop, sprite_light, weather_front
+from training.scenes.layout import Layout, sample_layout
+from training.scenes.motion import FRAMES, Clip
 from training.scenes.world import FLOATING, SIZE, Scene, SceneObject, Split, scene_generator
 
 MIN_VISIBLE = 0.6
-"""No object of a scene is covered by more than the rest of this share."""
+"""The least share of an object of a scene that must be visible."""
+
+SEEN = 0.3
+"""The least share of an object that must be visible in a frame for the frame to show it."""
 
 _MAX_ATTEMPTS = 200
+_CHANGE_FRAMES = 4  # in which day turns to night, or rain begins
 
 
 @dataclass(frozen=True)
@@ -33,43 +39,29 @@ class Rendered:
     instances: NDArray[np.uint8]
 
 
-def render_scene(seed: int, split: Split, index: int) -> Rendered:
-    """Draws and renders scene `index` of a split; the same arguments give the same pixels."""
-    for attempt in range(_MAX_ATTEMPTS):
-        rng = scene_generator(seed, split, index, attempt)
-        layout = sample_layout(rng)
-        if layout is None:
-            continue
-        rendered = render(layout, f"{split}-{index:06d}")
-        if all(item.visible >= MIN_VISIBLE for item in rendered.scene.objects):
-            return rendered
-    message = f"scene {split}-{index} of seed {seed} found no layout in {_MAX_ATTEMPTS} attempts"
-    raise RuntimeError(message)
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a clip.
 
+    Attributes:
+        image: SIZE x SIZE RGB.
+        instances: (SIZE, SIZE) uint8; 0 is background, i + 1 the clip's object i.
+        visible: of each object the visible share in 0..1.
+    """
 
-def render(layout: Layout, scene_id: str) -> Rendered:
-    """Renders a layout and measures its objects."""
-    rng = np.random.default_rng(layout.seed)
-    canvas = backdrop(layout, rng)
-    instances, outlines = compose(canvas, layout)
-    canvas = weather_front(canvas, layout, rng)
-    seen = np.bincount(instances.ravel(), minlength=len(outlines) + 1)[1:]
-    objects = tuple(
-        _measured(place, outline, float(count / outline.area))
-        for place, outline, count in zip(layout.placements, outlines, seen.tolist(), strict=True)
-    )
-    scene = Scene(scene_id, layout.setting, layout.time, layout.weather, objects)
-    return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
+    image: Image.Image
+    instances: NDArray[np.uint8]
+    visible: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What of an object lies within the image, whatever covers it.
+    """The part of an object that lies within the image, whatever covers it.
 
     Attributes:
-        box: (x0, y0, x1, y1) in pixels; all 0 where nothing does.
-        area: how many solid pixels it has, those beyond the image left out.
-        whole: how many it has with those beyond the image.
+        box: (x0, y0, x1, y1) in pixels; all 0 where no pixel does.
+        area: the number of its solid pixels within the image.
+        whole: the number of all its solid pixels.
     """
 
     box: tuple[int, int, int, int]
@@ -77,15 +69,84 @@ class Outline:
     whole: int
 
 
+def render_scene(seed: int, split: Split, index: int) -> Rendered:
+    """Draws and renders scene `index` of a split; the same arguments give the same pixels."""
+    for attempt in range(_MAX_ATTEMPTS):
+        rng = scene_generator(seed, split, index, attempt)
+        layout = sample_layout(rng)
+        if layout is None:
+            continue
+        rendered = _render(layout, f"{split}-{index:06d}")
+        if all(item.visible >= MIN_VISIBLE for item in rendered.scene.objects):
+            return rendered
+    message = f"scene {split}-{index} of seed {seed} found no layout in {_MAX_ATTEMPTS} attempts"
+    raise RuntimeError(message)
+
+
+def _render(layout: Layout, scene_id: str) -> Rendered:
+    """Renders a layout and measures its objects."""
+    rng = np.random.default_rng(layout.seed)
+    canvas = backdrop(layout, rng)
+    instances, outlines = compose(canvas, layout)
+    canvas = weather_front(canvas, layout, rng)
+    counts = np.bincount(instances.ravel(), minlength=len(outlines) + 1)[1:]
+    objects = []
+    for place, outline, count in zip(layout.placements, outlines, counts.tolist(), strict=True):
+        x0, y0, x1, y1 = (round(int(value) / SIZE, 4) for value in outline.box)
+        objects.append(
+            SceneObject(
+                name=place.kind.name,
+                group=place.kind.group,
+                color=place.look.color,
+                box=(x0, y0, x1, y1),
+                visible=round(count / outline.area, 4),
+                glyph=place.look.glyph,
+                mirrored=place.mirrored,
+                tilt=place.tilt,
+            )
+        )
+    scene = Scene(scene_id, layout.setting, layout.time, layout.weather, tuple(objects))
+    return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
+
+
+def clip_frames(clip: Clip) -> Iterator[Frame]:
+    """Draws the frames of a clip in order of time."""
+    before, after = clip.layout, clip.changed
+    grounds = [backdrop(layout, np.random.default_rng(clip.seed)) for layout in (before, after)]
+    for number in range(FRAMES):
+        changed = 0.0
+        if clip.change is not None:
+            changed = min(max((number - clip.change_start + 1) / _CHANGE_FRAMES, 0.0), 1.0)
+        canvas = grounds[0].copy()
+        if changed:
+            canvas = Image.blend(grounds[0], grounds[1], changed)
+        indices, places = zip(*clip.placements(number), strict=True)
+        layout = replace(after if changed >= 0.5 else before, placements=places)
+        drawn, outlines = compose(canvas, layout)
+        image = weather_front(canvas, layout, np.random.default_rng((clip.seed, number)))
+        counts = np.bincount(drawn.ravel(), minlength=len(indices) + 1)[1:]
+        visible = [0.0] * len(clip.objects)
+        for index, outline, count in zip(indices, outlines, counts.tolist(), strict=True):
+            visible[index] = round(count / outline.whole, 3)
+        object_of = np.array([0, *(index + 1 for index in indices)], np.uint8)
+        yield Frame(image, object_of[drawn], tuple(visible))
+
+
 def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], list[Outline]]:
     """Draws a layout's objects and their shadows on a background, from back to front.
 
     Returns:
-        (SIZE, SIZE) instances as in `Rendered`, and an outline an object.
+        (SIZE, SIZE) instances, 0 for the background and i + 1 for placement i; and the outline of
+        each placement.
     """
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)
     light, veil, share = sprite_light(layout)
-    sprites = [_pose(*_looks(placement)) for placement in layout.placements]
+    sprites = [
+        _pose(
+            place.look.glyph, place.look.hue, max(8, round(place.size)), place.mirrored, place.tilt
+        )
+        for place in layout.placements
+    ]
     corners = [
         (round(place.x - image.width / 2), round(place.y - image.height / 2))
         for place, image in zip(layout.placements, sprites, strict=True)
@@ -100,7 +161,10 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
         alpha = image.getchannel("A")
         canvas.paste(lit, corner, alpha)
         solid = np.asarray(alpha) > 127
-        rows, columns = _clip_solid(solid, corner)
+        rows, columns = np.nonzero(solid)
+        rows, columns = rows + corner[1], columns + corner[0]
+        inside = (rows >= 0) & (rows < SIZE) & (columns >= 0) & (columns < SIZE)
+        rows, columns = rows[inside], columns[inside]
         instances[rows, columns] = index + 1
         box = (0, 0, 0, 0)
         if len(rows):
@@ -109,35 +173,19 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
     return instances, outlines
 
 
-def _looks(place: Placement) -> tuple[str, float | None, int, bool, float]:
-    """What a sprite's pixels depend on."""
-    side = max(8, round(place.size))
-    return place.look.glyph, place.look.hue, side, place.mirrored, place.tilt
-
-
 @lru_cache(maxsize=256)
 def _pose(glyph: str, hue: float | None, side: int, mirrored: bool, tilt: float) -> Image.Image:
-    """Returns a sprite scaled, mirrored, tilted, cropped."""
+    """Returns a sprite scaled to a side in pixels, mirrored, and tilted in degrees."""
     image = sprite(glyph, hue).resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
     if mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return image.rotate(tilt, Image.Resampling.BILINEAR, expand=True)
 
 
-def _clip_solid(
-    solid: NDArray[np.bool_], corner: tuple[int, int]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Returns the rows and columns of a sprite's solid pixels that lie within the image."""
-    rows, columns = np.nonzero(solid)
-    rows, columns = rows + corner[1], columns + corner[0]
-    inside = (rows >= 0) & (rows < SIZE) & (columns >= 0) & (columns < SIZE)
-    return rows[inside], columns[inside]
-
-
 def _cast_shadows(
     canvas: Image.Image, layout: Layout, sprites: list[Image.Image], corners: list[tuple[int, int]]
 ) -> None:
-    """Darkens the ground beneath what stands on it."""
+    """Darkens the ground beneath objects that stand on it."""
     if layout.setting in FLOATING:
         return
     mask = Image.new("L", (SIZE // 2, SIZE // 2), 0)
@@ -150,17 +198,3 @@ def _cast_shadows(
         draw.ellipse((x - wide, foot - wide * 0.28, x + wide, foot + wide * 0.28), fill=120)
     soft = mask.filter(ImageFilter.BoxBlur(1)).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
     canvas.paste((10, 14, 24), (0, 0, SIZE, SIZE), soft)
-
-
-def _measured(place: Placement, outline: Outline, visible: float) -> SceneObject:
-    x0, y0, x1, y1 = (round(int(value) / SIZE, 4) for value in outline.box)
-    return SceneObject(
-        name=place.kind.name,
-        group=place.kind.group,
-        color=place.look.color,
-        box=(x0, y0, x1, y1),
-        visible=round(visible, 4),
-        glyph=place.look.glyph,
-        mirrored=place.mirrored,
-        tilt=place.tilt,
-    )

@@ -1,36 +1,63 @@
-"""The folder in which a rendered split is kept, and how to read it.
+"""Rendered splits on disk: writes them, and reads them back.
 
-A finished folder holds:
+A finished folder of scenes holds:
 
 - ``images.npy``: uint8 (N, SIZE, SIZE, 3) RGB.
-- ``instances.npy``: uint8 (N, S, S); 0 is background, i + 1 means that ``objects[i]`` is what one
-  sees there. S is SIZE for val and test; train is thinned to every fourth pixel.
+- ``instances.npy``: uint8 (N, S, S); 0 is background, i + 1 means that ``objects[i]`` is visible
+  there. S is SIZE for val and test; train is thinned to every fourth pixel.
 - ``scenes.jsonl``: one `Scene` a line.
 - ``meta.json``: what it was made from; written last.
+
+One of clips, whose frames are drawn whenever they are needed (`render.clip_frames`), holds
+``clips.jsonl``, a `Clip` a line, and ``meta.json``.
 """
 
+import errno
 import json
-from dataclasses import dataclass
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
+from models.files import replacing_folder
+from training.scenes.captions import write_captions
 from training.scenes.classes import CLASSES, COLORS, GROUPS
+from training.scenes.clip_captions import write_clip_captions
+from training.scenes.glyphs import font_sha256
+from training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
+from training.scenes.render import Rendered, render_scene
 from training.scenes.world import (
     LABELS,
     SETTINGS,
     SIZE,
+    SPLITS,
     TIMES,
     WEATHERS,
     WORLD_VERSION,
     Scene,
     Split,
+    scene_generator,
 )
 
-THINNING: dict[str, int] = {"train": 4, "val": 1, "test": 1}
-"""Every how many pixels a split's instance maps keep."""
+CLIPS = "clips.jsonl"
+SCENES = "scenes.jsonl"
+
+_THINNING = {"train": 4, "val": 1, "test": 1}  # every how many pixels instance maps keep
+_CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that no rendering reaches
+_CHUNK = 25  # scenes that a process renders at once
+
+_AGAIN = "render it again with python -m training.scenes ... --force."
+
+Record = TypeVar("Record")
 
 
 class SceneDataError(ValueError):
@@ -57,15 +84,177 @@ class SceneData:
         return len(self.scenes)
 
 
-def make_meta(split: Split, seed: int, count: int, font_sha256: str) -> dict[str, Any]:
-    """Returns the description of a split that is to be rendered."""
+def make_scene(seed: int, split: Split, index: int) -> Rendered:
+    """Renders one scene and writes its captions; depends on nothing but the arguments."""
+    rendered = render_scene(seed, split, index)
+    captions = write_captions(rendered.scene, scene_generator(seed, split, index, _CAPTION_DICE))
+    return replace(rendered, scene=replace(rendered.scene, captions=captions))
+
+
+def make_clip(seed: int, split: Split, index: int) -> Clip:
+    """Draws one clip and writes its captions; depends on nothing but the arguments."""
+    clip = draw_clip(seed, split, index)
+    rng = scene_generator(seed, split, index, _CLIP_CAPTION_DICE)
+    return replace(clip, captions=write_clip_captions(clip, rng))
+
+
+def write_scenes(
+    out: Path,
+    split: Split,
+    count: int,
+    *,
+    seed: int = 0,
+    workers: int | None = None,
+    force: bool = False,
+    progress: bool = True,
+) -> bool:
+    """Renders a split of scenes into ``out/split``, which appears only when it is complete.
+
+    Args:
+        out: the folder of all splits.
+        split: which split; splits share no seeds.
+        count: number of scenes. The first scenes of a longer split are those of a shorter one.
+        seed: seed of the world.
+        workers: processes; one per core if None. The result does not depend on it.
+        force: replaces a folder that holds something else.
+        progress: whether to draw a progress bar.
+
+    Returns:
+        True if it was rendered, False if the finished folder was already there.
+
+    Raises:
+        SceneDataError: if the folder holds something else and `force` is not given.
+        training.scenes.glyphs.FontMissingError: if there is no emoji font.
+        models.files.DiskFullError: the disk has no room for the split; nothing is written.
+    """
+    if count < 1:
+        raise SceneDataError(f"count must be at least 1, not {count}.")
+    folder, meta = out / split, _scenes_meta(split, seed, count, font_sha256())
+    if _is_finished(folder, meta, force):
+        return False
+    small = meta["instances_size"]
+    shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
+    with replacing_folder(folder) as draft, ExitStack() as files:
+        if shutil.disk_usage(draft).free < sum(map(np.prod, shapes.values())):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        arrays = [files.enter_context((draft / f"{name}.npy").open("wb")) for name in shapes]
+        for file, shape in zip(arrays, shapes.values(), strict=True):
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+        lines = files.enter_context((draft / SCENES).open("w", encoding="utf-8", newline="\n"))
+        bar = files.enter_context(
+            tqdm(total=count, desc=f"rendering {split}", unit="scene", disable=not progress)
+        )
+        chunks = files.enter_context(closing(_rendered_chunks(split, seed, count, workers)))
+        for *pixels, scenes in chunks:
+            for file, values in zip(arrays, pixels, strict=True):
+                file.write(values.data)
+            lines.writelines(map(_json_line, scenes))
+            bar.update(len(scenes))
+        _write_meta(draft, meta)
+    return True
+
+
+def _rendered_chunks(
+    split: Split, seed: int, count: int, workers: int | None
+) -> Generator[tuple[NDArray[np.uint8], NDArray[np.uint8], list[Scene]]]:
+    """Renders scenes in order, some at once: (n, SIZE, SIZE, 3), (n, S, S) and n scenes."""
+    render = partial(_render_chunk, split, seed)
+    spans = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
+    processes = min(workers or os.cpu_count() or 1, len(spans))
+    if processes == 1:
+        yield from map(render, spans)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap(render, spans)
+
+
+def _render_chunk(
+    split: Split, seed: int, span: range
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], list[Scene]]:
+    step = _THINNING[split]
+    rendered = [make_scene(seed, split, index) for index in span]
+    images = np.stack([scene.image for scene in rendered])
+    instances = np.stack(
+        [scene.instances[step // 2 :: step, step // 2 :: step] for scene in rendered]
+    )
+    return images, instances, [scene.scene for scene in rendered]
+
+
+def write_clips(out: Path, split: Split, count: int, seed: int = 0, *, force: bool = False) -> bool:
+    """Writes a split of clips into ``out/split``.
+
+    Args:
+        out: the folder of all splits.
+        split: which split; splits share no seeds.
+        count: number of clips, even, as twins stand together.
+        seed: of the world.
+        force: replaces a folder that holds something else.
+
+    Returns:
+        True if it was written, False if the finished folder was already there.
+
+    Raises:
+        SceneDataError: `count` is odd or below 2, or the folder holds something else.
+        training.scenes.glyphs.FontMissingError: if there is no emoji font.
+        models.files.DiskFullError: the disk has no room for the split; nothing is written.
+    """
+    if count < 2 or count % 2:
+        raise SceneDataError(f"count must be even, as clips come in twins, not {count}.")
+    folder, meta = out / split, _clips_meta(split, seed, count, font_sha256())
+    if _is_finished(folder, meta, force):
+        return False
+    with replacing_folder(folder) as draft:
+        with (draft / CLIPS).open("w", encoding="utf-8", newline="\n") as lines:
+            lines.writelines(_json_line(make_clip(seed, split, index)) for index in range(count))
+        _write_meta(draft, meta)
+    return True
+
+
+def load_scenes(path: str | Path) -> SceneData:
+    """Opens a rendered split; pixels are memory-mapped, not read.
+
+    Raises:
+        SceneDataError: with a sentence, if the folder is missing, unfinished, damaged or of another
+            version of the world.
+    """
+    folder = Path(path)
+    meta = _finished_meta(folder, _scenes_meta)
+    scenes = _read_lines(folder / SCENES, Scene.from_json, meta["count"])
+    try:
+        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
+        instances = np.load(folder / "instances.npy", mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise SceneDataError(f"{folder} is damaged ({error}): {_AGAIN}") from error
+    count, small = meta["count"], meta["instances_size"]
+    if (images.shape, instances.shape) != ((count, SIZE, SIZE, 3), (count, small, small)):
+        raise SceneDataError(f"{folder} does not hold the {count} scenes it promises: {_AGAIN}")
+    return SceneData(images, instances, scenes, meta)
+
+
+def is_clips(folder: Path) -> bool:
+    """Whether a folder holds a split of clips."""
+    return (folder / CLIPS).is_file()
+
+
+def load_clips(folder: Path) -> list[Clip]:
+    """Reads a split of clips.
+
+    Raises:
+        SceneDataError: the folder is unfinished, damaged or of another version of the world.
+    """
+    meta = _finished_meta(folder, _clips_meta)
+    return _read_lines(folder / CLIPS, Clip.from_json, meta["count"])
+
+
+def _scenes_meta(split: Split, seed: int, count: int, font_sha256: str) -> dict[str, Any]:
     return {
         "world_version": WORLD_VERSION,
         "seed": seed,
         "split": split,
         "count": count,
         "size": SIZE,
-        "instances_size": len(range(0, SIZE, THINNING[split])),
+        "instances_size": len(range(0, SIZE, _THINNING[split])),
         "font_sha256": font_sha256,
         "font": "Noto Color Emoji, SIL Open Font License 1.1",
         "classes": [kind.name for kind in CLASSES],
@@ -78,47 +267,75 @@ def make_meta(split: Split, seed: int, count: int, font_sha256: str) -> dict[str
     }
 
 
-def read_meta(folder: Path) -> dict[str, Any]:
-    """Reads a finished folder's description.
+def _clips_meta(split: Split, seed: int, count: int, font_sha256: str) -> dict[str, Any]:
+    return {
+        "world_version": WORLD_VERSION,
+        "moving_version": MOVING_VERSION,
+        "seed": seed,
+        "split": split,
+        "count": count,
+        "frames": FRAMES,
+        "size": SIZE,
+        "font_sha256": font_sha256,
+    }
+
+
+def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
+    text = json.dumps(meta, ensure_ascii=False, indent=1)
+    (folder / "meta.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    """What ``meta.json`` says; empty where it is not readable."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def _is_finished(folder: Path, meta: dict[str, Any], force: bool) -> bool:
+    """Whether a folder holds a split already; refuses to replace another one."""
+    if force or not folder.exists():
+        return False
+    if _read_meta(folder) == meta:
+        return True
+    raise SceneDataError(
+        f"{folder} holds something else (another seed, count, world or font, or an unfinished "
+        "split): --force replaces it."
+    )
+
+
+def _finished_meta(folder: Path, make: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """What ``meta.json`` says, which is what `make` makes now.
 
     Raises:
-        SceneDataError: if the folder is missing, unfinished or of another world version.
+        SceneDataError: the folder is missing, unfinished or of another version of the world.
     """
     if not folder.is_dir():
         raise SceneDataError(f"{folder} does not exist: render it with python -m training.scenes.")
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        message = f"{folder} holds no finished scenes (no readable meta.json): render it again."
-        raise SceneDataError(message) from error
-    version = meta.get("world_version") if isinstance(meta, dict) else None
-    if version != WORLD_VERSION or "twins_version" in meta:  # twins: removed in a later version
+    meta = _read_meta(folder)
+    if meta.get("split") not in SPLITS:
+        raise SceneDataError(f"{folder} is not finished (no readable meta.json): {_AGAIN}")
+    made = (meta.get(key) for key in ("split", "seed", "count", "font_sha256"))
+    if meta != make(*made):
         raise SceneDataError(
-            f"{folder} holds scenes of world version {version}, "
-            f"this code reads version {WORLD_VERSION}: render it again with --force."
+            f"{folder} is of another world (version {meta.get('world_version')}, this code reads "
+            f"version {WORLD_VERSION}): {_AGAIN}"
         )
-    return dict(meta)
+    return meta
 
 
-def load_scenes(path: str | Path) -> SceneData:
-    """Opens a rendered split; pixels are memory-mapped, not read.
+def _json_line(record: Scene | Clip) -> str:
+    return json.dumps(record.to_json(), ensure_ascii=False) + "\n"
 
-    Raises:
-        SceneDataError: with a sentence, if the folder is missing, unfinished, damaged or of another
-            world version.
-    """
-    folder = Path(path)
-    meta = read_meta(folder)
+
+def _read_lines(path: Path, read: Callable[[Any], Record], count: int) -> list[Record]:
     try:
-        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
-        instances = np.load(folder / "instances.npy", mmap_mode="r", allow_pickle=False)
-        with (folder / "scenes.jsonl").open(encoding="utf-8") as lines:
-            scenes = [Scene.from_json(json.loads(line)) for line in lines]
+        with path.open(encoding="utf-8") as lines:
+            records = [read(json.loads(line)) for line in lines]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"{folder} is damaged ({error}): render it again with --force."
-        raise SceneDataError(message) from error
-    count, size, small = meta["count"], meta["size"], meta["instances_size"]
-    shapes = (len(scenes), images.shape, instances.shape)
-    if shapes != (count, (count, size, size, 3), (count, small, small)):
-        raise SceneDataError(f"{folder} does not hold the {count} scenes its meta.json promises.")
-    return SceneData(images, instances, scenes, meta)
+        raise SceneDataError(f"{path} is damaged ({error}): {_AGAIN}") from error
+    if len(records) != count:
+        raise SceneDataError(f"{path} does not hold the {count} lines it promises: {_AGAIN}")
+    return records

@@ -18,10 +18,10 @@ from training.data.split import Split, with_exchanged_halves
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
 from training.scenes.clip_captions import satisfies_clip
-from training.scenes.clip_frames import clip_frames
-from training.scenes.clip_gallery import write_gallery
-from training.scenes.motion import FRAMES, LASTS
-from training.scenes.moving import load_clips, main
+from training.scenes.gallery import write_clip_gallery
+from training.scenes.motion import EVENT_FRAMES, FRAMES
+from training.scenes.render import clip_frames
+from training.scenes.store import load_clips, write_clips
 
 SCENES = "app/bundled/scenes"
 COUNT = 4
@@ -30,7 +30,7 @@ COUNT = 4
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("moving")
-    main(["--out", str(out), "--split", "val", "--count", str(COUNT)])
+    write_clips(out, "val", COUNT)
     return out
 
 
@@ -81,7 +81,7 @@ def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> Non
     assert read_features(again, f"{SCENES}#frame").features.shape == made.features.shape
 
 
-def test_twins_stand_in_a_batch_together(folder: Path) -> None:
+def test_alike_clips_stand_in_a_batch_together(folder: Path) -> None:
     split = open_split(folder, "val")
     many = Split(
         split.captions * 3,
@@ -113,7 +113,7 @@ def test_halves_exchanged_show_what_the_twin_shows(folder: Path) -> None:
         actors = []
         for actor in clip.objects[:2]:
             assert actor.deed is not None
-            assert actor.deed.start % half + LASTS <= half
+            assert actor.deed.start % half + EVENT_FRAMES <= half
             deed = replace(actor.deed, start=(actor.deed.start + half) % FRAMES)
             actors.append(replace(actor, deed=deed))
         turned = replace(clip, objects=(*actors, *clip.objects[2:]))
@@ -136,7 +136,7 @@ def test_halves_exchanged_show_what_the_twin_shows(folder: Path) -> None:
 
 def test_a_gallery_of_clips_keeps_frames_and_truth(folder: Path, tmp_path: Path) -> None:
     clips = load_clips(folder / "val")
-    write_gallery(clips, "val", tmp_path / "gallery")
+    write_clip_gallery(clips, "val", tmp_path / "gallery")
     gallery = load_gallery(tmp_path / "gallery")
     for row, (image, clip) in enumerate(zip(gallery.images, clips, strict=True)):
         frames = list(clip_frames(clip))

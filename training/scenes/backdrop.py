@@ -1,43 +1,47 @@
-"""Paints the backgrounds of the scenes: sky, and the air of rain, snow and fog.
+"""Paints the backgrounds of the scenes: sky, rooms, and the air of rain, snow and fog.
 
 All colours are RGB in 0..255. `backdrop` gives the image behind the objects; `weather_front`
-adds what falls before them.
+adds the rain or snow before them.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from training.scenes.brushes import GLOW
-from training.scenes.indoors import INDOOR_PAINTERS
+from training.scenes.grounds import GLOW, GROUND_PAINTERS, Rgb, floor, jitter, shade
 from training.scenes.layout import Layout
-from training.scenes.outdoors import GROUND_PAINTERS
 from training.scenes.world import SIZE
 
 Array = NDArray[np.float32]
-Rgb = tuple[float, float, float]
+Light = tuple[float, float, float]
 
-_SKIES: dict[str, tuple[Rgb, Rgb]] = {
+_SKIES: dict[str, tuple[Light, Light]] = {
     "day": ((70, 145, 235), (185, 222, 250)),
     "night": ((8, 10, 40), (34, 44, 96)),
     "sunset": ((98, 62, 140), (255, 150, 70)),
 }
-_OVERCAST: dict[str, tuple[Rgb, Rgb]] = {
+_OVERCAST: dict[str, tuple[Light, Light]] = {
     "day": ((140, 150, 164), (186, 194, 202)),
     "night": ((24, 27, 42), (46, 50, 70)),
     "sunset": ((150, 92, 104), (232, 150, 98)),
 }
-_GROUND_LIGHT: dict[str, Rgb] = {
+_GROUND_LIGHT: dict[str, Light] = {
     "day": (1.0, 1.0, 1.0),
     "night": (0.38, 0.44, 0.66),
     "sunset": (1.0, 0.74, 0.60),
 }
-_SPRITE_LIGHT: dict[str, Rgb] = {
+_SPRITE_LIGHT: dict[str, Light] = {
     "day": (1.0, 1.0, 1.0),
     "night": (0.85, 0.88, 1.0),
     "sunset": (1.0, 0.90, 0.80),
 }
-_FOG: dict[str, Rgb] = {"day": (222, 227, 230), "night": (104, 111, 134), "sunset": (240, 190, 160)}
+_FOG: dict[str, Light] = {
+    "day": (222, 227, 230),
+    "night": (104, 111, 134),
+    "sunset": (240, 190, 160),
+}
 
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
@@ -54,9 +58,9 @@ def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
 
 def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Paints all that lies behind the objects, (SIZE, SIZE) RGB."""
-    if layout.setting in INDOOR_PAINTERS:
+    if layout.setting in _ROOM_PAINTERS:
         view = _sky(layout.time or "day", "clear", SIZE // 2, rng)
-        image = INDOOR_PAINTERS[layout.setting](layout.horizon, rng, view)
+        image = _ROOM_PAINTERS[layout.setting](layout.horizon, rng, view)
         light = {"night": (0.62, 0.58, 0.62), "sunset": (1.0, 0.84, 0.70)}.get(layout.time or "")
         if light is None:
             return image.convert("RGB")
@@ -139,11 +143,11 @@ def _lights(image: Image.Image, time: str, horizon: int, rng: np.random.Generato
         reach = radius * scale
         draw.ellipse((x - reach, y - reach, x + reach, y + reach), fill=(*color, alpha))
     if time == "night" and rng.random() < 0.6:  # a crescent
-        shade = image.getpixel((0, int(max(y, 0))))
-        assert isinstance(shade, tuple)
+        sky = image.getpixel((0, int(max(y, 0))))
+        assert isinstance(sky, tuple)
         dx = radius * float(rng.choice([-0.5, 0.5]))
         reach = radius * 0.9
-        draw.ellipse((x + dx - reach, y - reach, x + dx + reach, y + reach), fill=shade)
+        draw.ellipse((x + dx - reach, y - reach, x + dx + reach, y + reach), fill=sky)
 
 
 def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) -> Array:
@@ -168,3 +172,80 @@ def weather_front(image: Image.Image, layout: Layout, rng: np.random.Generator) 
             box = (x - radius, y - radius, x + radius, y + radius)
             draw.ellipse(box, fill=(255, 255, 255, 225))
     return image
+
+
+def _window(
+    image: Image.Image, view: Image.Image, box: tuple[int, int, int, int], frame: Rgb
+) -> None:
+    left, top, right, bottom = box
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((left - 4, top - 4, right + 4, bottom + 4), fill=frame)
+    glass = view.crop((0, 0, right - left, bottom - top)).convert("RGBA")
+    glass.putalpha(GLOW)
+    image.paste(glass, (left, top))
+    middle, level = (left + right) // 2, (top + bottom) // 2
+    draw.line((middle, top, middle, bottom), fill=frame, width=3)
+    draw.line((left, level, right, level), fill=frame, width=3)
+
+
+def _room(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Image:
+    papers = [(214, 190, 160), (186, 204, 190), (200, 184, 212), (226, 202, 150), (214, 176, 170)]
+    paper = jitter(papers[int(rng.integers(len(papers)))], rng)
+    wood = jitter((150, 100, 60), rng)
+    image = floor(0, paper, paper, rng, 2)
+    image.paste(
+        floor(horizon, wood, shade(wood, 1.1), rng, 5).crop((0, horizon, SIZE, SIZE)), (0, horizon)
+    )
+    draw = ImageDraw.Draw(image)
+    gap = int(rng.integers(14, 26))
+    for x in range(int(rng.integers(gap)), SIZE, gap):
+        draw.line((x, 0, x, horizon), fill=shade(paper, 0.92), width=3)
+    draw.rectangle((0, horizon - 6, SIZE, horizon), fill=(244, 238, 226))
+    for row, y in enumerate(range(horizon + 14, SIZE + 14, 14)):
+        draw.line((0, y, SIZE, y), fill=shade(wood, 0.72))
+        for x in range(row % 2 * 30 + 12, SIZE, 60):
+            draw.line((x, y - 14, x, y), fill=shade(wood, 0.72))
+    rug = jitter([(150, 50, 56), (52, 84, 140), (70, 110, 84)][int(rng.integers(3))], rng)
+    center, level = float(rng.uniform(80, 144)), float(rng.uniform(horizon + 42, SIZE - 30))
+    for wide, high, color in ((76, 22, shade(rug, 1.4)), (68, 18, rug)):
+        draw.ellipse((center - wide, level - high, center + wide, level + high), fill=color)
+    left, wide = int(rng.integers(14, 120)), int(rng.integers(62, 86))
+    _window(image, view, (left, 12, left + wide, 12 + int(rng.integers(54, 70))), (246, 242, 232))
+    return image
+
+
+def _kitchen(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Image:
+    tints = [(222, 236, 238), (236, 232, 214), (208, 230, 216), (206, 220, 240)]
+    tile = jitter(tints[int(rng.integers(len(tints)))], rng, 5)
+    image = floor(0, tile, tile, rng, 2)
+    draw = ImageDraw.Draw(image)
+    for x in range(int(rng.integers(13)), SIZE, 13):
+        draw.line((x, 0, x, horizon), fill=shade(tile, 0.84))
+    for y in range(0, horizon, 13):
+        draw.line((0, y, SIZE, y), fill=shade(tile, 0.84))
+    left, wide = int(rng.integers(14, 120)), int(rng.integers(58, 80))
+    _window(image, view, (left, 10, left + wide, 10 + int(rng.integers(44, 56))), (250, 250, 250))
+    dark = jitter((70, 90, 112), rng)
+    for row in range(9):  # a chequered floor in perspective
+        near, far = (horizon + (SIZE - horizon) * (t / 9) ** 1.5 for t in (row + 1, row))
+        for column in range(-8, 17):
+            xs = [
+                SIZE / 2 + (column + side - 4.5) * 42 * (0.55 + 0.75 * depth / 9)
+                for side, depth in ((0, row), (1, row), (1, row + 1), (0, row + 1))
+            ]
+            corners = list(zip(xs, (far, far, near, near), strict=True))
+            draw.polygon(corners, fill=dark if (row + column) % 2 else (236, 234, 228))
+    doors = [(120, 160, 150), (196, 120, 90), (222, 206, 176), (98, 128, 168)]
+    wood, top = jitter(doors[int(rng.integers(len(doors)))], rng), horizon - 36
+    draw.rectangle((0, top, SIZE, horizon), fill=wood)  # cupboards below a worktop
+    for x in range(int(rng.integers(30)), SIZE, 37):
+        draw.rectangle((x, top + 8, x + 33, horizon - 4), outline=shade(wood, 0.72), width=2)
+        draw.ellipse((x + 26, top + 17, x + 29, top + 20), fill=(60, 60, 60))
+    draw.rectangle((0, top - 4, SIZE, top + 3), fill=jitter((92, 78, 70), rng))
+    return image
+
+
+_ROOM_PAINTERS: dict[str, Callable[[int, np.random.Generator, Image.Image], Image.Image]] = {
+    "room": _room,
+    "kitchen": _kitchen,
+}

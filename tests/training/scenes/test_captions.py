@@ -1,7 +1,6 @@
 """The truth of the scenes world: classes, captions, relevance. No font is needed here."""
 
 import itertools
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -21,7 +20,6 @@ from training.scenes.world import (
     LABELS,
     SETTINGS,
     SIZE,
-    SPLITS,
     TIMELESS,
     Caption,
     Scene,
@@ -116,12 +114,6 @@ def test_place_words_never_name_an_object() -> None:
     assert set(templates.PLACES) == set(SETTINGS)
 
 
-def test_every_view_has_fifteen_templates_and_every_relation_some() -> None:
-    for several in (templates.LIST, templates.PAIRED, templates.PLACED, templates.COUNTED):
-        assert len(set(several)) >= 15
-    assert sum(len(set(several)) for several in templates.RELATIONS.values()) >= 40
-
-
 def test_layouts_hold_what_the_captions_need(scenes: list[Scene]) -> None:
     for scene in scenes:
         counts = Counter(item.name for item in scene.objects)
@@ -134,18 +126,6 @@ def test_layouts_hold_what_the_captions_need(scenes: list[Scene]) -> None:
         assert (scene.time is None) == (scene.setting in TIMELESS)
         assert (scene.weather is None) == (scene.setting in TIMELESS | INDOORS)
         assert (scene.setting, scene.weather) not in {("desert", "snow"), ("snowfield", "rain")}
-
-
-def test_layouts_are_deterministic_and_splits_disjoint() -> None:
-    layouts = {
-        split: [sample_layout(scene_generator(0, split, i)) for i in range(40)] for split in SPLITS
-    }
-    for split in SPLITS:
-        again = [sample_layout(scene_generator(0, split, i)) for i in range(40)]
-        assert again == layouts[split]
-    drawn = [layout for several in layouts.values() for layout in several if layout is not None]
-    assert len({layout.seed for layout in drawn}) == len(drawn)
-    assert len({layout.placements for layout in drawn}) == len(drawn)
 
 
 def test_captions_have_their_views_and_read_well(scenes: list[Scene]) -> None:
@@ -180,13 +160,6 @@ def test_captions_are_partial_and_mention_what_they_say(scenes: list[Scene]) -> 
             for name in values:
                 members = [i for i, item in enumerate(scene.objects) if item.name == name]
                 assert set(members) <= set(caption.mentions)
-
-
-def test_animal_and_things_views_speak_of_what_they_should(scenes: list[Scene]) -> None:
-    for scene in scenes:
-        animal, things = scene.captions[:2]
-        assert any(scene.objects[index].group == "animals" for index in animal.mentions)
-        assert all(scene.objects[index].group != "animals" for index in things.mentions)
 
 
 def test_texts_never_contradict_the_truth(scenes: list[Scene]) -> None:
@@ -322,8 +295,3 @@ def test_label_matrix(scenes: list[Scene]) -> None:
         expected |= {f"weather:{scene.weather}"} if scene.weather else set()
         assert on == expected
     assert labels[:, np.isin(names, LABEL_GROUPS["setting"])].sum(1).tolist() == [1.0] * 50
-
-
-def test_scene_survives_json(scenes: list[Scene]) -> None:
-    for scene in scenes[:20]:
-        assert Scene.from_json(json.loads(json.dumps(scene.to_json()))) == scene

@@ -1,0 +1,230 @@
+"""Pixels, masks and folders of the scenes world. These need the emoji font."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from export.pack.gallery import load_gallery
+from training.scenes import glyphs, store
+from training.scenes.__main__ import main
+from training.scenes.classes import CLASSES
+from training.scenes.gallery import main as make_gallery
+from training.scenes.glyphs import FontMissingError, find_font, sprite
+from training.scenes.render import MIN_VISIBLE, Rendered
+from training.scenes.store import SceneDataError, load_scenes, make_scene, write_scenes
+from training.scenes.world import SIZE, WORLD_VERSION
+
+ROOT = Path(__file__).parents[3]
+BUNDLED = ROOT / "app" / "bundled" / "scenes"
+
+
+@pytest.fixture(scope="module")
+def rendered() -> list[Rendered]:
+    """Sixty scenes with pixels."""
+    return [make_scene(0, "test", index) for index in range(60)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small rendered test split."""
+    out = tmp_path_factory.mktemp("scenes")
+    assert write_scenes(out, "test", 6, workers=1, progress=False)
+    return out / "test"
+
+
+@pytest.mark.font
+def test_scenes_are_those_of_the_shipped_gallery(rendered: list[Rendered]) -> None:
+    """The shipped numbers stay valid only as long as the same seed gives the same scenes."""
+    gallery = load_gallery(BUNDLED)
+    for one, image in zip(rendered, gallery.images, strict=False):
+        mask = np.asarray(Image.open(gallery.folder / str(image.mask)))
+        assert np.array_equal(one.instances, mask)
+        shown = np.asarray(Image.open(gallery.folder / image.file).convert("RGB"), float)
+        assert np.abs(shown - one.image).mean() < 6  # a lossy file
+        scene = one.scene
+        assert (scene.setting, scene.time, scene.weather) == (
+            *(image.setting, image.time, image.weather),
+        )
+        objects = [(item.name, item.color, item.box) for item in scene.objects]
+        assert objects == [(item.name, item.color, item.box) for item in image.objects]
+        captions = [(caption.text, caption.view, caption.mentions) for caption in scene.captions]
+        assert captions == [(c.text, c.view, c.mentions) for c in image.captions]
+
+
+@pytest.mark.font
+def test_seeds_and_splits_share_nothing(rendered: list[Rendered]) -> None:
+    assert make_scene(0, "val", 0).scene.objects != rendered[0].scene.objects
+    assert make_scene(1, "test", 0).scene.objects != rendered[0].scene.objects
+
+
+@pytest.mark.font
+def test_every_look_has_an_image_of_its_own() -> None:
+    images: dict[bytes, str] = {}
+    for kind in CLASSES:
+        for look in kind.looks:
+            image = sprite(look.glyph, look.hue)
+            assert min(image.size) > 60
+            assert (np.asarray(image)[..., 3] > 127).mean() > 0.1, kind.name
+            pixels = image.tobytes()
+            assert pixels not in images, (kind.name, images[pixels])
+            images[pixels] = kind.name
+    with pytest.raises(ValueError, match="no image for"):
+        sprite("\ue000")
+
+
+@pytest.mark.font
+def test_masks_boxes_and_visibility_agree(rendered: list[Rendered]) -> None:
+    for one in rendered:
+        assert int(one.instances.max()) == len(one.scene.objects)
+        for index, item in enumerate(one.scene.objects):
+            assert item.visible >= MIN_VISIBLE
+            rows, columns = np.nonzero(one.instances == index + 1)
+            x0, y0, x1, y1 = (round(value * SIZE) for value in item.box)
+            assert 0 <= x0 <= columns.min() <= columns.max() < x1 <= SIZE
+            assert 0 <= y0 <= rows.min() <= rows.max() < y1 <= SIZE
+            if item.visible == 1.0:
+                assert (x0, y0) == (columns.min(), rows.min())
+                assert (x1, y1) == (columns.max() + 1, rows.max() + 1)
+
+
+@pytest.mark.font
+def test_objects_stand_out_from_what_is_behind_them(rendered: list[Rendered]) -> None:
+    contrasts = []
+    for one in rendered:
+        image = one.image.astype(np.float32)
+        for index in range(len(one.scene.objects)):
+            mask = one.instances == index + 1
+            ring = np.zeros_like(mask)
+            for axis in (0, 1):
+                for step in (-4, 4):
+                    ring |= np.roll(mask, step, axis)
+            ring &= one.instances == 0
+            contrasts.append(np.abs(image[mask] - image[ring].mean(0)).max(-1).mean())
+    assert np.mean(np.array(contrasts) < 18) <= 0.01
+
+
+@pytest.mark.font
+@pytest.mark.slow
+def test_workers_change_nothing(tmp_path: Path) -> None:
+    for out, workers in (("one", 1), ("two", 2)):
+        write_scenes(tmp_path / out, "train", 60, workers=workers, progress=False)
+    for name in ("images.npy", "instances.npy", "scenes.jsonl", "meta.json"):
+        first, second = (tmp_path / part / "train" / name for part in ("one", "two"))
+        assert first.read_bytes() == second.read_bytes(), name
+    data = load_scenes(tmp_path / "one/train")
+    assert data.instances.shape == (60, SIZE // 4, SIZE // 4)
+
+
+@pytest.mark.font
+def test_folder_is_read_back(folder: Path, rendered: list[Rendered], tmp_path: Path) -> None:
+    data = load_scenes(folder)
+    assert len(data) == 6
+    assert data.meta["world_version"] == WORLD_VERSION
+    assert isinstance(data.images, np.memmap)
+    for index, one in enumerate(rendered[:6]):
+        assert data.scenes[index] == one.scene
+        assert np.array_equal(data.images[index], one.image)
+        assert np.array_equal(data.instances[index], one.instances)
+    sheet = tmp_path / "sheet.png"
+    make_gallery(["--data", str(folder), "--count", "4", "--sheet", str(sheet)])
+    with Image.open(sheet) as image:
+        assert np.array_equal(np.asarray(image)[:SIZE, :SIZE], rendered[0].image)
+
+
+@pytest.mark.font
+def test_finished_folder_is_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (folder / "images.npy").stat().st_mtime_ns
+    arguments = ["--out", str(folder.parent), "--split", "test", "--count", "6"]
+    assert main(arguments) == 0
+    assert "already there" in capsys.readouterr().out
+    assert (folder / "images.npy").stat().st_mtime_ns == before
+    assert main([*arguments, "--seed", "1"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert [path.name for path in folder.parent.iterdir()] == ["test"]
+
+
+@pytest.mark.font
+def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SceneDataError, match="does not exist"):
+        load_scenes(tmp_path / "nowhere")
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    meta = json.loads((copy / "meta.json").read_text())
+    for change, message in (
+        ({"world_version": 0}, "of another world .version 0"),
+        ({"twins_version": 1}, "of another world"),  # written by an older version of this code
+        ({"split": None}, "not finished"),
+    ):
+        (copy / "meta.json").write_text(json.dumps({**meta, **change}))
+        with pytest.raises(SceneDataError, match=message):
+            load_scenes(copy)
+    (copy / "meta.json").write_text(json.dumps(meta))
+    lines = (copy / "scenes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    for text, message in (("".join(lines[:-1]), "promises"), ("{", "damaged")):
+        (copy / "scenes.jsonl").write_text(text, encoding="utf-8")
+        with pytest.raises(SceneDataError, match=message):
+            load_scenes(copy)
+
+
+@pytest.mark.font
+def test_half_written_folder_never_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "make_scene", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_scenes(tmp_path, "val", 3, workers=1, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.font
+def test_a_disk_without_room_is_named_before_anything_is_rendered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    count = free // SIZE**2 // 3 + 1
+    out = ["--out", str(tmp_path / "data"), "--split", "train", "--count", str(count)]
+    assert main(out) == 2
+    message = capsys.readouterr().err
+    assert f"the disk is full: {tmp_path / 'data' / 'train'} needs more than" in message
+    assert "delete files there" in message
+    assert message.count("\n") == 1
+    assert not list((tmp_path / "data").iterdir())
+
+
+@pytest.mark.font
+def test_a_disk_that_fills_up_ends_in_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files fails in the midst of writing, as a full disk does."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); "
+    code = limit + "from training.scenes.__main__ import main; raise SystemExit(main())"
+    arguments = ["--out", str(tmp_path), "--split", "val", "--count", "4", "--workers", "1"]
+    command = [sys.executable, "-c", code, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 2
+    message = done.stderr.splitlines()[-1]
+    assert f"{tmp_path / 'val'} cannot be written (File too large)" in message
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_font_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(glyphs.FONT_ENV, str(tmp_path / "none.ttf"))
+    assert main(["--out", str(tmp_path / "out"), "--split", "val", "--count", "2"]) == 2
+    error = capsys.readouterr().err
+    assert "fonts-noto-color-emoji" in error
+    assert glyphs.FONT_ENV in error
+    assert error.count("\n") == 1
+    monkeypatch.delenv(glyphs.FONT_ENV)
+    monkeypatch.setattr(glyphs, "FONT_FILE", "no-such-font.ttf")
+    with pytest.raises(FontMissingError, match="fonts-noto-color-emoji"):
+        find_font()
