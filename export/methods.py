@@ -1,28 +1,55 @@
-"""The methods of a pack by name, the best first, and ensembles of them."""
+"""A pack's methods: their heads with weights, their order by quality, and ensembles of them."""
 
 from collections.abc import Mapping
 from itertools import combinations, islice
 
+import torch
+
+import models
 from export.pack.schema import PackInfo
+from export.pack.validation import PackError
 from models import Method
+from models.checkpoint import check_fit, load_strict, load_tensors
+
+
+def load_head(info: PackInfo, name: str) -> Method:
+    """A method of a pack, in eval mode, with its weights.
+
+    Raises:
+        PackError: its sizes or weights do not fit.
+    """
+    entry = info.methods[name]
+    try:
+        tensors, _ = load_tensors(info.path(entry.head))
+        key, sizes = entry.method or name, (entry.image_dim, entry.text_dim)
+        arguments = models.stored_arguments(key, entry.arguments)
+        with torch.device("meta"):  # sizes from a file cost no memory before the weights agree
+            method = models.build(key, *sizes, arguments)
+        check_fit(method, tensors, entry.head)
+        method = models.build(key, *sizes, arguments)
+        load_strict(method, tensors, entry.head)
+    except (TypeError, ValueError) as error:
+        raise PackError(f"the pack {info.folder} does not load: {error}") from error
+    if entry.title is not None:
+        method.title = entry.title  # type: ignore[misc]  # of this instance
+    return method.eval().requires_grad_(False)
 
 
 class Methods(dict[str, Method]):
     """A pack's methods by name; several joined by "+" are an ensemble, whose scores are averaged.
 
     Attributes:
-        best_first: names, the best measured first, and the last of those not measured before the
-            others. Best is what finds most of the images that satisfy a text (R-precision); where
-            that is not known, or equal, the higher rsum.
+        best_first: names by R-precision of text-to-image retrieval, then by rsum; methods without
+            metrics come last, in reverse order.
         best: the first of them.
     """
 
     def __init__(self, methods: Mapping[str, Method], info: PackInfo) -> None:
         super().__init__(methods)
         values = {name: m.metrics.values for name, m in info.methods.items() if m.metrics}
-        reached = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
-        measured = sorted(reached, key=lambda name: reached[name], reverse=True)
-        self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in reached))
+        quality = {n: (v.get("t2i_rprecision", 0), v.get("rsum", 0)) for n, v in values.items()}
+        measured = sorted(quality, key=lambda name: quality[name], reverse=True)
+        self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in quality))
         self.best = self.best_first[0]
 
     def names(self, spec: str) -> tuple[str, ...]:
@@ -56,9 +83,9 @@ class Methods(dict[str, Method]):
         return self[names[0]]
 
     def title(self, spec: str) -> str:
-        """What people call a method or an ensemble."""
+        """The title of a method or an ensemble, for people."""
         return " + ".join(self[name].title for name in self.names(spec))
 
     def ensembles(self, count: int) -> list[str]:
-        """The pairs "a+b" of the methods that measured best, at most `count`."""
+        """At most `count` pairs "a+b" of methods, the best first."""
         return ["+".join(pair) for pair in islice(combinations(self.best_first, 2), count)]

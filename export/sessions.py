@@ -1,4 +1,4 @@
-"""onnxruntime sessions: on the device that was asked for, or with a sentence why not."""
+"""onnxruntime sessions: on the requested device, or with a sentence why not."""
 
 import os
 import platform
@@ -17,32 +17,32 @@ from torch import Tensor
 from export.pack.validation import PackError
 
 Device = Literal["auto", "cpu", "cuda"]
-MANY = 10_000  # images; to score fewer takes less time than threads need to find one another
-_MOST_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together
+MANY = 10_000  # images; scoring fewer takes less time than starting several threads
 CUDA = "CUDAExecutionProvider"
+_MAX_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together
 _TORCH_THREADS = torch.get_num_threads()
 _lock = threading.Lock()
-_asked = 0
+_active = 0  # questions inside `shared_processors`
 
 
 class DeviceError(ValueError):
-    """The device that was asked for cannot be used; the message says why."""
+    """The requested device cannot be used; the message says why."""
 
 
 def choose_device(device: Device) -> torch.device:
-    """Decides where to compute.
+    """The device to compute on.
 
     Args:
-        device: "cpu"; "cuda", which is refused where there is none; or "auto", the better of both.
+        device: "cpu"; "cuda", refused if it is not usable; or "auto", CUDA if it is usable.
 
     Raises:
-        DeviceError: an unknown device, or no usable CUDA although it was asked for.
+        DeviceError: an unknown device, or "cuda" without a usable CUDA.
     """
     if device not in get_args(Device):
         raise DeviceError(f'device must be "auto", "cpu" or "cuda", not "{device}"')
     if device == "cpu":
         return torch.device("cpu")
-    if on_zerogpu():  # where torch says that it has CUDA, but only single calls do
+    if on_zerogpu():  # torch reports CUDA, but only decorated calls have it
         why = "ZeroGPU lends its GPUs to single calls, which cost more than they would save here"
     elif not torch.cuda.is_available():
         why = "torch finds no CUDA device"
@@ -56,15 +56,15 @@ def choose_device(device: Device) -> torch.device:
 
 
 def on_zerogpu() -> bool:
-    """Whether this is a Space on ZeroGPU, by the variable that the Hub sets there."""
+    """Whether this is a Space on ZeroGPU, by the variable that the Hub sets."""
     return os.environ.get("SPACES_ZERO_GPU", "").lower() in {"1", "t", "true"}
 
 
 def hardware(device: torch.device | None = None) -> str:
-    """What computes, to stand beside every measured number: the GPU, or the processor's cores.
+    """The GPU's name, or the processor's cores and name; recorded with every measured value.
 
     Args:
-        device: None for the GPU where torch finds one.
+        device: None for the GPU if torch finds one.
     """
     if torch.cuda.is_available() if device is None else device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -72,7 +72,7 @@ def hardware(device: torch.device | None = None) -> str:
 
 
 def processor() -> str:
-    """The processor's name where the system tells it."""
+    """The processor's name, or its architecture if the system does not tell the name."""
     table = Path("/proc/cpuinfo")
     if table.is_file():
         for line in table.read_text("utf-8").splitlines():
@@ -84,7 +84,7 @@ def processor() -> str:
 def default_threads() -> int:
     """Threads for one session: the processors this process may use, at most 4.
 
-    The networks here are small; beyond a few threads they wait for each other.
+    The networks are small: more threads mostly wait for each other.
     """
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(usable or 1, 4)
@@ -92,48 +92,46 @@ def default_threads() -> int:
 
 @contextmanager
 def shared_processors(images: int) -> Iterator[None]:
-    """Shares the processors among questions that are answered at once.
+    """Divides torch's threads among the questions that are being answered.
 
-    Meanwhile torch's operators take, in this thread, a question's share of them.
-
-    An operator in several threads waits for the slowest of them: where others need the processors,
-    too, that is most of its time.
+    Inside, torch's operators in this thread use this question's share. An operator in several
+    threads waits for the slowest of them, which costs most of its time if others need the cores.
 
     Args:
-        images: how many are searched.
+        images: how many are searched; below `MANY` one thread does it.
     """
-    global _asked
+    global _active
     with _lock:
-        _asked += 1
-        share = max(1, _TORCH_THREADS // _asked) if images >= MANY else 1
+        _active += 1
+        share = max(1, _TORCH_THREADS // _active) if images >= MANY else 1
     torch.set_num_threads(share)
     try:
         yield
     finally:
         with _lock:
-            _asked -= 1
+            _active -= 1
         torch.set_num_threads(_TORCH_THREADS)
 
 
 class Encoder:
-    """A session whose file may be anything, so that what it gives is checked.
+    """A session of an untrusted ONNX file, whose output is checked.
 
     Args:
         file: its name, for messages.
-        session: with one output that matters, the first.
-        bound: the device where the output is to stay, by I/O binding; None takes it as an array.
+        session: its first output is used.
+        bound: the device on which the output stays, by I/O binding; None takes it as an array.
+
+    Attributes:
+        providers: onnxruntime's providers in use, best first; onnxruntime may fall back silently.
     """
 
     def __init__(
         self, file: str, session: ort.InferenceSession, bound: torch.device | None = None
     ) -> None:
+        self.providers: list[str] = session.get_providers()
         self._file = file
         self._session = session
         self._bound = bound
-
-    def get_providers(self) -> list[str]:
-        """Onnxruntime's providers in use, best first."""
-        return self._session.get_providers()
 
     def run(self, inputs: dict[str, np.ndarray]) -> Tensor:
         """Computes.
@@ -145,23 +143,22 @@ class Encoder:
             Finite float32, of any shape, on the device where it was computed.
 
         Raises:
-            PackError: it cannot be computed, or gives something else.
+            PackError: the network cannot be computed, or its output is not float32 or not finite.
         """
         try:
-            given = self._compute(inputs)
-        except Exception as error:
-            # onnxruntime has a class of error for every status code, without a common base.
+            output = self._compute(inputs)
+        except Exception as error:  # onnxruntime has an error class a status code, without a base
             raise PackError(
                 f"{self._file} cannot be computed; export it again ({_reason(error)})"
             ) from error
-        if not isinstance(given, Tensor):
-            raise PackError(f"{self._file} gives {given} instead of float32; export it again")
-        if not bool(given.sum().isfinite()):  # a sum is cheaper than a look at every value
+        if not isinstance(output, Tensor):
+            raise PackError(f"{self._file} gives {output} instead of float32; export it again")
+        if not bool(output.sum().isfinite()):  # a sum is cheaper than testing every value
             raise PackError(f"{self._file} gives NaN or infinity; fetch or export it again")
-        return given
+        return output
 
     def _compute(self, inputs: dict[str, np.ndarray]) -> Tensor | str:
-        """The output; or what kind it is, where that is not float32."""
+        """The output, or the name of its type if that is not float32."""
         if self._bound is None:
             array = self._session.run(None, inputs)[0]
             if isinstance(array, np.ndarray) and array.dtype == np.float32:
@@ -172,25 +169,26 @@ class Encoder:
             binding.bind_cpu_input(name, values)
         first = self._session.get_outputs()[0].name
         binding.bind_output(first, self._bound.type, self._bound.index or 0)
-        self._session.run_with_iobinding(binding)  # returns once the device is done
-        output = binding.get_outputs()[0]
-        found = output.data_type()
-        return torch.from_dlpack(output) if found == "tensor(float)" else found
+        self._session.run_with_iobinding(binding)  # returns once the device has finished
+        value = binding.get_outputs()[0]
+        return (
+            torch.from_dlpack(value) if value.data_type() == "tensor(float)" else value.data_type()
+        )
 
 
 class Sessions:
     """The ONNX sessions of one pack, each started at its first use; safe to share by threads.
 
     Args:
-        place: where a file of the pack is, see `export.pack.schema.PackInfo.path`.
+        locate: maps a file of the pack to its path.
         device: "cuda" insists that onnxruntime itself uses CUDA; "auto" lets it fall back.
-        threads: for operators on the CPU; None chooses.
-        heads: where torch is to compute; None for the device of the encoders.
-        bound: leave what encoders give on their device; None where that is not the CPU.
+        threads: for operators on the CPU; None for `default_threads`.
+        heads: the device for torch; None for the encoders' device.
+        bound: leave the encoders' outputs on their device; None for all devices but the CPU.
 
     Attributes:
-        device: where torch is to compute.
-        threads: that one session's operators use on the CPU.
+        device: the device for torch.
+        threads: of one session's operators on the CPU.
 
     Raises:
         DeviceError: see `choose_device`.
@@ -199,7 +197,7 @@ class Sessions:
 
     def __init__(
         self,
-        place: Callable[[str], Path],
+        locate: Callable[[str], Path],
         device: Device,
         threads: int | None = None,
         heads: torch.device | None = None,
@@ -211,10 +209,10 @@ class Sessions:
         self.device = heads or self._encoders
         if self.device.type == "cuda":  # full float32, as on the CPU; see `_providers`
             torch.backends.cudnn.allow_tf32 = False
-        # onnxruntime before DLPack gives arrays alone
+        # without DLPack, onnxruntime gives arrays only
         able = self._encoders.type != "cpu" and hasattr(ort.OrtValue, "__dlpack__")
         self._bound = self._encoders if (able if bound is None else bound) else None
-        self._place = place
+        self._locate = locate
         self._strict = device == "cuda"
         self.threads = threads or default_threads()
         self._open: dict[tuple[str, int], Encoder] = {}
@@ -225,33 +223,34 @@ class Sessions:
 
         Args:
             file: relative to the pack.
-            inputs: the names its inputs must have.
+            inputs: the names that its inputs must have.
             alone: one that computes in its caller's thread only, for callers in many threads: they
                 need not wait for each other after every operator.
 
         Raises:
             PackError: onnxruntime cannot load the file, or its inputs have other names.
-            DeviceError: CUDA was insisted on and onnxruntime could not start it.
+            DeviceError: device "cuda", and onnxruntime could not start its CUDA provider.
         """
         with self._lock:
             threads = 1 if alone else self.threads
             if (file, threads) not in self._open:
-                session = self._start(self._place(file), inputs, threads)
-                self._open[file, threads] = Encoder(file, session, self._bound)
+                session = self._start(self._locate(file), inputs, threads)
+                fell_back = self._encoders.type == "cuda" and CUDA not in session.get_providers()
+                bound = None if fell_back else self._bound
+                self._open[file, threads] = Encoder(file, session, bound)
             return self._open[file, threads]
 
     def _start(self, path: Path, inputs: list[str], threads: int) -> ort.InferenceSession:
         try:
             options = self._options(threads)
             session = ort.InferenceSession(path, options, providers=self._providers())
-        except Exception as error:
-            # onnxruntime has a class of error for every status code, without a common base.
+        except Exception as error:  # onnxruntime has an error class a status code, without a base
             raise PackError(
                 f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
             ) from error
-        found = [put.name for put in session.get_inputs()]
-        if found != inputs:
-            raise PackError(f"{path} has the inputs {found} instead of {inputs}; export it again")
+        names = [put.name for put in session.get_inputs()]
+        if names != inputs:
+            raise PackError(f"{path} has the inputs {names} instead of {inputs}; export it again")
         if self._strict and CUDA not in session.get_providers():
             raise DeviceError(
                 'device "cuda" cannot be used: onnxruntime could not start its CUDA provider, '
@@ -281,24 +280,24 @@ class Sessions:
 
 @cache
 def _bound_memory() -> None:
-    """Gives all sessions on the CPU one store of memory: a file's few bytes may ask for any amount.
+    """Registers one bounded allocator for all sessions on the CPU, once in a process.
 
-    Once in a process; onnxruntime keeps it for good.
+    Without a bound, a file of a few bytes may ask for any amount of memory.
     """
-    most = _MOST_MEMORY
+    limit = _MAX_MEMORY
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        most = min(most, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+        limit = min(limit, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     kind = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     # -1 leaves the choice to onnxruntime
-    usual = ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk")
+    defaults = ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk")
     ort.create_and_register_allocator(
         ort.OrtMemoryInfo("Cpu", kind, 0, ort.OrtMemType.DEFAULT),
-        ort.OrtArenaCfg({"max_mem": most, **dict.fromkeys(usual, -1)}),
+        ort.OrtArenaCfg({"max_mem": limit, **dict.fromkeys(defaults, -1)}),
     )
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what onnxruntime says, short and without what precedes its own words."""
+    """The first line of onnxruntime's message, short and without its prefixes."""
     if "Available memory" in str(error):
         return "it asks for more memory than it may have"
     line = next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,10 +1,9 @@
-"""Known words to read an unknown one as: another form of it, or a plain word for the same thing.
+"""Known words that replace an unknown one: another form of it, or a synonym.
 
 A pack of word vectors knows the words of its training captions and no others. A person types
 "puppies" where the captions say "puppy", or "automobile" where they say "car". English has few
-endings, so a handful of rules finds the other forms of a word; a short list written by hand has
-other names of what people photograph. Both only propose: what counts is that the pack lacks the
-word and knows the proposal.
+endings, so a few rules find the other forms of a word; a short hand-written list has synonyms of
+what people photograph. Both only propose: a proposal is used if the pack knows it.
 """
 
 import re
@@ -12,7 +11,7 @@ from collections.abc import Container, Iterator
 
 from export.pack.calibration import SMALL_WORDS
 
-_SHORTEST, _LONGEST = 3, 30  # letters of a word; of a verb's stem, too: "king" is no form of "k"
+_MIN_LETTERS, _MAX_LETTERS = 3, 30  # of a word, and of a verb's stem: "king" is no form of "k"
 _IRREGULAR = (
     "man men", "woman women", "child children", "person people", "foot feet", "tooth teeth",
     "goose geese", "mouse mice", "ox oxen", "run ran", "sit sat", "stand stood", "swim swam swum",
@@ -24,8 +23,8 @@ _IRREGULAR = (
 _NO_PLURALS = {"news", "means", "goods"}  # of "new", "mean", "good"
 _DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")  # "run", whose "n" is doubled in "running"
 
-# Names of the same, each read as any other.
-_SAME = (
+# Groups of synonyms.
+_SYNONYMS = (
     "bicycle bike", "airplane aeroplane plane aircraft", "television tv", "couch sofa",
     "car automobile", "truck lorry", "taxi cab", "refrigerator fridge", "motorcycle motorbike",
     "phone telephone cellphone smartphone", "sidewalk pavement", "street road", "sea ocean",
@@ -36,7 +35,7 @@ _SAME = (
     "small little tiny", "gray grey", "sunset sundown", "running jogging",
     "walking strolling", "jumping leaping", "rabbit bunny",
 )  # fmt: skip
-# The general name, and things that are one.
+# A general name, and its kinds, which it replaces.
 _KINDS = {
     "dog": "puppy pup doggy hound labrador husky chihuahua corgi",
     "cat": "kitten kitty",
@@ -71,71 +70,72 @@ _KINDS = {
 
 
 def read_word(word: str, known: Container[str]) -> str | None:
-    """The known word that an unknown one is read as; None where there is none.
+    """The known word that replaces an unknown one; None without any.
 
     >>> vocabulary = {"dogs", "dog", "run", "cat", "bike", "riding", "leaf", "sofas", "man"}
-    >>> [read_word(one, vocabulary) for one in ("Leaves", "running", "bikes", "rides", "men")]
+    >>> [read_word(word, vocabulary) for word in ("Leaves", "running", "bikes", "rides", "men")]
     ['leaf', 'run', 'bike', 'riding', 'man']
-    >>> [read_word(one, vocabulary) for one in ("puppies", "puppy", "kittens", "couches")]
+    >>> [read_word(word, vocabulary) for word in ("puppies", "puppy", "kittens", "couches")]
     ['dogs', 'dog', 'cat', 'sofas']
-    >>> [read_word(one, vocabulary) for one in ("zebra", "cute", "x" * 1000, "dog's", "7")]
+    >>> [read_word(word, vocabulary) for word in ("zebra", "cute", "x" * 1000, "dog's", "7")]
     [None, None, None, None, None]
     """
     word = word.lower()
-    if not word.isalpha() or not _SHORTEST <= len(word) <= _LONGEST:
+    if not word.isalpha() or not _MIN_LETTERS <= len(word) <= _MAX_LETTERS:
         return None
-    return next((one for one in _proposed(word) if one in known and one not in SMALL_WORDS), None)
+    proposals = (p for p in _proposals(word) if p in known and p not in SMALL_WORDS)
+    return next(proposals, None)
 
 
 def forms(word: str) -> list[str]:
-    """Other forms of a word, likely ones first; many are no words.
+    """Other forms of a word, likely ones first; many are not words.
 
     >>> forms("puppies")[0], forms("dog")[0], "ran" in forms("running"), "staring" in forms("star")
     ('puppy', 'dogs', True, False)
-    >>> [forms(one)[0] for one in ("boxes", "wolves", "cookies", "fishermen", "hiking", "hopped")]
+    >>> [forms(w)[0] for w in ("boxes", "wolves", "cookies", "fishermen", "hiking", "hopped")]
     ['box', 'wolf', 'cooky', 'fisherman', 'hike', 'hop']
     """
-    found: list[str] = []
+    candidates: list[str] = []
     for base in (*_bases(word), word):
-        found += [base, *_plurals(base), *_inflected(base)]
-    return [one for one in dict.fromkeys(found) if one != word]
+        candidates += [base, *_plurals(base), *_inflected(base)]
+    return [form for form in dict.fromkeys(candidates) if form != word]
 
 
-def _proposed(word: str) -> Iterator[str]:
+def _proposals(word: str) -> Iterator[str]:
     yield from forms(word)
     for base in (word, *_bases(word)):
-        names = [one for same in _SAME if base in same.split() for one in same.split()]
-        names += [one for one, kinds in _KINDS.items() if base in kinds.split()]
+        names = [name for group in _SYNONYMS if base in group.split() for name in group.split()]
+        names += [name for name, kinds in _KINDS.items() if base in kinds.split()]
         for name in names:
-            alike = [name, *forms(name)]
-            if base != word:  # "kittens" are rather "cats" than a "cat"
+            candidates = [name, *forms(name)]
+            if base != word:  # prefer the same ending: "cats" rather than "cat" for "kittens"
                 ending = next((end for end in ("ing", "ed", "s") if word.endswith(end)), "")
-                alike.sort(key=lambda one: not one.endswith(ending))
-            yield from alike
+                candidates.sort(key=lambda form: not form.endswith(ending))
+            yield from candidates
 
 
 def _bases(word: str) -> list[str]:
-    """What a plural or a verb's form may be made of, likely ones first."""
-    found = [group.split()[0] for group in _IRREGULAR if word in group.split()[1:]]
+    """Words that a plural or a verb's form may come from, likely ones first."""
+    bases = [group.split()[0] for group in _IRREGULAR if word in group.split()[1:]]
     if word.endswith("men"):
-        found.append(f"{word[:-3]}man")
+        bases.append(f"{word[:-3]}man")
     if word.endswith("s") and not word.endswith("ss") and word not in _NO_PLURALS:
         if word.endswith("ies"):
-            found.append(f"{word[:-3]}y")
+            bases.append(f"{word[:-3]}y")
         if word.endswith("ves"):
-            found += [f"{word[:-3]}f", f"{word[:-3]}fe"]
+            bases += [f"{word[:-3]}f", f"{word[:-3]}fe"]
         if word.endswith(("ses", "xes", "zes", "ches", "shes", "oes")):
-            found.append(word[:-2])
-        found.append(word[:-1])
+            bases.append(word[:-2])
+        bases.append(word[:-1])
     for ending in ("ing", "ed"):
         stem = word.removesuffix(ending)
-        if stem != word and len(stem) >= _SHORTEST:
-            found += _unstemmed(stem)
-    return [one for one in found if len(one) > 1]
+        if stem != word and len(stem) >= _MIN_LETTERS:
+            bases += _unstemmed(stem)
+    return [base for base in bases if len(base) > 1]
 
 
 def _unstemmed(stem: str) -> list[str]:
-    """The verbs that are left as a stem before "ing" or "ed".
+    """Verbs that have this stem before "ing" or "ed".
 
     >>> [_unstemmed(stem) for stem in ("runn", "fall", "rid", "sleep", "carri")]
     [['run', 'runn'], ['fall', 'fal'], ['ride'], ['sleep', 'sleepe'], ['carry']]
@@ -143,25 +143,24 @@ def _unstemmed(stem: str) -> list[str]:
     if stem.endswith("i"):
         return [f"{stem[:-1]}y"]
     if stem[-1] == stem[-2]:
-        found = [stem[:-1], stem]
-        return found[::-1] if stem[-1] in "lsfz" else found
+        verbs = [stem[:-1], stem]
+        return verbs[::-1] if stem[-1] in "lsfz" else verbs
     return [f"{stem}e"] if _DOUBLED.fullmatch(stem) else [stem, f"{stem}e"]
 
 
 def _plurals(word: str) -> list[str]:
-    irregular = [group.split()[1:] for group in _IRREGULAR if word == group.split()[0]]
-    found = [one for group in irregular for one in group]
+    plurals = [form for g in _IRREGULAR if word == g.split()[0] for form in g.split()[1:]]
     if word.endswith("man"):
-        found.append(f"{word[:-3]}men")
+        plurals.append(f"{word[:-3]}men")
     if word[-1] == "y" and word[-2:-1] not in tuple("aeiou"):
-        return [*found, f"{word[:-1]}ies"]
+        return [*plurals, f"{word[:-1]}ies"]
     if word.endswith(("s", "x", "z", "ch", "sh")):
-        return [*found, f"{word}es"]
+        return [*plurals, f"{word}es"]
     if word.endswith("o"):
-        found.append(f"{word}es")
+        plurals.append(f"{word}es")
     if word.endswith(("f", "fe")):
-        found.append(f"{word.removesuffix('e')[:-1]}ves")
-    return [*found, f"{word}s"]
+        plurals.append(f"{word.removesuffix('e')[:-1]}ves")
+    return [*plurals, f"{word}s"]
 
 
 def _inflected(verb: str) -> list[str]:

@@ -24,7 +24,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"build"},
         {"hub"},
         {"runtime"},
-        {"sessions", "texts", "heads", "methods"},
+        {"sessions", "texts", "methods"},
         {"word_forms"},
         {"pack"},
     ],

@@ -152,9 +152,9 @@ def test_an_image_of_the_gallery_can_be_asked_with_and_no_other(tmp_path: Path) 
     assert found.terms[0].cells.shape == (1, 16, 16, 256)
     foreign = replace(retriever.image(4), file="of another pack")
     for source in (None, foreign):
-        with pytest.raises(ValueError, match="reads no pictures"):
+        with pytest.raises(ValueError, match="reads no images"):
             retriever.search([Term(image=retriever.open(4), source=source)], "vsepp", 1)
-    with pytest.raises(ValueError, match="reads no pictures"):
+    with pytest.raises(ValueError, match="reads no images"):
         maps_of(retriever, Image.new("RGB", (40, 40)), "vsepp")
 
 

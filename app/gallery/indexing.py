@@ -340,7 +340,7 @@ class Index:
     def _sentences(self) -> list[str]:
         """Like those that visitors will ask: captions from all over, or else the pack's words."""
         captions = [text for text, _ in self._collection.captions]
-        known = captions or self._runtime.words()
+        known = captions or self._runtime.reader.words()
         return known[:: max(1, len(known) // _PROBES)][:_PROBES]
 
     def _take_prepared(self) -> bool:

@@ -214,7 +214,7 @@ class Retriever:
         found: dict[str, str | None] = {}
         for text in texts:
             found.update(dict.fromkeys(self.read(text).unknown.values()))
-            found.update(self.reworded(text).read_as)
+            found.update(self.reworded(text).corrections)
         named = [word for word in found if any(map(str.isalnum, word))]
         return {word: found[word] for word in named[:_NAMED]}
 
@@ -227,7 +227,7 @@ class Retriever:
 
     def words(self) -> list[str]:
         """The words that the pack knows."""
-        return self.runtime.words()
+        return self.runtime.reader.words()
 
     def image(self, image_id: int) -> CollectionImage:
         """An image of the collection: a file, or a clip's frame.

@@ -18,7 +18,7 @@ from tests.app.visitor import Guests
 from tests.regions import write_world
 
 WORDS = "a thing1 and a thing4"
-SENTENCE = "reads no pictures"
+SENTENCE = "reads no images"
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from export import sessions
 from export.pack.validation import PackError
 from export.runtime import TEXT_BATCH, Runtime
 from export.sessions import DeviceError, Sessions, default_threads
@@ -107,6 +108,8 @@ def test_batches_do_not_change_features(runtime: Runtime) -> None:
     assert together.shape == (35, 16, IMAGE_DIM)
     alone = torch.cat([runtime.image_features([photo]) for photo in photos[30:]])
     torch.testing.assert_close(together[30:], alone, atol=1e-5, rtol=1e-5)
+    odd = [Image.new("L", (31, 200)), Image.new("RGBA", (500, 20)), Image.new("1", (1, 1))]
+    assert torch.isfinite(runtime.image_features(odd)).all()
 
 
 def test_many_texts_equal_single_ones(runtime: Runtime) -> None:
@@ -114,32 +117,16 @@ def test_many_texts_equal_single_ones(runtime: Runtime) -> None:
     together = runtime.text_views(texts, NAME).embeddings
     alone = runtime.text_views([texts[149]], NAME).embeddings
     torch.testing.assert_close(together[149:], alone, atol=1e-5, rtol=1e-4)
+    features, mask = runtime.text_features(["dog", "a red dog"], NAME)
+    assert mask.tolist() == [[True, False, False], [True, True, True]]
+    assert features[0, 1:].abs().max() == 0
 
 
-def test_images_of_any_size_and_mode(runtime: Runtime) -> None:
-    odd = [Image.new("L", (31, 200)), Image.new("RGBA", (500, 20)), Image.new("1", (1, 1))]
-    assert torch.isfinite(runtime.image_features(odd)).all()
-
-
-def test_unknown_words_are_allowed_and_alike(runtime: Runtime) -> None:
-    assert runtime.tokens("Zebra unicorns") == ["[UNK]", "[UNK]"]
+def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runtime) -> None:
+    assert runtime.tokenize("Zebra unicorns").words == ["[UNK]", "[UNK]"]
     first, second = runtime.text_views(["zebra unicorns", "xylophone mango"], NAME).embeddings
     torch.testing.assert_close(first, second)
-
-
-def test_spaces_and_case_do_not_matter(runtime: Runtime) -> None:
     assert runtime.tokenize("  A  RED\tdog\n").ids == runtime.tokenize("a red dog").ids
-
-
-@pytest.mark.parametrize("text", ["", "   ", "\n\t", "..."])
-def test_empty_texts_are_refused(runtime: Runtime, text: str) -> None:
-    with pytest.raises(ValueError, match="the text is empty; type at least one word"):
-        runtime.text_views(["a dog", text], NAME)
-
-
-def test_broken_unicode_is_refused(runtime: Runtime) -> None:
-    with pytest.raises(ValueError, match="not valid Unicode"):
-        runtime.tokens("a dog \ud800")
 
 
 def test_long_texts_are_cut_and_it_is_said(runtime: Runtime) -> None:
@@ -155,17 +142,17 @@ def test_long_texts_are_cut_and_it_is_said(runtime: Runtime) -> None:
     )
 
 
-def test_padding_holds_zero_and_is_masked(runtime: Runtime) -> None:
-    features, mask = runtime.text_features(["dog", "a red dog"], NAME)
-    assert mask.tolist() == [[True, False, False], [True, True, True]]
-    assert features[0, 1:].abs().max() == 0
-
-
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
         (lambda r: r.image_features([]), "there is no image"),
         (lambda r: r.text_views([], NAME), "there is no text"),
+        (
+            lambda r: r.text_views(["a dog", " \n"], NAME),
+            "the text is empty; type at least one word",
+        ),
+        (lambda r: r.text_views(["..."], NAME), "the text is empty"),
+        (lambda r: r.tokenize("a dog \ud800"), "not valid Unicode"),
         (lambda r: r.text_views(["a"], "nothing"), 'has no method "nothing"; it has vsepp'),
         (lambda r: r.image_views(torch.zeros(1, 16, 12), "nothing"), 'no method "nothing"'),
         (lambda r: r.pixel_features(np.zeros((1, 3, 8, 8), np.float32)), r"must be \(B, 3, 64"),
@@ -241,7 +228,7 @@ def test_cuda_without_onnxruntime_is_told(pack: Path, monkeypatch: pytest.Monkey
     with pytest.raises(DeviceError, match="onnxruntime could not start its CUDA provider"):
         Sessions(pack.joinpath, "cuda").get("image_encoder.onnx", ["pixels"])
     session = Sessions(pack.joinpath, "auto").get("image_encoder.onnx", ["pixels"])
-    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert session.providers == ["CPUExecutionProvider"]
 
 
 def test_unknown_device_and_threads_are_refused(pack: Path) -> None:
@@ -279,13 +266,6 @@ def test_methods_this_version_cannot_build_are_refused(
         Runtime.load(edit(change), "cpu")
 
 
-def test_tokenizers_that_are_none_are_refused(copied: Path) -> None:
-    (copied / "tokenizer.json").write_text('{"version": "1.0"}')
-    relist(copied, "tokenizer.json")
-    with pytest.raises(PackError, match=r"tokenizer\.json is not a readable tokenizer"):
-        Runtime.load(copied, "cpu")
-
-
 def test_onnx_with_other_inputs_is_refused(copied: Path) -> None:
     shutil.copy(copied / NAME / "text_encoder.onnx", copied / "image_encoder.onnx")
     relist(copied, "image_encoder.onnx")
@@ -310,3 +290,32 @@ def test_encoder_that_contradicts_pack_json_is_refused(
     pack = edit(lambda values: values["image_encoder"].update(grid=[4, 5]))
     with pytest.raises(PackError, match=r"gives \(16, 12\) features .* says \(20, 12\)"):
         Runtime.load(pack, "cpu").image_features(pictures(1))
+
+
+def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_TORCH_THREADS", 4)
+    barrier, left_by_other = threading.Barrier(2), list[int]()
+
+    def ask() -> None:
+        with sessions.shared_processors(sessions.MANY):
+            barrier.wait()
+            barrier.wait()  # both are being answered
+        left_by_other.append(torch.get_num_threads())
+
+    before, other = torch.get_num_threads(), threading.Thread(target=ask)
+    other.start()
+    barrier.wait()
+    try:
+        with sessions.shared_processors(sessions.MANY):
+            assert torch.get_num_threads() == 2
+            barrier.wait()
+        other.join()
+        with pytest.raises(ValueError, match="mistake"), sessions.shared_processors(1):
+            raise ValueError("mistake")
+        with sessions.shared_processors(sessions.MANY - 1):
+            assert torch.get_num_threads() == 1
+        with sessions.shared_processors(sessions.MANY):
+            assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+    assert left_by_other == [4]

@@ -147,7 +147,7 @@ def named_cells(runtime: Runtime, data: Split) -> list[Place]:
         )
     if data.objects is None or not data.objects.names:
         return []
-    words = [runtime.tokens(caption) for caption in data.captions]
+    words = [runtime.tokenize(caption).words for caption in data.captions]
     return named_places(_seen(data.objects, runtime), words, data.image_of, runtime.grid)
 
 

@@ -55,7 +55,7 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
             seen, mentions = truth.seen[clip], list(truth.mentions[row])
             if mentions:
                 _note(whole, sums[place], np.asarray(seen[mentions].any(axis=0)))
-            words = runtime.tokens(data.captions[row])
+            words = runtime.tokenize(data.captions[row]).words
             for index in mentions:
                 tokens = list(find_words(words, truth.names[clip][index]))
                 if tokens:

@@ -92,7 +92,7 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         first, second = random.choice(names, 2, replace=False)
         both = np.intersect1d(things[first], things[second])
         made.append((f"{_called(first, random)} and {_called(second, random)}", "pair", both))
-    vocabulary = runtime.words()
+    vocabulary = runtime.reader.words()
     for _ in range(_MADE_UP):
         row = int(random.integers(len(truth)))
         words = data.captions[row].split()

@@ -97,7 +97,7 @@ def test_a_picture_and_words_are_explained_as_one_question(scenes: Retriever, na
 def _two_things(gallery: GalleryInfo, retriever: Retriever) -> list[tuple[int, str, str]]:
     """Scenes with two things that are there once and have a name of one known word."""
     found = []
-    known = set(retriever.runtime.words())
+    known = set(retriever.runtime.reader.words())
     for image_id, image in enumerate(gallery.images[:120]):
         names = [thing.name for thing in image.objects]
         single = [name for name in names if names.count(name) == 1 and name in known]

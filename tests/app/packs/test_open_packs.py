@@ -223,8 +223,8 @@ def test_a_pack_of_region_features_is_refused(tiny_pack: Path, tmp_path: Path) -
     regions = variant(tiny_pack, tmp_path / "regions", 7)
     with edited(regions / "pack.json") as manifest:
         manifest["image_encoder"]["file"] = None
-    with pytest.raises(ValueError, match=r"computed elsewhere, .* and reads no pictures"):
+    with pytest.raises(ValueError, match=r"computed elsewhere, .* and reads no images"):
         OpenPacks(Settings(str(regions), device="cpu"), tmp_path / "cache")
     open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
-    with pytest.raises(ValueError, match="reads no pictures"):
+    with pytest.raises(ValueError, match="reads no images"):
         open_packs.open(regions)

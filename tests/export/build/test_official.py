@@ -120,7 +120,7 @@ def test_images_through_the_cnn_that_is_stored_twice(
     views = runtime.image_views(features, "vse_infty").embeddings
     torch.testing.assert_close(views.norm(dim=2), torch.ones(2, 1))
     assert runtime.text_views(TEXTS, "vse_infty").embeddings.shape == (2, 1, releases.EMBED + 2)
-    assert runtime.tokens("a dog") == ["[CLS]", "a", "dog", "[SEP]"]
+    assert runtime.tokenize("a dog").words == ["[CLS]", "a", "dog", "[SEP]"]
     assert runtime.info.methods["vse_infty"].config["options"]["backbone_source"] == source
 
 
@@ -128,7 +128,7 @@ def test_words_end_with_their_marks(command: Command, words: str, tmp_path: Path
     assert command(releases.vse_infty_regions(), "vse_infty", "--vocab", words)[0] == 0
     runtime = Runtime.load(tmp_path / "pack", "cpu")
     assert runtime.reader.size == len(releases.WORD_LIST) + 1
-    assert runtime.tokens("A dog isn't on the BEACH.") == [
+    assert runtime.tokenize("A dog isn't on the BEACH.").words == [
         *("<start>", "a", "dog", "<unk>", "<unk>", "on", "the", "beach", "<unk>", "<end>")
     ]
     long = runtime.tokenize("dog " * 100)
@@ -147,7 +147,7 @@ def test_region_packs_say_they_read_no_images(command: Command, words: str, tmp_
     images = runtime.image_views(features, "vse_infty", mask=mask)
     alone = runtime.image_views(features[1:, :3], "vse_infty")
     torch.testing.assert_close(images.embeddings[1:], alone.embeddings)
-    with pytest.raises(ValueError, match="reads no pictures"):
+    with pytest.raises(ValueError, match="reads no images"):
         runtime.image_features([Image.new("RGB", (64, 64))])
     with pytest.raises(ValueError, match=rf"features \(B, N, {releases.REGION}\)"):
         runtime.image_views(torch.randn(1, 5, 4), "vse_infty")

@@ -38,7 +38,7 @@ def test_views_are_the_methods(many_server: Server, many_retriever: Retriever, n
     total = sum(scores) if method.views_add_up else max(scores)
     if name != "avse":  # which chooses for each block
         assert answer["score"] == pytest.approx(total, abs=1e-4)
-    assert answer["words"] == many_retriever.runtime.tokens(text)
+    assert answer["words"] == many_retriever.runtime.tokenize(text).words
     assert len(answer["word_attention"]) == len(answer["text_similarity"])
     assert {len(row) for row in answer["word_attention"]} == {len(answer["words"])}
     assert np.diagonal(answer["similarity"]) == pytest.approx([1.0] * len(maps), abs=1e-4)
