@@ -1,16 +1,17 @@
 """Checks before a training: an error is reported within seconds, before an image is read."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import models
 from export.hub.sources import describe_image_source, describe_text_source
 from models import Method
-from models.checkpoint import load_tensors
+from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from training.data.features import refuse_crops, refuse_features, refuse_missing
@@ -52,24 +53,22 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
     _refuse_idle_text(config, method)
     if config.init:
         sha256 = "" if images is None else describe_image_source(config.backbone)["sha256"]
-        load_start(config, sha256)
+        read_init(config, sha256)
     check_pace(config, len(train.first(config.train_images).captions))
     RunFolder(out, config, resume=resume or not is_first_process())
 
 
-def load_start(
-    config: TrainConfig, backbone_sha256: str
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_init(config: TrainConfig, backbone_sha256: str) -> tuple[dict[str, Tensor], str]:
     """Reads the run that `init` names, from whose best weights a training starts.
 
     Its encoders that were frozen have no weights there, so their sources must be the same.
 
     Args:
         config: of the training that starts.
-        backbone_sha256: identity of its image encoder's source.
+        backbone_sha256: checksum of its image encoder's source.
 
     Returns:
-        The run's best weights and their description.
+        The run's best weights and the checksum of its tokenizer.
 
     Raises:
         FileNotFoundError: the folder holds no weights.
@@ -81,18 +80,54 @@ def load_start(
         raise ValueError(f"init: {folder / BEST} is not of a method's run; name another folder")
     if about["method"] != config.method:
         raise ValueError(f"init: {folder} is a run of {about['method']}, not of {config.method}")
-    if about["backbone_sha256"] != backbone_sha256:
+    source = config.text.source
+    text = describe_text_source(source)["sha256"] if source else None
+    former_text = about["text_encoder"].get("sha256")
+    for which, former, sha256, setting in (
+        ("image", about["backbone_sha256"], backbone_sha256, f'backbone "{config.backbone}"'),
+        ("text", former_text, text if former_text else None, f'text.source "{source}"'),
+    ):
+        if former != sha256:
+            raise ValueError(
+                f"init: {folder} was trained with another {which} encoder than {setting}; name the "
+                "one in its config.toml"
+            )
+    return tensors, about["tokenizer_sha256"]
+
+
+def load_init(
+    module: nn.Module, config: TrainConfig, backbone_sha256: str, tokenizer: Tokenizer
+) -> None:
+    """Copies the best weights of the run that `init` names: of all that was trained there.
+
+    Args:
+        module: with `method`, `text_encoder` and, where it is trained, `image_encoder`.
+        config: of the training that starts.
+        backbone_sha256: checksum of its image encoder's source.
+        tokenizer: of its texts.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_init`; or tokenizer or weights do not fit.
+    """
+    tensors, sha256 = read_init(config, backbone_sha256)
+    if sha256 != hashlib.sha256(tokenizer.to_str(pretty=True).encode()).hexdigest():
         raise ValueError(
-            f"init: {folder} was trained with another image encoder than backbone "
-            f'"{config.backbone}"; name the one in its config.toml'
+            f"init: {config.init} reads texts with another tokenizer; train both with the same "
+            "captions and text settings"
         )
-    frozen, source = about["text_encoder"].get("sha256"), config.text.source
-    if frozen is not None and (not source or describe_text_source(source)["sha256"] != frozen):
-        raise ValueError(
-            f"init: {folder} was trained with another text encoder than text.source "
-            f'"{source}"; name the one in its config.toml'
-        )
-    return tensors, about
+    parts = dict(module.named_children())
+    settings = {"image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
+    for name in ("method", *settings):
+        prefix = f"{name}."
+        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        trained = name in parts and bool(parts[name].state_dict())
+        if own and not trained and name in settings:
+            raise ValueError(
+                f"init: {config.init} trained its {name}, which is frozen here; set "
+                f"{settings[name]}=false"
+            )
+        if own or name == "method":
+            load_strict(parts[name], own, f"{config.init}/{BEST}")
 
 
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:

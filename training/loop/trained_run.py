@@ -29,8 +29,8 @@ from training.data.split import Split
 from training.data.texts import TokenTable
 from training.evaluation.scoring import score_matrix
 from training.loop.config import TrainConfig
-from training.loop.dual_encoder import DualEncoder, encode_split
 from training.loop.runs import BEST, CONFIG, TOKENIZER
+from training.loop.trainer import DualEncoder, encode_split
 from training.settings import from_values
 
 

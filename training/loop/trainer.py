@@ -3,7 +3,8 @@
 In one process or, under torchrun, in many.
 """
 
-import hashlib
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
@@ -14,27 +15,30 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import models
 from export.hub.sources import describe_image_source
 from models import Method, Views
-from models.checkpoint import load_strict
+from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.files import sha256_of, write_whole
-from models.layers import FeatureProjection
+from models.layers import FeatureProjection, drop_elements
+from models.views import lengths_to_mask
 from training.data.batches import Batch, ahead, batches
 from training.data.extraction import CACHE
 from training.data.features import ImageSide, load_features, load_image_side, read_pixels
 from training.data.open_split import describe_data, holds_features, open_split, open_training
 from training.data.split import Split, with_exchanged_halves
-from training.data.texts import TextSide, build_text_side
+from training.data.texts import TextSide, TokenTable, build_text_side
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
-from training.loop.checks import check_training, load_start, refuse_without_summary
+from training.loop.checks import check_training, load_init, refuse_without_summary
 from training.loop.config import TrainConfig
-from training.loop.dual_encoder import DualEncoder, encode_split
 from training.loop.loop import Loop, parameter_groups, steps_in_epoch
-from training.loop.runs import BEST, TOKENIZER
+from training.loop.runs import TOKENIZER
 from training.objectives import build_objective
+
+TEXTS_AT_ONCE = 128
 
 
 class Trainer(Loop[TrainConfig, Batch]):
@@ -77,7 +81,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         captions = len(train.captions)
         options: dict[str, Any] = {"items": captions, "groups": self._groups(), "resume": resume}
         if not self.start(self.model, out, **options) and config.init:
-            self._load_init()
+            load_init(self.model, config, self.backbone_sha256, self.texts.tokenizer)
         if self.rank:
             torch.manual_seed(config.seed + 7919 * self.rank)  # its own draw of dropped elements
         self.parallel = (
@@ -126,33 +130,6 @@ class Trainer(Loop[TrainConfig, Batch]):
     def images_in_step(self) -> float:
         """See `Loop`; `captions_per_image` captions share an image."""
         return self.config.batch_size / self.config.captions_per_image
-
-    def _load_init(self) -> None:
-        """Copies the best weights of the run that `init` names: of all that was trained there.
-
-        Raises:
-            FileNotFoundError, ValueError: see `load_start`; or tokenizer or weights do not fit.
-        """
-        folder, tokenizer = self.config.init, self.texts.tokenizer.to_str(pretty=True)
-        tensors, about = load_start(self.config, self.backbone_sha256)
-        if about["tokenizer_sha256"] != hashlib.sha256(tokenizer.encode()).hexdigest():
-            raise ValueError(
-                f"init: {folder} reads texts with another tokenizer; train both with the same "
-                "captions and text settings"
-            )
-        parts = dict(self.model.named_children())
-        settings = {"image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
-        for name in ("method", *settings):
-            prefix = f"{name}."
-            own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            trained = name in parts and bool(parts[name].state_dict())
-            if own and not trained and name in settings:
-                raise ValueError(
-                    f"init: {folder} trained its {name}, which is frozen here; set "
-                    f"{settings[name]}=false"
-                )
-            if own or name == "method":
-                load_strict(parts[name], own, f"{folder}/{BEST}")
 
     def _groups(self) -> list[dict[str, Any]]:
         """The trained parameters, a group for each share of the base rate."""
@@ -319,3 +296,118 @@ def _start_as_released(method: Method) -> None:
         if isinstance(part, FeatureProjection) and name.startswith("project_image"):
             nn.init.xavier_uniform_(part.linear.weight)
             nn.init.zeros_(part.linear.bias)
+
+
+class DualEncoder(nn.Module):
+    """A method with its two encoders, as one module for DDP.
+
+    Args:
+        method: the heads and the score.
+        text_encoder: makes text features.
+        config: with the rates of dropout in training.
+        image_encoder: makes image features where it is trained along; its batch norms keep their
+            statistics.
+        image_summary: the first feature of an image is a summary ([CLS]), which is never dropped.
+        text_summary: likewise of a text.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        text_encoder: TextEncoder,
+        config: TrainConfig,
+        *,
+        image_encoder: ImageEncoder | None = None,
+        image_summary: bool = False,
+        text_summary: bool = False,
+    ) -> None:
+        super().__init__()
+        self.method = method
+        self.text_encoder = text_encoder
+        self.image_encoder = image_encoder
+        self.size_augmentation = config.size_augmentation
+        self.feature_dropout = config.feature_dropout
+        self.image_summary, self.text_summary = image_summary, text_summary
+
+    def train(self, mode: bool = True) -> DualEncoder:
+        """See `nn.Module.train`."""
+        super().train(mode)
+        for part in self.image_encoder.modules() if self.image_encoder is not None else ():
+            if isinstance(part, nn.BatchNorm2d):
+                part.eval()
+        return self
+
+    def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, N, d) and mask (B, N), given or made of pixels (B, 3, S, S)."""
+        if self.image_encoder is None:
+            return images, mask
+        features: Tensor = self.image_encoder(images)  # (B, N, d)
+        return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
+
+    def forward(
+        self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
+    ) -> tuple[Views, Views]:
+        """Pairs to views: the image of each of B pairs, and B texts; see `Batch`."""
+        features, mask = self.image_features(images, mask)  # (B_img, N, d), (B_img, N)
+        words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
+        spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        if self.training:
+            features = F.dropout(features, self.feature_dropout)
+            rate = self.size_augmentation
+            mask = drop_elements(mask, rate, keep_first=self.image_summary)
+            spoken = drop_elements(spoken, rate, keep_first=self.text_summary)
+        views = self.method.encode_image(features, mask)
+        return views[rows], self.method.encode_text(words, spoken)
+
+
+def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
+    """Texts to features, as `encoder` computes them, with less padding.
+
+    Texts of similar length are encoded together, so that a few long captions do not lengthen
+    hundreds of short ones.
+
+    Args:
+        encoder: reads ids and lengths.
+        ids: (B, L), 0 beyond each text's length.
+        lengths: (B,) int64 in 1..L.
+
+    Returns:
+        (B, L, d); padded positions hold 0.
+    """
+    if len(ids) <= TEXTS_AT_ONCE:
+        return encoder(ids, lengths)
+    order = lengths.argsort(stable=True)
+    parts = []
+    for texts in order.split(TEXTS_AT_ONCE):
+        longest = int(lengths[texts].max())
+        part = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
+        parts.append(F.pad(part, (0, 0, 0, ids.shape[1] - longest)))
+    return torch.cat(parts)[order.argsort()]
+
+
+@torch.inference_mode()
+def encode_split(
+    model: DualEncoder, data: Split, table: TokenTable, device: torch.device
+) -> tuple[Views, Views]:
+    """Views of all images and of all texts of a split.
+
+    Args:
+        model: in eval mode, on the device.
+        data: with features (N_img, N, d), or with pixels where the model has an image encoder.
+        table: its texts.
+        device: where the model computes.
+    """
+    method, image_views, text_views = model.method, [], []
+    at_once = 256 if model.image_encoder is None else 64
+    for start in range(0, data.image_count, at_once):
+        some = slice(start, start + at_once)
+        part = torch.from_numpy(np.asarray(data.features[some], np.float32)).to(device)
+        mask = torch.from_numpy(data.mask(some, part.shape[1])).to(device)
+        image_views.append(method.encode_image(*model.image_features(part, mask)).embeddings)
+    for start in range(0, len(table.lengths), 512):
+        rows = np.arange(start, min(start + 512, len(table.lengths)))
+        ids, lengths = map(torch.from_numpy, table.rows(rows))
+        words = model.text_encoder(ids.to(device), lengths.to(device))
+        spoken = lengths_to_mask(lengths, ids.shape[1]).to(device)
+        text_views.append(method.encode_text(words, spoken).embeddings)
+    return Views(torch.cat(image_views)), Views(torch.cat(text_views))

@@ -17,7 +17,7 @@ from training.data.split import Copies, Split
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
 from training.loop.config import TrainConfig
-from training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
+from training.loop.trainer import TEXTS_AT_ONCE, DualEncoder, word_features
 from training.objectives import OBJECTIVES, build_objective
 
 IMAGES, CAPTIONS, DIM = 6, 5, 4
