@@ -34,14 +34,12 @@ class ImageSide:
 
     Attributes:
         encoder: pixels (B, 3, S, S) to features (B, N, d).
-        elements: N.
         preprocess: how images become pixels.
         sha256: checksum of the encoder before training.
         about: what export needs to build it.
     """
 
     encoder: ImageEncoder
-    elements: int
     preprocess: Preprocess
     sha256: str
     about: Mapping[str, Any]
@@ -57,10 +55,8 @@ def load_image_side(backbone: str | Path) -> ImageSide:
         FileNotFoundError, SourceError: see `load_image_source`.
     """
     encoder, preprocess, source = load_image_source(backbone, rounded=False)
-    rows, columns = encoder.grid(preprocess.size)
     about = {key: source[key] for key in ("arch", "arguments", "preprocess")}
-    elements = rows * columns + encoder.summary_token
-    return ImageSide(encoder, elements, preprocess, source["sha256"], about)
+    return ImageSide(encoder, preprocess, source["sha256"], about)
 
 
 def load_features(

@@ -5,7 +5,6 @@ In one process or, under torchrun, in many.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -122,11 +121,6 @@ class Trainer(Loop[TrainConfig, Batch]):
         return self.train.features.shape[2] if self.images is None else self.images.encoder.dim
 
     @property
-    def image_elements(self) -> int:
-        """Number N of an image's features."""
-        return self.train.features.shape[1] if self.images is None else self.images.elements
-
-    @property
     def images_in_step(self) -> float:
         """See `Loop`; `captions_per_image` captions share an image."""
         return self.config.batch_size / self.config.captions_per_image
@@ -153,20 +147,6 @@ class Trainer(Loop[TrainConfig, Batch]):
             f"stopped early after epoch {epoch} of {self.config.epochs}: val rsum has not risen "
             f"for {patience} epochs (patience), since epoch {best + 1}"
         )
-
-    def step_milliseconds(self, steps: int = 15) -> float:
-        """What a training step takes: the median of some; they change the weights.
-
-        On a CPU it is the time that all threads computed, which a busy machine does not lengthen.
-        """
-        clock = time.perf_counter if self.device.type == "cuda" else time.process_time
-        self.model.train()
-        spans = []
-        for batch in islice(self.batches(self.config.epochs), steps):
-            began = clock()
-            self.step(batch.to(self.device), self.config.epochs)
-            spans.append(clock() - began)
-        return 1000 * float(np.median(spans))
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """See `Loop`."""

@@ -97,7 +97,7 @@ def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> No
     # the same heads over the same features, but for their rounding
     for ours, theirs in zip(trained.validation_views(), frozen.validation_views(), strict=True):
         torch.testing.assert_close(ours.embeddings, theirs.embeddings, atol=5e-3, rtol=0)
-    assert [group["share"] for group in trained.optimizer.param_groups] == [1.0, 0.1]
+    assert {group["share"] for group in trained.optimizer.param_groups} == {1.0, 0.1}
     before = {name: value.clone() for name, value in trained.model.state_dict().items()}
     trained.fit()
     after = trained.model.state_dict()

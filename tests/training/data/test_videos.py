@@ -170,7 +170,7 @@ def test_a_run_over_clips_is_measured(mrw: Path, tmp_path: Path) -> None:
     sizes = ["arguments.embed_dim=8", "text.word_dim=6", "frames=4"]
     config = load_recipe(TrainConfig, "mrw/pvse", [*changes, *sizes, "patience=1"])
     trainer = build_trainer(config, tmp_path / "run", resume=False, cache=tmp_path)
-    assert trainer.image_elements == 4
+    assert trainer.train.features.shape[1] == 4
     reached = trainer.fit()
     rows = tmp_path / "rows.json"
     evaluate.main(["--run", str(tmp_path / "run"), "--split", "val", "--json", str(rows)])

@@ -67,7 +67,7 @@ def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
         assert isinstance(encoder, BiGRUTextEncoder)
         assert (encoder.embed.weight[row] == 0.5).all()
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-    assert trainer.step_milliseconds(1) > 0
+    trainer.step(next(iter(trainer.batches(9))), 9)
     after = dict(trainer.model.named_parameters())
     assert all(bool(torch.isfinite(p).all()) for p in after.values())
     assert sum(not torch.equal(before[n], p) for n, p in after.items()) > len(after) / 2
@@ -82,7 +82,7 @@ def test_every_recipe_of_clips_takes_a_step(name: str, tmp_path: Path) -> None:
     assert trainer.train.lengths is not None
     seen = [min(3 * i + 1, config.frames or 99) for i in range(PAIRS)]
     assert sorted(trainer.train.lengths.tolist()) == seen
-    assert trainer.step_milliseconds(1) > 0
+    trainer.step(next(iter(trainer.batches(9))), 9)
     assert all(bool(torch.isfinite(p).all()) for p in trainer.model.parameters())
     images, texts = trainer.validation_views()
     assert torch.isfinite(trainer.model.method.score(images, texts)).all()
@@ -119,7 +119,7 @@ def test_an_image_encoder_is_trained_along(name: str, tmp_path: Path) -> None:
     encoder = trainer.model.image_encoder
     assert encoder is not None
     before = {key: p.detach().clone() for key, p in encoder.named_parameters()}
-    assert trainer.step_milliseconds(1) > 0
+    trainer.step(next(iter(trainer.batches(9))), 9)
     assert any(not torch.equal(before[key], p) for key, p in encoder.named_parameters())
 
 
