@@ -8,57 +8,56 @@ dictionary of tensors, or a list of two, image side and text side.
 import argparse
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from export.pack.validation import OPEN, check
 from models.files import no_such, sha256_of
 
 State = dict[str, Tensor]
-V = TypeVar("V")
 
 
 class OfficialError(ValueError):
     """A checkpoint, or what must come with it, cannot be used; the message says why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=OPEN)
+class Options:
+    """The options of the releases that change their models; defaults where they are not stored."""
+
+    no_imgnorm: bool = False
+    no_txtnorm: bool = False
+    backbone_source: str = ""
+    input_scale_factor: float = 1.0
+    legacy: bool | None = None
+    order: bool = False
+    crop_size: int = 224
+    vit_type: str = ""
+    img_res: int = 224
+
+
+@plain_dataclass(frozen=True)
 class Checkpoint:
     """A released checkpoint.
 
     Attributes:
         path: its file.
-        sha256: of the file.
         state: the weights, without the prefix `module.` that several GPUs leave; where there are
             two dictionaries, their keys begin with `model[0].` (images) and `model[1].` (texts).
-        options: the options it was trained with; empty where they were not stored.
-        stored: the other plain values, such as `epoch`.
+        options: those that change its model.
+        about: JSON-ready: the file's SHA-256, all its plain options, and other plain values that
+            are `stored`, such as `epoch`.
     """
 
     path: Path
-    sha256: str
     state: State
-    options: dict[str, Any]
-    stored: dict[str, Any]
-
-    def option(self, name: str, default: V) -> V:
-        """An option's value, or the default where options were not stored.
-
-        Raises:
-            OfficialError: its value is of another type than the default's.
-        """
-        value = self.options.get(name, default)
-        if isinstance(default, float) and type(value) is int:
-            value = float(value)
-        if type(value) is not type(default):
-            raise OfficialError(
-                f"{self.path}: its option {name} is {value!r}, but a value like {default!r} is "
-                "expected"
-            )
-        return value
+    options: Options
+    about: dict[str, Any]
 
     def shape(self, key: str, axes: int = 2) -> tuple[int, ...]:
         """The shape of a weight that sizes are read from.
@@ -70,11 +69,11 @@ class Checkpoint:
             raise OfficialError(f"{self.path} lacks {key}")
         shape = tuple(self.state[key].shape)
         if len(shape) != axes or 0 in shape:
-            raise OfficialError(f"{self.path}: {key} has shape {shape}, not one of {axes} axes")
+            raise OfficialError(f"{self.path}: {key} has shape {shape}, not {axes} axes")
         return shape
 
     def count(self, pattern: str) -> int:
-        """How many numbers the group of a regular expression takes among the keys."""
+        """How many values the group of a regular expression takes at the start of the keys."""
         return len({match[1] for key in self.state if (match := re.match(pattern, key))})
 
 
@@ -83,27 +82,34 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
     Raises:
         FileNotFoundError: there is no such file.
-        OfficialError: it is not whole, needs a class other than `argparse.Namespace`, or holds no
-            weights.
+        ValueError: it is not whole, needs a class other than `argparse.Namespace`, holds no
+            weights, or an option of another type.
     """
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
     content = _load(path)
-    options, stored, model = None, {}, content
+    options: Any = {}
+    stored, model = {}, content
     if isinstance(content, Mapping) and "model" in content:
-        model = content["model"]
-        options = content.get("opt", content.get("args"))
-        stored = {k: v for k, v in content.items() if isinstance(v, int | float | str)}
+        model, options = content["model"], content.get("opt", content.get("args", {}))
+        stored = {k: v for k, v in content.items() if _is_plain(v)}
     if isinstance(options, argparse.Namespace):
         options = vars(options)
+    plain = {k: v for k, v in options.items() if _is_plain(v)}
     if not isinstance(model, list | tuple):
         state = _state(model, "", path)
     elif len(model) == 2:
         state = _state(model[0], "model[0].", path) | _state(model[1], "model[1].", path)
     else:
         raise OfficialError(f"{path} holds {len(model)} sets of weights; there should be 1 or 2")
-    options = dict(options) if isinstance(options, Mapping) else {}
-    return Checkpoint(path, sha256_of(path), state, options, stored)
+    about = {"sha256": sha256_of(path), "options": plain, "stored": stored}
+    return Checkpoint(path, state, check(Options, plain, f"{path}: options"), about)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON can hold a value: a number, a text, or a list of them."""
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(item, str | int | float | None) for item in values)
 
 
 def _load(path: Path) -> Any:

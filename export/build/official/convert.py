@@ -10,13 +10,17 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from torch import nn
+
+import models
 from export.build.command import Labels, labels_from, pack_parser, run_command
 from export.build.official.checkpoint import OfficialError, read_checkpoint
 from export.build.official.releases import RELEASES
+from export.build.official.renaming import load_renamed
 from export.build.official.vocabulary import MAX_LENGTH
 from export.build.pack import MethodParts, PackParts, build_pack
+from export.build.parity import TorchStack
 from export.hub.checkpoints import fetch_checkpoint
 from export.pack.schema import UNKNOWN_LICENCE, PackInfo
 from models import METHODS
@@ -36,45 +40,34 @@ def convert(options: argparse.Namespace) -> PackInfo:
     path, origin = options.checkpoint, str(options.checkpoint and options.checkpoint.name)
     if options.hub is not None:
         path, origin = fetch_checkpoint(options.hub)
-    checkpoint = read_checkpoint(path)
-    name = options.release
-    looks = next((key for key, (sign, *_) in RELEASES.items() if checkpoint.count(sign)), None)
+    checkpoint, name = read_checkpoint(path), options.release
+    looks = next((key for key, other in RELEASES.items() if checkpoint.count(other.sign)), None)
     if looks != name:
         hint = f"looks like one of {looks}; pass --from {looks}" if looks else "is unknown"
         raise OfficialError(f"{path} is no checkpoint of {name}: it {hint}")
-    conversion = RELEASES[name][2](checkpoint, options)
-    text = conversion.stack.text_encoder
-    config = {
-        "origin": origin,
-        "sha256": checkpoint.sha256,
-        "options": {k: v for k, v in checkpoint.options.items() if _is_plain(v)},
-        "stored": checkpoint.stored,
-        "not_stored": conversion.notes,
-    }
+    read = RELEASES[name].convert(checkpoint, options)
+    method = models.build(name, read.image_dim, read.text.dim, read.arguments)
+    modules = {"method": method, "text": read.text, "image": read.image}
+    given = nn.ModuleDict({key: module for key, module in modules.items() if module is not None})
+    load_renamed(given, checkpoint, RELEASES[name].table)
+    stack = TorchStack(read.image, read.text, method)
+    config = {"origin": origin, **checkpoint.about, "not_stored": read.notes}
     parts = PackParts(
-        image_encoder=conversion.stack.image_encoder,
-        image_dim=conversion.image_dim,
-        preprocess=conversion.preprocess,
-        tokenizer=conversion.tokenizer.to_str(pretty=True),
-        max_length=min(MAX_LENGTH, text.max_length or MAX_LENGTH),
-        methods={name: MethodParts(conversion.stack, conversion.arguments, config)},
+        image_encoder=read.image,
+        image_dim=read.image_dim,
+        preprocess=read.preprocess,
+        tokenizer=read.tokenizer.to_str(pretty=True),
+        max_length=min(MAX_LENGTH, read.text.max_length or MAX_LENGTH),
+        methods={name: MethodParts(stack, read.arguments, config)},
         gallery=options.gallery,
         half=False,  # the weights stay as they were published
     )
-    return build_pack(options.out, _labels(options, origin, conversion.notes), parts)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether JSON can hold an option's value: a number, a text, or a list of them."""
-    plain = str | int | float | None
-    return isinstance(value, plain) or (
-        isinstance(value, list) and all(isinstance(item, plain) for item in value)
-    )
+    return build_pack(options.out, _labels(options, origin, read.notes), parts)
 
 
 def _labels(options: argparse.Namespace, origin: str, notes: Sequence[str]) -> Labels:
     """What people read about the pack; options that were given win."""
-    method, code = METHODS[options.release], RELEASES[options.release][1]
+    method, code = METHODS[options.release], RELEASES[options.release].code
     parts = origin.partition("@")[0].split("/")
     short = parts[-2] if len(parts) > 3 else parts[-1].partition(".")[0]  # folder, or file
     return labels_from(

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch.nn import functional
 
 from export.build.official.checkpoint import Checkpoint, OfficialError
 from export.build.official.renaming import Table
 from export.pack.validation import read_json
 from models.encoders.resnet import STAGES, ResNet
-from models.encoders.sampled_vit import SampledViT
 
 _VIT = {
     "attention.attention.query.": "attention.q_proj.",
@@ -92,17 +91,17 @@ def build_resnet(
     )
 
 
-def resize_positions(checkpoint: Checkpoint, key: str, encoder: SampledViT) -> None:
-    """Gives stored positions (1, 1 + n * n, h) as many as the encoder has patches, in place.
+def resize_positions(checkpoint: Checkpoint, key: str, side: int) -> None:
+    """Gives stored positions (1, 1 + n * n, h) those of `side` x `side` patches, in place.
 
     The release enlarges them in every pass where images are larger than those its ViT was trained
     on; here that is done once, in the same way (bicubic).
     """
     stored = checkpoint.shape(key, 3)[1] - 1
-    side, new = round(stored**0.5), (encoder.side, encoder.side)
-    if side == encoder.side or side**2 != stored:
+    old = round(stored**0.5)
+    if old == side or old**2 != stored:
         return  # what does not fit is named when weights are loaded
     first, rest = checkpoint.state[key].float().split([1, stored], dim=1)
-    square = rest.mT.unflatten(2, (side, side))  # (1, h, n, n)
-    larger = nn.functional.interpolate(square, new, mode="bicubic", align_corners=False)
+    square = rest.mT.unflatten(2, (old, old))  # (1, h, n, n)
+    larger = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
     checkpoint.state[key] = torch.cat([first, larger.flatten(2).mT], dim=1)

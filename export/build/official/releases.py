@@ -1,9 +1,4 @@
-"""The four releases: which of their keys are which of our weights, and how their models are built.
-
-In PVSE's models of clips (MRW, TGIF) the ResNet makes one feature a frame, which a bi-GRU and a
-PIE-Net read. The pack's image encoder is that ResNet, so that an image is a clip of one frame. The
-release repeats the last frame of a short clip; here it stays short.
-"""
+"""The four releases: what their keys are called here, and how their models are built."""
 
 import argparse
 from collections.abc import Callable
@@ -13,7 +8,6 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-import models
 from export.build.official.checkpoint import Checkpoint, OfficialError
 from export.build.official.networks import (
     bert_table,
@@ -22,9 +16,8 @@ from export.build.official.networks import (
     resize_positions,
     vit_table,
 )
-from export.build.official.renaming import Table, load_renamed
+from export.build.official.renaming import Table
 from export.build.official.vocabulary import bert_folder, bert_tokenizer, word_tokenizer
-from export.build.parity import TorchStack
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.encoders.pretrained_text import BertTextEncoder
@@ -36,29 +29,31 @@ IMAGENET = Preprocess(
     mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), fit="stretch", filter="bilinear"
 )
 # Bottom-up attention reads blue, green, red of 0 to 255 minus these means, here red first
-_DETECTOR_MEAN = (122.7717 / 255, 115.9465 / 255, 102.9801 / 255)
-_REGIONS_NOTE = (
+DETECTOR_MEAN = (122.7717 / 255, 115.9465 / 255, 102.9801 / 255)
+REGIONS_NOTE = (
     "It reads region features (bottom-up attention, 36 for an image), which are not computed here."
 )
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """A release's model.
+    """A release's model, its encoders with random weights.
 
     Attributes:
-        stack: its modules, with the released weights.
         arguments: named arguments for `models.build`.
         image_dim: d of the image side.
+        image: None where the model reads features that were computed elsewhere.
         preprocess: how images are prepared.
-        tokenizer: what makes its ids.
+        text: its text encoder.
+        tokenizer: what makes the text encoder's ids.
         notes: what the checkpoint does not store, and what was taken instead; sentences.
     """
 
-    stack: TorchStack
     arguments: dict[str, Any]
     image_dim: int
+    image: ImageEncoder | None
     preprocess: Preprocess
+    text: TextEncoder
     tokenizer: Tokenizer
     notes: list[str]
 
@@ -87,9 +82,19 @@ def _words(theirs: str, ours: str) -> Table:
     return {f"{theirs}embed.": f"{ours}embed.", **back, **ahead}
 
 
-def _pie_net(theirs: str, ours: str) -> Table:
-    names = {"attention.w_1": "w1", "attention.w_2": "w2", "fc": "w3", "layer_norm": "norm"}
-    return {f"{theirs}.{old}.": f"{ours}.{new}." for old, new in names.items()}
+def _pvse(image: str, text: str, net: str) -> Table:
+    """PVSE's own layers: the maps of whole images and texts, and the PIE-Nets."""
+    layers = {"attention.w_1": "w1", "attention.w_2": "w2", "fc": "w3", "layer_norm": "norm"}
+    nets = {f"{image}{net}.": "method.image_net.", f"{text}{net}.": "method.text_net."}
+    return {
+        f"{image}cnn.fc.": None,
+        f"{image}cnn.": "image.",
+        f"{image}rnn.": "method.image_global.gru.",
+        f"{image}fc.": "method.image_global.",
+        f"{text}embed.": "text.embed.",
+        f"{text}rnn.": "method.text_global.gru.",
+        **{f"{a}{old}.": f"{b}{new}." for a, b in nets.items() for old, new in layers.items()},
+    }
 
 
 VSE_INFTY: Table = {
@@ -104,22 +109,17 @@ VSE_INFTY: Table = {
     f"{IMAGE}backbone.top.0.": "image.layer4.",
     **_projection(IMAGE, "method.project_image."),
     **_gpo(f"{IMAGE}gpool.", "method.pool_image."),
+    **_projection(f"{IMAGE}image_encoder.", "method.project_image."),
+    **_gpo(f"{IMAGE}image_encoder.gpool.", "method.pool_image."),
     **_words(TEXT, "text."),
     **bert_table(f"{TEXT}bert.", "text.model."),
     f"{TEXT}linear.": "method.project_text.",
     **_gpo(f"{TEXT}gpool.", "method.pool_text."),
 }
 MV_VSE: Table = {f"{IMAGE}fc_list.*.": "method.project_image.*.linear.", **_words(TEXT, "text.")}
-PVSE: Table = {
-    "img_enc.cnn.fc.": None,
-    "img_enc.cnn.": "image.",
-    "img_enc.rnn.": "method.image_global.gru.",
-    "img_enc.fc.": "method.image_global.",
-    **_pie_net("img_enc.pie_net", "method.image_net"),
-    "txt_enc.embed.": "text.embed.",
-    "txt_enc.rnn.": "method.text_global.gru.",
-    **_pie_net("txt_enc.pie_net", "method.text_net"),
-}
+# Old files hold two parts and call the PIE-Net our_model.
+PVSE_PARTS = ("img_enc.", "txt_enc.", "pie_net"), (IMAGE, TEXT, "our_model")
+PVSE: Table = {**_pvse(*PVSE_PARTS[0]), **_pvse(*PVSE_PARTS[1])}
 AVSE: Table = {
     **_projection("img_enc.image_encoder.", "method.project_image."),
     **_gpo("img_enc.image_encoder.gpool.", "method.pool_image."),
@@ -139,122 +139,108 @@ LAYOUTS = {
 
 def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
     """VSE-infinity: region features or images, BiGRU or BERT text, told apart by their keys."""
-    for name in ("no_imgnorm", "no_txtnorm"):
-        if checkpoint.option(name, False):
-            raise OfficialError(
-                f"{checkpoint.path} was trained with {name}=True, which is not supported"
-            )
+    trained = checkpoint.options
+    if trained.no_imgnorm or trained.no_txtnorm:
+        raise OfficialError(
+            f"{checkpoint.path} was trained with no_imgnorm={trained.no_imgnorm} and no_txtnorm="
+            f"{trained.no_txtnorm}; only models that scale both embeddings to unit length convert"
+        )
     grid = f"{IMAGE}image_encoder.fc.weight" in checkpoint.state
-    checkpoint = replace(
-        checkpoint,
-        state={
-            key.replace(f"{IMAGE}image_encoder.", IMAGE): value
-            for key, value in checkpoint.state.items()
-        },
-    )
-    embed_dim, image_dim = checkpoint.shape(f"{IMAGE}fc.weight")
+    embed_dim, image_dim = checkpoint.shape(f"{IMAGE}{'image_encoder.' if grid else ''}fc.weight")
     mlp_dim = 0 if grid else checkpoint.shape(f"{IMAGE}mlp.layers.0.weight")[0]
+    arguments = {"embed_dim": embed_dim, "mlp_dim": mlp_dim, "released_gpo": True}
     notes = ["The temperature of the pooling, 0.1, is in the release's code."]
-    image, preprocess, source = None, Preprocess(), ""
+    image, preprocess = None, Preprocess()
     if grid:
-        source = checkpoint.option("backbone_source", "").removeprefix("vsepp_")
+        source = trained.backbone_source.removeprefix("vsepp_")
         if source not in LAYOUTS:
             raise OfficialError(
                 f'{checkpoint.path}: its option backbone_source is "{source}", which decides the '
                 f"layout of its CNN; known are {', '.join(LAYOUTS)}"
             )
         image = build_resnet(checkpoint, f"{IMAGE}backbone.resnet.", LAYOUTS[source])
-        size = int(256 * checkpoint.option("input_scale_factor", 1.0))
-        preprocess = replace(IMAGENET, size=size)
+        preprocess = replace(IMAGENET, size=int(256 * trained.input_scale_factor))
         notes.append(
             "Images are resized by Pillow, which smooths when it shrinks; the release used OpenCV, "
             "which does not."
         )
+        if source == "detector":
+            for copy in ("resnet.conv1", "base.0"):
+                key = f"{IMAGE}backbone.{copy}.weight"
+                checkpoint.state[key] = checkpoint.state[key].flip(1)
+            preprocess = replace(preprocess, mean=DETECTOR_MEAN, std=(1 / 255,) * 3)
+            notes.append("The first convolution's channels were turned to read red first.")
     else:
-        notes.append(_REGIONS_NOTE)
+        notes.append(REGIONS_NOTE)
     if f"{TEXT}embed.weight" in checkpoint.state:
-        hidden = checkpoint.shape(f"{TEXT}rnn.weight_hh_l0")[1]
-        text, tokenizer, note = _read_words(checkpoint, TEXT, options, hidden, 2)
+        # the release appends <mask> to its list of words
+        text, tokenizer, note = _words_encoder(checkpoint, TEXT, options, 2, mask=True)
     else:
-        text, tokenizer, note = _read_bert(checkpoint, f"{TEXT}bert.", options)
-    arguments = {"embed_dim": embed_dim, "mlp_dim": mlp_dim, "released_gpo": True}
-    stack = _load("vse_infty", arguments, checkpoint, VSE_INFTY, image, image_dim, text)
-    if image is not None and source == "detector":
-        image.conv1.weight.copy_(image.conv1.weight.flip(1))  # from blue first to red first
-        preprocess = replace(preprocess, mean=_DETECTOR_MEAN, std=(1 / 255,) * 3)
-        notes.append("The first convolution's channels were turned to read red first.")
-    return Conversion(stack, arguments, image_dim, preprocess, tokenizer, [*notes, note])
+        text, tokenizer, note = _bert_encoder(checkpoint, f"{TEXT}bert.", options)
+    notes.append(note)
+    return Conversion(arguments, image_dim, image, preprocess, text, tokenizer, notes)
 
 
 def convert_mv_vse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
     """MV-VSE: region features, one linear map and max pooling a view, a forward GRU."""
     embed_dim, image_dim = checkpoint.shape(f"{IMAGE}fc_list.0.weight")
     views = checkpoint.count(r"model\[0\]\.fc_list\.(\d+)\.")
-    hidden = checkpoint.shape(f"{TEXT}rnn.weight_hh_l0")[1]
-    text, tokenizer, note = _read_words(checkpoint, TEXT, options, hidden, 1)
+    text, tokenizer, note = _words_encoder(checkpoint, TEXT, options, 1)
     arguments = {"embed_dim": embed_dim, "views": views, "aggregator": "released"}
-    stack = _load("mv_vse", arguments, checkpoint, MV_VSE, None, image_dim, text)
-    return Conversion(stack, arguments, image_dim, Preprocess(), tokenizer, [_REGIONS_NOTE, note])
+    notes = [REGIONS_NOTE, note]
+    return Conversion(arguments, image_dim, None, Preprocess(), text, tokenizer, notes)
 
 
 def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
     """PVSE: a torchvision ResNet, PIE-Nets over its cells, or over a clip's frames, and words.
 
-    Old files hold two parts and call the PIE-Net `our_model`.
+    In its models of clips (MRW, TGIF) the ResNet makes one feature a frame, which a bi-GRU and a
+    PIE-Net read. The pack's image encoder is that ResNet, so that an image is a clip of one frame.
+    The release repeats the last frame of a short clip; here it stays short.
     """
-    renamed = {IMAGE: "img_enc.", TEXT: "txt_enc.", ".our_model.": ".pie_net."}
-    state = dict(checkpoint.state)
-    for old, new in renamed.items():
-        state = {key.replace(old, new): value for key, value in state.items()}
-    checkpoint = replace(checkpoint, state=state)
-    clips = "img_enc.rnn.weight_ih_l0" in state
-    image = build_resnet(checkpoint, "img_enc.cnn.", pooled=clips)
+    trained, state = checkpoint.options, checkpoint.state
+    sides = PVSE_PARTS["img_enc.cnn.conv1.weight" not in state]
+    clips = f"{sides[0]}rnn.weight_ih_l0" in state
+    image = build_resnet(checkpoint, f"{sides[0]}cnn.", pooled=clips)
     if clips:
-        gates, image_dim = checkpoint.shape("img_enc.rnn.weight_ih_l0")
+        gates, image_dim = checkpoint.shape(f"{sides[0]}rnn.weight_ih_l0")
         embed_dim = 2 * gates // 3  # three gates of half the width in each direction
     else:
-        embed_dim, image_dim = checkpoint.shape("img_enc.fc.weight")
-    views = [
-        checkpoint.shape(f"{side}.pie_net.attention.w_2.weight")[0]
-        if any(key.startswith(f"{side}.pie_net.") for key in state)
-        else 0
-        for side in ("img_enc", "txt_enc")
-    ]
+        embed_dim, image_dim = checkpoint.shape(f"{sides[0]}fc.weight")
+    attention = [f"{side}{sides[2]}.attention.w_2.weight" for side in sides[:2]]
+    views = [checkpoint.shape(key)[0] if key in state else 0 for key in attention]
     if views[0] != views[1]:
         raise OfficialError(
             f"{checkpoint.path} has {views[0]} views of an image and {views[1]} of a text; only "
             "models with as many of both convert"
         )
-    legacy = checkpoint.option("legacy", False)
-    legacy = legacy if options.legacy_text is None else options.legacy_text
+    legacy = bool(trained.legacy if options.legacy_text is None else options.legacy_text)
     arguments: dict[str, Any] = {
         "embed_dim": embed_dim,
         "views": views[0],
         "legacy_text": legacy,
-        "similarity": "order" if checkpoint.option("order", False) else "cosine",
+        "similarity": "order" if trained.order else "cosine",
     }
-    text, tokenizer, note = _read_words(checkpoint, "txt_enc.", options, 0, 0)
+    text, tokenizer, note = _words_encoder(checkpoint, sides[1], options, 0)
     notes = [note]
     if clips:
         arguments["image_global"] = "legacy" if legacy else "states"
         notes.append("It reads the frames of clips; a single image is a clip of one frame.")
-    if "legacy" not in checkpoint.options:
+    if trained.legacy is None:
         notes.append(
-            f"The file does not say whether texts{' and clips' if clips else ''} are read in the "
-            "legacy way (option --legacy-text, which the published models need); taken here: "
+            "The file does not say whether texts and clips are read in the legacy way (option "
+            "--legacy-text, which the published models need); taken here: "
             f"{'yes' if legacy else 'no'}."
         )
-    stack = _load("pvse", arguments, checkpoint, PVSE, image, image_dim, text)
-    size = checkpoint.option("crop_size", 224)
+    size = trained.crop_size
     preprocess = replace(IMAGENET, size=size, fit="crop", resize=max(size, 256))
-    return Conversion(stack, arguments, image_dim, preprocess, tokenizer, notes)
+    return Conversion(arguments, image_dim, image, preprocess, text, tokenizer, notes)
 
 
 def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
     """AVSE: a ViT that reads two samples of an image, BERT, and blocks matched by MaxSim."""
-    vit = "img_enc.visual_encoder."
-    swin = f"{vit}embeddings.norm.weight" in checkpoint.state
-    if swin or "swin" in checkpoint.option("vit_type", ""):
+    trained, vit = checkpoint.options, "img_enc.visual_encoder."
+    if "swin" in trained.vit_type or f"{vit}embeddings.norm.weight" in checkpoint.state:
         raise OfficialError(
             f"{checkpoint.path} is AVSE over a Swin transformer; only its ViT converts"
         )
@@ -264,21 +250,17 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
             f"{checkpoint.path}: blocks of {block_dim} do not divide its {embed_dim} dimensions; "
             "name another size with --block-dim (the release's code has 256)"
         )
-    size = checkpoint.option("img_res", 224)
-    config = {**read_config("vit", options.image_backbone), "image_size": size}
+    config = {**read_config("vit", options.image_backbone), "image_size": trained.img_res}
     image = SampledViT(config, None if options.centres is None else tuple(options.centres))
-    resize_positions(checkpoint, f"{vit}embeddings.position_embeddings", image)
-    text, tokenizer, note = _read_bert(checkpoint, "txt_enc.bert.", options)
+    resize_positions(checkpoint, f"{vit}embeddings.position_embeddings", image.side)
+    text, tokenizer, note = _bert_encoder(checkpoint, "txt_enc.bert.", options)
     arguments = {
         "embed_dim": embed_dim,
         "block_dim": block_dim,
         "views": len(image.kept),
         "match": "maxsim",
-        "released_gpo": True,
-        "released_text": True,
-        "sampled_features": True,
+        **dict.fromkeys(("released_gpo", "released_text", "sampled_features"), True),
     }
-    stack = _load("avse", arguments, checkpoint, AVSE, image, image.dim, text)
     centres = ", ".join(str(int(row[1]) - 1) for row in image.kept)
     notes = [
         f"Blocks have {block_dim} dimensions; the release has 256 in its code.",
@@ -288,30 +270,34 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
         note,
         "The dustbin's value is stored but never read by the release, and left out.",
     ]
-    preprocess = replace(IMAGENET, size=size)
-    return Conversion(stack, arguments, image.dim, preprocess, tokenizer, notes)
+    preprocess = replace(IMAGENET, size=trained.img_res)
+    return Conversion(arguments, image.dim, image, preprocess, text, tokenizer, notes)
 
 
-def _read_words(
-    checkpoint: Checkpoint, prefix: str, options: argparse.Namespace, hidden: int, directions: int
+def _words_encoder(
+    checkpoint: Checkpoint,
+    prefix: str,
+    options: argparse.Namespace,
+    directions: int,
+    mask: bool = False,
 ) -> tuple[TextEncoder, Tokenizer, str]:
     """A text encoder of words, with random weights, its tokenizer and a note."""
     rows, word_dim = checkpoint.shape(f"{prefix}embed.weight")
-    mask = directions == 2  # VSE-infinity's release appends <mask> to its list
+    hidden = checkpoint.shape(f"{prefix}rnn.weight_hh_l0")[1]
     tokenizer = word_tokenizer(options.vocab, rows, checkpoint.path, mask=mask)
     encoder = BiGRUTextEncoder(rows, word_dim, hidden, directions=directions)
     return encoder, tokenizer, f"The words are those of {options.vocab.name}."
 
 
-def _read_bert(
+def _bert_encoder(
     checkpoint: Checkpoint, prefix: str, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer, str]:
     """BERT, with random weights, its tokenizer and a note."""
     folder = bert_folder(options.text_backbone)
     rows = checkpoint.shape(f"{prefix}embeddings.word_embeddings.weight")[0]
+    tokenizer = bert_tokenizer(folder, rows, checkpoint.path)
     encoder = BertTextEncoder(read_config("bert", folder))
-    note = _config_note("BERT", encoder.model.config, folder)
-    return encoder, bert_tokenizer(folder, rows, checkpoint.path), note
+    return encoder, tokenizer, _config_note("BERT", encoder.model.config, folder)
 
 
 def _config_note(network: str, config: Any, folder: Path | None) -> str:
@@ -323,30 +309,30 @@ def _config_note(network: str, config: Any, folder: Path | None) -> str:
     )
 
 
-def _load(
-    name: str,
-    arguments: dict[str, Any],
-    checkpoint: Checkpoint,
-    table: Table,
-    image: ImageEncoder | None,
-    image_dim: int,
-    text: TextEncoder,
-) -> TorchStack:
-    """The method and its encoders with the released weights."""
-    method = models.build(name, image_dim, text.dim, arguments)
-    modules = {"method": method, "text": text} | ({} if image is None else {"image": image})
-    load_renamed(modules, checkpoint, table)
-    return TorchStack(image, text, method)
+@dataclass(frozen=True)
+class Release:
+    """One release: its table, a pattern of keys that it alone has, how to convert it, its code."""
+
+    table: Table
+    sign: str
+    convert: Callable[[Checkpoint, argparse.Namespace], Conversion]
+    code: str
 
 
-# --from -> a pattern of keys that only this release has, its code and licence, its converter
-RELEASES: dict[str, tuple[str, str, Callable[[Checkpoint, argparse.Namespace], Conversion]]] = {
-    "vse_infty": (
-        r"model\[0\]\.(image_encoder\.)?(gpool)\.",
-        "github.com/woodfrog/vse_infty, MIT",
+RELEASES = {
+    "vse_infty": Release(
+        VSE_INFTY,
+        r"model\[0\]\.(image_encoder\.|)gpool\.",
         convert_vse_infty,
+        "github.com/woodfrog/vse_infty, MIT",
     ),
-    "pvse": (r"(img_enc|model\[0\])\.cnn\.", "github.com/yalesong/pvse, MIT", convert_pvse),
-    "mv_vse": (r"model\[0\]\.(fc_list)\.", "the authors' repository", convert_mv_vse),
-    "avse": (r"(img_enc)\.visual_encoder\.", "github.com/liuyyy111/AVSE, MIT", convert_avse),
+    "pvse": Release(
+        PVSE, r"(img_enc|model\[0\])\.cnn\.", convert_pvse, "github.com/yalesong/pvse, MIT"
+    ),
+    "mv_vse": Release(
+        MV_VSE, r"model\[0\]\.fc_list\.(\d+)\.", convert_mv_vse, "the authors' repository"
+    ),
+    "avse": Release(
+        AVSE, r"(img_enc)\.visual_encoder\.", convert_avse, "github.com/liuyyy111/AVSE, MIT"
+    ),
 }

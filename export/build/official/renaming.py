@@ -9,7 +9,7 @@ a release stores a weight twice.
 import re
 from collections.abc import Mapping
 
-from torch import Tensor, nn
+from torch import nn
 
 from export.build.official.checkpoint import Checkpoint, OfficialError, State
 
@@ -18,27 +18,17 @@ Table = Mapping[str, str | None]
 _COUNTER = "num_batches_tracked"
 
 
-def load_renamed(modules: Mapping[str, nn.Module], checkpoint: Checkpoint, table: Table) -> None:
-    """Fills modules with released weights and switches them to evaluation.
-
-    Args:
-        modules: by the name that begins the names of their weights in the table ("method", ...).
-        checkpoint: the released weights.
-        table: what their keys are called here.
+def load_renamed(module: nn.Module, checkpoint: Checkpoint, table: Table) -> None:
+    """Fills a module with released weights and switches it to evaluation.
 
     Raises:
         OfficialError: names the first key that is unknown, missing, of another shape, or unlike its
             second copy.
     """
-    source = checkpoint.path
-    needed = {
-        f"{name}.{key}": tensor
-        for name, module in modules.items()
-        for key, tensor in module.state_dict().items()
-    }
-    loaded: State = {}
+    source, needed = checkpoint.path, module.state_dict()
+    loaded: State = {name: value for name, value in needed.items() if name.endswith(_COUNTER)}
     for key, tensor in checkpoint.state.items():
-        name = _our_name(key, table, source)
+        name = _our_name(key, table, checkpoint)
         if name is None or name.endswith(_COUNTER):
             continue
         if name not in needed:
@@ -49,37 +39,26 @@ def load_renamed(modules: Mapping[str, nn.Module], checkpoint: Checkpoint, table
                 "weights, its options and the backbone's config.json describe needs "
                 f"{tuple(needed[name].shape)}"
             )
-        value: Tensor = tensor.float() if tensor.is_floating_point() else tensor
+        value = tensor.to(needed[name].dtype)
         if name in loaded and not loaded[name].equal(value):
             raise OfficialError(f"{source}: {key} and another copy of {name} differ")
         loaded[name] = value
-    for name, tensor in needed.items():
-        if name.endswith(_COUNTER):
-            loaded[name] = tensor
-        elif name not in loaded:
-            raise OfficialError(f"{source} lacks {_their_name(name, table)}")
-    for name, module in modules.items():
-        start = f"{name}."
-        own = {k.removeprefix(start): v for k, v in loaded.items() if k.startswith(start)}
-        module.load_state_dict(own, strict=True)
-        module.eval().requires_grad_(False)
+    for name in needed:
+        if name not in loaded:
+            keys = (_exchange(name, ours, theirs) for theirs, ours in table.items() if ours)
+            raise OfficialError(f"{source} lacks {next(filter(None, keys), name)}")
+    module.load_state_dict(loaded, strict=True)
+    module.eval().requires_grad_(False)
 
 
-def _our_name(key: str, table: Table, source: object) -> str | None:
+def _our_name(key: str, table: Table, checkpoint: Checkpoint) -> str | None:
     for theirs, ours in table.items():
-        if (rest := _exchange(key, theirs, ours or "")) is not None:
-            return rest if ours is not None else None
+        if (name := _exchange(key, theirs, ours or "")) is not None:
+            return name if ours else None
     raise OfficialError(
-        f"{source} holds {key}, which this release is not known to have; nothing was converted"
+        f"{checkpoint.path} holds {key}, which this release is not known to have; nothing was "
+        "converted"
     )
-
-
-def _their_name(name: str, table: Table) -> str:
-    """What the release calls a name of ours, for messages."""
-    for theirs, ours in table.items():
-        if ours is not None and (key := _exchange(name, ours, theirs)) is not None:
-            return key
-    return name
 
 
 def _exchange(name: str, start: str, other: str) -> str | None:
