@@ -15,6 +15,7 @@ import re
 import time
 import traceback
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,20 @@ class Door:
     Args:
         app: what answers.
         hosts: which names it answers for; a private app has no limits of clients.
+        endpoints: names of Gradio's endpoints in order, and the defaults of their parameters.
         mcp: assistants may ask.
         space: the app runs as a Hugging Face Space, which shows it in a frame.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, mcp: bool = False, space: bool = False) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Hosts,
+        endpoints: Sequence[tuple[str, list[Any]]] = (),
+        mcp: bool = False,
+        space: bool = False,
+    ) -> None:
+        self._app, self._hosts, self._endpoints = app, hosts, endpoints
         self._known = re.compile("|".join([_OURS, _GRADIO, *([_MCP] if mcp else [])]))
         self._held = 0
         self._clients: OrderedDict[str, _Client] = OrderedDict()
@@ -163,16 +172,20 @@ class Door:
         limited: bool,
     ) -> Refusal | None:
         """Passes a question on to Gradio's queue, and notes that its answer is to be fetched."""
-        refusal, session = check_question(body)
+        refusal, value = check_question(body)
         if refusal is not None:
             return refusal
+        session = value.get("session_hash")
+        body = self._completed(scope["path"], value) or body
         await self._forget_unread()
         mine = sum(count for name, _, count in self._unread.values() if name == client.name)
         if limited and mine >= UNREAD:
             sentence = f"{UNREAD} answers of yours wait to be fetched; fetch those first"
             return Refusal(429, sentence, 2)
         answer.keeps = True
-        await self._answer(scope, _replay(body, receive), answer)
+        size = (b"content-length", str(len(body)).encode())
+        rest = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+        await self._answer({**scope, "headers": [*rest, size]}, _replay(body, receive), answer)
         try:
             event = str(json.loads(answer.kept)["event_id"])
         except (ValueError, KeyError, TypeError):
@@ -180,6 +193,20 @@ class Door:
         _, _, count = self._unread.get(session or event, ("", 0.0, 0))
         self._unread[session or event] = client.name, time.monotonic(), count + 1
         return None
+
+    def _completed(self, path: str, value: dict[str, Any]) -> bytes | None:
+        """A question with a value for each parameter; Gradio logs one that has fewer, whole."""
+        data, number = value.get("data"), value.get("fn_index")
+        name = path.rpartition("/")[2]
+        known = [one for one in self._endpoints if one[0] == name]
+        if path == "/gradio_api/queue/join" and type(number) is int:
+            known = list(self._endpoints[number : number + 1]) if number >= 0 else []
+        if not known or not isinstance(data, list) or len(data) == len(known[0][1]):
+            return None
+        defaults = known[0][1]
+        return json.dumps(
+            {**value, "data": (data + defaults[len(data) :])[: len(defaults)]}
+        ).encode()
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Lets the app answer; what fails there becomes a sentence."""
@@ -298,32 +325,35 @@ class _Answer:
             raise OSError("the client takes nothing of its answer") from error
 
 
-def check_question(body: bytes) -> tuple[Refusal | None, str]:
-    """Why a body for Gradio's queue is refused, and the session that it names.
+def check_question(body: bytes) -> tuple[Refusal | None, dict[str, Any]]:
+    """Why a body for Gradio's queue is refused, and what it says.
 
     Questions have flat parameters: an object in them would be a file that Gradio fetches.
     """
+
+    def no(status: int, sentence: str) -> tuple[Refusal, dict[str, Any]]:
+        return Refusal(status, sentence), {}
+
     # counted before any of them is made: a MB of brackets would be 300,000 lists
     if sum(body.count(sign) for sign in (b",", b"[", b"{")) > VALUES:
-        return Refusal(413, f"the body holds too many values; at most {VALUES:,}"), ""
+        return no(413, f"the body holds too many values; at most {VALUES:,}")
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        return Refusal(400, "the body is no JSON"), ""
+        return no(400, "the body is no JSON")
     if not isinstance(value, dict):
-        return Refusal(400, "the body must be a JSON object"), ""
-    plain = {name: one for name, one in value.items() if name not in ("event_data", "trigger_id")}
-    texts = [one for one in _leaves(plain) if isinstance(one, str)]
-    if any(isinstance(one, dict) for one in _leaves(plain)):
-        sentence = "files are not named in questions; send an image as a data URI"
-        return Refusal(403, f"{sentence} (data:image/png;base64,...)"), ""
+        return no(400, "the body must be a JSON object")
+    leaves = _leaves(value)
+    if any(isinstance(one, dict) for one in leaves):
+        return no(403, "files are not named in questions; send an image as a data URI")
+    texts = [one for one in leaves if isinstance(one, str)]
     rest = sum(len(text) for text in texts if not text.startswith("data:"))
     if rest > JSON_BYTES or sum(text.startswith("data:") for text in texts) > 1:
-        return Refusal(413, "the body is too large; at most 1 MB beside one image"), ""
+        return no(413, "the body is too large; at most 1 MB beside one image")
     session = value.get("session_hash")
     if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
-        return Refusal(400, "session_hash must be 1 to 64 letters, digits, - or _"), ""
-    return None, session or ""
+        return no(400, "session_hash must be 1 to 64 letters, digits, - or _")
+    return None, value
 
 
 def _leaves(value: dict[str, Any]) -> list[Any]:

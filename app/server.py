@@ -41,24 +41,25 @@ def build(settings: Settings, opened: Opened) -> Server:
 
     from app.access import Hosts
     from app.api.adapter import PREFIX, Server
-    from app.api.questions import register
+    from app.api.questions import questions, register
     from app.limits import Door
 
-    hosts = Hosts(settings.private, settings.names)
+    hosts, asked = Hosts(settings.private, settings.names), questions(opened)
+    endpoints = [(question.name, question.defaults) for question in asked]
     server = Server(
         title="Polyview",
         description="Searches images by words and by images, and says why.",
         version="1",
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,  # `register` adds it
         docs_url=None,  # FastAPI's own pages fetch scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
         middleware=[
-            Middleware(Door, hosts=hosts, mcp=settings.mcp, space=settings.on_space),
+            Middleware(Door, hosts, endpoints, mcp=settings.mcp, space=settings.on_space),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5),
         ],
     )
-    register(server, opened)
+    register(server, opened, asked)
     if PAGE.is_dir():
         server.mount("/page", StaticFiles(directory=PAGE))
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import gradio as gr
 from anyio import CapacityLimiter
@@ -87,16 +88,16 @@ class Question:
 
     Attributes:
         function: with flat, typed parameters; its docstring describes it.
-        path: of the route, below `PREFIX`; empty for none.
+        path: of the route, below `PREFIX`.
+        name: of Gradio's endpoint.
         methods: of HTTP.
-        name: of Gradio's endpoint; empty for none.
         quick: it takes a millisecond or so.
     """
 
     function: Callable[..., BaseModel]
     path: str
+    name: str
     methods: tuple[str, ...] = ("GET",)
-    name: str = ""
     quick: Callable[[], bool] = field(default=lambda: False)
 
     @property
@@ -105,6 +106,12 @@ class Question:
         hints = get_type_hints(self.function, include_extras=True)
         found = inspect.signature(self.function).parameters
         return {name: one.replace(annotation=hints[name]) for name, one in found.items()}
+
+    @property
+    def defaults(self) -> list[Any]:
+        """The default of each parameter; None where there is none."""
+        kinds = self.parameters.values()
+        return [None if one.default is one.empty else one.default for one in kinds]
 
 
 class Adapter:
@@ -123,12 +130,10 @@ class Adapter:
     def add(self, question: Question) -> None:
         """Registers a question both ways."""
         asked = validate_call(question.function)
-        if question.path:
-            self._add_route(question, asked)
-        if question.name:
-            # Slots bound what runs; Gradio's own queue would run one question at a time
-            endpoint = self._endpoint(question, asked)
-            self._server.api(endpoint, name=question.name, concurrency_limit=None)
+        self._add_route(question, asked)
+        # `Slots` bounds what runs; Gradio's own queue would run one question at a time
+        endpoint = self._endpoint(question, asked)
+        self._server.api(endpoint, name=question.name, concurrency_limit=None)
 
     def _add_route(self, question: Question, asked: Callable[..., BaseModel]) -> None:
         kinds = question.parameters
@@ -221,10 +226,12 @@ class Adapter:
             return refused(*self.refusal(error))
 
         async def say(_: Request, error: Exception) -> Response:
-            found = error.detail if isinstance(error, HTTPException) else str(error)
-            status = error.status_code if isinstance(error, HTTPException) else 400
-            sentence = found if isinstance(found, str) else "this request makes no sense"
-            return refused(status, f"{sentence}; see {PREFIX}")
+            if isinstance(error, HTTPException):
+                return refused(error.status_code, f"{error.detail}; see {PREFIX}")
+            assert isinstance(error, RequestValidationError)
+            first = error.errors()[0]
+            sentence = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
+            return refused(400, f"{sentence}; see {PREFIX}")
 
         known: dict[Any, Any] = {ValueError: refuse, FileNotFoundError: refuse}
         return known | {HTTPException: say, RequestValidationError: say}
@@ -297,7 +304,8 @@ def _plain(annotation: Any) -> Any:
 def _types(annotation: Any) -> tuple[Any, ...]:
     """The members of a union, or the type itself."""
     plain = _plain(annotation)
-    return (plain,) if get_origin(plain) or not get_args(plain) else get_args(plain)
+    several = get_origin(plain) in (Union, UnionType)
+    return tuple(map(_plain, get_args(plain))) if several else (plain,)
 
 
 def _for_gradio(annotation: Any) -> Any:

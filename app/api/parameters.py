@@ -191,6 +191,6 @@ def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
     for text in texts:
         key, colon, value = text.partition(":")
         if not colon:
-            raise ValueError(f'{name} must be such as {example}, not "{text[:80]}"')
+            raise ValueError(f'{name} must be key:value, such as {example}, not "{text[:80]}"')
         found.setdefault(key, []).append(value)
     return found

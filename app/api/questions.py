@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from app.api.adapter import PREFIX, Adapter, Question, Server, page
 from app.api.collections import CollectionQuestions, PackQuestions
@@ -34,42 +35,42 @@ def questions(opened: Opened) -> list[Question]:
         return len(opened.first.index) < MANY
 
     return [
-        Question(search.search_text, "/search", name="search_text", quick=few),
-        Question(search.search_image, "/search", _POST, "search_image"),
-        Question(search.compare, "/compare", name="compare"),
-        Question(search.lens, "/lens", name="lens"),
-        Question(search.timeline, "/timeline", name="timeline"),
-        Question(search.examples, "/examples", name="examples"),
-        Question(evidence.explain, "/explain", _BOTH, "explain"),
-        Question(evidence.explain_hits, "/explain/hits", _BOTH, "explain_hits"),
-        Question(evidence.explain_image, "/explain.png", name="explain_image"),
-        Question(evidence.views, "/views", name="views"),
-        Question(evidence.collapse, "/collapse", name="collapse"),
-        Question(images.image, "/image/{image_id}", name="image"),
-        Question(images.images, "/images", name="images"),
-        Question(images.collections, "/collections", name="collections"),
-        Question(images.open_collection, "/collections/open", _POST, "open_collection"),
-        Question(images.new_collection, "/collections/new", _POST, "new_collection"),
-        Question(images.add_file, "/collections/file", _POST, "add_file"),
-        Question(images.start_collection, "/collections/start", _POST, "start_collection"),
-        Question(images.progress, "/collections/progress", name="progress"),
-        Question(images.stop_reading, "/collections/stop", _POST, "stop_reading"),
-        Question(images.resume_reading, "/collections/resume", _POST, "resume_reading"),
-        Question(packs.packs, "/packs", name="packs"),
-        Question(packs.look_pack, "/packs/look", _POST, "look_pack"),
-        Question(packs.fetch_pack, "/packs/fetch", _POST, "fetch_pack"),
-        Question(packs.pack_job, "/packs/job", name="pack_job"),
-        Question(packs.cancel_pack, "/packs/cancel", _POST, "cancel_pack"),
-        Question(images.results, "/results", name="results"),
-        Question(images.info, "/info", name="info"),
-        Question(images.health, "/health", name="health"),
+        Question(search.search_text, "/search", "search_text", quick=few),
+        Question(search.search_image, "/search", "search_image", _POST),
+        Question(search.compare, "/compare", "compare"),
+        Question(search.lens, "/lens", "lens"),
+        Question(search.timeline, "/timeline", "timeline"),
+        Question(search.examples, "/examples", "examples"),
+        Question(evidence.explain, "/explain", "explain", _BOTH),
+        Question(evidence.explain_hits, "/explain/hits", "explain_hits", _BOTH),
+        Question(evidence.explain_image, "/explain.png", "explain_image"),
+        Question(evidence.views, "/views", "views"),
+        Question(evidence.collapse, "/collapse", "collapse"),
+        Question(images.image, "/image/{image_id}", "image"),
+        Question(images.images, "/images", "images"),
+        Question(images.collections, "/collections", "collections"),
+        Question(images.open_collection, "/collections/open", "open_collection", _POST),
+        Question(images.new_collection, "/collections/new", "new_collection", _POST),
+        Question(images.add_file, "/collections/file", "add_file", _POST),
+        Question(images.start_collection, "/collections/start", "start_collection", _POST),
+        Question(images.progress, "/collections/progress", "progress"),
+        Question(images.stop_reading, "/collections/stop", "stop_reading", _POST),
+        Question(images.resume_reading, "/collections/resume", "resume_reading", _POST),
+        Question(packs.packs, "/packs", "packs"),
+        Question(packs.look_pack, "/packs/look", "look_pack", _POST),
+        Question(packs.fetch_pack, "/packs/fetch", "fetch_pack", _POST),
+        Question(packs.pack_job, "/packs/job", "pack_job"),
+        Question(packs.cancel_pack, "/packs/cancel", "cancel_pack", _POST),
+        Question(images.results, "/results", "results"),
+        Question(images.info, "/info", "info"),
+        Question(images.health, "/health", "health"),
     ]
 
 
-def register(server: Server, opened: Opened) -> None:
+def register(server: Server, opened: Opened, asked: Sequence[Question]) -> None:
     """Adds everything below /api/v1 to a server, and Gradio's endpoints."""
     adapter = Adapter(server, opened)
-    for question in questions(opened):
+    for question in asked:
         adapter.add(question)
 
     async def clip(image_id: int, pack: str = "", collection: str = "") -> Response:
@@ -77,12 +78,14 @@ def register(server: Server, opened: Opened) -> None:
         return await run_in_threadpool(_clip, opened, image_id, pack, collection)
 
     server.add_api_route(f"{PREFIX}/clip/{{image_id}}", clip, response_model=None)
-    listed = page(server.openapi())  # only ours: Gradio adds its own routes as it launches
+    schema = server.openapi()  # of our routes alone: Gradio adds its own as it launches
+    described, listed = JSONResponse(schema), page(schema)
 
-    async def index(_: Request) -> Response:
-        return listed
+    async def describe(request: Request) -> Response:
+        return described if request.url.path.endswith(".json") else listed
 
-    server.add_route(PREFIX, index, include_in_schema=False)
+    for path in (PREFIX, f"{PREFIX}/openapi.json"):
+        server.add_route(path, describe, include_in_schema=False)
     for kind, handler in adapter.handlers().items():
         server.add_exception_handler(kind, handler)
 

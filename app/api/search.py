@@ -202,6 +202,7 @@ class SearchQuestions:
         """Scores every frame that was chosen of a clip, in the order they are shown."""
         retriever = self._opened.retriever(pack, collection)
         terms, spec = parse(checked(query)), method or retriever.methods.best
+        retriever.methods.names(spec)
         frames = [hit(retriever, one) for one in retriever.timeline(image, terms, spec)]
         return answers.Hits(total=len(frames), hits=frames)
 

@@ -1,0 +1,307 @@
+"""Attacks on a private server, as another page or another program would make them."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from tests.app import hostile
+from tests.app.api.conftest import Run, Running, data_uri, encoded
+from tests.app.blocks.api.test_mcp import Assistant
+from tests.app.conftest import draw
+
+EVIL = "evil.example"
+PATHS = ("/", "/config", "/gradio_api/info", "/api/v1/info", "/api/v1/image/3", "/page/x.js")
+SECONDS = 20.0  # for an answer on a busy machine
+
+
+@pytest.fixture(scope="module")
+def server(run: Run, tiny_pack: Path) -> Running:
+    return run("--pack", tiny_pack, "--mcp")
+
+
+def ask(server: Running, path: str, method: str = "GET", **options: Any) -> httpx.Response:
+    """One request on a connection of its own."""
+    return httpx.request(method, f"{server.url}{path}", timeout=60, **options)
+
+
+def refused(reply: httpx.Response, status: int) -> str:
+    """The sentence of a refusal, which tells nothing of this machine and allows no other site."""
+    assert reply.status_code == status, reply.text[:500]
+    assert reply.json().keys() == {"error"}
+    sentence = str(reply.json()["error"])
+    assert 10 < len(sentence) < 300
+    assert not any(f"/{folder}/" in sentence for folder in ("tmp", "root", "home", "work", "usr"))
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+    return sentence
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_with_another_name_reaches_nothing(server: Running, path: str) -> None:
+    """DNS rebinding: the page's own name points to this machine."""
+    port = server.url.rpartition(":")[2]
+    named = {"Host": f"{EVIL}:{port}", "Origin": f"http://{EVIL}:{port}"}
+    assert EVIL in refused(ask(server, path, headers=named), 421)
+
+
+@pytest.mark.parametrize("origin", [f"http://{EVIL}", "null", "http://127.0.0.1:3000"])
+def test_other_pages_neither_ask_nor_read(server: Running, origin: str) -> None:
+    for path in ("/api/v1/search", "/gradio_api/queue/join", "/gradio_api/call/info"):
+        refused(ask(server, path, "POST", json={"data": []}, headers={"Origin": origin}), 403)
+        refused(ask(server, path, headers={"Origin": origin}), 403)
+    wanted = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    refused(ask(server, "/gradio_api/queue/join", "OPTIONS", headers=wanted), 403)
+    reply = ask(server, "/gradio_api/mcp/", "POST", json={}, headers={"Origin": origin})
+    refused(reply, 403)
+
+
+def test_the_own_page_may_ask(server: Running) -> None:
+    reply = ask(server, "/api/v1/info", headers={"Origin": server.url})
+    assert reply.status_code == 200
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+    assert "frame-ancestors 'self'" in reply.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_a_forwarded_request_is_none_of_this_machine(server: Running, header: str) -> None:
+    assert "--allow-host" in refused(ask(server, "/", headers={header: "203.0.113.7"}), 403)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/monitoring", "/monitoring/summary", "/login", "/docs", "/openapi.json", "/static/x",
+     "/svelte/x", "/assets/x", "/theme.css", "/manifest.json", "/pwa_icon/50000",
+     "/gradio_api/deep_link",
+     "/gradio_api/upload", "/gradio_api/upload_progress", "/gradio_api/file=/etc/hostname",
+     "/gradio_api/file/etc/hostname", "/gradio_api/proxy=https://x.hf.space/",
+     "/gradio_api/dev/reload", "/gradio_api/stream/x/y/1/playlist.m3u8", "/gradio_api/vibe-code",
+     "/gradio_api/run/search_text",
+     "/gradio_api/api/search_text", "/gradio_api/component_server", "/gradio_api/openapi.json",
+     "/gradio_api/token", "/gradio_api/user", "/gradio_api/runs", "/gradio_api/process_recording"],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+def test_the_rest_of_gradio_is_not_there(server: Running, path: str, method: str) -> None:
+    reply = ask(server, path, method)
+    assert reply.status_code == 404
+    assert method == "HEAD" or "/api/v1" in refused(reply, 404)
+
+
+@pytest.fixture
+def listening() -> Iterator[tuple[str, list[str]]]:
+    """The address of a web server, and what was fetched there."""
+    fetched: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            fetched.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET  # noqa: N815
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as other:
+        thread = threading.Thread(target=other.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{other.server_port}", fetched
+        other.shutdown()
+
+
+def test_no_file_is_read_and_no_address_fetched(
+    server: Running, listening: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    address, fetched = listening
+    secret = tmp_path / "secret.png"
+    draw(3)[0].save(secret)
+    kinds = {"meta": {"_type": "gradio.FileData"}}
+    for named in (
+        str(secret),
+        f"{address}/x.png",
+        "file:///etc/hostname",
+        f"data:image/../{secret}",
+    ):
+        for value in ({"path": named}, {"path": named, **kinds}, {"url": named, **kinds}):
+            for place in (value, [value], [[value]], [[[value]]], [[[[value]]]]):
+                body = {"data": [place, "vsepp", 3], "session_hash": "s" * 11, "fn_index": 1}
+                for path in ("queue/join", "call/search_image", "call/v2/search_image"):
+                    sentence = refused(ask(server, f"/gradio_api/{path}", "POST", json=body), 403)
+                    assert "data URI" in sentence
+        assert "data URI" in server.predict("search_image", image=named)
+        reply = server.http.post("search", json={"image": named})
+        assert (reply.status_code, "data URI" in reply.json()["error"]) == (400, True)
+        assistant = Assistant(server)  # type: ignore[arg-type]
+        sent: list[Any] = [named, {"path": named, **kinds}]
+        for value in sent:
+            said = assistant.ask("tools/call", name="search_image", arguments={"image": value})
+            assert "hits" not in json.dumps(said)
+    assert not fetched
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/gradio_api/call/search_text", b"no JSON", 400),
+        ("/gradio_api/call/search_text", b"[" * 100_000, 413),
+        ("/gradio_api/call/search_text", b"[" * 10_000, 400),
+        ("/gradio_api/queue/join", b'{"data":[' + b"[]," * 300_000 + b"0]}", 413),
+        ("/gradio_api/queue/join", json.dumps({"data": ["x" * 1_100_000]}).encode(), 413),
+        ("/gradio_api/queue/join", json.dumps({"session_hash": "/" * 99}).encode(), 400),
+        ("/gradio_api/call/search_text", json.dumps({"data": ["x" * 1_100_000]}).encode(), 413),
+        ("/api/v1/collections/open", json.dumps({"place": "x" * 1_100_000}).encode(), 413),
+        ("/api/v1/collections/open", b"[]", 400),
+        ("/api/v1/search", b"\0" * 100, 400),
+    ],
+)  # fmt: skip
+def test_odd_bodies_are_refused(server: Running, path: str, body: bytes, status: int) -> None:
+    headers = {"Content-Type": "application/json"}
+    start = time.monotonic()
+    refused(ask(server, path, "POST", content=body, headers=headers), status)
+    assert time.monotonic() - start < SECONDS
+
+
+def test_large_images_are_bounded(server: Running) -> None:
+    reply = ask(server, "/api/v1/search", "POST", content=bytes(50_000_001))
+    assert "50,000,001 bytes" in refused(reply, 400)
+    reply = ask(server, "/api/v1/search", "POST", content=bytes(70_000_001))
+    assert "at most 70 MB" in refused(reply, 413)
+    uri = "data:image/png;base64," + "A" * 68_000_000
+    assert "too large" in server.predict("search_image", image=uri)
+
+
+@pytest.mark.parametrize("kind", ["bomb.png", "large.png", "cut.jpg", "text.jpg", "empty.png"])
+def test_pixel_bombs_and_damaged_images_are_refused_at_once(
+    server: Running, tmp_path: Path, kind: str
+) -> None:
+    content = hostile.write(tmp_path, kind).read_bytes()
+    start = time.monotonic()
+    reply = ask(server, "/api/v1/search", "POST", content=content or b" ")
+    sentence = refused(reply, 400)
+    assert kind not in ("bomb.png", "large.png") or "100 million" in sentence
+    assert server.predict("search_image", image=data_uri(content or b" ")) == sentence
+    for jpeg in (hostile.progressive(13_300), hostile.repeated_scans(2000, 1200)):
+        refused(ask(server, "/api/v1/search", "POST", content=jpeg), 400)
+    assert time.monotonic() - start < SECONDS
+
+
+def test_nothing_is_logged_of_what_was_sent(server: Running) -> None:
+    before = server.log.stat().st_size
+    method = "m" * 400_000
+    assert len(server.predict("search_text", query="a dog", method=method)) < 300
+    assert len(server.http.get("search", params={"q": "a dog", "method": "m" * 9000}).text) < 300
+    assert len(server.http.post("explain", json={"q": "x", "image": "i" * 500_000}).text) < 300
+    short = {"data": ["x" * 400_000], "fn_index": 0, "session_hash": "s" * 11}
+    assert ask(server, "/gradio_api/queue/join", "POST", json=short).status_code == 200
+    assert "query cannot be" in ask(server, f"/gradio_api/queue/data?session_hash={'s' * 11}").text
+    no_list = {"data": "x" * 400_000}
+    refused(ask(server, "/gradio_api/call/info", "POST", json=no_list), 400)
+    unknown = {"data": [], "fn_index": 99999, "session_hash": "s" * 11}
+    for path, body in (("queue/join", unknown), ("call/nothing", {"data": []})):
+        refused(ask(server, f"/gradio_api/{path}", "POST", json=body), 500)
+    assert server.log.stat().st_size - before < 2000
+    assert "Traceback" not in server.log.read_text()[before:]
+
+
+def test_nonsense_on_the_line_stops_nobody(server: Running) -> None:
+    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+    head = "POST /gradio_api/call/info HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\n"
+    for sent in (
+        b"\0" * 100,
+        b"GET /" + b"x" * 70_000 + b"\r\n",
+        f"{head}Transfer-Encoding: Chunked\r\n\r\n1\r\nx\r\n".encode(),
+    ):
+        with closing(socket.create_connection(address, 30)) as line:
+            line.sendall(sent)
+            assert line.recv(100).startswith(b"HTTP/1.1 4")
+    assert server.get("health")["complete"]
+
+
+def test_no_header_names_the_app_for_others(server: Running) -> None:
+    for path in ("/gradio_api/info", "/config", "/"):
+        reply = ask(server, path, headers={"X-Gradio-Server": f"http://{EVIL}"})
+        assert EVIL not in reply.text
+
+
+def test_more_questions_than_may_wait_are_sent_away(server: Running) -> None:
+    long = {"q": "a red circle " * 700, "methods": "vsepp,vse_infty", "k": 100}
+    with ThreadPoolExecutor(100) as pool:
+        replies = list(pool.map(lambda _: ask(server, "/api/v1/compare", params=long), range(100)))
+    late = [reply for reply in replies if reply.status_code != 200]
+    assert len(late) < 40
+    for reply in late:
+        assert "wait already" in refused(reply, 503)
+        assert int(reply.headers["Retry-After"]) >= 1
+    assert server.get("health")["complete"]
+
+
+def test_uploaded_names_and_contents_do_no_harm(server: Running) -> None:
+    key = server.post("collections/new")["collection"]
+    content = encoded(2)
+    names = ["../../etc/x.png", "a\0b.png", "=cmd.png", "<img src=x>.png", "n" * 400 + ".png"]
+    for name in names:
+        server.http.post(
+            "collections/file", params={"collection": key, "name": name}, content=content
+        )
+    server.post("collections/start", collection=key)
+    said = server.await_stage("ready", key)
+    listed = server.get("images", collection=key)["hits"]
+    files = [one["file"] for one in listed] + [one["file"] for one in said["copies"]]
+    assert "x.png" in files
+    assert max(map(len, files)) <= 200
+    assert not any("/" in file or "\0" in file for file in files)
+    reply = server.http.post(
+        "collections/file", params={"collection": key, "name": "x.png"}, content=bytes(51_000_000)
+    )
+    refused(reply, 400)
+
+
+def test_images_do_not_tell_where_they_were_taken(server: Running) -> None:
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x010E] = "a secret place"
+    draw(1)[0].save(file, "JPEG", exif=exif)
+    key = server.post("collections/new")["collection"]
+    server.http.post(f"collections/file?collection={key}&name=x.jpg", content=file.getvalue())
+    server.post("collections/start", collection=key)
+    server.await_stage("ready", key)
+    for large in ("false", "true"):
+        shown = server.http.get(f"image/0?collection={key}&large={large}").content
+        assert b"secret" not in shown
+        assert not Image.open(io.BytesIO(shown)).getexif()
+
+
+def test_special_files_of_a_folder_are_left_out(server: Running, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    draw(0)[0].save(folder / "0.png")
+    hostile.set_traps(folder)
+    key = server.post("collections/open", place=str(folder))["collection"]
+    said = server.await_stage("ready", key)
+    assert said["searchable"] == 1
+    files = {one["file"][:9] for one in said["refused"]}
+    assert files == {"link.png", "links", "zeros.jpg", "pipe.jpg", "huge.jpg", "d" * 9}
+    hostile.pipe(folder / "0.png")
+    start = time.monotonic()
+    reply = server.http.get(f"views?image=0&collection={key}&method=vsepp")
+    assert "is no regular file" in reply.json()["error"]
+    assert time.monotonic() - start < SECONDS
+
+
+def test_the_opening_of_a_huge_archive_can_be_stopped(server: Running, tmp_path: Path) -> None:
+    hostile.sparse(tmp_path / "huge.zip", 40 * 2**30)  # which would take minutes
+    said = server.post("collections/open", place=str(tmp_path / "huge.zip"))
+    assert said["stage"] == "opening"
+    reply = server.http.post("collections/stop", json={"collection": said["collection"]})
+    deadline = time.monotonic() + SECONDS
+    while reply.status_code == 200 and time.monotonic() < deadline:
+        reply = server.http.get("collections/progress", params={"collection": said["collection"]})
+    assert reply.status_code == 410

@@ -1,0 +1,223 @@
+"""Attacks on a server that others reach: their limits, and what they may not name."""
+
+from __future__ import annotations
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app import limits
+from tests.app.api.conftest import Run, Running, data_uri, encoded
+from tests.app.api.test_private import ask, refused
+from tests.app.blocks.api.test_mcp import Assistant
+
+API = "/gradio_api"
+
+
+@pytest.fixture(scope="module")
+def server(run: Run, tiny_pack: Path) -> Running:
+    public = ("--host", "0.0.0.0", "--allow-host", "polyview.example", "--mcp")
+    allow = ("--allow-pack", "owner/allowed")
+    proxies = {"FORWARDED_ALLOW_IPS": "127.0.0.99"}
+    return run("--pack", tiny_pack, *public, *allow, **proxies)
+
+
+def client(server: Running, address: str) -> httpx.Client:
+    """A client with an address of its own, one of loopback's many."""
+    transport = httpx.HTTPTransport(local_address=address)
+    return httpx.Client(transport=transport, base_url=server.url, timeout=60)
+
+
+def test_it_answers_for_its_names(server: Running) -> None:
+    for host, status in (("polyview.example", 200), ("192.0.2.7", 200), ("evil.example", 421)):
+        assert ask(server, "/config", headers={"Host": host}).status_code == status
+    named = {"Host": "polyview.example", "Origin": "http://evil.example"}
+    refused(ask(server, "/config", headers=named), 403)
+    refused(ask(server, "/config", headers={"X-Forwarded-Host": "evil.example"}), 421)
+
+
+def test_strangers_may_not_use_the_machine(server: Running, tiny_pack: Path) -> None:
+    place = str(tiny_pack / "gallery")
+    for path, values, status, sentence in (
+        ("collections/open", {"place": place}, 403, "chosen where the app runs"),
+        ("collections/stop", {}, 403, "owner"),
+        ("collections/resume", {}, 403, "owner"),
+        ("packs/look", {"address": str(tiny_pack)}, 400, "may not be loaded"),
+        ("packs/fetch", {"address": "owner/other"}, 400, "may not be loaded"),
+        ("packs/fetch", {"address": "clip"}, 403, "where the app runs"),
+        (
+            "packs/fetch",
+            {"address": "openai/clip-vit-base-patch32", "kind": "clip"},
+            400,
+            "only where",
+        ),
+    ):
+        reply = ask(server, f"/api/v1/{path}", "POST", json=values)
+        assert sentence in refused(reply, status), path
+    assert server.get("packs")["offers"] == []
+    assert str(tiny_pack) not in json.dumps(
+        [server.get(p) for p in ("info", "packs", "collections")]
+    )
+
+
+def test_no_token_is_sent_for_visitors(run: Run, tiny_pack: Path) -> None:
+    seen: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as hub, ThreadPoolExecutor(1) as pool:
+
+        def answer() -> None:
+            line, _ = hub.accept()
+            with line:
+                seen.append(line.recv(10_000))
+                line.sendall(
+                    b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                )
+
+        pool.submit(answer)
+        endpoint = f"http://127.0.0.1:{hub.getsockname()[1]}"
+        hub_only = {"HF_ENDPOINT": endpoint, "HF_TOKEN": "hf_secret", "HF_HUB_OFFLINE": "0"}
+        public = ("--host", "0.0.0.0", "--allow-pack", "owner/allowed")
+        server = run("--pack", tiny_pack, *public, **hub_only)
+        reply = ask(server, "/api/v1/packs/look", "POST", json={"address": "owner/allowed"})
+        assert reply.status_code == 400, reply.text
+    assert b"owner/allowed" in seen[0]
+    assert b"hf_secret" not in seen[0]
+
+
+def test_requests_of_one_client_are_bounded(server: Running) -> None:
+    with client(server, "127.0.0.2") as crowd:
+        codes = [crowd.get("/api/v1/health").status_code for _ in range(400)]
+        assert set(codes) == {200, 429}
+        assert codes[: int(limits.BURST)] == [200] * int(limits.BURST)
+        assert "too many requests" in refused(crowd.get("/api/v1/health"), 429)
+    with client(server, "127.0.0.3") as other:
+        assert other.get("/api/v1/health").status_code == 200
+        assert [other.get("/api/v1/image/0").status_code for _ in range(300)] == [200] * 300
+
+
+def test_clients_behind_a_proxy_that_is_named_are_told_apart(server: Running) -> None:
+    with client(server, "127.0.0.99") as proxy, client(server, "127.0.0.98") as stranger:
+
+        def code(line: httpx.Client, visitor: str) -> int:
+            return line.get("/api/v1/health", headers={"X-Forwarded-For": visitor}).status_code
+
+        assert 429 in [code(proxy, "203.0.113.1") for _ in range(400)]
+        assert code(proxy, "203.0.113.2") == 200
+        # from anybody else the header means nothing
+        assert 429 in [code(stranger, f"203.0.113.{i % 200}") for i in range(400)]
+
+
+def test_open_requests_of_one_client_are_bounded(server: Running) -> None:
+    port, own = int(server.url.rpartition(":")[2]), ("127.0.0.5", 0)
+    head = b"GET /gradio_api/heartbeat/%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with ExitStack() as held:
+        lines = []
+        for number in range(limits.OPEN + 1):
+            line = socket.create_connection(("127.0.0.1", port), 60, own)
+            held.enter_context(line).sendall(head % number)
+            lines.append(line.recv(20)[:12])
+        assert lines == [b"HTTP/1.1 200"] * limits.OPEN + [b"HTTP/1.1 429"]
+        with client(server, "127.0.0.6") as other:
+            assert other.get("/api/v1/health").status_code == 200
+
+
+def test_answers_that_nobody_fetches_are_bounded(server: Running) -> None:
+    body = {"data": ["a red circle", "vsepp", 3]}
+    with client(server, "127.0.0.7") as greedy:
+
+        def join() -> httpx.Response:
+            return greedy.post(f"{API}/call/search_text", json=body)
+
+        names = [join().json()["event_id"] for _ in range(limits.UNREAD)]
+        assert "fetch" in refused(join(), 429)
+        assert "complete" in greedy.get(f"{API}/call/search_text/{names[0]}").text
+        assert join().status_code == 200
+
+
+def test_uploads_have_a_quota(server: Running) -> None:
+    content = bytes(49_000_000)
+    with client(server, "127.0.0.8") as crowd:
+        made = crowd.post("/api/v1/collections/new").json()["collection"]
+        address = f"/api/v1/collections/file?collection={made}&name=x.png"
+        codes = [crowd.post(address, content=content).status_code for _ in range(11)]
+    assert codes == [200] * 10 + [429]
+
+
+def test_collections_of_uploads_are_bounded_and_secret(server: Running) -> None:
+    codes, keys = [], []
+    with client(server, "127.0.0.12") as crowd:
+        for _ in range(20):
+            reply = crowd.post("/api/v1/collections/new")
+            codes.append(reply.status_code)
+            keys += [reply.json()["collection"]] if reply.status_code == 200 else []
+        assert set(codes) == {200, 503}
+        assert "no room" in refused(crowd.post("/api/v1/collections/new"), 503)
+    assert len(set(keys)) == len(keys)
+    assert not any(key in server.http.get("collections").text for key in keys)
+    assert not any(key in server.log.read_text() for key in keys)
+
+
+def test_assistants_send_images_and_no_paths(server: Running, tmp_path: Path) -> None:
+    assistant = Assistant(server)  # type: ignore[arg-type]
+    sent = assistant.call("search_image", image=data_uri(encoded(3)), method="vsepp", k=3)
+    expected = server.post("search", image=data_uri(encoded(3)), method="vsepp", k=3)
+    assert [one["file"] for one in sent["hits"]] == [one["file"] for one in expected["hits"]]
+    secret = tmp_path / "mine.png"
+    secret.write_bytes(encoded(4))
+    for file in (str(secret), "/etc/hostname", "http://127.0.0.1:1/x.png"):
+        said = json.dumps(
+            assistant.ask("tools/call", name="search_image", arguments={"image": file})
+        )
+        assert "data URI" in said
+    names = {tool["name"] for tool in assistant.ask("tools/list")["tools"]}
+    assert {"search_text", "explain", "add_file", "packs"} <= names
+
+
+def test_many_assistants_wait_for_their_turn(server: Running) -> None:
+    words = {"query": "a red circle " * 500, "method": "vsepp", "k": 1}
+    params = {"name": "search_text", "arguments": words}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"Accept": "application/json, text/event-stream"}
+
+    def call(number: int) -> Any:
+        with client(server, f"127.0.1.{number + 1}") as line:
+            return line.post(f"{API}/mcp/", json=body, headers=headers).text
+
+    with ThreadPoolExecutor(20) as pool:
+        said = list(pool.map(call, range(20)))
+    assert sum("'hits'" in text or '"hits"' in text for text in said) >= 10
+    assert server.get("health")["complete"]
+
+
+def test_slow_bodies_hold_nobody(server: Running) -> None:
+    port = int(server.url.rpartition(":")[2])
+    head = b"POST /api/v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
+    with ExitStack() as held:
+        for _ in range(limits.OPEN):
+            line = socket.create_connection(("127.0.0.1", port), 60, ("127.0.0.9", 0))
+            held.enter_context(line).sendall(head)  # and no body, for which it waits
+        with client(server, "127.0.0.10") as other:
+            assert other.get("/api/v1/search", params={"q": "a red circle"}).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_space_answers_for_its_name_and_counts_visitors_apart(run: Run, tiny_pack: Path) -> None:
+    space = {"SPACE_ID": "owner/space", "SPACE_HOST": "owner-space.hf.space"}
+    server = run("--pack", tiny_pack, "--host", "0.0.0.0", **space)
+
+    def visit(visitor: str, host: str = "owner-space.hf.space") -> httpx.Response:
+        # as the Hub's proxies forward it, the last of which is near
+        forwarded = f"198.51.100.1, {visitor}, 10.16.3.4"
+        return server.http.get("health", headers={"Host": host, "X-Forwarded-For": forwarded})
+
+    page = visit("203.0.113.1")
+    assert page.status_code == 200
+    assert "https://huggingface.co" in page.headers["content-security-policy"]
+    refused(visit("203.0.113.1", "evil.example"), 421)
+    assert 429 in [visit("203.0.113.1").status_code for _ in range(400)]
+    assert visit("203.0.113.2").status_code == 200

@@ -1,0 +1,261 @@
+"""Every question answers the same by HTTP and by Gradio, and refuses wrong values in a sentence."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.questions import questions
+from app.gallery.cache import cache_folder
+from app.packs.opened import Opened
+from app.settings import Settings
+from tests.app.api.conftest import Run, Running, data_uri, encoded
+from tests.app.conftest import draw
+
+IMAGE = data_uri(encoded(3))
+TEXT = "a red circle beside a blue bar"
+# a valid question of each kind: the endpoint and its values
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("search_text", {"query": TEXT, "method": "mv_vse", "k": 3}),
+    ("search_text", {"query": "2: a circle - a bar", "k": 3, "layout": True}),
+    ("search_text", {"like": 4, "k": 3}),
+    ("search_text", {"query": "a bar", "like": 4, "weight": 0.5, "k": 2}),
+    ("search_text", {"more": [1, 2], "less": [5], "k": 3, "method": "vsepp+vse_infty"}),
+    ("search_image", {"image": IMAGE, "k": 3}),
+    ("search_image", {"image": IMAGE, "query": "a bar", "weight": 2.0, "k": 3}),
+    ("compare", {"query": TEXT, "methods": ["vsepp", "mv_vse", "vsepp+avse"], "k": 2}),
+    ("compare", {"query": "", "like": 2, "methods": ["vsepp", "mv_vse"]}),
+    ("lens", {"query": TEXT, "method": "mv_vse", "weights": [1, 0, 0.5], "k": 3}),
+    ("timeline", {"image": 0, "query": TEXT}),
+    ("examples", {}),
+    ("explain", {"query": "2: a bar - red", "image": 4, "method": "mv_vse", "per_view": True}),
+    ("explain", {"query": "a bar", "image": "images/test-000004.webp"}),
+    ("explain", {"query": "", "image": 4, "like": 2}),
+    ("explain", {"query": "", "image": 4, "content": IMAGE}),
+    ("explain_hits", {"query": TEXT, "images": [3, 1, 2], "method": "mv_vse"}),
+    ("explain_hits", {"query": "a bar", "images": [3], "content": IMAGE, "more": [1]}),
+    ("explain_image", {"query": TEXT, "image": 3, "word": "red"}),
+    ("views", {"image": 3, "method": "avse", "query": TEXT, "settings": ["match:maxsim"]}),
+    ("views", {"image": 3, "method": "mvam"}),
+    ("collapse", {"method": "mv_vse"}),
+    ("image", {"image_id": 3}),
+    ("image", {"image_id": 3, "large": True}),
+    ("images", {"start": 2, "count": 3}),
+    ("collections", {}),
+    ("progress", {}),
+    ("stop_reading", {}),
+    ("resume_reading", {}),
+    ("packs", {}),
+    ("look_pack", {"address": "scenes"}),
+    ("results", {}),
+    ("info", {}),
+    ("health", {}),
+]
+# asked apart, below: they change what is open
+CHANGING = {"open_collection", "new_collection", "add_file", "start_collection", "fetch_pack"}
+CHANGING |= {"pack_job", "cancel_pack"}
+WRONG: dict[str, Any] = {
+    "query": "x" * 10_001, "method": "nope", "k": 0, "filters": ["nocolon"], "like": -1,
+    "more": [-1], "less": ["x"], "weight": 1000.0, "layout": "maybe", "pack": "nope",
+    "collection": "nope", "image": 10**8, "per_view": "maybe", "content": "data:,x",
+    "methods": ["mv_vse"], "weights": [2.0], "settings": ["nope:1"], "images": [-1], "word": "nope",
+    "image_id": 10**6, "large": "maybe", "start": -1, "count": 0, "place": " ", "name": " / ",
+    "address": "", "kind": "nope", "job": "nope",
+}  # fmt: skip
+OTHERS = {
+    "open_collection": {"place": "x"},
+    "add_file": {"collection": "upload-x", "name": "x.png", "content": IMAGE},
+    "start_collection": {"collection": "upload-x"},
+    "fetch_pack": {"address": "x"},
+    "pack_job": {"job": "x"},
+    "cancel_pack": {"job": "x"},
+}
+SLOW = {"ms", "runs", "progress", "done", "bytes"}
+
+
+@pytest.fixture(scope="module")
+def server(run: Run, many_pack: Path) -> Running:
+    return run("--pack", many_pack, "--mcp")
+
+
+@pytest.fixture(scope="module")
+def table(many_pack: Path) -> dict[str, Any]:
+    """Every question by its name."""
+    opened = Opened(Settings(pack=str(many_pack), device="cpu"), cache_folder())
+    return {one.name: one for one in questions(opened)}
+
+
+def ask(server: Running, question: Any, values: dict[str, Any]) -> httpx.Response:
+    """Asks over HTTP: a GET where there is one and no image is sent."""
+    names = {"query": "q", "filters": "filter"}
+    path = question.path.lstrip("/").replace("{image_id}", str(values.get("image_id")))
+    given = {names.get(k, k): v for k, v in values.items() if f"{{{k}}}" not in question.path}
+    if "GET" in question.methods and "content" not in values:
+        return server.http.get(path, params=given)
+    return server.http.post(path, json=given)
+
+
+def timeless(value: Any) -> Any:
+    """An answer without what differs from call to call."""
+    if isinstance(value, dict):
+        return {k: timeless(v) for k, v in value.items() if k not in SLOW}
+    return [timeless(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("name", "values"), ASKED, ids=lambda one: str(one)[:40])
+def test_both_ways_answer_the_same(
+    server: Running, table: dict[str, Any], name: str, values: dict[str, Any]
+) -> None:
+    reply = ask(server, table[name], values)
+    assert reply.status_code == 200, reply.text
+    said = server.predict(name, **values)
+    if reply.headers["content-type"].startswith("image/"):
+        kind = reply.headers["content-type"]
+        assert said["data"] == data_uri(reply.content).replace("image/png", kind)
+        return
+    assert isinstance(said, dict), said
+    assert "path" not in json.dumps(said).replace('"path"', "path") or name == "info"
+    assert timeless(reply.json()) == timeless(said)
+
+
+def test_every_question_is_asked(table: dict[str, Any]) -> None:
+    assert {name for name, _ in ASKED} | CHANGING == table.keys()
+
+
+def test_wrong_values_are_refused_in_the_same_sentence(
+    server: Running, table: dict[str, Any]
+) -> None:
+    valid = dict(reversed(ASKED)) | OTHERS
+    for name, question in table.items():
+        for parameter in inspect.signature(question.function).parameters:
+            wrong = "x,y" if (name, parameter) == ("search_image", "image") else WRONG[parameter]
+            if (name, parameter) == ("results", "pack"):
+                wrong = "x" * 300
+            reply = ask(server, question, {**valid.get(name, {}), parameter: wrong})
+            assert reply.status_code in (400, 404, 410), (name, parameter, reply.text)
+            sentence = reply.json()["error"]
+            assert 10 < len(sentence) < 300, (name, parameter, sentence)
+            said = server.predict(name, **{**valid.get(name, {}), parameter: wrong})
+            assert said == sentence, (name, parameter)
+    assert "Traceback" not in server.log.read_text()
+    assert "a question failed" not in server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "status", "sentence"),
+    [
+        ("search", {}, 400, "the query is empty"),
+        ("explain", {"image": 3}, 400, "query is missing"),
+        ("search", {"q": "x", "k": "many"}, 400, 'k cannot be "many"'),
+        ("search", {"q": "x", "weight": "nan"}, 400, "weight cannot be"),
+        ("search", {"q": "x", "colour": "red"}, 400, 'no parameter "colour"'),
+        ("search", {"q": "x", "collection": "folder-0"}, 410, "open the folder again"),
+        ("search", {"q": "x", "collection": "upload-0"}, 410, "upload the files again"),
+        ("search", {"q": "x", "pack": "mine@12345678"}, 410, "load it again"),
+        ("packs/job", {"job": "x"}, 410, "fetch the pack again"),
+        ("image/100000", {}, 400, "ids go from 0"),
+        ("clip/3", {}, 404, "is no clip"),
+        ("nothing", {}, 404, "/api/v1"),
+    ],
+)
+def test_refusals_have_a_status(
+    server: Running, path: str, given: dict[str, Any], status: int, sentence: str
+) -> None:
+    reply = server.http.get(path, params=given)
+    assert (reply.status_code, sentence in reply.json()["error"]) == (status, True), reply.text
+
+
+def test_evidence_adds_up_and_is_the_same_in_both_forms(server: Running) -> None:
+    asked = {"q": TEXT, "method": "mv_vse"}
+    hits = server.get("search", **asked, k=4)["hits"]
+    many = server.get("explain/hits", **asked, images=",".join(str(h["image_id"]) for h in hits))
+    for place, hit in enumerate(hits):
+        one = server.get("explain", **asked, image=hit["image_id"])
+        total = one["base"] + sum(map(sum, one["cells"])) + sum(one["whole_sentence"])
+        assert total == pytest.approx(hit["score"], abs=1e-4)
+        assert many["cells"][place] == one["cells"]
+        assert many["scores"][place] == pytest.approx(hit["score"], abs=1e-5)
+        assert len(one["cells"]) == one["grid"][0] * one["grid"][1]
+
+
+def test_an_image_is_the_body(server: Running) -> None:
+    content = encoded(3)
+    reply = server.http.post("search?k=3", content=content, headers={"Content-Type": "image/png"})
+    assert timeless(reply.json()) == timeless(server.post("search", image=IMAGE, k=3))
+    assert reply.json()["hits"] == reply.json()["images"]
+    why = server.http.post("explain?image=4&q=", content=content).json()
+    assert timeless(why) == timeless(server.post("explain", image=4, query="", content=IMAGE))
+
+
+def test_uploads_are_searched_while_they_grow_and_only_by_their_key(server: Running) -> None:
+    key = server.post("collections/new")["collection"]
+    for i in range(3):
+        server.http.post(f"collections/file?collection={key}&name=a{i}.png", content=encoded(i))
+    said = server.predict("add_file", collection=key, name="notes.txt", content=data_uri(b"x"))
+    assert (said["stage"], said["pictures"]) == ("uploading", 4)
+    pack = server.post("collections/start", collection=key)["pack"]
+    said = server.await_stage("ready", key, pack)
+    assert (said["searchable"], [one["file"] for one in said["refused"]]) == (3, ["notes.txt"])
+    assert server.post("search", image=IMAGE, collection=key)["hits"]
+    server.http.post(f"collections/file?collection={key}&name=a3.png", content=encoded(3))
+    server.predict("start_collection", collection=key)
+    assert server.await_stage("ready", key)["searchable"] == 4
+    found = server.post("search", image=IMAGE, collection=key)["hits"]
+    assert found[0]["file"] == "a3.png"
+    listed = server.get("collections")["collections"]
+    assert not any(one["key"].startswith("upload-") for one in listed)
+    assert server.http.get(f"image/0?collection={key[:-1]}x").status_code == 410
+
+
+def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
+    server: Running, tmp_path: Path
+) -> None:
+    for i in range(4):
+        draw(i)[0].save(tmp_path / f"{i}.png")
+    said = server.post("collections/open", place=str(tmp_path))
+    key = said["collection"]
+    assert server.await_stage("ready", key)["searchable"] == 4
+    assert {"key": key, "kind": "folder", "title": tmp_path.name, "pictures": 4} in server.get(
+        "collections"
+    )["collections"]
+    moved = server.post("search", image=IMAGE, collection=key, pack="photos")
+    server.await_stage("ready", key, "photos")
+    assert moved["hits"]
+    assert server.predict("open_collection", place=str(tmp_path))["collection"] == key
+    reply = server.http.post("collections/open", json={"place": str(tmp_path / "none")})
+    assert reply.status_code == 404
+
+
+def test_packs_open_when_they_are_asked(server: Running) -> None:
+    assert server.await_stage("ready", "scenes", "scenes")["searchable"] == 1000
+    found = server.get("search", q="a dog", pack="scenes", k=1)
+    assert "dog" in found["hits"][0]["objects"]
+    [scenes] = [one for one in server.get("packs")["packs"] if one["key"] == "scenes"]
+    assert scenes["open"]
+    assert scenes["own_images"]
+
+
+def test_the_description_lists_every_route_and_no_other(
+    server: Running, table: dict[str, Any]
+) -> None:
+    described = server.get("openapi.json")["paths"]
+    assert {f"/api/v1{one.path}" for one in table.values()} | {"/api/v1/clip/{image_id}"} == set(
+        described
+    )
+    search = {one["name"] for one in described["/api/v1/search"]["get"]["parameters"]}
+    assert {"q", "filter", "k", "collection"} <= search
+    page = httpx.get(f"{server.url}/api/v1").text
+    assert all(path in page for path in described)
+    assert "src=" not in page
+
+
+def test_docs_name_every_route(table: dict[str, Any]) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "api.md").read_text("utf-8")
+    for question in table.values():
+        assert f"{question.path}`" in text, question.path
+        assert f"`{question.name}`" in text, question.name
