@@ -54,7 +54,7 @@ space: $(VENV)/app.stamp
 	$(VENV)/bin/python -m export.space --out build/space $(ARGS)
 
 space-check: space
-	$(VENV)/bin/python -m tests.export.space.rehearsal build/space --python $(SPACE_PYTHON) \
+	$(VENV)/bin/python -m tests.export.rehearsal build/space --python $(SPACE_PYTHON) \
 		$(if $(TORCH_INDEX),--index $(TORCH_INDEX))
 
 # what the tests need beside Python: a browser to drive the app, the font the scenes are made of

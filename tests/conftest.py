@@ -56,7 +56,7 @@ LONG = (
     "tests/training/loop/test_trainer.py",
     "tests/training/evaluation/test_report.py",
     "tests/training/test_sweep.py",
-    "tests/export/space/test_space.py",
+    "tests/export/test_space.py",
     "tests/app/test_photos.py",
     "tests/app/packs/test_hub_trouble.py",
 )

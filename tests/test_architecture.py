@@ -22,6 +22,7 @@ FLOORS: dict[str, list[set[str]]] = {
     "export": [
         {"to_onnx", "clip", "merge", "official", "space"},
         {"build"},
+        {"encoders"},
         {"hub"},
         {"runtime"},
         {"sessions", "texts", "methods"},

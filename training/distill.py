@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import models
-from export.hub.sources import describe_image_source
+from export.encoders.sources import describe_image_source
 from models import Views
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS

@@ -6,7 +6,7 @@
 With a recipe it makes everything that the recipe's training reads: features of all copies of the
 training images, of the validation images, and the token features of a frozen text encoder. Without
 one it makes the features of the images of some splits. SOURCE is a run folder, a pack, a Hugging
-Face folder or a Hub id (`export/hub/sources.py`). An interrupted extraction continues where it
+Face folder or a Hub id (`export/encoders/`). An interrupted extraction continues where it
 stopped when the command is run again.
 """
 

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from export.hub.sources import describe_image_source
+from export.encoders.sources import describe_image_source
 from export.pack.validation import check
 from export.sessions import hardware
 from models.files import replacing

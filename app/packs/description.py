@@ -8,7 +8,7 @@ from typing import Any
 from app.gallery.indexing import Index
 from app.packs.csv_table import csv_table
 from app.search.retriever import Retriever
-from export.hub.client import origin
+from export.hub.address import cached_commit
 
 _MOST = 1000  # files of a list
 _DATA = re.compile(r"(?<=--data[ =])\S+")
@@ -17,7 +17,7 @@ _DATA = re.compile(r"(?<=--data[ =])\S+")
 def describe(retriever: Retriever) -> dict[str, Any]:
     """Everything `/info` returns and the Models tab shows, as plain JSON values."""
     info = retriever.info
-    came = origin(info.folder.resolve())
+    came = cached_commit(info.folder.resolve())
     return {
         "pack": {
             "name": info.name,

@@ -9,10 +9,9 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 
-from app.packs.jobs import ROOT, CancelledError, FailedError, Job, JobError, Step
-from export.hub.blobs import forget_partial
-from export.hub.offer import PACK, Offer
-from export.hub.resume import forget_begun
+from app.packs.jobs import ROOT, FailedError, Job, JobError, Step
+from export.build.offer import PACK, Offer
+from export.hub.client import remove_incomplete
 from export.pack.reading import load_info
 
 _PATIENCE = 5.0  # seconds to remove what is half done
@@ -56,8 +55,7 @@ class Obtainer:
             Steps of bytes, at least one in a second, then the pack's folder.
 
         Raises:
-            JobError: another one is under way, or it failed; of what came, no more is left than
-                another try goes on with.
+            JobError: another one is under way, or it failed; files that came whole are kept.
             CancelledError: it was cancelled; nothing half done is left.
         """
         place = self._place(offer.kind, offer.address)
@@ -78,10 +76,6 @@ class Obtainer:
             result = yield from self._job.run(
                 command, self._root, owner, busy, held=True, tidy=tidy
             )
-        except CancelledError:
-            for part in offer.parts:
-                forget_begun(part.repo_id)
-            raise
         except FailedError as error:
             raise JobError(str(error).removeprefix("conversion failed: ")) from error
         if "folder" not in result:
@@ -103,4 +97,4 @@ class Obtainer:
         for half in self._folder.glob(f".{place.name}.*"):
             shutil.rmtree(half, ignore_errors=True)
         for repo_id in repo_ids:
-            forget_partial(repo_id)
+            remove_incomplete(repo_id)

@@ -24,7 +24,7 @@ from app.packs.presets import pack_folder
 from app.packs.sources import Sources
 from app.search.retriever import Retriever
 from app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_pack, bundled_packs
-from export.hub import transfer as hub
+from export.hub.client import remove_commit
 from export.pack.reading import read_info
 from export.pack.schema import PackInfo
 from export.runtime import Runtime
@@ -160,7 +160,7 @@ class OpenPacks:
                 runtime = self._load(folder)
             except ValueError:
                 if obtained and not self.private:
-                    hub.remove(folder)
+                    remove_commit(folder)
                 raise
             # ready-made features are of the pack's own images alone
             images = self._images_of(key) if runtime.regions is None else None

@@ -12,10 +12,10 @@ from tqdm import tqdm
 from app.packs.jobs import Step
 from app.packs.obtaining import Obtainer
 from app.settings import bundled_pack
-from export.hub import transfer as hub
-from export.hub.address import parse_hub_id
-from export.hub.client import UnreachableError, is_cached
-from export.hub.offer import CLIP, PACK, NoWeightsError, Offer, look
+from export.build.offer import CLIP, PACK, NoWeightsError, Offer, look
+from export.hub.client import cached_folder
+from export.hub.errors import UnreachableError
+from export.hub.packs import find_cached
 from export.hub.resolve import resolve
 from export.pack.schema import MANIFEST
 
@@ -30,7 +30,7 @@ class Preset:
         name: what `--pack` takes.
         title: for people.
         about: what it is for, in a sentence.
-        kind: one of `export.hub.offer.KINDS`.
+        kind: one of `export.build.offer.KINDS`.
         published: Hub ids; the first that holds what is read is taken. None where nobody has
             published it yet.
         licence: of what is published, as its authors state it.
@@ -75,18 +75,17 @@ class Preset:
                     return folder
                 continue
             with suppress(ValueError, OSError):
-                return hub.pull(*parse_hub_id(address), local=True)
+                return find_cached(address)
         return None
 
     def is_here(self, obtainer: Obtainer) -> bool:
         """Whether it is on this machine, as far as one glance tells."""
         if self.kind != PACK:
             return self.find(obtainer) is not None
-        with suppress(ValueError):  # what the variable names is no Hub id
-            return any(
-                is_cached(repo_id, MANIFEST, revision)
-                for repo_id, revision in map(parse_hub_id, self.addresses)
-            )
+        for address in self.addresses:
+            with suppress(ValueError):  # not cached, or no Hub id
+                if (cached_folder(address) / MANIFEST).is_file():
+                    return True
         return False
 
     def offer(self) -> Offer:
@@ -175,9 +174,7 @@ def obtain(name: str, obtainer: Obtainer, owner: str) -> Generator[Offer | Step 
     except UnreachableError as error:
         raise UnreachableError(
             f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
-            "needs no network",
-            error.why,
-            error.advice,
+            "needs no network"
         ) from error
     yield offer
     yield from obtainer.run(offer, owner)

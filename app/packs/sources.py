@@ -7,10 +7,11 @@ from pathlib import Path
 from app.packs.jobs import Step
 from app.packs.obtaining import Obtainer
 from app.settings import Settings, bundled_pack, bundled_packs
-from export.hub import transfer as hub
-from export.hub.address import HUB_ID, parse_hub_id
-from export.hub.client import NotHereError, UnreachableError, connect
-from export.hub.offer import PACK, Offer, look
+from export.build.offer import PACK, Offer, look
+from export.hub.address import is_hub_id, parse_hub_id
+from export.hub.client import cached_instead
+from export.hub.errors import UnreachableError
+from export.hub.packs import find_cached
 from export.pack.schema import MANIFEST
 
 
@@ -48,10 +49,10 @@ class Sources:
         """The pack that an address means, where it is on this machine; the Hub is not asked.
 
         Args:
-            kind: one of `export.hub.offer.KINDS`.
+            kind: one of `export.build.offer.KINDS`.
             address: of a pack a bundled name or a Hub id `owner/name[@revision]`; a folder too,
                 where only this machine reaches the app. Elsewhere only Hub ids that were allowed.
-                Of published weights, see `export.hub.offer.look`.
+                Of published weights, see `export.build.offer.look`.
 
         Returns:
             Its folder, or None where the Hub must be asked.
@@ -75,7 +76,7 @@ class Sources:
             return Path(address)
         if not self._private and address not in self._allowed:
             raise ValueError(f'"{address[:200]}" may not be loaded here; name {self.accepts}')
-        if HUB_ID.fullmatch(address) is None:
+        if not is_hub_id(address):
             raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
         return None
 
@@ -89,28 +90,19 @@ class Sources:
             ValueError: there is no such thing, or the Hub refuses.
             UnreachableError: the Hub cannot be asked, and the cache holds no such pack.
         """
-        try:
-            offer = look(kind, address, connect(self._token))
+        try:  # for visitors without a token
+            offer = look(kind, address, None if self._private else False)
         except UnreachableError as error:
             if kind == PACK:
-                try:
-                    return hub.pull(*parse_hub_id(address), local=True)
-                except NotHereError:
-                    sentence = error.missing(address)
-                    raise UnreachableError(sentence, error.why, error.advice) from error
+                return cached_instead(address, error, find_cached)
             own = "; a pack in a folder on this machine loads without" if self._private else ""
-            raise UnreachableError(f"{error}{own}", error.why, error.advice) from error
-        first = offer.parts[0]
-        if kind == PACK and MANIFEST in first.here:
-            with contextlib.suppress(hub.HubError):
-                return hub.pull(first.repo_id, first.commit, local=True)
+            raise UnreachableError(f"{error}{own}") from error
+        repo = offer.parts[0]
+        if kind == PACK and MANIFEST not in repo.missing:
+            with contextlib.suppress(ValueError):  # not whole
+                return find_cached(f"{repo.repo_id}@{repo.commit}")
         return offer
 
     def obtain(self, offer: Offer, owner: str) -> Generator[Step | Path, None, None]:
         """Fetches what was offered, for visitors within bounds; see `Obtainer.run`."""
         return self.obtainer.run(offer, owner, visitor=not self._private)
-
-    @property
-    def _token(self) -> bool | None:
-        """None: of whom the app is logged in as; False: none, for others than its owner."""
-        return None if self._private else False

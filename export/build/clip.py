@@ -16,7 +16,7 @@ import models
 from export.build.command import Labels, labels_from, pack_parser, run_command
 from export.build.pack import MethodParts, PackParts, build_pack
 from export.build.parity import TorchStack
-from export.hub.sources import load_image_source, load_text_source
+from export.encoders.sources import load_image_source, load_text_source
 from export.pack.schema import PackInfo
 from models.checkpoint import load_strict
 from models.encoders.encoder import ImageEncoder, TextEncoder
@@ -34,7 +34,7 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
     Args:
         out: the folder to make; one that exists is replaced.
         source: a CLIP or SigLIP in the Hub's format, as a folder or a Hub id; see
-            `export/hub/sources.py`.
+            `export/encoders/`.
         labels: what people read about it.
         gallery: a folder with `gallery.json` that is to come with the pack.
 

@@ -26,13 +26,13 @@ from huggingface_hub import constants
 
 from export.build import clip
 from export.build.command import Labels
+from export.build.offer import CLIP, KINDS, PACK, Offer, look
 from export.build.official import convert as official
-from export.hub import transfer as hub
-from export.hub.address import parse_hub_id
-from export.hub.client import HubError, connect, without_room
-from export.hub.download import VISITORS, Count, fetch_file
-from export.hub.offer import CLIP, KINDS, PACK, Offer, Part, look
+from export.hub.client import Repo, fetch
+from export.hub.errors import HubError
+from export.hub.packs import pull
 from export.pack.schema import UNKNOWN_LICENCE
+from models.files import naming_full_disk
 
 INTERRUPTED = 130
 _SPARE = 10**8  # bytes of the disk that stay free
@@ -41,16 +41,16 @@ _SPARE = 10**8  # bytes of the disk that stay free
 def obtain(
     kind: str, address: str, out: Path | None, commit: str | None = None, visitor: bool = False
 ) -> Path:
-    """Fetches what is not here, and converts it where it is no pack yet.
+    """Fetches what is not cached, and converts it where it is no pack yet.
 
     Args:
-        kind: one of `export.hub.offer.KINDS`.
-        address: see `export.hub.offer.look`.
+        kind: one of `export.build.offer.KINDS`.
+        address: see `export.build.offer.look`.
         out: the folder to make, or to replace once all is well; a pack stays in the Hub client's
             cache and needs none.
         commit: what the address must still hold, as it was looked at; None for whatever it holds.
         visitor: it is for a visitor of an app that others reach: without a token, packs only, and
-            no more than `export.download.VISITORS`.
+            no more than `export.hub.packs` allows visitors.
 
     Returns:
         The pack's folder.
@@ -59,9 +59,7 @@ def obtain(
         ValueError: it cannot be had, or is not what it should be; the message is a sentence.
     """
     if kind == PACK:
-        repo_id, revision = parse_hub_id(address)
-        token, limits = (False, VISITORS) if visitor else (None, None)
-        return hub.pull(repo_id, revision, token, commit=commit, limits=limits, tell=tell)
+        return pull(address, False if visitor else None, commit, visitor, report)
     if visitor:
         raise ValueError("visitors load packs only; convert the weights, and name the pack")
     offer = look(kind, address)
@@ -71,23 +69,22 @@ def obtain(
     if out is None:
         raise ValueError(f"--out is needed: the folder for the pack that {address} becomes")
     _check_room(offer, out)
-    api, count = connect(), Count(offer.missing_bytes, tell)
     for part in offer.parts:
-        with hub.sentences(part.repo_id, part.revision):
-            for name, size in part.missing.items():
-                fetch_file(api, part.repo_id, part.commit, name, size, count, resumed=True)
-    tell(0, 0, "Converting, and comparing the result with the original")
-    if kind == CLIP:
-        labels = Labels(
-            clip.METHOD,
-            f"CLIP, {first.repo_id.partition('/')[2]}",
-            first.licence or UNKNOWN_LICENCE,
-            f"CLIP, weights of {first.repo_id}@{first.commit}",
-            clip.DESCRIPTION,
-        )
-        clip.build_clip(out, address, labels)
-    elif status := official.main(_official(address, out, first)):
-        raise SystemExit(status)  # it has said why
+        fetch(part, progress=report)
+        part.remember()
+    report(0, 0, "Converting, and comparing the result with the original")
+    with naming_full_disk(out):
+        if kind == CLIP:
+            labels = Labels(
+                clip.METHOD,
+                f"CLIP, {first.repo_id.partition('/')[2]}",
+                first.licence or UNKNOWN_LICENCE,
+                f"CLIP, weights of {first.repo_id}@{first.commit}",
+                clip.DESCRIPTION,
+            )
+            clip.build_clip(out, address, labels)
+        elif status := official.main(_official(address, out, first)):
+            raise SystemExit(status)  # it has said why
     return out
 
 
@@ -96,9 +93,9 @@ def _check_room(offer: Offer, out: Path) -> None:
 
     A pack is smaller than what it is made of: its weights are in half precision.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
     cache = Path(constants.HF_HUB_CACHE)
-    cache.mkdir(parents=True, exist_ok=True)
+    for place in (cache, out.parent):
+        place.mkdir(parents=True, exist_ok=True)
     needed = offer.missing_bytes + offer.known_bytes + _SPARE
     free = min(shutil.disk_usage(place).free for place in (cache, out.parent))
     if free < needed:
@@ -109,14 +106,15 @@ def _check_room(offer: Offer, out: Path) -> None:
         )
 
 
-def _official(address: str, out: Path, part: Part) -> list[str]:
-    known = ["--licence", part.licence] if part.licence else []
-    return ["--from", "vse_infty", "--hub", address, "--out", str(out), "--force", *known]
+def _official(address: str, out: Path, repo: Repo) -> list[str]:
+    licence = ["--licence", repo.licence] if repo.licence else []
+    return ["--from", "vse_infty", "--hub", address, "--out", str(out), "--force", *licence]
 
 
-def tell(done: int, total: int, doing: str) -> None:
-    """One line for whoever follows."""
-    print(json.dumps({"done": done, "total": total, "doing": doing}), file=sys.stderr, flush=True)
+def report(done: int, total: int, doing: str) -> None:
+    """Writes one line for whoever follows."""
+    line = json.dumps({"done": min(done, total), "total": total, "doing": doing})
+    print(line, file=sys.stderr, flush=True)
 
 
 def _end_with_input() -> None:
@@ -144,11 +142,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--visitor", action="store_true", help="for somebody else: no token, bounded sizes"
     )
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
-        folder = obtain(given.kind, given.address, given.out, given.commit, given.visitor)
+        folder = obtain(options.kind, options.address, options.out, options.commit, options.visitor)
     except (ValueError, OSError) as error:
-        print(without_room(error) or error, file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -12,8 +12,7 @@ from export.build.command import Labels, pack_parser, run_command
 from export.build.labels import labels_for
 from export.build.pack import MethodParts, PackParts, build_pack
 from export.build.trained import TrainedRun, load_run
-from export.hub.packed import LOGS, is_pack
-from export.hub.sources import load_image_source
+from export.encoders.sources import LOGS, is_pack, load_image_source
 from export.pack.schema import PackInfo
 from models import METHODS
 from models.preprocess import Preprocess
@@ -34,7 +33,7 @@ def export_runs(
 
     Args:
         out: the folder to make; one that exists is replaced.
-        backbone: source of the image encoder, see `export/hub/sources.py`; None where the runs were
+        backbone: source of the image encoder, see `export/encoders/`; None where the runs were
             trained on ready-made features, which the pack then reads.
         runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
             trained the backbone along brings its own. "NAME=FOLDER" gives a model a name of its

@@ -12,7 +12,7 @@ from torch import nn
 import models
 from export.build.pack import TOKENIZER
 from export.build.parity import TorchStack
-from export.hub.sources import load_text_source
+from export.encoders.sources import load_text_source
 from export.pack.schema import Count, Line, Width
 from export.pack.validation import OPEN, Arguments, Name, Text, check
 from models.checkpoint import load_strict, load_tensors
@@ -30,7 +30,7 @@ class EncoderAbout:
     Attributes:
         arch: key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`.
         arguments: its constructor's.
-        source: of a published one, see `export/hub/sources.py`.
+        source: of a published one, see `export/encoders/`.
         sha256: of a text encoder that was not trained; methods with the same share it.
         max_length: how many tokens it was trained to read; None where there is no limit.
     """

@@ -1,35 +1,45 @@
-"""The names of repositories and revisions on the Hub, such as `owner/name@v1`."""
+"""Hub ids, such as `owner/name@v1`."""
 
 import re
+from pathlib import Path
 
-# Parts of a revision begin with a letter, digit or "_", so that none is "..": the client makes the
-# path of a file out of it, also where it asks nobody.
-HUB_ID = re.compile(
+# Each part of a revision begins with a letter, a digit or "_": the Hub client makes the path of a
+# file of it, also where it asks nobody.
+_HUB_ID = re.compile(
     r"(?![^@]*(?:--|\.\.))(?P<id>\w[\w.-]{0,95}/\w[\w.-]{0,95})"
     r"(@(?P<revision>(?!.*\.\.)(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*))?",
     re.ASCII,
 )
 
 
+def is_hub_id(text: str) -> bool:
+    """Whether a text is spelled as `owner/name` or `owner/name@revision`."""
+    return _HUB_ID.fullmatch(text) is not None
+
+
 def parse_hub_id(text: str) -> tuple[str, str | None]:
-    """The repository and the revision that a Hub id names, as far as its spelling goes.
+    """Splits a Hub id into repository and revision; neither can lead out of the client's cache.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no Hub id.
 
     >>> parse_hub_id("owner/name@refs/pr/1")
     ('owner/name', 'refs/pr/1')
     """
-    match = HUB_ID.fullmatch(text)
+    match = _HUB_ID.fullmatch(text)
     if match is None:
         raise ValueError(f'"{text[:200]}" is no Hub id; name it as owner/name or owner/name@v1')
     return match["id"], match["revision"]
 
 
-def name_of(repo_id: str, revision: str | None) -> str:
-    """A repository as people name it.
+def cached_commit(folder: Path) -> tuple[str, str] | None:
+    """The repository and the commit that a folder in the Hub client's cache holds.
 
-    >>> name_of("owner/name", None), name_of("owner/name", "v1")
-    ('owner/name', 'owner/name@v1')
+    >>> cached_commit(Path("hub/models--owner--name/snapshots/0a1b"))
+    ('owner/name', '0a1b')
+    >>> cached_commit(Path("runs/pack"))
     """
-    return repo_id if revision is None else f"{repo_id}@{revision}"
+    kind, _, repo_id = folder.parent.parent.name.partition("--")
+    if folder.parent.name != "snapshots" or kind != "models" or "--" not in repo_id:
+        return None
+    return repo_id.replace("--", "/", 1), folder.name

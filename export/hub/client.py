@@ -1,133 +1,166 @@
-"""Talking to the Hugging Face Hub, or to any server that speaks its protocol (`HF_ENDPOINT`)."""
+"""The Hugging Face Hub, or any server that speaks its protocol (`HF_ENDPOINT`).
 
-import errno
-import json
-import os
+`huggingface_hub` transfers files and keeps the cache. This module decides what is transferred:
+`inspect_repo` asks what a commit holds and checks every name and size before anything is fetched;
+`fetch` downloads exactly the files that are wanted, of that commit; errors become one sentence.
+
+An address is `owner/name` or `owner/name@revision`. A token of None is the one that the client is
+logged in with, if any; False sends none.
+"""
+
+import glob
+import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import httpx2
-from huggingface_hub import HfApi, ModelInfo, constants, try_to_load_from_cache
-from huggingface_hub.errors import (
-    FileMetadataError,
-    GatedRepoError,
-    HfHubHTTPError,
-    HTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
+import huggingface_hub
+from filelock import FileLock, Timeout
+from huggingface_hub import HfApi, constants
+from huggingface_hub.utils import tqdm
+
+from export.hub.address import parse_hub_id
+from export.hub.errors import (
+    HubError,
+    NotCachedError,
+    RefusedError,
+    UnreachableError,
+    endpoint,
+    one_sentence,
 )
+from models.files import sha256_of, write_whole
 
-from export.hub.address import HUB_ID, name_of
-from export.hub.blobs import forget_damaged, forget_partial
-from export.hub.connection import UselessError, install
+Token = str | bool | None
+Progress = Callable[[int, int, str], None]  # bytes done, bytes in total, doing what
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_LONGEST_NAME = 1000  # characters of a file's path in a repository
-
-_TRY_AGAIN = "try again: files that came whole are kept"
-_OTHER_SIZE = re.compile(r"should be of size (\d+) but has size (\d+) \((.+)\)")  # of the client
-_ADVICE = {
-    401: "log in with `hf auth login` or pass a valid token",
-    403: "use a token that is allowed to",
-    404: "check the name, and that HF_ENDPOINT is a Hub",
-}
+_log = logging.getLogger(__name__)
+ANSWER = 10.0  # seconds until the Hub must begin to answer
+_STALL = 60.0  # seconds without a byte, after which a transfer fails
+_EVERY = 0.3  # seconds between two reports of progress
+_CACHE_NAMES = ("ETag", "X-Linked-ETag", "X-Repo-Commit")  # headers of a HEAD request's answer
+_PLAIN = re.compile(r'(W/)?"?[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}"?')
 
 
-class HubError(ValueError):
-    """Something could not be sent to or fetched from the Hub; the message says why."""
+@dataclass(frozen=True)
+class Repo:
+    """Files of one commit of a repository, as the Hub states them; `fetch` downloads them.
 
-
-class NotHereError(HubError):
-    """It is not, or not all, in the local cache, and the Hub was not to be asked."""
-
-
-class UnreachableError(HubError):
-    """The Hub cannot be asked, so that only what is on this machine is left.
-
-    Args:
-        message: a sentence.
-        why: the part of it that says what is the matter.
-        advice: what to do about it.
+    Attributes:
+        address: as it was asked for.
+        commit: what the address means now, 40 hexadecimal digits.
+        licence: as the repository's card states it, or None.
+        tags: of its card, and the Hub's own.
+        files: the bytes of each file; None where the Hub states no size.
+        sha256: of those files whose checksum the Hub states.
     """
 
-    def __init__(self, message: str, why: str, advice: str) -> None:
-        super().__init__(message)
-        self.why = why
-        self.advice = advice
+    address: str
+    commit: str
+    licence: str | None
+    tags: frozenset[str]
+    files: Mapping[str, int | None]
+    sha256: Mapping[str, str]
 
-    def missing(self, name: str) -> str:
-        """The sentence for what is not in the cache either."""
-        return f"{name} is not, or not all, in the local cache, and {self.why}; {self.advice}"
+    @property
+    def repo_id(self) -> str:
+        """The repository without the revision."""
+        return self.address.partition("@")[0]
+
+    @property
+    def folder(self) -> Path:
+        """Where the client's cache has, or would have, the files of the commit."""
+        name = f"models--{self.repo_id.replace('/', '--')}"
+        return Path(constants.HF_HUB_CACHE) / name / "snapshots" / self.commit
+
+    @property
+    def missing(self) -> dict[str, int | None]:
+        """The files that do not lie in the client's cache, with their bytes."""
+        return {
+            name: size for name, size in self.files.items() if not (self.folder / name).exists()
+        }
+
+    def only(self, names: Iterable[str]) -> "Repo":
+        """The same commit with fewer files."""
+        return replace(self, files={name: self.files[name] for name in names})
+
+    def remember(self) -> None:
+        """Lets the cache know the commit by the name of its branch or tag."""
+        revision = parse_hub_id(self.address)[1] or constants.DEFAULT_REVISION
+        if revision != self.commit:
+            with suppress(OSError):
+                write_whole(self.folder.parents[1] / "refs" / revision, self.commit)
 
 
-def endpoint() -> str:
-    """The server to talk to; the client itself looks at the environment only when imported."""
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
-
-
-def check_address(repo_id: str, revision: str | None) -> None:
-    """Refuses a repository or a revision whose name could lead out of the Hub client's cache.
-
-    Raises:
-        HubError: it could.
-    """
-    name = name_of(repo_id, revision)
-    if HUB_ID.fullmatch(name) is None:
-        raise HubError(
-            f'"{name[:200]}" names no repository and revision; use owner/name, and of a revision '
-            'letters, digits, "_", "-", "." and "/", with no ".."'
-        )
-
-
-def connect(token: str | bool | None = None) -> HfApi:
-    """The Hub client, on a connection that keeps nobody waiting (`export/hub/connection.py`).
-
-    Args:
-        token: None for the one that the client is logged in with, if any; False for none at all.
-    """
-    install()
+def connect(token: Token = None) -> HfApi:
+    """The Hub client, which gives up on a silent server."""
+    _configure()
     return HfApi(endpoint=endpoint(), token=token)
 
 
-def look_at(
-    repo_id: str, revision: str | None, api: HfApi | None = None, sizes: bool = False
-) -> ModelInfo:
-    """Asks the Hub what a repository holds; where nobody answers, that is known at once.
+@cache
+def _configure() -> None:
+    hooks = huggingface_hub.get_session().event_hooks
+    hooks["response"] = [*hooks["response"], _check_cache_names]
+    waiting = httpx2.Timeout(_STALL, connect=ANSWER)
+    huggingface_hub.set_client_factory(
+        lambda: httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=waiting)
+    )
 
-    A download would try again for half a minute.
 
-    Args:
-        repo_id: `owner/name`.
-        revision: a branch, tag or commit; None for the main branch.
-        api: the client to ask with, such as one with a token.
-        sizes: ask for the bytes of each file too.
+def _check_cache_names(response: httpx2.Response) -> None:
+    """Refuses headers of which the client would make a path outside its cache."""
+    for header in _CACHE_NAMES if response.request.method == "HEAD" else ():
+        value = response.headers.get(header)
+        if value is not None and not _PLAIN.fullmatch(value):
+            raise HubError(
+                f"the Hub at {endpoint()} answers with {header}: {value[:80]!r}, which is no "
+                "name; nothing is fetched from there, check HF_ENDPOINT"
+            )
+
+
+def inspect_repo(address: str, token: Token = None) -> Repo:
+    """Asks the Hub what a repository holds; nothing is fetched.
 
     Raises:
+        ValueError: the address is none.
         UnreachableError: the Hub cannot be asked.
-        HubError: it refused, or names in its answer could lead out of the client's cache.
+        HubError: it refused, or a name or size that it states cannot be one.
     """
-    check_address(repo_id, revision)
-    name = name_of(repo_id, revision)
-    with asking(name):
-        found = (api or connect()).model_info(repo_id, revision=revision, files_metadata=sizes)
-    if not _COMMIT.fullmatch(str(found.sha)):
-        raise HubError(f"{name}: what answers at {endpoint()} names no commit; check HF_ENDPOINT")
-    for file in found.siblings or []:
+    repo_id, revision = parse_hub_id(address)
+    with one_sentence(address):
+        info = connect(token).model_info(
+            repo_id, revision=revision, files_metadata=True, timeout=ANSWER
+        )
+    if not re.fullmatch(r"[0-9a-f]{40}", str(info.sha)):
+        raise HubError(
+            f"{address}: what answers at {endpoint()} names no commit; check HF_ENDPOINT"
+        )
+    siblings = info.siblings or []
+    for file in siblings:
         if not _stays_inside(file.rfilename):
-            raise HubError(
-                f"{name} lists a file {file.rfilename[:200]!r}, which is no path inside a "
+            raise RefusedError(
+                f"{address} lists a file {file.rfilename[:200]!r}, which is no path inside a "
                 "repository; nothing of it is fetched"
             )
         if file.size is not None and not (type(file.size) is int and file.size >= 0):
-            raise HubError(
-                f"{name}: the Hub states {str(file.size)[:80]!r} as the size of {file.rfilename}; "
-                "nothing of it is fetched"
+            raise RefusedError(
+                f"{address}: the Hub states {str(file.size)[:80]!r} as the size of "
+                f"{file.rfilename}; nothing of it is fetched"
             )
-    return found
+    return Repo(
+        address,
+        str(info.sha),
+        _licence(info.card_data),
+        frozenset(info.tags or []),
+        {file.rfilename: file.size for file in siblings},
+        {file.rfilename: file.lfs.sha256 for file in siblings if file.lfs is not None},
+    )
 
 
 def _stays_inside(file: str) -> bool:
@@ -137,175 +170,147 @@ def _stays_inside(file: str) -> bool:
     [True, False, False, False, False]
     """
     parts = re.split(r"[/\\]", file)
-    plain = file.isprintable() and len(file) <= _LONGEST_NAME
+    plain = file.isprintable() and len(file) <= 1000
     return plain and not {"", ".", ".."}.intersection(parts) and ":" not in parts[0]
 
 
-@contextmanager
-def asking(name: str) -> Iterator[None]:
-    """Turns what goes wrong inside, where only questions are asked, into sentences about `name`.
-
-    Raises:
-        UnreachableError: the Hub cannot be asked.
-        HubError: it refused.
-    """
-    try:
-        yield
-    except (HTTPError, OSError, ValueError) as error:
-        if silent := _silence(error):
-            raise UnreachableError(explain(error, name), *silent) from error
-        raise HubError(explain(error, name)) from error
+def _licence(card: Any) -> str | None:
+    licence = card.get("license_name") or card.get("license") if card else None
+    if isinstance(licence, list):
+        licence = ", ".join(map(str, licence))
+    return str(licence)[:200] if licence else None
 
 
-def fetch(repo_id: str, revision: str | None, choose: Callable[[Iterable[str]], list[str]]) -> Path:
-    """Downloads files of a repository into the Hub client's cache, or finds them there.
+def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> None:
+    """Downloads the files of `repo` into its folder; those that lie there stay.
 
     Args:
-        repo_id: `owner/name`.
-        revision: a branch, tag or commit; None for the main branch.
-        choose: which of the repository's files are wanted.
+        repo: from `inspect_repo`, narrowed by `Repo.only`.
+        token: see above.
+        progress: is told how much has come; None draws a bar.
+
+    Raises:
+        RefusedError: more bytes came than the Hub states, or others; the commit is removed.
+        HubError: the transfer failed.
+    """
+    new = repo.missing
+    max_bytes = None if None in new.values() else sum(size or 0 for size in new.values())
+    remove_incomplete(repo.repo_id)
+    try:
+        with one_sentence(repo.address):
+            connect(token).snapshot_download(
+                repo.repo_id,
+                revision=repo.commit,
+                allow_patterns=[glob.escape(name) for name in repo.files],
+                cache_dir=constants.HF_HUB_CACHE,
+                tqdm_class=_bar(repo.address, max_bytes, progress),
+            )
+        for name, size in new.items():
+            path, sha256 = repo.folder / name, repo.sha256.get(name)
+            if size not in (None, path.stat().st_size) or sha256 not in (None, sha256_of(path)):
+                raise RefusedError(
+                    f"{repo.address}: {name} came damaged, its bytes are not those that the Hub "
+                    "states; it is removed, try again"
+                )
+    except RefusedError:
+        remove_commit(repo.folder)
+        raise
+
+
+def _bar(address: str, max_bytes: int | None, progress: Progress | None) -> type[tqdm]:
+    """The class of a bar that reports progress, and ends a download of more than `max_bytes`."""
+    received, reported = 0, 0.0
+
+    class Bar(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self._counts = options.get("name") == "huggingface_hub.snapshot_download"
+            super().__init__(*args, **options | ({"disable": True} if progress else {}))
+
+        def update(self, n: float | None = 1) -> bool | None:
+            nonlocal received, reported
+            if self._counts:
+                received += int(n or 0)
+                if max_bytes is not None and received > max_bytes:
+                    raise RefusedError(
+                        f"{address} sends more bytes than the {max_bytes:,} that the Hub states; "
+                        "nothing of it is kept"
+                    )
+                if progress is not None and time.monotonic() - reported >= _EVERY:
+                    reported = time.monotonic()
+                    progress(received, max_bytes or 0, f"Downloading {address}")
+            return super().update(n)
+
+    return Bar
+
+
+def fetch_chosen(address: str, choose: Callable[[Iterable[str]], list[str]]) -> Path:
+    """Downloads files of a repository; without a connection, finds those that were fetched before.
+
+    Args:
+        address: of the repository.
+        choose: which of its files are wanted.
 
     Returns:
-        The folder of the commit. Without a connection it holds what was fetched before.
+        The folder of the commit in the client's cache.
 
     Raises:
-        HubError: the Hub refused or could not be reached, and the cache holds nothing.
+        UnreachableError: the Hub cannot be asked, and the cache holds nothing.
+        HubError: the Hub refused, or the transfer failed.
     """
-    api = connect()
-    name = name_of(repo_id, revision)
     try:
-        found = look_at(repo_id, revision)
-        wanted = choose([file.rfilename for file in found.siblings or []])
-        new = [file for file in wanted if not is_cached(repo_id, file, found.sha)]
-        forget_partial(repo_id)
-        # by the name that was asked for, which the cache then knows without a connection
-        folder = Path(api.snapshot_download(repo_id, revision=revision, allow_patterns=wanted))
-        refuse_damaged(name, folder, new)
-        return folder
-    except UnreachableError as silent:
-        try:
-            # no pattern: what was fetched is asked for, not all that the repository holds
-            return Path(
-                api.snapshot_download(
-                    repo_id, revision=revision, local_files_only=True, allow_patterns=[]
-                )
-            )
-        except LocalEntryNotFoundError as error:
-            raise HubError(silent.missing(name)) from error
-    except HubError:
-        raise
-    except (HTTPError, OSError, RuntimeError, ValueError) as error:
-        raise HubError(explain(root_cause(error), name)) from error
+        repo = inspect_repo(address)
+    except UnreachableError as error:
+        return cached_instead(address, error, cached_folder)
+    fetch(repo.only(choose(repo.files)))
+    repo.remember()
+    return repo.folder
 
 
-def is_cached(repo_id: str, file: str, commit: str | None, cache_dir: Path | None = None) -> bool:
-    """Whether a file of a commit lies in the Hub client's cache."""
-    held = try_to_load_from_cache(repo_id, file, cache_dir=cache_dir, revision=commit)
-    return isinstance(held, str)
-
-
-def refuse_damaged(name: str, folder: Path, files: Iterable[str]) -> None:
-    """Removes what came damaged from the cache.
+def cached_folder(address: str) -> Path:
+    """The folder of a commit in the client's cache, as far as it was fetched; nobody is asked.
 
     Raises:
-        HubError: there was such a file.
+        NotCachedError: nothing of it was fetched.
     """
-    if damaged := forget_damaged(folder, files):
-        raise HubError(
-            f"{name}: {', '.join(damaged[:3])} came damaged, its bytes are not those that the Hub "
-            "states; what was damaged is removed, try again"
+    repo_id, revision = parse_hub_id(address)
+    with one_sentence(address):
+        return Path(
+            connect().snapshot_download(
+                repo_id,
+                revision=revision,
+                cache_dir=constants.HF_HUB_CACHE,
+                local_files_only=True,
+                allow_patterns=[],
+            )
         )
 
 
-def origin(folder: Path) -> tuple[str, str] | None:
-    """The repository and the commit that a folder in the Hub client's cache holds.
+def cached_instead(address: str, error: UnreachableError, find: Callable[[str], Path]) -> Path:
+    """What `find` finds in the cache, where the Hub cannot be asked.
 
-    >>> origin(Path("hub/models--owner--name/snapshots/0a1b"))
-    ('owner/name', '0a1b')
-    >>> origin(Path("runs/pack"))
+    Raises:
+        UnreachableError: it finds nothing.
     """
-    kind, _, repo_id = folder.parent.parent.name.partition("--")
-    if folder.parent.name != "snapshots" or kind != "models" or "--" not in repo_id:
-        return None
-    return repo_id.replace("--", "/", 1), folder.name
+    try:
+        folder = find(address)
+    except NotCachedError:
+        sentence = f"{address} is not, or not all, in the local cache, and {error}"
+        raise UnreachableError(sentence) from error
+    _log.warning("%s: %s is taken from the local cache, commit %s", error, address, folder.name)
+    return folder
 
 
-def root_cause(error: BaseException) -> BaseException:
-    """What is behind the client's errors that only say that something failed."""
-    vague = isinstance(error, (LocalEntryNotFoundError, RuntimeError))
-    return root_cause(error.__cause__) if vague and error.__cause__ is not None else error
+def remove_incomplete(repo_id: str) -> None:
+    """Deletes what killed downloads left of a repository; downloads in progress hold a lock."""
+    cache_dir, name = Path(constants.HF_HUB_CACHE), f"models--{repo_id.replace('/', '--')}"
+    for path in (cache_dir / name / "blobs").glob("*.incomplete"):
+        lock = cache_dir / ".locks" / name / f"{path.name.partition('.')[0]}.lock"
+        with suppress(OSError, Timeout), FileLock(lock, timeout=0):
+            path.unlink(missing_ok=True)
 
 
-def explain(error: BaseException, name: str) -> str:
-    """One sentence for one of the client's errors; `name` is the repository's."""
-    if isinstance(error, OfflineModeIsEnabled):
-        return f"{name} cannot be reached while HF_HUB_OFFLINE is set; unset it"
-    if isinstance(error, LocalEntryNotFoundError):
-        return f"{name} is not, or not all, in the local cache; pull it"
-    if isinstance(error, GatedRepoError):
-        return (
-            f"{name} is gated; accept its conditions on its page, then log in with `hf auth login` "
-            "or pass a token"
-        )
-    if isinstance(error, RepositoryNotFoundError):
-        return (
-            f"there is no {name} at {endpoint()}, or it is private or the token is not valid; "
-            "check the name, and log in with `hf auth login` or pass a token"
-        )
-    if isinstance(error, RevisionNotFoundError):
-        return f"{name}: there is no such revision; leave it out, or name a branch, tag or commit"
-    if trouble := _trouble(error):
-        return f"{name}: {trouble[0]}; {trouble[1]}"
-    if isinstance(error, HfHubHTTPError):
-        status = error.response.status_code
-        advice = _ADVICE.get(status, "try again later")
-        return f"the Hub at {endpoint()} refused {name} with status {status}; {advice}"
-    if full := without_room(error):
-        return f"{name}: {full}"
-    if found := _OTHER_SIZE.search(str(error)):
-        said, came, address = found.groups()
-        file = address.rpartition("/")[2]
-        return f"{name}: {file} came with {came} bytes instead of {said}; {_TRY_AGAIN}"
-    return f"{name}: {error}"
-
-
-def without_room(error: BaseException) -> str | None:
-    """The sentence for a disk that is full; None where it is not.
-
-    >>> without_room(OSError(28, "No space left on device"))
-    'the disk is full; make room and try again: files that came whole are kept'
-    """
-    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    return f"the disk is full; make room and {_TRY_AGAIN}" if full else None
-
-
-def _silence(error: BaseException) -> tuple[str, str] | None:
-    """What keeps the Hub from being asked at all, and what to do; None where it did answer."""
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set", "pull it once while online"
-    return _trouble(error)
-
-
-def _trouble(error: BaseException) -> tuple[str, str] | None:
-    """What is the matter with the server or the way to it, and what to do; None: nothing is."""
-    hub = f"the Hub at {endpoint()}"
-    if isinstance(error, UselessError):
-        return f"{hub} {error}", error.advice
-    if isinstance(error, HfHubHTTPError):
-        status = error.response.status_code
-        broken = (f"{hub} is out of order (status {status})", "try again later")
-        return broken if status >= 500 else None
-    if isinstance(error, httpx2.TooManyRedirects):
-        return f"{hub} redirects in circles", "check HF_ENDPOINT and the network's proxy"
-    if isinstance(error, (httpx2.RemoteProtocolError, httpx2.ReadError)):
-        return f"{hub} broke the connection off ({error})", _TRY_AGAIN
-    if isinstance(error, httpx2.TimeoutException):
-        return f"{hub} stopped sending", _TRY_AGAIN
-    if isinstance(error, HTTPError):
-        return f"{hub} cannot be reached ({error})", "check the connection and HF_ENDPOINT"
-    if isinstance(error, (json.JSONDecodeError, FileMetadataError)):
-        return (
-            f"what answers at {endpoint()} is no Hub",
-            "check HF_ENDPOINT, and whether the network wants a login first",
-        )
-    return None
+def remove_commit(folder: Path) -> None:
+    """Deletes a commit's folder from the client's cache, but for bytes that another one shares."""
+    if folder.is_dir():
+        cached = huggingface_hub.scan_cache_dir(folder.parents[2])
+        cached.delete_revisions(folder.name).execute()

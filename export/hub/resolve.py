@@ -1,8 +1,9 @@
-"""A pack by what a person typed: a folder, or an id on the Hub."""
+"""Packs by name: a folder, or a repository on the Hub such as `owner/name@v1`."""
 
 from pathlib import Path
 
-from export.hub.address import HUB_ID
+from export.hub.address import is_hub_id
+from export.hub.packs import pull
 from export.pack.schema import current_name
 from models.files import no_such
 
@@ -19,14 +20,11 @@ def resolve(pack: str) -> Path:
         FileNotFoundError: it is neither a folder nor looks like a repository.
         HubError: the repository could not be fetched, or is no pack.
     """
-    given = Path(pack).expanduser()
-    for folder in (given, given.parent / current_name(given.name)):
+    path = Path(pack).expanduser()
+    for folder in (path, path.parent / current_name(path.name)):
         if folder.is_dir():
             return folder
-    match = HUB_ID.fullmatch(pack)
-    if match is None or (given.parent.is_dir() and not match["revision"]):
+    if not is_hub_id(pack) or (path.parent.is_dir() and "@" not in pack):
         advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
-        raise FileNotFoundError(no_such("folder", given, advice))
-    from export.hub.transfer import pull  # here: most starts need neither it nor its imports
-
-    return pull(match["id"], match["revision"])
+        raise FileNotFoundError(no_such("folder", path, advice))
+    return pull(pack)

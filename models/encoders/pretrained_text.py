@@ -16,7 +16,7 @@ class BertTextEncoder(TextEncoder):
 
     Args:
         config: the network's Hugging Face configuration as JSON, `model_type` included; see
-            `export/hub/published.py` for the types.
+            `export/encoders/` for the types.
     """
 
     summary_token: ClassVar[bool] = True

@@ -17,7 +17,7 @@ from app.settings import BUNDLED, Settings
 from export.hub.resolve import resolve
 from export.pack.reading import load_info
 from export.runtime import Runtime
-from export.space.build import Plan, build_space
+from export.space import Plan, build_space
 from models import stored_arguments
 from tests.app import hostile
 from tests.app.conftest import draw

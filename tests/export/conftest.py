@@ -17,7 +17,6 @@ from torch import nn
 
 from export.build.command import Labels
 from export.build.to_onnx import export_runs
-from export.hub import connection
 from export.pack.writing import describe_file
 from models import METHODS, build, complete_arguments
 from models.checkpoint import save_tensors
@@ -135,7 +134,6 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState
     """A running server, and a client that knows nothing but it."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(connection, "PAUSE", 0.0)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.delenv("HF_TOKEN", raising=False)

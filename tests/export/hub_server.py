@@ -287,11 +287,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _repo_info(self, id: str, rev: str) -> None:
         repo = self._repo(id)
         commit = self._commit_of(repo, rev)
-        files: list[dict[str, Any]] = [{"rfilename": path} for path in repo.commits[commit]]
-        if "blobs=true" in urlsplit(self.path).query.lower():
-            for file in files:
-                size = len(repo.commits[commit][file["rfilename"]])
-                file["size"] = self.state.stated.get(file["rfilename"], size)
+        files: list[dict[str, Any]] = []
+        for path, content in repo.commits[commit].items():
+            files.append({"rfilename": path, "size": self.state.stated.get(path, len(content))})
+            if path.endswith(BINARY):
+                large = {"sha256": sha256(content), "size": len(content), "pointerSize": 130}
+                files[-1]["lfs"] = large
         tags = [str(tag) for tag in repo.card.get("tags", [])]
         values = {
             "id": id,

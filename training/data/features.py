@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from export.hub.sources import describe_image_source, load_image_source
+from export.encoders.sources import describe_image_source, load_image_source
 from models.encoders import IMAGE_ENCODERS
 from models.encoders.encoder import ImageEncoder
 from models.files import no_such
@@ -49,7 +49,7 @@ def load_image_side(backbone: str | Path) -> ImageSide:
     """The image encoder of a source, with its weights as they are, to be trained.
 
     Args:
-        backbone: see `export/hub/sources.py`.
+        backbone: see `export/encoders/`.
 
     Raises:
         FileNotFoundError, SourceError: see `load_image_source`.
@@ -82,7 +82,7 @@ def read_features(
 
     Args:
         split: whose images; features that it has already stay.
-        backbone: source of the image encoder, see `export/hub/sources.py`; not loaded where the
+        backbone: source of the image encoder, see `export/encoders/`; not loaded where the
             features are cached.
         extraction: how features are made, and where those of photographs are cached.
         copies: number of looks at each photograph, the photograph itself among them.
@@ -180,7 +180,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     """Refuses a source below `runs/` or `data/` that does not exist, before anyone asks the Hub.
 
     Args:
-        source: as a recipe or an option names it, see `export/hub/sources.py`.
+        source: as a recipe or an option names it, see `export/encoders/`.
         setting: whose value it is: "backbone", or an option such as "--pack".
 
     Raises:

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.hub.sources import describe_text_source, load_text_source
+from export.encoders.sources import describe_text_source, load_text_source
 from models.encoders import TEXT_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import TextEncoder
@@ -36,7 +36,7 @@ class TextConfig(Settings):
 
     Attributes:
         arch: a key of `models.encoders.TEXT_ENCODERS`.
-        source: of a published text encoder, see `export/hub/sources.py`; empty for the BiGRU, whose
+        source: of a published text encoder, see `export/encoders/`; empty for the BiGRU, whose
             settings are those below `lr_scale`.
         frozen: leave a published encoder as it is; its token features are then computed once.
         lr_scale: a published encoder's learning rate as a share of the base rate (VSE-infinity

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import models
-from export.hub.sources import describe_image_source, describe_text_source
+from export.encoders.sources import describe_image_source, describe_text_source
 from models import Method
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS

@@ -65,7 +65,7 @@ class TrainConfig(Settings):
         also: further folders of captioned photographs; their `train` joins that of `data`.
         frames: maximum number of frames of a clip: at equal distances over the clip, and in
             training from a random start at a random distance; 0 for all (PVSE: 8).
-        backbone: source of the image encoder, see `export/hub/sources.py`; not read where `data`
+        backbone: source of the image encoder, see `export/encoders/`; not read where `data`
             holds features.
         backbone_frozen: do not train the image encoder; its features are then computed once.
             Otherwise it is trained along, on images that are decoded in each epoch; batch norms

@@ -127,7 +127,7 @@ def _lay_out_as_weights(optimizer: torch.optim.Optimizer) -> None:
 def describe_backbone(
     config: BackboneConfig, preprocess: Preprocess, data: dict[str, Any]
 ) -> dict[str, Any]:
-    """The description of a SceneNet's weights, as `export/hub/sources.py` reads it.
+    """The description of a SceneNet's weights, as `export/encoders/` reads it.
 
     Args:
         config: its training's settings.

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.hub.sources import load_image_source
+from export.encoders.sources import load_image_source
 from models.checkpoint import load_tensors, save_tensors
 from models.preprocess import Preprocess
 from training.data.extraction import Extraction, GraphEncoder, extract
@@ -39,7 +39,7 @@ class DistillConfig(BackboneConfig):
         data: folder of captioned photographs, see `training/data/photographs.py`.
         also: further such folders to learn from; photographs there without captions have the
             teacher alone.
-        teacher: a source of the published image encoder, see `export/hub/sources.py`.
+        teacher: a source of the published image encoder, see `export/encoders/`.
         cache: folder for decoded images and the teacher's maps.
         init: run of an image encoder from whose weights this one starts, perhaps with more blocks
             at its end; empty for none.

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 import models
 from export.build.trained import EncoderAbout
-from export.hub.sources import describe_image_source, load_text_source
+from export.encoders.sources import describe_image_source, load_text_source
 from export.pack.validation import check
 from models import Method, Views
 from models.checkpoint import load_strict, load_tensors

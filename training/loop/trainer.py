@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import models
-from export.hub.sources import describe_image_source
+from export.encoders.sources import describe_image_source
 from models import Method, Views
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.files import sha256_of, write_whole

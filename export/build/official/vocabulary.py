@@ -5,9 +5,8 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from export.build.offer import BERT_FILES, BERT_ID
 from export.build.official.checkpoint import OfficialError
-from export.hub.checkpoints import BERT_FILES, BERT_ID
-from export.hub.client import fetch
 from export.pack.tokens import WORDS
 from models.encoders.huggingface import import_transformers, quiet
 from models.files import no_such

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from export.hub import connection
 from tests.export.hub_server import HubState, running_hub
 
 
@@ -20,7 +19,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState]:
     for name, on in (("HF_HUB_DISABLE_XET", True), ("HF_HUB_OFFLINE", False)):
         monkeypatch.setattr(constants, name, on)
         monkeypatch.setenv(name, str(int(on)))
-    monkeypatch.setattr(connection, "PAUSE", 0.0)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with running_hub() as state:

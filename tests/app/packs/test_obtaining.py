@@ -20,8 +20,9 @@ from app.packs.obtaining import Obtainer
 from app.packs.open_packs import OpenPacks
 from app.settings import Settings
 from export.build.obtain import obtain
-from export.hub.client import UnreachableError
-from export.hub.offer import CLIP, PACK, VSE_INFTY, Offer, Part, look
+from export.build.offer import CLIP, PACK, VSE_INFTY, Offer, look
+from export.hub.client import Repo as HubRepo
+from export.hub.errors import UnreachableError
 from export.pack.reading import list_files, load_info
 from tests.export import releases
 from tests.export.faults import Fault
@@ -109,7 +110,7 @@ def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
 
 
 def test_what_the_hub_does_not_say_is_unknown() -> None:
-    part = Part("a/b", None, "0" * 40, None, {"x": None, "y": 2_000_000, "z": 5}, frozenset("z"))
+    part = HubRepo("a/b", "0" * 40, None, frozenset(), {"x": None, "y": 2_000_000}, {})
     offer = Offer(CLIP, "a/b", [part])
     assert view.amount(offer) == "2.0 MB and one file of unknown size"
     assert "size unknown" in view.offer_card(offer)

@@ -12,7 +12,7 @@ from app.packs import open_packs as module
 from app.packs.open_packs import OpenPacks
 from app.search.query import Term
 from app.settings import Settings
-from export.hub.offer import PACK
+from export.build.offer import PACK
 from tests.app.conftest import IMAGES, draw, find, finish
 from tests.export.editing import edited
 

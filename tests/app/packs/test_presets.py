@@ -25,8 +25,8 @@ from app.packs.open_packs import OpenPacks
 from app.packs.presets import PRESETS, offered, pack_folder
 from app.settings import Settings
 from export.build import obtain as obtaining
-from export.hub.client import HubError, UnreachableError
-from export.hub.offer import CLIP, look
+from export.build.offer import CLIP, look
+from export.hub.errors import HubError, UnreachableError
 from export.pack.reading import load_info
 from tests.app.packs.test_obtaining import ID, VISITOR, fetched, leftovers, stock_pack
 from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
@@ -46,7 +46,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def twin(hub: HubState, tmp_path: Path) -> Path:
-    """A twin of the preset's CLIP, on the Hub under its name; large enough to be taken up again."""
+    """A twin of the preset's CLIP, on the Hub under its name, large enough to be cut off."""
     folder = enlarge(save_twin(tmp_path / "twin", VIT_B_32))
     stock(hub, B32, folder)
     return folder
@@ -84,14 +84,10 @@ def stock(hub: HubState, repo_id: str, folder: Path) -> str:
     return hub.repos[repo_id].add_commit("main", files)
 
 
-def begun(tmp_path: Path) -> list[Path]:
-    """Files that another try would go on with."""
-    return list((tmp_path / "hub").rglob("*.part"))
-
-
 def half_here(tmp_path: Path) -> bool:
     """Whether the first 10 MB of a file are here; the client takes so many at once."""
-    return any(part.stat().st_size > 10_000_000 for part in begun(tmp_path))
+    sizes = [path.stat().st_size for path in leftovers(tmp_path) if path.is_file()]
+    return max(sizes, default=0) > 10_000_000
 
 
 def test_clip_is_fetched_by_name_and_then_needs_no_network(
@@ -112,7 +108,7 @@ def test_clip_is_fetched_by_name_and_then_needs_no_network(
         assert library.methods == ("clip",)
         assert len(library.search("a red dog")) == 3
     assert len(hub.requests) == asked
-    assert leftovers(tmp_path) == begun(tmp_path) == []
+    assert leftovers(tmp_path) == []
 
 
 def test_of_several_repositories_the_first_with_safe_weights_is_taken(
@@ -200,15 +196,15 @@ def test_bytes_of_another_checksum_are_not_kept(hub: HubState, twin: Path, tmp_p
     hub.damaged.add("model.safetensors")
     with pytest.raises(JobError, match=r"model\.safetensors came damaged.*removed, try again"):
         pack_folder("clip", tmp_path / "cache")
-    assert leftovers(tmp_path) == begun(tmp_path) == []
+    assert leftovers(tmp_path) == []
     assert PRESETS["clip"].find(Obtainer(tmp_path / "cache/packs")) is None
     assert twin.is_dir()
 
 
-def test_what_was_killed_goes_on_from_there(
+def test_what_was_killed_is_fetched_again_and_nothing_half_is_left(
     hub: HubState, twin: Path, tmp_path: Path, killable: list[int]
 ) -> None:
-    cache, weights = tmp_path / "cache", (twin / "model.safetensors").stat().st_size
+    cache = tmp_path / "cache"
     hub.faults["GET .*model.safetensors"] = Fault("trickle", 11_000_000, times=1)
 
     def kill_download(_: Step) -> None:
@@ -219,25 +215,18 @@ def test_what_was_killed_goes_on_from_there(
         if step.doing.startswith("Converting"):
             os.killpg(killable[-1], signal.SIGKILL)
 
-    with pytest.raises(JobError):
-        pack_folder("clip", cache, kill_download)
-    (part,) = begun(tmp_path)
-    came = part.stat().st_size
-    assert 10_000_000 < came < weights
-    with pytest.raises(JobError):
-        pack_folder("clip", cache, kill_conversion)
-    assert hub.resumed == [came]
-    assert leftovers(tmp_path) == begun(tmp_path) == []
-    assert PRESETS["clip"].find(Obtainer(cache / "packs")) is None
-    asked = len(fetched(hub))
+    for kill in (kill_download, kill_conversion):
+        with pytest.raises(JobError):
+            pack_folder("clip", cache, kill)
+        assert leftovers(tmp_path) == []
+        assert PRESETS["clip"].find(Obtainer(cache / "packs")) is None
+    before = len(fetched(hub))
     assert load_info(pack_folder("clip", cache, lambda _: None)).licence == "mit"
-    assert len(fetched(hub)) == asked
-    assert leftovers(tmp_path) == []
+    assert len(fetched(hub)) == before
+    assert twin.is_dir()
 
 
-def test_what_was_begun_goes_where_somebody_cancels(
-    hub: HubState, twin: Path, tmp_path: Path
-) -> None:
+def test_what_somebody_cancels_leaves_nothing(hub: HubState, twin: Path, tmp_path: Path) -> None:
     hub.faults["GET .*model.safetensors"] = Fault("trickle", 11_000_000)
     obtainer = Obtainer(tmp_path / "cache/packs")
     steps = obtainer.run(look(CLIP, B32), "one")
@@ -246,7 +235,7 @@ def test_what_was_begun_goes_where_somebody_cancels(
     assert obtainer.cancel("one")
     with pytest.raises(CancelledError):
         list(steps)
-    assert leftovers(tmp_path) == begun(tmp_path) == []
+    assert leftovers(tmp_path) == []
     assert twin.is_dir()
 
 

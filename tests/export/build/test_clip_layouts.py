@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from export.build import clip
-from export.hub.sources import SourceError
+from export.encoders.sources import SourceError
 from export.runtime import Runtime
 from tests.clip_twins import SIGLIP, VIT_B_16, VIT_B_32, save_twin, unigram_pieces, write
 from tests.export.conftest import LABELS
@@ -80,7 +80,7 @@ def test_siglip_reads_texts_as_its_authors_do(tmp_path: Path) -> None:
 
 
 def test_patches_alone_are_what_the_query_finds_where_there_is_one(tmp_path: Path) -> None:
-    from export.hub.sources import load_image_source
+    from export.encoders.sources import load_image_source
 
     encoder, _, _ = load_image_source(save_twin(tmp_path / "source", SIGLIP), rounded=False)
     network: Any = encoder.model

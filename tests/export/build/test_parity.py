@@ -9,7 +9,7 @@ import torch
 from export.build.graph import round_to_half
 from export.build.parity import DriftError, TorchStack, check_parity, make_probes, same_ranking
 from export.build.trained import load_run
-from export.hub.sources import load_image_source
+from export.encoders.sources import load_image_source
 from export.runtime import Runtime
 from models import METHODS, Views
 

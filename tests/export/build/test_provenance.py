@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from export.build import merge, to_onnx
-from export.hub.sources import load_image_source
+from export.encoders.sources import load_image_source
 from export.pack.reading import load_info
 from models.checkpoint import load_tensors, save_tensors
 from tests.training.photographs import write_encoder, write_photographs

@@ -14,7 +14,7 @@ from app.gallery.collection import from_pack
 from app.search.query import Term
 from app.search.retriever import Retriever
 from export.build.to_onnx import export_runs
-from export.hub.sources import describe_image_source, load_image_source
+from export.encoders.sources import describe_image_source, load_image_source
 from export.pack.gallery import load_gallery
 from export.runtime import Runtime
 from tests.app.conftest import finish

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from export.hub.sources import load_image_source
+from export.encoders.sources import load_image_source
 from models.preprocess import Preprocess
 from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
 from training.data import extraction as module

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from export.hub.sources import load_image_source
+from export.encoders.sources import load_image_source
 from models.checkpoint import load_tensors
 from tests.published import save_bert
 from tests.training.photographs import SIZE, write_encoder, write_photographs

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.hub.sources import SourceError, describe_image_source, load_image_source
+from export.encoders.sources import SourceError, describe_image_source, load_image_source
 from export.pack.gallery import load_gallery
 from models.encoders import SceneNet
 from training.data.batches import batches

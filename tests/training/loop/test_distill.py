@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from export.hub.sources import load_image_source
+from export.encoders.sources import load_image_source
 from models.checkpoint import load_tensors, save_tensors
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess

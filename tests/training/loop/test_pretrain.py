@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.hub.sources import load_image_source
+from export.encoders.sources import load_image_source
 from models.checkpoint import load_tensors
 from training.data.features import load_features
 from training.pretrain import THINGS, PretrainConfig, Pretraining, cell_labels, object_r_precision

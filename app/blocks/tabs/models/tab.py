@@ -19,7 +19,7 @@ from app.blocks.tabs.session import Session
 from app.packs.description import describe
 from app.packs.jobs import CancelledError
 from app.packs.presets import Preset, offered
-from export.hub.offer import CLIP, PACK, VSE_INFTY, Offer
+from export.build.offer import CLIP, PACK, VSE_INFTY, Offer
 
 Updates = dict[Any, Any]
 

@@ -8,7 +8,8 @@ from markupsafe import Markup
 from app.blocks.tabs.fetching import megabytes
 from app.blocks.tabs.html import line, percent, render
 from app.packs.description import shown_command
-from export.hub.offer import VSE_INFTY, Offer, Part
+from export.build.offer import VSE_INFTY, Offer
+from export.hub.client import Repo
 from export.pack.schema import PackInfo
 
 _DIRECTIONS = {"i2t_": "picture to text", "t2i_": "text to picture"}
@@ -83,7 +84,7 @@ def packs_here(packs: Mapping[str, PackInfo], used: str, own: bool) -> Markup:
 def offer_card(offer: Offer) -> Markup:
     """What would be fetched: from where, how much, under which licence."""
     files = [
-        (part.repo_id, name, _size(size), name in part.here)
+        (part.repo_id, name, _size(size), name not in part.missing)
         for part in offer.parts
         for name, size in sorted(part.files.items())[:_MOST]
     ]
@@ -176,12 +177,12 @@ def _short(value: float) -> str:
     return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}"
 
 
-def _source(offer: Offer, part: Part) -> dict[str, str]:
+def _source(offer: Offer, part: Repo) -> dict[str, str]:
     """A repository that would be fetched from."""
     second = offer.kind == VSE_INFTY and part is not offer.parts[0]
     held = ", the word pieces that its text encoder reads" if second else ""
     return {
-        "From": f"{part.repo_id}, {part.revision or 'main'}, commit {part.commit[:8]}{held}",
+        "From": f"{part.address}, commit {part.commit[:8]}{held}",
         "Licence": part.licence or "unknown: its card states none",
     }
 

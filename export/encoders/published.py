@@ -86,14 +86,14 @@ TEXTS = {
 
 
 def describe_published_image(found: Source) -> dict[str, Any]:
-    """See `export.hub.sources.describe_image_source`."""
+    """See `export.encoders.sources.describe_image_source`."""
     about = _describe(found, IMAGES, "image_backbone", "an image encoder")
     about["preprocess"] = read_preprocess(found.folder, found.name).to_json()
     return _with_identity(about, found)
 
 
 def describe_published_text(found: Source) -> dict[str, Any]:
-    """See `export.hub.sources.describe_text_source`."""
+    """See `export.encoders.sources.describe_text_source`."""
     if not (found.folder / "config.json").is_file():
         raise SourceError(
             f"{found.name} is a training run; text.source must be a Hugging Face folder or Hub id"
@@ -135,7 +135,7 @@ def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
     return tokenizer
 
 
-def wanted_files(files: Iterable[str]) -> list[str]:
+def encoder_files(files: Iterable[str]) -> list[str]:
     """Which of a repository's files to fetch; of weights, safetensors only."""
     there = set(files)
     shards = {name for name in there if _SHARDS.fullmatch(name)}
@@ -198,7 +198,7 @@ def _with_identity(about: dict[str, Any], found: Source) -> dict[str, Any]:
 
 def _weight_files(found: Source) -> list[Path]:
     there = sorted(path.name for path in found.folder.iterdir() if path.is_file())
-    chosen = [name for name in wanted_files(there) if name.endswith(".safetensors")]
+    chosen = [name for name in encoder_files(there) if name.endswith(".safetensors")]
     if not chosen:
         raise FileNotFoundError(
             f"{found.name} has no {_WEIGHTS[0]}; an older pytorch_model.bin is a pickle and is "

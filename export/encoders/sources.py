@@ -14,17 +14,17 @@ A folder that exists wins. Of the Hub only configuration, weights and tokenizer 
 
 import hashlib
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
+from onnx import numpy_helper
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from export.hub import client as hub
-from export.hub.address import HUB_ID
-from export.hub.packed import describe_packed, is_pack, read_packed
-from export.hub.published import (
+from export.encoders.published import (
     IMAGES,
     PROJECTED,
     TEXTS,
@@ -32,11 +32,16 @@ from export.hub.published import (
     SourceError,
     describe_published_image,
     describe_published_text,
+    encoder_files,
     read_tokenizer,
     read_weights,
-    wanted_files,
 )
+from export.hub.address import is_hub_id
+from export.hub.client import fetch_chosen
+from export.hub.errors import HubError
+from export.pack.reading import check_file, read_info
 from export.pack.schema import MANIFEST
+from export.pack.validation import PackError
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
@@ -45,6 +50,7 @@ from models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
 FRAME = "frame"
+LOGS = "training/backbone"  # folder in a pack of an encoder of our own: its recipe and curves
 PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are joined
 
 
@@ -72,7 +78,7 @@ def load_image_source(
     if _is_run(found.folder):
         tensors, _ = load_tensors(found.folder / RUN_WEIGHTS)
     elif is_pack(found.folder):
-        tensors = read_packed(found.folder, encoder)
+        tensors = _read_packed(found.folder, encoder)
     else:
         tensors = read_weights(found, IMAGES, encoder)
     _fill(encoder, tensors, found, rounded)
@@ -125,14 +131,14 @@ def _find(source: str | Path) -> Source:
         raise SourceError(
             f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}", not "{part}"'
         )
-    folder, hub_id = Path(name), HUB_ID.fullmatch(name)
+    folder = Path(name)
     if not folder.is_dir():
-        if hub_id is None or folder.parent.is_dir():
+        if not is_hub_id(name) or folder.parent.is_dir():
             kinds = "name a run folder, a pack, a Hugging Face folder, or a Hub id as owner/name"
             raise FileNotFoundError(no_such("folder", folder, kinds))
         try:
-            folder = hub.fetch(hub_id["id"], hub_id["revision"], wanted_files)
-        except hub.HubError as error:
+            folder = fetch_chosen(name, encoder_files)
+        except HubError as error:
             raise SourceError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         raise FileNotFoundError(
@@ -140,6 +146,11 @@ def _find(source: str | Path) -> Source:
             f"nor {MANIFEST} (a pack) nor config.json (a Hugging Face model)"
         )
     return Source(folder, str(source), part)
+
+
+def is_pack(folder: Path) -> bool:
+    """Whether a folder holds a pack."""
+    return (folder / MANIFEST).is_file()
 
 
 def _is_run(folder: Path) -> bool:
@@ -157,7 +168,7 @@ def _describe_image(found: Source) -> dict[str, Any]:
         sha256 = sha256_of(found.folder / RUN_WEIGHTS)
         return _framed({**about, "source": found.name, "sha256": sha256}, found)
     if is_pack(found.folder):
-        return _framed({**describe_packed(found.folder), "source": found.name}, found)
+        return _framed({**_describe_packed(found.folder), "source": found.name}, found)
     if found.part == FRAME:
         raise SourceError(f'{found.name}: only our own encoders know "#{FRAME}"; leave it out')
     return describe_published_image(found)
@@ -186,3 +197,62 @@ def _fill(encoder: nn.Module, tensors: dict[str, Tensor], found: Source, rounded
                 "precision can store (65504)"
             )
     load_strict(encoder, tensors, found.name)
+
+
+def _describe_packed(folder: Path) -> dict[str, Any]:
+    """What a pack's image encoder is, see `describe_image_source`.
+
+    Raises:
+        FileNotFoundError, PackError: the pack is damaged, or its encoder is none of our own.
+    """
+    info = read_info(folder)  # heads and galleries are nothing to those who train over it
+    file, config = info.image_encoder.file, folder / LOGS / "config.toml"
+    try:
+        written = tomllib.loads(config.read_text("utf-8"))
+        shape = {name: list(written[name]) for name in ("widths", "blocks")}
+    except (OSError, ValueError, KeyError, TypeError):
+        shape = {}
+    if file is None or not shape:
+        raise PackError(
+            f"the image encoder of the pack {folder} cannot be trained over: the pack has no "
+            f"{LOGS}/config.toml with its widths and blocks; name the encoder's run folder, or its "
+            "Hub id"
+        )
+    check_file(info, file)
+    preprocess = info.preprocess.to_json()
+    identity = json.dumps([info.files[file].sha256, preprocess], sort_keys=True)
+    return {
+        "kind": "image_backbone",
+        "arch": "scene_net",
+        "arguments": shape,
+        "preprocess": preprocess,
+        "sha256": hashlib.sha256(identity.encode()).hexdigest(),
+        "pack": {name: getattr(info, name) for name in ("title", "licence", "credits")},
+    }
+
+
+def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
+    """The weights of a pack's image encoder under the names of `encoder`.
+
+    Raises:
+        PackError: the file is another network's.
+    """
+    info = read_info(folder)
+    path = info.path(str(info.image_encoder.file))
+    graph = onnx.load(path).graph
+    initializers = {
+        tensor.name.removesuffix(".half"): torch.from_numpy(numpy_helper.to_array(tensor).copy())
+        for tensor in graph.initializer
+    }
+    for node in graph.node:  # of tensors that are the same, the file keeps one
+        if node.op_type == "Identity" and node.input[0] in initializers:
+            initializers[node.output[0]] = initializers[node.input[0]]
+    found = {}
+    for name, like in encoder.state_dict().items():
+        if not like.is_floating_point():  # how many batches a norm has seen, which nothing reads
+            found[name] = like
+        elif name not in initializers:
+            raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
+        else:
+            found[name] = initializers[name].to(like.dtype)
+    return found

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from export.hub.sources import (
+from export.encoders.sources import (
     SourceError,
     describe_image_source,
     describe_text_source,

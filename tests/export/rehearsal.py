@@ -1,4 +1,4 @@
-"""Starts a Space's folder as the Hub would: `python -m tests.export.space.rehearsal DIR`.
+"""Starts a Space's folder as the Hub would: `python -m tests.export.rehearsal DIR`.
 
 A clean virtual environment of the Python that the front matter names, in it what the folder wants
 and what the Hub adds, then the app with the variables of a Space, a question, and the answer. For
@@ -22,7 +22,7 @@ from typing import Any
 
 from huggingface_hub import metadata_load
 
-from export.space.requirements import ZEROGPU
+from export.space import ZEROGPU
 from tests.app.serving import Server, await_page, free_port
 
 # What the Hub installs beside a Space's own requirements.
@@ -151,7 +151,7 @@ def _device_server() -> Iterator[tuple[str, list[str]]]:
 def main() -> None:
     """Runs the command line; fails where the Space does."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.export.space.rehearsal",
+        prog="python -m tests.export.rehearsal",
         description="Install and start a Space's folder as the Hub would, and ask it.",
     )
     parser.add_argument("folder", type=Path, help="what python -m export.space made")

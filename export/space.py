@@ -1,0 +1,231 @@
+"""The folder of a Hugging Face Space: `python -m export.space --out DIR`.
+
+README.md            front matter for the Hub, made from that of the repository, and a page
+requirements.txt     the repository's, without GPU packages where the machine has no GPU
+app/ models/ export/ the code; nothing of training, tests or benchmarks
+app/bundled/         the chosen packs, and what lies beside them
+start.py             only where the app starts on another pack than `scenes`
+"""
+
+import argparse
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import SpaceCardData, SpaceHardware, metadata_load
+
+from export.hub.client import inspect_repo
+from export.hub.packs import read_description
+from export.pack.reading import list_files, load_info
+from export.pack.schema import MANIFEST, PackInfo, current_name
+from models.files import replacing_folder
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("app", "models", "export")
+BUNDLED = Path("app") / "bundled"
+FIRST = "scenes"  # the pack that the app starts on by itself
+ZEROGPU = "zero-a10g"  # the Hub's name for it, whatever GPU it lends today
+HARDWARE = tuple(str(kind.value) for kind in SpaceHardware)
+_MAX_NAMED = 100  # files in the front matter; of a pack with more, the whole repository is fetched
+_LEFTOVERS = (".*", "__pycache__", "*.pyc", "*.partial", "*.orig", "*.rej", "*~", "bundled")
+_STARTER = '''"""Starts Polyview; the Space's variable POLYVIEW_PACK names another pack."""
+
+import os
+import sys
+
+os.environ.setdefault("POLYVIEW_PACK", "{pack}")
+
+from app.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+'''
+_PAGE = """---
+{front}
+---
+
+# {title}
+
+Type a sentence, get images, and look at what each view saw: methods from the research on
+visual-semantic embeddings, side by side, with a map for every hit of where in the image its score
+comes from. Made with Polyview. The code is under the Apache License 2.0.
+
+## Packs
+
+{packs}
+
+The Space starts on the first one. Its variable `POLYVIEW_PACK` names another: one of these, or a
+pack on the Hub as `owner/name@revision`.
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What kind of Space it is to be.
+
+    Attributes:
+        packs: bundled names or folders; the Space starts on the first, unless `hub` names one.
+        hub: a pack on the Hub, `owner/name[@revision]`, to start on; fetched as the Space is built.
+        hardware: one of `HARDWARE`.
+        title: what the Hub calls the Space; None for the app's name.
+        torch_index: the address of an extra package index, such as one with CPU builds of torch.
+    """
+
+    packs: Sequence[str] = (FIRST,)
+    hub: str | None = None
+    hardware: str = "cpu-basic"
+    title: str | None = None
+    torch_index: str | None = None
+
+
+def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
+    """Builds the folder beside its target, and moves it into place whole.
+
+    Args:
+        out: the folder to make; an empty one is taken.
+        plan: see `Plan`.
+        root: the repository.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileExistsError: there is something at `out`.
+        FileNotFoundError: a pack is missing.
+        ValueError: a pack is damaged or cannot be searched, or the index holds a password.
+        HubError: the pack on the Hub could not be looked up.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise FileExistsError(f"{out} is not an empty folder; choose another place for the Space")
+    packs = [_find_pack(name, root) for name in plan.packs]
+    front: dict[str, Any] = {
+        **(metadata_load(root / "README.md") or {}),
+        "suggested_hardware": plan.hardware,
+        **({} if plan.title is None else {"title": plan.title}),
+    }
+    first, listed = packs[0].name if packs else "", packs
+    if plan.hub is not None:
+        first, info, preloaded = _preload(plan.hub)
+        front, listed = front | preloaded, [info, *packs]
+    _refuse_packs(listed)
+    if first != FIRST:
+        front["app_file"] = "start.py"
+    needs = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
+    about = (f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in listed)
+    yaml = SpaceCardData(**front).to_yaml()
+    page = _PAGE.format(front=yaml, title=front["title"], packs="\n".join(about))
+    with replacing_folder(out.expanduser().absolute()) as work:
+        for name in CODE:
+            shutil.copytree(root / name, work / name, ignore=shutil.ignore_patterns(*_LEFTOVERS))
+        for info in packs:
+            _copy_pack(info, work / BUNDLED, root / BUNDLED)
+        shutil.copyfile(root / "LICENSE", work / "LICENSE")
+        (work / "README.md").write_text(page, "utf-8")
+        (work / "requirements.txt").write_text(needs, "utf-8")
+        if first != FIRST:
+            (work / "start.py").write_text(_STARTER.format(pack=first), "utf-8")
+    return out
+
+
+def _find_pack(name: str, root: Path) -> PackInfo:
+    """A pack by its bundled name or its folder, checked."""
+    bundled = root / BUNDLED
+    if name == Path(name).name and (bundled / current_name(name) / MANIFEST).is_file():
+        return load_info(bundled / current_name(name))
+    if not Path(name).is_dir():
+        known = ", ".join(sorted(path.parent.name for path in bundled.glob(f"*/{MANIFEST}")))
+        raise FileNotFoundError(
+            f'there is no pack "{name[:200]}"; name a bundled one ({known}) or the folder of one'
+        )
+    return load_info(Path(name))
+
+
+def _preload(address: str) -> tuple[str, PackInfo, dict[str, Any]]:
+    """The pinned address of a pack on the Hub, what it is, and the front matter that fetches it."""
+    repo = inspect_repo(address)
+    info, wanted = read_description(repo)
+    few = len(wanted.files) <= _MAX_NAMED
+    line = f"{repo.repo_id} {','.join(wanted.files)} {repo.commit}" if few else repo.repo_id
+    front = {"models": [repo.repo_id], "preload_from_hub": [line]}
+    return f"{repo.repo_id}@{repo.commit}", info, front
+
+
+def _refuse_packs(packs: Sequence[PackInfo]) -> None:
+    names = [info.name for info in packs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f'two packs are called "{twice[0]}"; name each once')
+    if packs[0].gallery is None:
+        raise ValueError(
+            f'the pack "{names[0]}" comes without images, so that a Space could not start on it; '
+            f"name one with a gallery first, such as --pack {FIRST} --pack {names[0]}"
+        )
+
+
+def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
+    """Copies a pack, and of a bundled one what was measured and computed ahead for it."""
+    files = {info.path(name): Path(info.name) / name for name in list_files(info)}
+    if info.folder.parent == bundled:
+        beside = [*bundled.glob(f"{info.name}.*"), *bundled.glob(f"ablations/{info.name}/*.json")]
+        files |= {path: path.relative_to(bundled) for path in beside}
+    for path, name in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place / name)
+
+
+def _requirements(text: str, plan: Plan) -> str:
+    """The requirements of a Space, whose pip reads the markers of each line itself.
+
+    A machine without a GPU of its own, ZeroGPU among them, gets onnxruntime for CPUs, which is a
+    tenth of the size.
+    """
+    if plan.hardware.startswith("cpu-") or plan.hardware == ZEROGPU:
+        text = text.replace("\nonnxruntime-gpu>=", "\nonnxruntime>=")
+    if plan.hardware == ZEROGPU:  # which starts no newer torch
+        text = text.replace("\ntorch>=", "\ntorch<2.12,>=") + "spaces\n"
+    if plan.torch_index is None:
+        return text
+    if not re.fullmatch(r"https?://[^\s@]+", plan.torch_index):
+        raise ValueError(
+            f'--torch-index "{plan.torch_index}" is no address of a package index; give one that '
+            "begins with https:// and holds no password, which everybody could read in the Space"
+        )
+    return f"--extra-index-url {plan.torch_index}\n{text}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m export.space", description="Make a Space.")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="the folder to make")
+    add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {FIRST})")
+    add(
+        "--hub", metavar="ID[@REVISION]", help="start on this pack, which the Space's build fetches"
+    )
+    add("--hardware", choices=("zero-gpu", *HARDWARE), default="cpu-basic", help="the machine")
+    add("--title", help="what the Hub calls it")
+    add("--torch-index", metavar="URL", help="an extra package index, such as one of CPU builds")
+    options = parser.parse_args(argv)
+    hardware = ZEROGPU if options.hardware == "zero-gpu" else options.hardware
+    packs = options.pack if options.pack is not None else [] if options.hub else [FIRST]
+    plan = Plan(packs, options.hub, hardware, options.title, options.torch_index)
+    try:
+        out = build_space(options.out, plan)
+    except (ValueError, OSError) as error:
+        print(f"no Space was made: {error}", file=sys.stderr)
+        return 1
+    sizes = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
+    print(
+        f"{out}: {len(sizes)} files, {sum(sizes) / 1e6:.1f} MB, for {hardware}\n"
+        "next, logged in with `hf auth login`:\n"
+        f"  hf repos create YOU/SPACE --type space --sdk gradio --flavor {hardware} --exist-ok\n"
+        f"  hf upload YOU/SPACE {out} --type space"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

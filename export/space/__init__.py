@@ -1,1 +1,0 @@
-"""A Hugging Face Space of the app: `python -m export.space --out DIR`; see `build`."""
