@@ -34,7 +34,7 @@ from app.packs.jobs import CancelledError, Step
 from app.packs.measured import as_json
 from app.packs.opened import FullError, GoneError, Opened
 from app.search.filters import offered
-from export.hub import offer as hub
+from export.build.offer import Offer
 
 _JOBS = 8  # that are remembered
 _LONGEST = 500  # characters of a pack's description
@@ -266,14 +266,14 @@ class PackQuestions:
         self._opened.sources.obtainer.cancel(job)
         return self.pack_job(job)
 
-    def _look(self, address: str, kind: str) -> hub.Offer | Path:
+    def _look(self, address: str, kind: str) -> Offer | Path:
         sources = self._opened.sources
         if preset := presets.PRESETS.get(address):
             self._opened.require_owner(f"{preset.title} is fetched where the app runs, by --pack")
             return preset.find(sources.obtainer) or preset.offer()
         return sources.find(kind, address) or sources.look(kind, address)
 
-    def _fetch(self, work: _Work, offer: hub.Offer) -> None:
+    def _fetch(self, work: _Work, offer: Offer) -> None:
         began = time.monotonic()
         try:
             for step in self._opened.sources.obtain(offer, work.key):
