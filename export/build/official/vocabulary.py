@@ -96,11 +96,10 @@ def bert_folder(backbone: str | None) -> Path:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
-    repo_id, _, revision = name.partition("@")
-    if repo_id.count("/") != 1 or folder.parent.is_dir():
+    if not is_hub_id(name) or folder.parent.is_dir():
         advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
         raise OfficialError(no_such("folder", folder, advice))
-    return fetch(repo_id, revision or None, lambda files: [f for f in files if f in BERT_FILES])
+    return fetch_chosen(name, lambda names: [file for file in names if file in BERT_FILES])
 
 
 def bert_tokenizer(folder: Path, rows: int, source: Path) -> Tokenizer:
