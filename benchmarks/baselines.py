@@ -153,7 +153,7 @@ def plain_method(method: Method) -> Method:
     elif isinstance(method, MVVSE):
         pools = [PlainGPO(pool) for pool in method.pool_image if isinstance(pool, GPO)]
         method.pool_image = nn.ModuleList(pools)
-        method.pool_text = PlainGPO(method.pool_text) if method.pool_text else None  # type: ignore[assignment]
+        method.pool_text = PlainGPO(method.pool_text) if method.pool_text else None  # type: ignore[assignment,arg-type]
     for module in method.modules():
         if isinstance(module, FeatureProjection):
             module.pad_statistics = True  # no selection of real elements

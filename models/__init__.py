@@ -8,7 +8,6 @@ from dataclasses import fields
 from typing import Any
 
 from models.avse import AVSE
-from models.baselines import VSEPP
 from models.clip import CLIP
 from models.method import Method
 from models.mv_vse import MVVSE
@@ -16,7 +15,7 @@ from models.mvam import MVAM, BaseAttention, BaseSummary
 from models.pvse import PVSE
 from models.scan import SCAN
 from models.views import Views
-from models.vse_infty import VSEInfinity
+from models.vse_infty import VSEPP, VSEInfinity
 
 __all__ = [
     "METHODS",

@@ -26,8 +26,14 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Evidence, Parts, split_products
-from models.gpo import GPO, pooling_panels
-from models.layers import FeatureProjection, cosine_attention, l2_normalize, text_projection
+from models.gpo import build_pooling, pooling_panels
+from models.layers import (
+    FeatureProjection,
+    cosine_attention,
+    l2_normalize,
+    require_choice,
+    text_projection,
+)
 from models.method import Method
 from models.panel import Knob, Panel, Settings, view_names
 from models.sinkhorn import log_plan, match_blocks
@@ -85,8 +91,7 @@ class AVSEConfig:
         for name, share in (("train_share", self.train_share), ("test_share", self.test_share)):
             if not 0 < share <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1, not {share}")
-        if self.match not in MATCHES:
-            raise ValueError(f'match must be one of {", ".join(MATCHES)}, not "{self.match}"')
+        require_choice("match", self.match, MATCHES)
         if self.views < 1 or self.iterations < 1 or self.temperature <= 0:
             raise ValueError(
                 f"views {self.views} and iterations {self.iterations} must be 1 or more, and "
@@ -136,9 +141,9 @@ class AVSE(Method):
                     f"features of {config.views} views side by side cannot be {image_dim} wide"
                 )
         self.project_image = FeatureProjection(view_dim, config.embed_dim, config.mlp_dim)
-        self.pool_image = GPO.build(config.released_gpo)
+        self.pool_image = build_pooling("gpo", released=config.released_gpo)
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
-        self.pool_text = GPO.build(config.released_gpo)
+        self.pool_text = build_pooling("gpo", released=config.released_gpo)
         self.norm_text: nn.Module = nn.Identity()
         if config.released_text:
             hidden_dim = max(1, config.embed_dim // 2)

@@ -23,12 +23,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from models.gru import gru_states, scans
+from models.gru import bigru_states
+from models.layers import masked_mean, mean_parts, require_choice
 from models.panel import Panel
 from models.ranking import pool_ranked, split_ranked
 from models.views import Views
@@ -50,6 +51,11 @@ class RankPooling(nn.Module, ABC):
             (B, max(sizes)); row b sums to 1 over its first sizes[b] entries and is 0 after them.
         """
 
+    def pool(self, features: Tensor, mask: Tensor) -> Tensor:
+        """Pools each set, Eq. (2): (B, N, D), (B, N) -> (B, D)."""
+        theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
+        return pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
+
     def forward(
         self, features: Tensor, mask: Tensor, *, shares: bool = False
     ) -> tuple[Tensor, Tensor | None]:
@@ -65,11 +71,10 @@ class RankPooling(nn.Module, ABC):
             pooled vector's squared length, sum_i theta(rank of n in i) phi_n^i v^i; what pulls the
             other way counts 0, and the shares of a set sum to 1.
         """
-        theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
-        pooled = pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
+        pooled = self.pool(features, mask)  # (B, D)
         if not shares:
             return pooled, None
-        parts = split_ranked(features, mask, theta[..., None])[:, 0]  # (B, N, D)
+        parts = self.parts(features, mask)  # (B, N, D)
         gained = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
         return pooled, gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
 
@@ -89,8 +94,6 @@ class FixedPooling(RankPooling):
 
     def __init__(self, kind: str, count: int = 20) -> None:
         super().__init__()
-        if kind not in POOLINGS[1:]:
-            raise ValueError(f'pooling must be one of {", ".join(POOLINGS)}, not "{kind}"')
         if count < 1:
             raise ValueError(f"pool_count must be 1 or more, not {count}")
         self.kind, self.count = kind, 1 if kind == "max" else count
@@ -101,13 +104,24 @@ class FixedPooling(RankPooling):
         places = torch.arange(int(sizes.max()), device=sizes.device)
         return (places < used[:, None]) / used[:, None].float()  # (B, longest)
 
+    def pool(self, features: Tensor, mask: Tensor) -> Tensor:
+        """See `RankPooling.pool`; an average needs no sort."""
+        return masked_mean(features, mask) if self.kind == "mean" else super().pool(features, mask)
+
+    def parts(self, features: Tensor, mask: Tensor) -> Tensor:
+        """See `RankPooling.parts`; an average needs no sort."""
+        return mean_parts(features, mask) if self.kind == "mean" else super().parts(features, mask)
+
 
 @dataclass(frozen=True)
-class _Known:
-    """Coefficients by size of set, and the weights they were generated with."""
+class _Cache:
+    """Coefficients by size of set, and the weights that generated them.
 
-    weights: tuple[tuple[int, int], ...]
-    coefficients: dict[int, Tensor]
+    Replaced as a whole, so that threads never mix coefficients of two states of the weights.
+    """
+
+    weights: tuple[tuple[int, int], ...] = ()
+    coefficients: dict[int, Tensor] = field(default_factory=dict)
 
 
 class GPO(RankPooling):
@@ -142,55 +156,40 @@ class GPO(RankPooling):
         if mlp:
             hidden = nn.Linear(hidden_dim, hidden_dim)
             self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
-        self._known = _Known((), {})
+        self._cache = _Cache()
 
     @classmethod
     def released(cls) -> GPO:
         """The operator as the authors published it."""
         return cls(temperature=0.1, first_position=0, mlp=False)
 
-    @classmethod
-    def build(cls, released: bool) -> GPO:
-        """The operator as published by the authors, or as in the paper."""
-        return cls.released() if released else cls()
-
     def coefficients(self, sizes: Tensor) -> Tensor:
-        """See `RankPooling.coefficients`; runs once for each distinct size, whatever the batch.
+        """See `RankPooling.coefficients`; generates once for each distinct size of the batch.
 
-        Where no gradient is wanted, a size that was met before, with the weights of now, is looked
-        up: the coefficients depend on nothing else.
+        Coefficients depend on the size and the weights alone. Without gradients they are cached by
+        size until the weights change.
         """
         distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
-            self._known = _Known((), {})  # fused optimisers change weights without counting it
+            self._cache = _Cache()  # fused optimisers change weights without a new version
             return self._generate(distinct)[rows]  # (B, longest)
-        known, wanted = self._coefficients_of_now(), distinct.tolist()
-        new = [size for size in wanted if size not in known]
+        weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
+        if self._cache.weights != weights:
+            self._cache = _Cache(weights)
+        cached, required = self._cache.coefficients, distinct.tolist()
+        new = [size for size in required if size not in cached]
         if new:
-            made = self._generate(torch.tensor(new, device=sizes.device))  # (S', longest)
-            known.update((size, row[:size]) for size, row in zip(new, made, strict=True))
-        theta = nn.utils.rnn.pad_sequence([known[size] for size in wanted], batch_first=True)
-        return theta[rows]
-
-    def _coefficients_of_now(self) -> dict[int, Tensor]:
-        """What was generated with the weights as they are now, by size."""
-        now = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
-        if self._known.weights != now:
-            self._known = _Known(now, {})
-        return self._known.coefficients
+            generated = self._generate(torch.tensor(new, device=sizes.device))  # (S', longest)
+            cached.update((size, row[:size]) for size, row in zip(new, generated, strict=True))
+        theta = nn.utils.rnn.pad_sequence([cached[size] for size in required], batch_first=True)
+        return theta[rows]  # (B, longest)
 
     def _generate(self, distinct: Tensor) -> Tensor:
         """Coefficients (S, longest) of distinct sizes (S,) in ascending order."""
         longest = int(distinct[-1])
         positions = self._encode_positions(longest, distinct.device)  # (longest, p)
         inputs = positions.expand(len(distinct), -1, -1)  # (S, longest, p)
-        if scans(self, inputs):
-            states = gru_states([self.gru], inputs, distinct)
-        else:
-            packed = nn.utils.rnn.pack_padded_sequence(
-                inputs, distinct.cpu(), batch_first=True, enforce_sorted=False
-            )
-            states, _ = nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)
+        states = bigru_states(self.gru, inputs, distinct)  # (S, longest, 2 h)
         forward, backward = states.chunk(2, dim=-1)  # (S, longest, h) each
         scores = self.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (S, longest)
         index = torch.arange(longest, device=distinct.device)
@@ -207,7 +206,7 @@ class GPO(RankPooling):
         return encoded.to(next(self.gru.parameters()).dtype)
 
 
-def build_pooling(kind: str, count: int, *, released: bool) -> RankPooling:
+def build_pooling(kind: str, count: int = 20, *, released: bool = False) -> RankPooling:
     """A pooling by name.
 
     Args:
@@ -215,7 +214,10 @@ def build_pooling(kind: str, count: int, *, released: bool) -> RankPooling:
         count: K of "kmax".
         released: build "gpo" as the release does.
     """
-    return GPO.build(released) if kind == "gpo" else FixedPooling(kind, count)
+    require_choice("pooling", kind, POOLINGS)
+    if kind != "gpo":
+        return FixedPooling(kind, count)
+    return GPO.released() if released else GPO()
 
 
 def pooling_panels(

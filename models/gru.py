@@ -9,10 +9,13 @@ Machine Translation, EMNLP 2014, Eqs. (5) to (8), as `torch.nn.GRU` writes them:
     n_t = tanh(W_in x_t + b_in + r_t * (W_hn h_(t-1) + b_hn))
     h_t = (1 - z_t) * n_t + z_t * h_(t-1)
 
-On a CPU the steps of `torch.nn.GRU` are some thirty small operations each, forward and backward,
-and of a small network these calls take longer than the sums. Here both directions go together, and
-a step is five operations forward and four backward: whatever does not depend on the step after is
-done for all steps at once, and nothing is done past a sequence's end.
+On a CPU each step of `torch.nn.GRU` is some thirty small operations forward and backward, and in
+a small network the calls take longer than the arithmetic. Here both directions advance together,
+and a step is five operations forward and four backward: what does not depend on the next step is
+computed for all steps at once, and nothing is computed beyond a sequence's end.
+
+Shape letters beside those of `models/views.py`: T longest sequence, G directions, h width of a
+state, L elements of all sequences together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,19 +27,38 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 
-def scans(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether `gru_states` is what to use: as a module trains in full precision on a CPU."""
-    low = torch.is_autocast_enabled(inputs.device.type)
-    wanted = module.training and torch.is_grad_enabled()
-    return wanted and inputs.device.type == "cpu" and not low
+def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
+    """The states of a bi-directional GRU, by whichever implementation is faster.
+
+    Args:
+        gru: one layer of both directions, with `batch_first`.
+        inputs: (B, T, d).
+        lengths: (B,) integers of 1 to T.
+
+    Returns:
+        (B, T', 2 h), T' at least the largest length; 0 after a sequence's end.
+    """
+    if trains_on_cpu(gru, inputs):
+        return gru_states([gru], inputs, lengths)
+    packed = nn.utils.rnn.pack_padded_sequence(
+        inputs, lengths.cpu(), batch_first=True, enforce_sorted=False
+    )
+    return nn.utils.rnn.pad_packed_sequence(gru(packed)[0], batch_first=True)[0]
+
+
+def trains_on_cpu(module: nn.Module, inputs: Tensor) -> bool:
+    """Whether a module trains in full precision on a CPU, where `gru_states` is the faster way."""
+    low_precision = torch.is_autocast_enabled(inputs.device.type)
+    trains = module.training and torch.is_grad_enabled()
+    return trains and inputs.device.type == "cpu" and not low_precision
 
 
 def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tensor:
-    """The states of GRUs of one layer, as they compute them of packed sequences.
+    """The states of GRUs of one layer, equal to those of `torch.nn.GRU` over packed sequences.
 
     Args:
         grus: with biases: one of both directions, or one that reads a sequence from its start and
-            perhaps one that reads it from its end. `batch_first` is of no account.
+            optionally one that reads it from its end. `batch_first` is ignored.
         inputs: (B, T, d).
         lengths: (B,) integers of 1 to T.
 
@@ -46,53 +68,59 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
     batch, longest, _ = inputs.shape
     ordered, order = lengths.sort(descending=True, stable=True)  # (B,) each
     steps = torch.arange(int(ordered[0]), device=inputs.device)[:, None]  # (T', 1)
-    there = steps < ordered  # (T', B)
-    # rows (L,) of (B T, d), step by step: from a sequence's start, and from its end
-    places = [(order * longest + at)[there] for at in (steps, ordered - 1 - steps)]
-    weights = [one for gru in grus for one in gru.all_weights]
-    places = places[: len(weights)]
-    w_in, w_state, b_in, b_state = map(torch.stack, zip(*weights, strict=True))
-    rows = inputs.flatten(0, 1).index_select(0, torch.cat(places)).unflatten(0, (len(places), -1))
-    given = torch.baddbmm(b_in[:, None], rows, w_in.transpose(1, 2))  # (G, L, 3 h)
-    counts = there.sum(dim=1).tolist()
-    states = _Scan.apply(given, w_state.transpose(1, 2), b_state[:, None], counts)  # (G, L, h)
-    nothing = inputs.new_zeros(batch * longest, states.shape[-1])
-    all_states = [nothing.index_copy(0, *one) for one in zip(places, states, strict=True)]
-    return torch.cat(all_states, dim=-1).unflatten(0, (batch, longest))
+    active = steps < ordered  # (T', B): the sequences that have such a step
+    # rows (L,) of (B T, d), step by step: counted from a sequence's start, and from its end
+    indices = [(order * longest + step)[active] for step in (steps, ordered - 1 - steps)]
+    weights = [direction for gru in grus for direction in gru.all_weights]
+    indices = indices[: len(weights)]
+    w_input, w_state, b_input, b_state = map(torch.stack, zip(*weights, strict=True))
+    rows = inputs.flatten(0, 1).index_select(0, torch.cat(indices))  # (G L, d)
+    rows = rows.unflatten(0, (len(indices), -1))  # (G, L, d)
+    from_inputs = torch.baddbmm(b_input[:, None], rows, w_input.transpose(1, 2))  # (G, L, 3 h)
+    counts = active.sum(dim=1).tolist()
+    states = _Recurrence.apply(from_inputs, w_state.mT, b_state[:, None], counts)  # (G, L, h)
+    zeros = inputs.new_zeros(batch * longest, states.shape[-1])
+    directions = [zeros.index_copy(0, *pair) for pair in zip(indices, states, strict=True)]
+    return torch.cat(directions, dim=-1).unflatten(0, (batch, longest))  # (B, T, G h)
 
 
-class _Scan(Function):
+class _Recurrence(Function):
     """All states of GRUs side by side, each from a state of 0; gates are in the order r, z, n.
 
     Args:
-        given: (G, L, 3 h), what the inputs add to the gates of G networks, step by step.
-        weight: (G, h, 3 h).
-        bias: (G, 1, 3 h).
-        counts: how many sequences each step has, none more than the step before; L in all.
+        from_inputs: (G, L, 3 h), W_i x + b_i of G networks, step by step.
+        weight: (G, h, 3 h), W_h transposed.
+        bias: (G, 1, 3 h), b_h.
+        counts: the number of sequences in each step, never more than in the step before; L in all.
 
     Returns:
         (G, L, h).
     """
 
     @staticmethod
-    def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor, counts: list[int]) -> Tensor:
+    def forward(
+        ctx: Any, from_inputs: Tensor, weight: Tensor, bias: Tensor, counts: list[int]
+    ) -> Tensor:
         width = weight.shape[1]
-        before = given.new_zeros(*given.shape[:2], width)  # h_(t-1) of every row
-        states = torch.empty_like(before)
-        gates = given.new_empty(*given.shape[:2], 4 * width)  # r, z, W h + b, n
-        r, z, from_state, new = gates.chunk(4, dim=-1)
-        of_state, passes = gates[..., : 3 * width], gates[..., : 2 * width]
-        to_passes, to_new = given.split([2 * width, width], dim=-1)
-        every = (before, states, of_state, passes, to_passes, to_new, r, z, from_state, new)
-        last = before[:, :0]
-        for was, state, of, p, to_p, to_n, r_t, z_t, from_t, n in _steps(counts, *every):
+        previous = from_inputs.new_zeros(*from_inputs.shape[:2], width)  # h_(t-1) of every row
+        states = torch.empty_like(previous)
+        gates = from_inputs.new_empty(*from_inputs.shape[:2], 4 * width)  # r, z, W h + b of n, n
+        r, z, state_of_n, n = gates.chunk(4, dim=-1)
+        from_state, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]
+        inputs_of_r_and_z, inputs_of_n = from_inputs.split([2 * width, width], dim=-1)
+        last = previous[:, :0]
+        for before, state, out, r_z, in_r_z, in_n, r_t, z_t, state_n, n_t in _steps(
+            counts,
+            *(previous, states, from_state, r_and_z, inputs_of_r_and_z, inputs_of_n),
+            *(r, z, state_of_n, n),
+        ):
             if last.shape[1]:
-                was.copy_(last[:, : was.shape[1]])
-            of.copy_(torch.baddbmm(bias, was, weight))
-            p.add_(to_p).sigmoid_()
-            torch.addcmul(to_n, r_t, from_t, out=n).tanh_()
-            last = torch.lerp(n, was, z_t, out=state)
-        ctx.save_for_backward(before, gates, weight)
+                before.copy_(last[:, : before.shape[1]])
+            out.copy_(torch.baddbmm(bias, before, weight))
+            r_z.add_(in_r_z).sigmoid_()
+            torch.addcmul(in_n, r_t, state_n, out=n_t).tanh_()
+            last = torch.lerp(n_t, before, z_t, out=state)  # (1 - z) n + z h_(t-1)
+        ctx.save_for_backward(previous, gates, weight)
         ctx.counts = counts
         return states
 
@@ -100,26 +128,30 @@ class _Scan(Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads  # (G, L, h)
-        before, gates, weight = ctx.saved_tensors
-        r, z, from_state, new = gates.chunk(4, dim=-1)  # (G, L, h) each
-        to_new = (1 - z) * (1 - new * new)  # what a change of h_t is of one before the tanh
-        to_gates = gates.new_empty(*r.shape[:2], 3, r.shape[-1])  # r, z, W h + b of n
-        torch.mul(to_new, r, out=to_gates[..., 2, :])
-        torch.mul(before - new, z * (1 - z), out=to_gates[..., 1, :])
-        torch.mul(to_gates[..., 2, :] * (1 - r), from_state, out=to_gates[..., 0, :])
-        changes = torch.empty_like(to_gates)
-        whole = grad.clone()  # of h_t, with what comes from the steps after
+        previous, gates, weight = ctx.saved_tensors
+        r, z, state_of_n, n = gates.chunk(4, dim=-1)  # (G, L, h) each
+        to_n = (1 - z) * (1 - n * n)  # derivative of h_t by what goes into the tanh
+        slopes = gates.new_empty(*r.shape[:2], 3, r.shape[-1])  # of h_t by r, z and W h + b of n
+        torch.mul(to_n, r, out=slopes[..., 2, :])
+        torch.mul(previous - n, z * (1 - z), out=slopes[..., 1, :])
+        torch.mul(slopes[..., 2, :] * (1 - r), state_of_n, out=slopes[..., 0, :])
+        to_gates = torch.empty_like(slopes)
+        to_states = grad.clone()  # gradient of h_t, the part of later steps included
         back, later = weight.transpose(1, 2), grad[:, :0]
-        for here, to_t, change, z_t in reversed([*_steps(ctx.counts, whole, to_gates, changes, z)]):
-            here[:, : later.shape[1]] += later
-            torch.mul(to_t, here[..., None, :], out=change)
-            later = torch.baddbmm(here * z_t, change.flatten(-2), back)
-        changes = changes.flatten(-2)  # (G, L, 3 h)
-        of_weight, of_bias = before.transpose(1, 2) @ changes, changes.sum(dim=1, keepdim=True)
-        torch.mul(whole, to_new, out=changes[..., 2 * r.shape[-1] :])  # without r
-        return changes, of_weight, of_bias, None
+        rows = (to_states, slopes, to_gates, z)
+        for to_state, slope, to_gate, z_t in reversed([*_steps(ctx.counts, *rows)]):
+            to_state[:, : later.shape[1]] += later
+            torch.mul(slope, to_state[..., None, :], out=to_gate)
+            later = torch.baddbmm(to_state * z_t, to_gate.flatten(-2), back)
+        to_gates = to_gates.flatten(-2)  # (G, L, 3 h)
+        to_weight = previous.transpose(1, 2) @ to_gates
+        to_bias = to_gates.sum(dim=1, keepdim=True)
+        torch.mul(
+            to_states, to_n, out=to_gates[..., 2 * r.shape[-1] :]
+        )  # W_in x has no r beside it
+        return to_gates, to_weight, to_bias, None
 
 
 def _steps(counts: list[int], *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The rows of each step, of tensors (G, L, ...)."""
-    return zip(*(one.split(counts, dim=1) for one in rows), strict=True)
+    return zip(*(part.split(counts, dim=1) for part in rows), strict=True)

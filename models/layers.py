@@ -10,6 +10,12 @@ from models.views import Views
 EPS = 1e-8  # beside a length, so that nothing is divided by 0
 
 
+def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raises a ValueError unless an argument has one of the values that it may have."""
+    if value not in choices:
+        raise ValueError(f'{name} must be one of {", ".join(choices)}, not "{value}"')
+
+
 def l2_normalize(x: Tensor) -> Tensor:
     """Divides by (Euclidean length + EPS) along the last axis, as the authors' releases do.
 

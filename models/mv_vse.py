@@ -26,16 +26,15 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Parts
-from models.gpo import GPO, pooling_panels
+from models.gpo import GPO, RankPooling, build_pooling, pooling_panels
 from models.layers import (
     FeatureProjection,
     cosine_attention,
     l2_normalize,
     last_element,
     last_place,
-    masked_mean,
-    mean_parts,
     one_element,
+    require_choice,
     text_projection,
 )
 from models.method import Method
@@ -43,7 +42,8 @@ from models.panel import Panel, Settings, view_names
 from models.ranking import pool_ranked, split_ranked
 from models.views import Views
 
-AGGREGATORS = ("gpo", "mean", "released")
+# pooling of images and of texts; None for the last state
+AGGREGATORS = {"gpo": ("gpo", "gpo"), "mean": ("mean", "mean"), "released": ("max", None)}
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,7 @@ class MVVSEConfig:
         """Rejects values that do not describe a model."""
         if self.views < 1:
             raise ValueError(f"views must be 1 or more, not {self.views}")
-        if self.aggregator not in AGGREGATORS:
-            known = ", ".join(AGGREGATORS)
-            raise ValueError(f'aggregator must be one of {known}, not "{self.aggregator}"')
+        require_choice("aggregator", self.aggregator, tuple(AGGREGATORS))
 
 
 class MVVSE(Method):
@@ -96,35 +94,29 @@ class MVVSE(Method):
 
     def __init__(self, image_dim: int, text_dim: int, config: MVVSEConfig) -> None:
         super().__init__()
-        self.aggregator = config.aggregator
-        gpo = config.aggregator == "gpo"
-        projections = 1 if gpo and not config.own_projections else config.views
+        shared = config.aggregator == "gpo" and not config.own_projections
         self.project_image = nn.ModuleList(
             FeatureProjection(
                 image_dim, config.embed_dim, config.mlp_dim, pad_statistics=config.pad_statistics
             )
-            for _ in range(projections)
+            for _ in range(1 if shared else config.views)
         )
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
+        image_pooling, text_pooling = AGGREGATORS[config.aggregator]
         self.pool_image = nn.ModuleList(
-            GPO.build(config.released_gpo) for _ in range(config.views if gpo else 0)
+            build_pooling(image_pooling, released=config.released_gpo) for _ in range(config.views)
         )
-        self.pool_text = GPO.build(config.released_gpo) if gpo else None
+        self.pool_text: RankPooling | None = None
+        if text_pooling:
+            self.pool_text = build_pooling(text_pooling, released=config.released_gpo)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`."""
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
-        if self.aggregator == "gpo":
-            pooled = self._by_rank(pool_ranked, projected, mask)
-        elif self.aggregator == "mean":
-            pooled = torch.stack([masked_mean(each, mask) for each in projected], dim=1)
-        else:
-            real = [each.masked_fill(~mask[..., None], -torch.inf) for each in projected]
-            pooled = torch.stack([each.amax(dim=1) for each in real], dim=1)
-        embeddings = l2_normalize(pooled)  # (B, K, D)
+        embeddings = l2_normalize(self._aggregate(pool_ranked, projected, mask))  # (B, K, D)
         if not attention:
             return Views(embeddings)
-        # with one projection for all views it meets all of them, else each meets its own
+        # views of one projection share it, else each view has its own
         groups = embeddings.chunk(len(projected), dim=1)
         maps = [cosine_attention(p, e, mask) for p, e in zip(projected, groups, strict=True)]
         return Views(embeddings, torch.cat(maps, dim=1))  # (B, K, N)
@@ -132,34 +124,25 @@ class MVVSE(Method):
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_text`."""
         projected = self.project_text(features)  # (B, M, D)
-        if self.pool_text is not None:
-            pooled, _ = self.pool_text(projected, mask)
-        elif self.aggregator == "mean":
-            pooled = masked_mean(projected, mask)
-        else:
+        if self.pool_text is None:
             pooled = last_element(projected, mask)
+        else:
+            pooled = self.pool_text.pool(projected, mask)
         embedding = l2_normalize(pooled)[:, None]  # (B, 1, D)
         return Views(embedding, cosine_attention(projected, embedding, mask) if attention else None)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.image_parts`."""
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
-        if self.aggregator == "mean":
-            return Parts.of(torch.stack([mean_parts(each, mask) for each in projected], 1)).unit()
-        if self.aggregator == "gpo":
-            return Parts.of(self._by_rank(split_ranked, projected, mask)).unit()
-        first = features.new_ones(len(features), 1, 1)  # the maximum is the first by rank
-        return Parts.of(torch.cat([split_ranked(p, mask, first) for p in projected], 1)).unit()
+        return Parts.of(self._aggregate(split_ranked, projected, mask)).unit()
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.text_parts`."""
         projected = self.project_text(features)  # (B, M, D)
-        if self.pool_text is not None:
-            parts = self.pool_text.parts(projected, mask)
-        elif self.aggregator == "mean":
-            parts = mean_parts(projected, mask)
-        else:
+        if self.pool_text is None:
             parts = one_element(last_element(projected, mask), last_place(mask), mask.shape[1])
+        else:
+            parts = self.pool_text.parts(projected, mask)
         return Parts.of(parts[:, None]).unit()
 
     def inside(
@@ -169,22 +152,22 @@ class MVVSE(Method):
         settings: Settings | None = None,  # noqa: ARG002
     ) -> list[Panel]:
         """See `Method.inside`: the coefficients of the K poolings of Eq. (4), and of the text's."""
-        if self.pool_text is None:
+        if not isinstance(self.pool_text, GPO):
             return []
-        views = [cast("GPO", pool) for pool in self.pool_image]
+        views = [cast("RankPooling", pool) for pool in self.pool_image]
         image_poolings = dict(zip(view_names(len(views)), views, strict=True))
         return pooling_panels(images, texts, image_poolings, {"text": self.pool_text})
 
-    def _by_rank(
+    def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Eq. (4) with K GPOs; views of the same projection share one sort.
+        """Eq. (4): K aggregators; views of the same projection share one sort.
 
         Returns:
             (B, K, D) with `pool_ranked`, (B, K, N, D) with `split_ranked`.
         """
-        sizes = mask.sum(dim=1)
-        theta = [cast("GPO", pool).coefficients(sizes) for pool in self.pool_image]
+        sizes = mask.sum(dim=1)  # (B,)
+        theta = [cast("RankPooling", pool).coefficients(sizes) for pool in self.pool_image]
         shares = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each
         pooled = [pool(p, mask, t) for p, t in zip(projected, shares, strict=True)]
         return torch.cat(pooled, dim=1)

@@ -19,7 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Parts
-from models.layers import FeatureProjection, l2_normalize, one_element, single_view, text_projection
+from models.layers import (
+    FeatureProjection,
+    l2_normalize,
+    one_element,
+    require_choice,
+    single_view,
+    text_projection,
+)
 from models.method import Method
 from models.panel import Panel, Settings, view_names
 from models.views import Views
@@ -43,29 +50,28 @@ class ViewCodes(nn.Module):
         self.codes = nn.Parameter(codes)
 
     def forward(
-        self, features: Tensor, mask: Tensor, values: Tensor | None = None
+        self,
+        features: Tensor,
+        mask: Tensor,
+        values: Tensor | None = None,
+        projection: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Pools a set once for each code.
 
         Args:
-            features: (B, N, dim) that the codes are compared with.
+            features: (B, N, d) that the codes are compared with.
             mask: (B, N) bool.
             values: (B, N, D) that are pooled; the features themselves by default.
+            projection: (dim, d) to apply to features before they meet the codes; None for d = dim.
 
         Returns:
             (B, m, D) views and (B, m, N) attention.
         """
-        return attend(self.codes, features, mask, values)
-
-
-def attend(
-    codes: Tensor, features: Tensor, mask: Tensor, values: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """`ViewCodes.forward` with codes (m, dim)."""
-    values = features if values is None else values
-    scores = (codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
-    attention = scores.softmax(dim=2)  # Eq. (7)
-    return attention @ values.masked_fill(~mask[..., None], 0.0), attention  # Eq. (8)
+        values = features if values is None else values
+        codes = self.codes if projection is None else self.codes @ projection  # (m, d)
+        scores = (codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
+        attention = scores.softmax(dim=2)  # Eq. (7)
+        return attention @ values.masked_fill(~mask[..., None], 0.0), attention  # Eq. (8)
 
 
 class MVAM(Method):
@@ -104,10 +110,7 @@ class MVAM(Method):
         map_text: bool = True,
     ) -> None:
         super().__init__()
-        if code_space not in CODE_SPACES:
-            raise ValueError(
-                f'code_space must be one of {", ".join(CODE_SPACES)}, not "{code_space}"'
-            )
+        require_choice("code_space", code_space, CODE_SPACES)
         if views < 1:
             raise ValueError(f"views must be 1 or more, not {views}")
         if learned_temperature < 0:
@@ -226,7 +229,7 @@ class MVAM(Method):
         if self.code_space == "encoder" or not isinstance(linear, nn.Linear):
             pooled, maps = codes(features, mask)
         else:
-            pooled, maps = attend(codes.codes @ linear.weight, features, mask)
+            pooled, maps = codes(features, mask, projection=linear.weight)
         return linear(pooled), maps
 
 

@@ -120,35 +120,17 @@ class Preprocess:
         how = Image.Resampling[self.filter.upper()]
         return rgb.resize((self.size, self.size), how, box, reducing_gap=3.0)
 
-    def normalize(self, pixels: np.ndarray) -> np.ndarray:
-        """Bytes to what the encoder reads.
-
-        Args:
-            pixels: (B, size, size, 3) uint8.
-
-        Returns:
-            (B, 3, size, size) float32; a view whose memory keeps the channels last.
-        """
-        # Whole rows at a time: numpy is slow over an innermost axis of three.
-        count, height, width, _ = pixels.shape
-        rows = pixels.reshape(count, height, width * 3).astype(np.float32)  # (B, size, 3 * size)
-        rows -= np.tile(np.asarray(self.mean, np.float32) * 255.0, width)
-        rows /= np.tile(np.asarray(self.std, np.float32) * 255.0, width)
-        return rows.reshape(count, height, width, 3).transpose(0, 3, 1, 2)
-
     def planes(self, pixels: np.ndarray) -> np.ndarray:
-        """As `normalize`, contiguous, in less time than normalising and copying take.
+        """What the encoder reads of RGB pixels.
 
         Args:
-            pixels: (B, size, size, 3) uint8.
+            pixels: (B, H, W, 3) uint8.
 
         Returns:
-            (B, 3, size, size) float32.
+            (B, 3, H, W) float32, contiguous: (pixels / 255 - mean) / std.
         """
         out = np.empty((len(pixels), 3, *pixels.shape[1:3]), np.float32)
-        apart = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))  # (B, 3, size, size), bytes
-        for channel in range(3):
-            self._to_plane(apart[:, channel], channel, out[:, channel])
+        self._normalize(map(Image.fromarray, pixels), out)
         return out
 
     def pixels(self, squares: Sequence[Image.Image]) -> np.ndarray:
@@ -158,22 +140,24 @@ class Preprocess:
             squares: B images, RGB.
 
         Returns:
-            (B, 3, size, size) float32, contiguous; the numbers of `normalize`.
+            (B, 3, size, size) float32, contiguous: (pixels / 255 - mean) / std.
         """
         out = np.empty((len(squares), 3, self.size, self.size), np.float32)
-        for planes, square in zip(out, squares, strict=True):  # in turn: one fits into the cache
-            for channel, band in enumerate(square.split()):  # takes bytes apart faster than numpy
-                self._to_plane(np.asarray(band), channel, planes[channel])
+        self._normalize(squares, out)
         return out
 
     def __call__(self, images: Iterable[Image.Image]) -> np.ndarray:
         """PIL images to (B, 3, size, size) float32, contiguous."""
         return self.pixels([self.square(image) for image in images])
 
-    def _to_plane(self, values: np.ndarray, channel: int, out: np.ndarray) -> None:
-        out[...] = values
-        out -= np.float32(self.mean[channel]) * np.float32(255.0)
-        out /= np.float32(self.std[channel]) * np.float32(255.0)
+    def _normalize(self, images: Iterable[Image.Image], out: np.ndarray) -> None:
+        """Writes normalised images to (B, 3, H, W), one after the other: each fits the cache."""
+        for planes, image in zip(out, images, strict=True):
+            for channel, band in enumerate(image.split()):  # faster than a transpose in NumPy
+                plane = planes[channel]  # (H, W)
+                plane[...] = np.asarray(band)
+                plane -= np.float32(self.mean[channel]) * np.float32(255.0)
+                plane /= np.float32(self.std[channel]) * np.float32(255.0)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

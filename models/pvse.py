@@ -23,8 +23,15 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Parts
-from models.gru import gru_states, scans
-from models.layers import cosine_scores, l2_normalize, last_element, masked_mean, mean_parts
+from models.gru import bigru_states
+from models.layers import (
+    cosine_scores,
+    l2_normalize,
+    last_element,
+    masked_mean,
+    mean_parts,
+    require_choice,
+)
 from models.method import Method
 from models.panel import Panel, Settings, view_names
 from models.views import Views
@@ -128,13 +135,7 @@ class LastStates(nn.Module):
         order = (~mask).long().argsort(dim=1, stable=True)[..., None]  # real elements first
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
-        if scans(self, dense):
-            states = gru_states([self.gru], dense, lengths)  # (B, M, H)
-        else:
-            packed = nn.utils.rnn.pack_padded_sequence(
-                dense, lengths.cpu(), batch_first=True, enforce_sorted=False
-            )
-            states, _ = nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)
+        states = bigru_states(self.gru, dense, lengths)  # (B, M, H)
         inside = torch.arange(states.shape[1], device=mask.device) < lengths[:, None]
         if self.legacy:
             return last_element(states, inside)
@@ -146,6 +147,18 @@ class LastStates(nn.Module):
         state = self(features, mask)[:, None]  # (B, 1, H)
         none = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
         return Parts.of(none, whole=state)
+
+
+class MeanFeature(nn.Linear):
+    """An image's global feature: the average of its cells, mapped linearly from D to H."""
+
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        """(B, N, d), (B, N) -> (B, H)."""
+        return super().forward(masked_mean(features, mask))
+
+    def parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """What each element brings to `forward`."""
+        return Parts.of(mean_parts(super().forward(features), mask)[:, None])
 
 
 class Changes(nn.Module):
@@ -220,10 +233,10 @@ class PVSE(Method):
             raise ValueError(f"views must be 0 or more, not {views}")
         if embed_dim % 2:
             raise ValueError(f"embed_dim must be even, for two directions, not {embed_dim}")
-        _check("fusion", fusion, FUSIONS)
-        _check("match", match, MATCHES)
-        _check("similarity", similarity, SIMILARITIES)
-        _check("image_global", image_global, GLOBALS)
+        require_choice("fusion", fusion, FUSIONS)
+        require_choice("match", match, MATCHES)
+        require_choice("similarity", similarity, SIMILARITIES)
+        require_choice("image_global", image_global, GLOBALS)
         self.match, self.similarity = match, similarity
         self.row_search = similarity == "cosine"
         self.views_add_up = match == "concat"
@@ -235,46 +248,33 @@ class PVSE(Method):
                 "is the score"
             )
         whole = fusion != "local" or not views
-        self.image_global: nn.Linear | LastStates | Changes | None = None
+        self.order_matters = whole and image_global != "mean"
+        self.image_global: MeanFeature | LastStates | Changes | None = None
         if whole and image_global == "mean":
-            self.image_global = nn.Linear(image_dim, embed_dim)
+            self.image_global = MeanFeature(image_dim, embed_dim)
         elif whole and image_global == "changes":
             self.image_global = Changes(image_dim, embed_dim)
-            self.order_matters = True
         elif whole:
             self.image_global = LastStates(image_dim, embed_dim, image_global == "legacy")
-            self.order_matters = True
         self.text_global = LastStates(text_dim, embed_dim, legacy_text) if whole else None
         self.image_net = PIENet(image_dim, embed_dim, views, fusion) if views else None
         self.text_net = PIENet(text_dim, embed_dim, views, fusion) if views else None
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_image`; with K = 0 there is no attention."""
-        whole = None
-        if isinstance(self.image_global, LastStates | Changes):
-            whole = self.image_global(features, mask)  # (B, H)
-        elif self.image_global is not None:
-            whole = self.image_global(masked_mean(features, mask))  # (B, H)
-        return self._embed(self.image_net, features, whole, mask, attention)
+        return self._embed(self.image_net, self.image_global, features, mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         """See `Method.encode_text`."""
-        whole = None if self.text_global is None else self.text_global(features, mask)  # (B, H)
-        return self._embed(self.text_net, features, whole, mask, attention)
+        return self._embed(self.text_net, self.text_global, features, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.image_parts`; the last states of a bi-GRU are the whole clip's."""
-        whole = None
-        if isinstance(self.image_global, LastStates | Changes):
-            whole = self.image_global.parts(features, mask)
-        elif self.image_global is not None:
-            whole = Parts.of(mean_parts(self.image_global(features), mask)[:, None])
-        return self._parts(self.image_net, features, whole, mask)
+        return self._parts(self.image_net, self.image_global, features, mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.text_parts`; the last states of the bi-GRU are the whole sentence's."""
-        whole = None if self.text_global is None else self.text_global.parts(features, mask)
-        return self._parts(self.text_net, features, whole, mask)
+        return self._parts(self.text_net, self.text_global, features, mask)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
         """See `Method.pair_weights`; "concat" takes the mean over views of the same number."""
@@ -334,8 +334,14 @@ class PVSE(Method):
         return pairs(images.embeddings, texts.embeddings)
 
     def _embed(
-        self, net: PIENet | None, local: Tensor, whole: Tensor | None, mask: Tensor, attention: bool
+        self,
+        net: PIENet | None,
+        to_global: MeanFeature | LastStates | Changes | None,
+        local: Tensor,
+        mask: Tensor,
+        attention: bool,
     ) -> Views:
+        whole = None if to_global is None else to_global(local, mask)  # (B, H)
         if net is None:
             assert whole is not None  # K = 0 has nothing else
             return Views(self._unit(whole)[:, None])
@@ -343,12 +349,19 @@ class PVSE(Method):
         extras = {"residuals": residuals} if self.training else {}
         return Views(self._unit(embeddings), maps if attention else None, extras)
 
-    def _parts(self, net: PIENet | None, local: Tensor, whole: Parts | None, mask: Tensor) -> Parts:
+    def _parts(
+        self,
+        net: PIENet | None,
+        to_global: MeanFeature | LastStates | Changes | None,
+        local: Tensor,
+        mask: Tensor,
+    ) -> Parts:
         if self.similarity == "order":
             raise ValueError(
                 "PVSE's order similarity is no inner product of views, so its score cannot be "
                 'split over cells and words; use a model of similarity "cosine"'
             )
+        whole = None if to_global is None else to_global.parts(local, mask)
         if net is None:
             assert whole is not None  # K = 0 has nothing else
             return whole.unit()
@@ -372,8 +385,3 @@ def order_scores(images: Tensor, texts: Tensor) -> Tensor:
     rows = [(texts - view).clamp_min(0.0).norm(dim=2).mT for view in images.flatten(0, 1)]
     flat = -torch.stack(rows)  # (B_img * V, W, B_txt)
     return flat.unflatten(0, images.shape[:2]).permute(1, 2, 0, 3)
-
-
-def _check(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f'{name} must be one of {", ".join(known)}, not "{value}"')

@@ -81,36 +81,12 @@ def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
     Returns:
         (B, V, D).
     """
-    if not (torch.is_grad_enabled() and (features.requires_grad or theta.requires_grad)):
-        return _pool_sorted(features, mask, theta.to(features.dtype))
     pooled: Tensor = _RankedPool.apply(features, mask, theta)
     return pooled
 
 
-def _pool_sorted(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """`pool_ranked` where nobody will ask for a gradient, and so not for the places either."""
-    batch, _, dim = features.shape
-    pooled = features.new_empty(batch, theta.shape[2], dim)
-    columns, padded = features.detach().mT, not bool(mask.all())
-    on_cpu = columns.device.type == "cpu" and columns.dtype == torch.float32
-    keys = torch.empty(0, dtype=columns.dtype, device=columns.device)
-    for rows in _parts(features):
-        part = columns[rows]  # (b, D, N)
-        keys = _scratch(keys, part)
-        torch.neg(part, out=keys)
-        if padded:
-            keys.masked_fill_(~mask[rows, None], torch.finfo(keys.dtype).max)
-        if on_cpu:
-            np.asarray(keys).sort(axis=-1)
-            ranked = keys
-        else:
-            ranked = keys.sort(dim=-1).values
-        pooled[rows] = (ranked[..., : theta.shape[1]] @ theta[rows]).neg_().mT
-    return pooled
-
-
 def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """What each element brings to `pool_ranked`, being ranked as it is in each dimension.
+    """What each element adds to `pool_ranked`, with its rank in each dimension held.
 
     Args:
         features: (B, N, D).

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.evidence import Evidence, Parts, split_products
-from models.layers import EPS, FeatureProjection, l2_normalize, text_projection
+from models.layers import EPS, FeatureProjection, l2_normalize, require_choice, text_projection
 from models.method import Method
 from models.views import Views
 
@@ -61,8 +61,7 @@ class SCAN(Method):
         map_text: bool = False,
     ) -> None:
         super().__init__()
-        if direction not in DIRECTIONS:
-            raise ValueError(f'direction must be one of {", ".join(DIRECTIONS)}, not "{direction}"')
+        require_choice("direction", direction, DIRECTIONS)
         if cells < 1 or words < 1 or sharpness <= 0:
             raise ValueError(
                 f"cells {cells} and words {words} must be 1 or more, and sharpness {sharpness} "

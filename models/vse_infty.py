@@ -1,4 +1,4 @@
-"""VSE-infinity: a linear map (with a residual MLP) and GPO on both sides.
+"""VSE-infinity: a linear map (with a residual MLP) and GPO on both sides; and VSE++.
 
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
 for Visual Semantic Embedding, CVPR 2021.
@@ -7,6 +7,11 @@ It adds to VSE++ a pooling that learns itself (`models/gpo.py`) and size augment
 configuration's `size_augmentation`, 0.2 in section 3.3). The residual MLP is the release's choice
 for region features; the paper does not mention it, so `mlp_dim` is 0 unless a recipe asks for it.
 The release's batch-norm counts zero-padded positions; `pad_statistics` does as well.
+
+VSE++ (Fartash Faghri, David J. Fleet, Jamie Ryan Kiros, Sanja Fidler: VSE++: Improving
+Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) is here in the set-of-features form that
+VSE-infinity (section 2) compares with, "AvgPool [9]": average pooling on both sides. VSE++ itself
+takes the last state of a GRU.
 """
 
 from __future__ import annotations
@@ -96,3 +101,48 @@ class VSEInfinity(Method):
 def _parts(pooling: RankPooling, features: Tensor, mask: Tensor) -> Parts:
     """Eq. (2)'s sum, element by element, of features (B, N, D) in the joint space."""
     return Parts.of(pooling.parts(features, mask)[:, None]).unit()
+
+
+class VSEPP(VSEInfinity):
+    """VSE++ with average pooling on both sides; V = 1.
+
+    Args:
+        image_dim: d of the image encoder.
+        text_dim: d of the text encoder.
+        embed_dim: D of the joint space.
+        mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
+        map_text: see `VSEInfinity`.
+    """
+
+    title = "VSE++"
+    paper = "Faghri et al., BMVC 2018"
+    attention_is = (
+        "each cell's share of the average: how much its projected feature adds to the embedding"
+    )
+
+    def __init__(
+        self,
+        image_dim: int,
+        text_dim: int,
+        embed_dim: int = 1024,
+        mlp_dim: int = 0,
+        map_text: bool = False,
+    ) -> None:
+        super().__init__(
+            image_dim,
+            text_dim,
+            embed_dim,
+            mlp_dim,
+            pooling="mean",
+            text_pooling="mean",
+            map_text=map_text,
+        )
+
+    def inside(
+        self,
+        images: Views,  # noqa: ARG002
+        texts: Views | None = None,  # noqa: ARG002
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> list[Panel]:
+        """See `Method.inside`: nothing, since every coefficient of an average is the same."""
+        return []

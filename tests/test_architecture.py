@@ -18,7 +18,7 @@ FOLDERS = {
 # The rooms of a folder, and its top modules, from the top floor down: a room imports itself and
 # what lies on floors below its own, never a neighbour.
 FLOORS: dict[str, list[set[str]]] = {
-    "models": [{"encoders", "clip", "avse", "baselines", "mv_vse", "mvam", "pvse", "vse_infty"}],
+    "models": [{"encoders", "clip", "avse", "mv_vse", "mvam", "pvse", "vse_infty"}],
     "export": [
         {"to_onnx", "clip", "merge", "official", "space"},
         {"build"},

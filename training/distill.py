@@ -161,7 +161,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     def _cells(self, pixels: np.ndarray) -> Tensor:
         """What the student makes of (B, S, S, 3) in 0..255: (B, N, d)."""
-        normal = torch.from_numpy(self.preprocess.normalize(pixels))
+        normal = torch.from_numpy(self.preprocess.planes(pixels))
         with self.autocast():
             cells: Tensor = self.model.trunk(normal.to(self.device))
         return cells.float()

@@ -140,7 +140,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
 
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:  # noqa: ARG002
         """See `Loop`."""
-        pixels = torch.from_numpy(self.preprocess.normalize(self.train.images[batch]))
+        pixels = torch.from_numpy(self.preprocess.planes(self.train.images[batch]))
         cells = torch.from_numpy(cell_labels(self.train, batch, self.grid))
         flipped = torch.rand(len(batch)) < 0.5
         pixels = torch.where(flipped[:, None, None, None], pixels.flip(3), pixels)
@@ -166,9 +166,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         self.model.eval()
         things, surroundings = [], []
         for start in range(0, len(self.val), 100):
-            pixels = torch.from_numpy(
-                self.preprocess.normalize(self.val.images[start : start + 100])
-            )
+            pixels = torch.from_numpy(self.preprocess.planes(self.val.images[start : start + 100]))
             _, seen, around = self.model(pixels.to(self.device, memory_format=torch.channels_last))
             things.append(seen.float().cpu())
             surroundings.append(around.float().cpu())

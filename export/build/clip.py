@@ -20,9 +20,12 @@ from export.encoders.sources import load_image_source, load_text_source
 from export.pack.schema import PackInfo
 from models.checkpoint import load_strict
 from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.encoders.pretrained_image import CLIPImageEncoder
-from models.encoders.pretrained_text import CLIPTextEncoder
-from models.encoders.siglip import SiglipImageEncoder, SiglipTextEncoder
+from models.encoders.published import (
+    CLIPImageEncoder,
+    CLIPTextEncoder,
+    SiglipImageEncoder,
+    SiglipTextEncoder,
+)
 
 METHOD = "clip"
 DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), as pre-trained."

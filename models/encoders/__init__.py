@@ -2,15 +2,17 @@
 
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.encoders.pretrained_image import (
+from models.encoders.published import (
+    BertTextEncoder,
     CLIPImageEncoder,
+    CLIPTextEncoder,
     MobileNetV2ImageEncoder,
     ResNetImageEncoder,
+    SiglipImageEncoder,
+    SiglipTextEncoder,
     ViTImageEncoder,
 )
-from models.encoders.pretrained_text import BertTextEncoder, CLIPTextEncoder
 from models.encoders.scene_net import SceneNet
-from models.encoders.siglip import SiglipImageEncoder, SiglipTextEncoder
 
 IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
     "scene_net": SceneNet,

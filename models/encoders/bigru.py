@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from models.encoders.encoder import TextEncoder
-from models.gru import gru_states, scans
+from models.gru import gru_states, trains_on_cpu
 
 
 class BiGRUTextEncoder(TextEncoder):
@@ -51,7 +51,7 @@ class BiGRUTextEncoder(TextEncoder):
         real = position < lengths[:, None]  # (B, L)
         if self.forward_gru is None:
             return words * real[..., None]
-        if scans(self, words):
+        if trains_on_cpu(self, words):
             grus = [gru for gru in (self.forward_gru, self.backward_gru) if gru is not None]
             states = gru_states(grus, words, lengths)  # (B, L, G d)
             return states.unflatten(2, (len(grus), -1)).mean(dim=2)

@@ -21,49 +21,41 @@ import torch
 from torch import Tensor, nn
 
 from models.encoders.encoder import ImageEncoder
+from models.layers import require_choice
 
 LAYOUTS = ("torchvision", "caffe")
 STAGES = 4
 
 
-class _Basic(nn.Module):
-    """Two 3 x 3 convolutions with a shortcut, ResNet-18 and 34."""
+class _Block(nn.Module):
+    """Convolutions `conv1`, `conv2` ... with a batch-norm each, and a shortcut.
 
-    def __init__(self, inputs: int, width: int, outputs: int, stride: int) -> None:
+    Args:
+        convolutions: (outputs, kernel, stride, groups) of each.
+        inputs: channels of the map that is read.
+    """
+
+    def __init__(self, inputs: int, convolutions: Sequence[tuple[int, int, int, int]]) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.downsample = _shortcut(inputs, outputs, stride)
+        self.count, width, step = len(convolutions), inputs, 1
+        for number, (outputs, kernel, stride, groups) in enumerate(convolutions, 1):
+            padding = kernel // 2
+            layer = nn.Conv2d(width, outputs, kernel, stride, padding, groups=groups, bias=False)
+            self.add_module(f"conv{number}", layer)
+            self.add_module(f"bn{number}", nn.BatchNorm2d(outputs))
+            width, step = outputs, step * stride
+        self.downsample: nn.Module | None = None
+        if step > 1 or width != inputs:
+            shorten = nn.Conv2d(inputs, width, 1, step, bias=False)
+            self.downsample = nn.Sequential(shorten, nn.BatchNorm2d(width))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
-        out = torch.relu(self.bn1(self.conv1(x)))
-        return torch.relu(self.bn2(self.conv2(out)) + _shorten(self.downsample, x))
-
-
-class _Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions with a shortcut, ResNet-50 and larger."""
-
-    def __init__(
-        self, inputs: int, width: int, outputs: int, stride: int, groups: int, early: bool
-    ) -> None:
-        super().__init__()
-        first, second = (stride, 1) if early else (1, stride)
-        self.conv1 = nn.Conv2d(inputs, width, 1, first, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, second, 1, groups=groups, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(outputs)
-        self.downsample = _shortcut(inputs, outputs, stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
-        out = torch.relu(self.bn1(self.conv1(x)))
-        out = torch.relu(self.bn2(self.conv2(out)))
-        return torch.relu(self.bn3(self.conv3(out)) + _shorten(self.downsample, x))
+        out = x
+        for number in range(1, self.count + 1):
+            out = self.get_submodule(f"conv{number}")(out if number == 1 else torch.relu(out))
+            out = self.get_submodule(f"bn{number}")(out)
+        return torch.relu(out + (x if self.downsample is None else self.downsample(x)))
 
 
 class ResNet(ImageEncoder):
@@ -94,8 +86,7 @@ class ResNet(ImageEncoder):
         super().__init__()
         if not len(widths) == len(channels) == len(blocks) == STAGES:
             raise ValueError(f"a ResNet has {STAGES} stages: {widths}, {channels}, {blocks}")
-        if layout not in LAYOUTS:
-            raise ValueError(f'layout must be one of {", ".join(LAYOUTS)}, not "{layout}"')
+        require_choice("layout", layout, LAYOUTS)
         self.dim, self.pooled = channels[-1], pooled
         self.caffe = layout == "caffe"
         self.conv1 = nn.Conv2d(3, stem, 7, 2, 3, bias=False)
@@ -107,11 +98,10 @@ class ResNet(ImageEncoder):
             width, outputs = widths[stage], channels[stage]
             for block in range(blocks[stage]):
                 stride = 2 if stage > 0 and block == 0 else 1
-                stack.append(
-                    _Bottleneck(inputs, width, outputs, stride, groups, self.caffe)
-                    if bottleneck
-                    else _Basic(inputs, width, outputs, stride)
-                )
+                basic = [(width, 3, stride, 1), (outputs, 3, 1, 1)]  # ResNet-18 and 34
+                first, second = (stride, 1) if self.caffe else (1, stride)
+                deep = [(width, 1, first, 1), (width, 3, second, groups), (outputs, 1, 1, 1)]
+                stack.append(_Block(inputs, deep if bottleneck else basic))
                 inputs = outputs
             self.add_module(f"layer{stage + 1}", nn.Sequential(*stack))
 
@@ -133,13 +123,3 @@ class ResNet(ImageEncoder):
         if self.pooled:
             x = x.mean(dim=(2, 3), keepdim=True)  # (B, d, 1, 1)
         return x.flatten(2).transpose(1, 2)  # (B, N, d)
-
-
-def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
-    if stride == 1 and inputs == outputs:
-        return None
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-
-
-def _shorten(shortcut: nn.Module | None, x: Tensor) -> Tensor:
-    return x if shortcut is None else shortcut(x)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 import models
 from models import METHODS, Method
-from models.baselines import VSEPP
 from models.evidence import Evidence, Parts, mean_evidence
 from models.views import lengths_to_mask
+from models.vse_infty import VSEPP
 from tests.models.conftest import CASES, IMAGE_DIM, TEXT_DIM
 
 Case = tuple[str, dict[str, object]]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
-from models.gru import gru_states, scans
+from models.gru import gru_states, trains_on_cpu
 from models.pvse import LastStates
 
 LENGTHS = [[9, 1, 4, 6], [1], [5, 5], [2, 3, 7]]
@@ -77,11 +77,11 @@ def test_coefficients_train_on_what_they_are() -> None:
         torch.testing.assert_close(trained, pooling.coefficients(sizes), rtol=0.0, atol=1e-6)
 
 
-def test_only_training_in_full_precision_on_a_cpu_scans() -> None:
+def test_only_training_in_full_precision_on_a_cpu_uses_it() -> None:
     module, rows = nn.Identity(), torch.zeros(1)
-    assert scans(module, rows)
+    assert trains_on_cpu(module, rows)
     with torch.no_grad():
-        assert not scans(module, rows)
+        assert not trains_on_cpu(module, rows)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not scans(module, rows)
-    assert not scans(module.eval(), rows)
+        assert not trains_on_cpu(module, rows)
+    assert not trains_on_cpu(module.eval(), rows)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from models import Views
 from models.layers import l2_normalize
-from models.pvse import PVSE, LastStates, PIENet, order_scores
+from models.pvse import PVSE, LastStates, MeanFeature, PIENet, order_scores
 from models.views import lengths_to_mask
 from tests import reference
 from tests.golden.loading import check, check_gradients, grad, load, load_weights, renamed
@@ -57,10 +57,11 @@ def test_last_states_are_those_of_each_direction(local: torch.Tensor) -> None:
 
 def test_without_pie_nets_the_global_feature_remains(local: torch.Tensor) -> None:
     method = PVSE(10, 10, 8, views=0)
-    assert method.image_global is not None
+    assert isinstance(method.image_global, MeanFeature)
     assert method.text_global is not None
     images = method.encode_image(local, MASK, attention=True)
-    expected = l2_normalize(method.image_global(local[1, MASK[1]].mean(dim=0)))
+    linear = method.image_global.weight, method.image_global.bias
+    expected = l2_normalize(torch.nn.functional.linear(local[1, MASK[1]].mean(dim=0), *linear))
     torch.testing.assert_close(images.embeddings[1, 0], expected)
     assert images.attention is None
     texts = method.encode_text(local, MASK).embeddings[:, 0]

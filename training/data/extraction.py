@@ -214,7 +214,7 @@ def _encode(
     encoder: nn.Module, preprocess: Preprocess, squares: list[np.ndarray], device: torch.device
 ) -> np.ndarray:
     """Features (B, n, d) float16 of B squares (S, S, 3) uint8."""
-    pixels = torch.from_numpy(preprocess.normalize(np.stack(squares)))
+    pixels = torch.from_numpy(preprocess.planes(np.stack(squares)))
     features: np.ndarray = encoder(pixels.to(device)).half().cpu().numpy()
     if not np.isfinite(features).all():
         raise ValueError(

@@ -20,7 +20,7 @@ from export.build.official.renaming import Table
 from export.build.official.vocabulary import bert_folder, bert_tokenizer, word_tokenizer
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.encoders.pretrained_text import BertTextEncoder
+from models.encoders.published import BertTextEncoder
 from models.encoders.sampled_vit import SampledViT
 from models.preprocess import Preprocess
 

@@ -65,7 +65,7 @@ def test_clips_are_embedded_as_released(legacy: bool, tmp_path: Path) -> None:
     features = runtime.image_features(frames)  # (T, 1, d)
     assert features.shape == (FRAMES, 1, releases.OUTPUTS[-1])
     squares = np.stack([np.asarray(runtime.preprocess.square(frame)) for frame in frames])
-    pixels = torch.from_numpy(runtime.preprocess.normalize(squares))
+    pixels = torch.from_numpy(runtime.preprocess.planes(squares))
     maps = reference_cnn(under(state, "img_enc.cnn."), pixels, groups=1, caffe=False)
     torch.testing.assert_close(features[:, 0], maps.mean(dim=1), rtol=1e-4, atol=1e-4)
     clip = features.transpose(0, 1)  # (1, T, d)

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from models import METHODS, Views
-from models.baselines import VSEPP
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.layers import drop_elements
+from models.vse_infty import VSEPP
 from training.data.split import Split
 from training.loop.config import TrainConfig
 from training.loop.trainer import Trainer

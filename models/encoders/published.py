@@ -1,0 +1,255 @@
+"""Published backbones as encoders: the networks are those of `transformers`.
+
+Each is built from its Hugging Face configuration as plain JSON, so that a checkpoint can say how to
+build it; `export/hub/published.py` reads the weights. `transformers` is imported only when one is
+built.
+"""
+
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from models.encoders.encoder import ImageEncoder, TextEncoder
+from models.encoders.huggingface import build_network
+from models.views import lengths_to_mask
+
+
+class MobileNetV2ImageEncoder(ImageEncoder):
+    """MobileNetV2 (Sandler et al., CVPR 2018): the last map before pooling, 7 x 7 x 1280 at 224.
+
+    Args:
+        config: a `MobileNetV2Config` as JSON.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = build_network("MobileNetV2Model", config, add_pooling_layer=False)
+        self.dim = int(self.model.conv_1x1.convolution.out_channels)
+        self.stride = int(self.model.config.output_stride)
+
+    def grid(self, size: int) -> tuple[int, int]:
+        """See `ImageEncoder.grid`."""
+        side = -(-size // self.stride)
+        return side, side
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """See `ImageEncoder.forward`."""
+        return _cells(self.model(pixels).last_hidden_state)
+
+
+class ResNetImageEncoder(ImageEncoder):
+    """ResNet (He et al., CVPR 2016): the last map before pooling, of 7 x 7 x 2048 for ResNet-50.
+
+    Args:
+        config: a `ResNetConfig` as JSON; its depths make it a ResNet-50, 101 or 152.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = build_network("ResNetModel", config)
+        self.dim = int(self.model.config.hidden_sizes[-1])
+        # the stem halves the image twice, and every stage halves it again, the first one optionally
+        stages = len(self.model.config.hidden_sizes)
+        first = 1 if self.model.config.downsample_in_first_stage else 0
+        self.halvings = 2 + stages - 1 + first
+
+    def grid(self, size: int) -> tuple[int, int]:
+        """See `ImageEncoder.grid`."""
+        for _ in range(self.halvings):
+            size = -(-size // 2)
+        return size, size
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """See `ImageEncoder.forward`."""
+        return _cells(self.model(pixels).last_hidden_state)
+
+
+class _VisionTransformer(ImageEncoder):
+    """A transformer over patches, with one element in front that sums up the image."""
+
+    summary_token: ClassVar[bool] = True
+    model: Any
+
+    def grid(self, size: int) -> tuple[int, int]:
+        """Rows and columns of patches.
+
+        Raises:
+            ValueError: the network reads images of another size.
+        """
+        config = self.model.config
+        if size != config.image_size:
+            raise ValueError(
+                f"this transformer reads {config.image_size} x {config.image_size} pixels, not "
+                f"{size} x {size}; take the preprocessing that came with it"
+            )
+        side = size // config.patch_size
+        return side, side
+
+
+class ViTImageEncoder(_VisionTransformer):
+    """ViT (Dosovitskiy et al., ICLR 2021): [CLS], then the patches, after the last layer norm.
+
+    Args:
+        config: a `ViTConfig` as JSON.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = build_network("ViTModel", config, add_pooling_layer=False)
+        self.dim = int(self.model.config.hidden_size)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """See `ImageEncoder.forward`."""
+        return cast(Tensor, self.model(pixels).last_hidden_state)
+
+
+class CLIPImageEncoder(_VisionTransformer):
+    """CLIP's vision transformer (Radford et al., ICML 2021): [IMG], then the patches.
+
+    Every element goes through the last layer norm, which CLIP itself applies to [IMG] alone.
+
+    Args:
+        config: a `CLIPVisionConfig` as JSON.
+        projected: map every element into the space that images and texts share; [IMG] is then what
+            CLIP calls the image's embedding, before it is scaled to unit length.
+    """
+
+    def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
+        super().__init__()
+        self.model = build_network("CLIPVisionModel", config)
+        self.projection = _shared_space(self.model.config) if projected else None
+        self.dim = _clip_width(self.model.config, projected)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """See `ImageEncoder.forward`."""
+        hidden = self.model.post_layernorm(self.model(pixels).last_hidden_state)  # (B, N, h)
+        return cast(Tensor, hidden if self.projection is None else self.projection(hidden))
+
+
+class SiglipImageEncoder(_VisionTransformer):
+    """SigLIP's vision transformer (Zhai et al., ICCV 2023): [IMG], then the patches.
+
+    SigLIP has no map into a joint space. One learned query attends to the patches and gives [IMG];
+    the patches follow, each as if the query had attended to it alone.
+
+    Args:
+        config: a `SiglipVisionConfig` as JSON.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        if not config.get("vision_use_head", True):
+            raise ValueError("this SigLIP has no head that sums up an image; take one that has")
+        self.model = build_network("SiglipVisionModel", config)
+        self.dim = int(self.model.config.hidden_size)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """See `ImageEncoder.forward`."""
+        output = self.model(pixels)
+        head = self.model.head
+        attention: nn.MultiheadAttention = head.attention
+        weight, bias = attention.in_proj_weight[-self.dim :], attention.in_proj_bias[-self.dim :]
+        values = nn.functional.linear(output.last_hidden_state, weight, bias)
+        patches = attention.out_proj(values)  # (B, N, d)
+        patches = patches + head.mlp(head.layernorm(patches))
+        return torch.cat([output.pooler_output[:, None], patches], dim=1)  # (B, 1 + N, d)
+
+
+class BertTextEncoder(TextEncoder):
+    """BERT (Devlin et al., NAACL 2019) and its kin, such as MiniLM: the last hidden states.
+
+    The first element is [CLS], the last one of each text [SEP].
+
+    Args:
+        config: the network's Hugging Face configuration as JSON, `model_type` included; see
+            `export/hub/published.py` for the types.
+    """
+
+    summary_token: ClassVar[bool] = True
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = build_network("AutoModel", config)
+        self.model.pooler = None  # [CLS]'s extra layer, which a set of features has no use for
+        self.dim = int(self.model.config.hidden_size)
+        # RoBERTa counts positions from its padding id on
+        offset = 2 if self.model.config.model_type == "roberta" else 0
+        self.max_length = int(self.model.config.max_position_embeddings) - offset
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """See `TextEncoder.forward`."""
+        real = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        hidden: Tensor = self.model(ids, attention_mask=real.long()).last_hidden_state  # (B, L, d)
+        return hidden * real[..., None]
+
+
+class CLIPTextEncoder(TextEncoder):
+    """CLIP's text transformer (Radford et al., ICML 2021), after its last layer norm.
+
+    It reads from left to right, so that the last element of each text, [EOS], has seen all of it:
+    `models.layers.last_element` gives CLIP's pooled text. The first one has seen nothing.
+
+    Args:
+        config: a `CLIPTextConfig` as JSON.
+        projected: map every element into the space that images and texts share.
+    """
+
+    def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
+        super().__init__()
+        self.model = build_network("CLIPTextModel", config)
+        self.projection = _shared_space(self.model.config) if projected else None
+        self.dim = _clip_width(self.model.config, projected)
+        self.max_length = int(self.model.config.max_position_embeddings)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """See `TextEncoder.forward`."""
+        real = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        hidden: Tensor = self.model(ids, attention_mask=real.long()).last_hidden_state  # (B, L, h)
+        if self.projection is not None:
+            hidden = self.projection(hidden)
+        return hidden * real[..., None]
+
+
+class SiglipTextEncoder(TextEncoder):
+    """SigLIP's text transformer (Zhai et al., ICCV 2023): the tokens, the last one the whole text.
+
+    SigLIP reads the last of `max_length` positions, padding or not, as the whole text; here this
+    state takes the place of each text's last token, [EOS].
+
+    Args:
+        config: a `SiglipTextConfig` as JSON.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = build_network("SiglipTextModel", config)
+        self.dim = int(self.model.config.projection_size)
+        self.max_length = int(self.model.config.max_position_embeddings)
+        self.padding = int(self.model.config.pad_token_id)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """See `TextEncoder.forward`."""
+        longest = ids.shape[1]
+        positions = torch.arange(cast(int, self.max_length), device=ids.device)  # (M,)
+        extended = ids[:, positions.clamp(max=longest - 1)]  # (B, M)
+        padded = torch.where(positions < lengths[:, None], extended, self.padding)
+        output = self.model(padded)
+        tokens = self.model.head(output.last_hidden_state)[:, :longest]  # (B, L, d)
+        last = (positions[:longest] == lengths[:, None] - 1)[..., None]  # (B, L, 1)
+        features = torch.where(last, output.pooler_output[:, None], tokens)
+        return features * lengths_to_mask(lengths, longest)[..., None]
+
+
+def _cells(feature_map: Tensor) -> Tensor:
+    """(B, d, rows, columns) -> (B, N, d), row-major."""
+    return feature_map.flatten(2).transpose(1, 2)
+
+
+def _shared_space(config: Any) -> nn.Linear:
+    """CLIP's map into the space that images and texts share."""
+    return nn.Linear(config.hidden_size, config.projection_dim, bias=False)
+
+
+def _clip_width(config: Any, projected: bool) -> int:
+    return int(config.projection_dim if projected else config.hidden_size)
