@@ -23,6 +23,7 @@ from export import to_onnx
 from export.pack.reading import load_info
 from export.runtime import Runtime
 from models.checkpoint import load_tensors, save_tensors
+from models.files import sha256_of
 from tests.regions import LABELS, write_world
 from tests.training.conftest import write_regions
 from tests.training.photographs import write_photographs
@@ -51,7 +52,7 @@ def at_home(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def measure(tmp_path: Path, *arguments: str) -> dict[str, dict[str, float]]:
     """What `training.evaluate` measures."""
     evaluate.main([*arguments, "--json", str(tmp_path / "rows.json")])
-    rows: dict[str, dict[str, float]] = json.loads((tmp_path / "rows.json").read_text())
+    rows: dict[str, dict[str, float]] = json.loads((tmp_path / "rows.json").read_text())["methods"]
     return rows
 
 
@@ -80,6 +81,25 @@ def test_the_average_is_of_scores(tmp_path: Path) -> None:
     given = [option for folder in folders for option in ("--run", str(folder))]
     rows = measure(tmp_path, *given, "--split", "test", "--folds", "5")
     assert rows["average"] == pytest.approx(expected)
+
+
+def test_runs_are_compared(tmp_path: Path) -> None:
+    runs = ["--run", "runs/vsepp_0", "--run", "runs/vsepp_1", "--split", "test"]
+    pairs = ["--compare", "runs/vsepp_0,runs/vsepp_1", "--compare", "average,runs/vsepp_0"]
+    rows = measure(tmp_path, *runs, *pairs, "--scores", str(tmp_path / "scores.npz"))
+    measured = json.loads((tmp_path / "rows.json").read_text())
+    weights = {
+        f"runs/vsepp_{i}": sha256_of(Path(f"runs/vsepp_{i}/best.safetensors")) for i in (0, 1)
+    }
+    assert measured["sources"] == weights
+    for values, pair in zip(measured["differences"], pairs[1::2], strict=True):
+        first, second = pair.split(",")
+        expected = rows[first]["rsum"] - rows[second]["rsum"]
+        assert values["difference"] == pytest.approx(expected)
+        assert values["low"] <= expected <= values["high"]
+    assert set(np.load(tmp_path / "scores.npz")) >= {"runs/vsepp_0", "average:t2i_ranks"}
+    message = refusal(*runs, "--compare", "runs/vsepp_0,runs/vsep_1")
+    assert message.startswith('there is no run "runs/vsep_1"; did you mean "runs/vsepp_1"?')
 
 
 def test_a_pack_without_an_image_encoder() -> None:

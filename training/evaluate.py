@@ -5,28 +5,32 @@
 `python -m training.evaluate --run RUN --split val`
 
 With `--data` the images of DIR are encoded: captioned ones (`training/data/photographs.py`)
-or rendered scenes. What needs to know every image that a caption is true of is measured on scenes;
-photographs are also asked the everyday questions of `training/evaluation/everyday.py`, "a dog in
-the snow", of which P@5 is the share of right hits among the first five. `--judgements FILE`
-compares scores with people's ratings. `--ensemble a+b` adds the average of two methods' scores,
-`--compare a,b` says how sure a difference in rsum is, `--views` what each view does and whether it
-looks at what a caption mentions, and `--foils` whether true captions of scenes score above false
-ones that differ little. `--calibrate` fits how sure each method may be of its hits and
-keeps it in the pack, `--calibration` measures whether that is true (docs/calibration.md).
-With `--run` recalls alone are measured, in torch, of the data that the run was trained on; several
+or rendered scenes. Metrics over all images that a caption is true of need scenes; photographs are
+also searched with the everyday questions of `training/evaluation/everyday.py`, "a dog in the snow":
+P@5 is the share of right hits among the first five. `--judgements FILE` compares scores with
+people's ratings. `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` the
+interval of a difference in rsum, `--views` what each view does and whether it looks at the objects
+that a caption mentions, and `--foils` whether true captions of scenes score above false ones that
+differ little. `--calibrate` fits the probabilities of each method's hits and stores them in the
+pack, `--calibration` measures them (docs/calibration.md).
+
+With `--run` only recalls are measured, in torch, on the data that the run was trained on; several
 runs, such as two seeds of a recipe, are a row each, and their scores' average a last one.
 
 Methods over ready-made features of regions (`training/data/precomputed.py`) are measured on a
 folder of those: `--run RUN --split testall --folds 5`, or `--pack PACK --data DIR`.
+
+`--json` writes metrics, differences and how they were measured, `--scores OUT.npz` the score
+matrices and the rank of each query, `--trec DIR` runs for `trec_eval` and `ranx`
+(`training/evaluation/exports.py`).
 """
 
 import argparse
 import json
 import math
+import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,314 +38,331 @@ import numpy as np
 import torch
 
 from export.hub.resolve import resolve
-from export.pack.calibration import Calibration
-from export.pack.domain import Domain
-from export.pack.reading import load_info
-from export.pack.schema import Metrics
-from export.pack.validation import check
-from export.pack.writing import update_metrics, write_info
+from export.pack.schema import MANIFEST
+from export.pack.writing import update_metrics
 from export.runtime import Runtime
 from export.sessions import hardware
 from models import Views
-from models.files import write_whole
-from training.data.extraction import CACHE
-from training.data.features import Extraction
+from models.files import sha256_of, write_whole
+from training.data.extraction import CACHE, Extraction
 from training.data.open_split import open_split
 from training.data.pack_gallery import from_pack
 from training.data.split import Split
-from training.evaluation.beyond_recalls import BeyondRecalls
-from training.evaluation.calibration import ask, fit, measure
+from training.evaluation.calibration import calibrate_pack
 from training.evaluation.evaluator import (
     CAPTIONS_AT_ONCE,
     IMAGES_AT_ONCE,
     as_read,
     image_features,
+    mentioned_cells,
+    named_cells,
     score_metrics,
     split_views,
+    view_metrics,
 )
-from training.evaluation.everyday import everyday_metrics, true_images
-from training.evaluation.foils import print_foils
+from training.evaluation.everyday import everyday_metrics, print_questions, true_images
+from training.evaluation.evidence import evidence_metrics, moment_metrics
+from training.evaluation.exports import write_scores, write_trec
+from training.evaluation.foils import foil_metrics, foils_of, print_foils
 from training.evaluation.judgements import read_judgements
 from training.evaluation.kinds import kind_differences, print_kinds
-from training.evaluation.metrics import check_folds
-from training.evaluation.questions import half, make_questions, read_texts
+from training.evaluation.metrics import SEED, check_folds
+from training.evaluation.questions import half
 from training.evaluation.report import (
+    COLUMNS,
     print_certainty,
     print_difference,
     print_evidence,
-    print_table,
+    print_metrics,
     print_views,
 )
-from training.evaluation.scoring import ensemble_scores, score_matrix
+from training.evaluation.scoring import (
+    compared_pairs,
+    ensemble_parts,
+    ensemble_scores,
+    score_matrix,
+)
 from training.evaluation.statistics import bootstrap_difference
 from training.loop.command import refusals_end
+from training.loop.runs import BEST
 from training.loop.trained_run import run_scores
 
-_SEED = 0  # of the questions by which calibrations are fitted and measured
-
-
-class _Steps:
-    """Tells how far the measurement is, on stderr, if it was asked to: one JSON object a line.
-
-    {"done": 33, "total": 53, "doing": "vsepp"}: steps done, of how many, and whose the last one was
-    ("pictures", or what a row of the table is called).
-    """
-
-    def __init__(self, asked: bool, total: int) -> None:
-        self.asked, self.total, self.done = asked, total, 0
-
-    def __call__(self, doing: str) -> None:
-        self.done += 1
-        step = {"done": self.done, "total": self.total, "doing": doing}
-        if self.asked:
-            print(json.dumps(step), file=sys.stderr, flush=True)
+_Rows = dict[str, dict[str, float]]  # metrics of each row of the table
+_RUN_OPTIONS = {
+    "run", "data", "split", "folds", "json", "cache", "device", "compare", "scores", "trec"
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line, measures, prints."""
     options = _parser().parse_args(argv)
     with refusals_end():
+        words = shlex.join(sys.argv[1:] if argv is None else argv)
+        about = {
+            "command": f"python -m training.evaluate {words}",
+            "split": options.split,
+            "seed": SEED,
+            "hardware": hardware(),
+        }
         if options.run:
-            rows = _measure_runs(options)
+            measured = _measure_runs(options)
+        elif options.calibrate or options.calibration:
+            measured = _certainty(options)
         else:
-            certain = options.calibrate or options.calibration
-            rows = _certainty(options) if certain else _measure(options)
-    if options.json:
-        write_whole(options.json, json.dumps(rows, indent=2) + "\n")
+            measured = _measure_pack(options)
+        if options.json:
+            write_whole(options.json, json.dumps(about | measured, indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training.evaluate", description="Measure a pack or a run."
     )
-    of = parser.add_mutually_exclusive_group(required=True)
-    of.add_argument("--pack", help="folder or Hub id of a pack")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--pack", help="folder or Hub id of a pack")
     what = "run folder of a method; may be repeated, for the average of their scores, too"
-    of.add_argument("--run", type=Path, action="append", help=what)
+    source.add_argument("--run", type=Path, action="append", help=what)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--method", help="one of the pack's methods; all without it")
     which.add_argument("--all", action="store_true", help="every method of the pack")
+    add = parser.add_argument
     again: dict[str, Any] = {"action": "append", "default": []}
     what = "also the average of these methods' scores; may be repeated"
-    parser.add_argument("--ensemble", metavar="A+B", help=what, **again)
-    what = "95%% interval of the rsum difference, without folds; ensembles too; may be repeated"
-    parser.add_argument("--compare", metavar="A,B", help=what, **again)
+    add("--ensemble", metavar="A+B", help=what, **again)
+    what = "95%% interval of the rsum difference of two methods, ensembles or runs, without folds; "
+    add("--compare", metavar="A,B", help=what + "may be repeated", **again)
     what = "also how often each view wins and whether it looks at what captions mention"
-    parser.add_argument("--views", action="store_true", help=what)
-    what = "also whether what a score is made of lies where words say, and matters to the score"
-    parser.add_argument("--evidence", action="store_true", help=what)
+    add("--views", action="store_true", help=what)
+    what = "also whether evidence lies where words say, and matters to the score"
+    add("--evidence", action="store_true", help=what)
     what = "also whether true captions score above false ones that differ little; of scenes"
-    parser.add_argument("--foils", action="store_true", help=what)
-    what = "fit how sure each method may be, and keep it in the pack"
-    parser.add_argument("--calibrate", action="store_true", help=what)
-    what = "measure how true that is, instead of recalls"
-    parser.add_argument("--calibration", action="store_true", help=what)
+    add("--foils", action="store_true", help=what)
+    what = "fit the probabilities of each method's hits, and store them in the pack"
+    add("--calibrate", action="store_true", help=what)
+    add("--calibration", action="store_true", help="measure these, instead of recalls")
     what = "photographs of one split: fit on one half of them and measure on the other"
-    parser.add_argument("--halves", action="store_true", help=what)
+    add("--halves", action="store_true", help=what)
     what = "also Kendall's tau-c with people's ratings: Flickr8k's ExpertAnnotations.txt"
-    parser.add_argument("--judgements", type=Path, metavar="FILE", help=what)
-    parser.add_argument("--split", default="test")
+    add("--judgements", type=Path, metavar="FILE", help=what)
+    add("--split", default="test", help="test without it")
     what = "photographs with captions, scenes, or ready-made features; without it a pack's own "
-    what += "gallery, or what a run was trained on"
-    parser.add_argument("--data", type=Path, help=what)
-    parser.add_argument("--folds", type=int, default=1, help="average over so many folds")
-    parser.add_argument("--json", type=Path, help="also write the metrics to this file")
+    add("--data", type=Path, help=what + "gallery, or what a run was trained on")
+    add("--folds", type=int, default=1, help="average over so many folds")
+    what = "also write metrics, differences, command and checksums to this file"
+    add("--json", type=Path, metavar="OUT", help=what)
+    what = "also write score matrices and ranks to this NumPy archive"
+    add("--scores", type=Path, metavar="OUT.npz", help=what)
+    what = "also write the rankings in TREC's format, a file a method and direction"
+    add("--trec", type=Path, metavar="DIR", help=what)
     what = "store the metrics in the pack, those of ensembles excepted"
-    parser.add_argument("--write", action="store_true", help=what)
-    what = "say on stderr, one JSON object a line, how far it is"
-    parser.add_argument("--progress", action="store_true", help=what)
+    add("--write", action="store_true", help=what)
+    what = "report each step on stderr, one JSON object a line"
+    add("--progress", action="store_true", help=what)
     what = f"of a run: folder of cached features; {CACHE} without it"
-    parser.add_argument("--cache", type=Path, default=CACHE, help=what)
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    add("--cache", type=Path, default=CACHE, help=what)
+    add("--device", default="auto", choices=("auto", "cpu", "cuda"))
     return parser
 
 
-def _measure_runs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    asked = {name for name, value in vars(options).items() if value}
-    if more := sorted(asked - {"run", "data", "split", "folds", "json", "cache", "device"}):
+def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
+    used = {name for name, value in vars(options).items() if value}
+    if more := sorted(used - _RUN_OPTIONS):
         raise ValueError(f"--{more[0]} measures packs; export the run, or leave it out")
     if len({folder.resolve() for folder in options.run}) < len(options.run):
         raise ValueError(
             "--run names a folder twice; the average of a run with itself says nothing"
         )
     extraction = Extraction(options.cache, device=options.device)
-    rows: dict[str, dict[str, float]] = {}
+    scores: dict[str, np.ndarray] = {}
     for folder in options.run:
-        name, scores, data = run_scores(folder, options.split, extraction, options.data)
-        check_folds(len(scores), options.folds)
-        if not rows:
-            together, first = np.zeros_like(scores), data
+        name, matrix, data = run_scores(folder, options.split, extraction, options.data)
+        check_folds(len(matrix), options.folds)
+        if not scores:
+            first = data
         elif data.captions != first.captions or not np.array_equal(data.image_of, first.image_of):
             raise ValueError(
                 f"{folder} and {options.run[0]} were trained on different data; say with --data "
                 "what to measure all of them on"
             )
-        together += scores / len(options.run)
-        rows[name if len(options.run) == 1 else str(folder)] = score_metrics(
-            scores, data, options.folds
-        )
-    if len(rows) > 1:
-        rows["average"] = score_metrics(together, data, options.folds)
-    print_table(rows)
-    print_kinds(rows, list(dict.fromkeys(data.kinds)) if options.folds == 1 else [])
-    return rows
+        scores[name if len(options.run) == 1 else str(folder)] = matrix
+    if len(scores) > 1:
+        scores["average"] = np.mean(list(scores.values()), axis=0)
+    pairs = compared_pairs(options.compare, scores, "run")
+    rows = {name: score_metrics(matrix, first, options.folds) for name, matrix in scores.items()}
+    _print_rows(rows, first, options)
+    for name in {name for pair in pairs for name in pair}:
+        scores[name] = ensemble_scores(scores, name)
+    differences = _differences(pairs, scores, first)
+    _export(options, {name: scores[name] for name in rows}, first)
+    sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
+    return {"sources": sources, "methods": rows, "differences": differences}
 
 
-def _measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    pack, split = resolve(options.pack), options.split
-    data = open_split(options.data, split) if options.data else from_pack(pack, split)
+def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
+    pack, data = _open(options)
     check_folds(data.image_count, options.folds)
     people = read_judgements(options.judgements, data) if options.judgements else None
+    checksum = sha256_of(pack / MANIFEST)
     runtime = Runtime.load(pack, options.device)
-    data = as_read(runtime, data)
-    names = [*([options.method] if options.method else runtime.info.methods), *options.ensemble]
-    pairs = [_pair(text) for text in options.compare]
-    asked = [*names, *chain.from_iterable(pairs)]
-    parts = _parts(asked, pack, list(runtime.info.methods))
+    data, known = as_read(runtime, data), list(runtime.info.methods)
+    names = [*([options.method] if options.method else known), *options.ensemble]
+    pairs = compared_pairs(options.compare, known, "method")
+    scored = list(dict.fromkeys([*names, *(name for pair in pairs for name in pair)]))
+    parts = ensemble_parts(scored, known, "method")
+    extras = _Extras(options, runtime, data)
     readers = {runtime.image_encoder_of(part): part for part in parts}
-    batches = len(readers) * math.ceil(len(data.images) / IMAGES_AT_ONCE)
-    each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
-    split_up = sum(part in names for part in parts) if options.evidence else 0
-    beyond = BeyondRecalls(
-        data, runtime, views=options.views, evidence=options.evidence, foils=options.foils
-    )
-    tell = _Steps(options.progress, batches + len(parts) * each + len(names) + split_up)
+    tell = _progress(options, data, len(readers), parts, names)
     watch = tell if options.progress else None
     features = {file: image_features(runtime, data, watch, part) for file, part in readers.items()}
-    truth = _everyday_truth(options, data)
-    scores, everyday = dict[str, np.ndarray](), dict[str, np.ndarray]()
-    more = dict[str, dict[str, float]]()
+    scores, everyday, more = dict[str, np.ndarray](), dict[str, np.ndarray](), _Rows()
     for part in parts:
         read = features[runtime.image_encoder_of(part)]
         views = split_views(runtime, part, data, read, options.views, tell)
         scores[part] = score_matrix(runtime.methods[part], *views)
-        everyday[part] = _everyday_scores(runtime, part, views[0], list(truth))
+        everyday[part] = extras.everyday_scores(part, views[0])
         tell(part)
         if part in names:
-            more[part] = beyond.measure(part, read, views)
-        if options.evidence and part in names:
-            tell(part)
-    for matrices in (scores, everyday):
-        matrices |= {name: ensemble_scores(matrices, name) for name in asked}
-    rows = {}
+            more[part] = extras.measure(part, read, views)
+            if options.evidence:
+                tell(part)
+    scores |= {name: ensemble_scores(scores, name) for name in scored}
+    rows: _Rows = {}
     for name in names:
-        found = score_metrics(scores[name], data, options.folds)
-        found |= everyday_metrics(everyday[name], list(truth.values()))
-        found |= people.agreement(scores[name]) if people else {}
-        rows[name] = found | more.get(name, {})
+        rows[name] = score_metrics(scores[name], data, options.folds)
+        rows[name] |= everyday_metrics(ensemble_scores(everyday, name), list(extras.truth.values()))
+        rows[name] |= people.agreement(scores[name]) if people else {}
+        rows[name] |= more.get(name, {})
         tell(name)
-    print_table(rows)
-    print_kinds(rows, list(dict.fromkeys(data.kinds)) if options.folds == 1 else [])
-    if options.views:
-        print_views(more)
-    if options.evidence:
-        print_evidence(more)
-    if options.foils:
-        print_foils(more)
-    _print_differences(pairs, scores, data)
+    _print_rows(rows, data, options)
+    extras.show(more)
+    differences = _differences(pairs, scores, data)
+    _export(options, {name: scores[name] for name in names}, data)
     if options.write:
-        _write(pack, options, {name: rows[name] for name in names if name in parts})
-    return rows
+        for name in set(names) & set(parts):
+            about = {"split": options.split, "command": _command(options, name)}
+            update_metrics(pack, name, {**about, "hardware": hardware(), "values": rows[name]})
+    return {"sources": {str(pack): checksum}, "methods": rows, "differences": differences}
 
 
-def _print_differences(
+class _Extras:
+    """The measurements beside recalls that the options ask for, with their ground truth."""
+
+    def __init__(self, options: argparse.Namespace, runtime: Runtime, data: Split) -> None:
+        self.options, self.runtime, self.data = options, runtime, data
+        masks = options.views or options.evidence
+        self.covered = mentioned_cells(runtime, data) if masks else None
+        self.places = named_cells(runtime, data) if options.evidence else []
+        self.foils = foils_of(data) if options.foils else []
+        self.photographs = options.data is not None and data.relevant is None
+        captions = (data.captions, data.image_of) if self.photographs else ([], np.array([], int))
+        self.truth = true_images(*captions)  # everyday question -> right photographs
+
+    def everyday_scores(self, part: str, images: Views) -> np.ndarray:
+        """Scores (N_img, Q) of the everyday questions; Q may be 0."""
+        if not self.truth:
+            return np.empty((len(images), 0), np.float32)
+        texts = self.runtime.text_views(list(self.truth), part)
+        return score_matrix(self.runtime.methods[part], images, texts)
+
+    def measure(
+        self, part: str, features: torch.Tensor | np.ndarray, views: tuple[Views, Views]
+    ) -> dict[str, float]:
+        """Measures one method over features (N_img, n, d), by the views of images and captions."""
+        runtime, data, values = self.runtime, self.data, dict[str, float]()
+        if self.options.views:
+            values |= view_metrics(runtime, part, data, views, self.covered)
+        if self.options.evidence:  # in space, or over the time of clips
+            assert isinstance(features, torch.Tensor)  # `named_cells` refuses packs of regions
+            if data.frames > 1:
+                values |= moment_metrics(runtime, part, data, features)
+            else:
+                truth = self.covered, self.places
+                values |= evidence_metrics(runtime, part, data, features, *truth)
+        if self.options.foils:
+            values |= foil_metrics(runtime, part, views[0], self.foils)
+        return values
+
+    def show(self, rows: _Rows) -> None:
+        """Prints the tables of what was measured."""
+        if self.photographs:
+            print_questions(len(self.truth))
+        if self.options.views:
+            print_views(rows)
+        if self.options.evidence:
+            print_evidence(rows)
+        if self.options.foils:
+            print_foils(rows)
+
+
+def _open(options: argparse.Namespace) -> tuple[Path, Split]:
+    """The pack, and the split to measure it on."""
+    pack = resolve(options.pack)
+    if options.data:
+        return pack, open_split(options.data, options.split)
+    return pack, from_pack(pack, options.split)
+
+
+def _progress(
+    options: argparse.Namespace, data: Split, readers: int, parts: list[str], names: list[str]
+) -> Callable[[str], None]:
+    """Reports steps on stderr if `--progress` is set, one JSON object a line.
+
+    {"done": 33, "total": 53, "doing": "vsepp"}: steps done, of how many, and whose the last one was
+    ("pictures", or a row of the table).
+    """
+    batches = readers * math.ceil(len(data.images) / IMAGES_AT_ONCE)
+    each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
+    total = batches + len(parts) * each + len(names)
+    total += len(set(parts) & set(names)) if options.evidence else 0
+    done = 0
+
+    def tell(doing: str) -> None:
+        nonlocal done
+        done += 1
+        if options.progress:
+            step = {"done": done, "total": total, "doing": doing}
+            print(json.dumps(step), file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _print_rows(rows: _Rows, data: Split, options: argparse.Namespace) -> None:
+    print_metrics("method", COLUMNS, rows)
+    print_kinds(rows, list(dict.fromkeys(data.kinds)) if options.folds == 1 else [])
+
+
+def _differences(
     pairs: list[tuple[str, str]], scores: dict[str, np.ndarray], data: Split
-) -> None:
+) -> list[dict[str, Any]]:
+    """The rsum differences of pairs, of all captions and by kind; printed and returned."""
+    differences: list[dict[str, Any]] = []
     for a, b in pairs:
-        found = bootstrap_difference(scores[a], scores[b], data.image_of, alike=data.alike)
-        print_difference(a, b, found)
-        for kind, found in kind_differences(scores[a], scores[b], data).items():
-            print_difference(a, b, found, kind)
+        whole = bootstrap_difference(scores[a], scores[b], data.image_of, alike=data.alike)
+        for kind, values in {"": whole, **kind_differences(scores[a], scores[b], data)}.items():
+            print_difference(a, b, values, kind)
+            differences.append({"first": a, "second": b, "kind": kind, **values})
+    return differences
 
 
-def _everyday_truth(options: argparse.Namespace, data: Split) -> dict[str, np.ndarray]:
-    """Everyday questions and the photographs they are right for; none where captions do not say."""
-    if options.data is None or data.relevant is not None:
-        return {}
-    return true_images(data.captions, data.image_of)
+def _export(options: argparse.Namespace, scores: dict[str, np.ndarray], data: Split) -> None:
+    if options.scores:
+        write_scores(options.scores, scores, data)
+    if options.trec:
+        write_trec(options.trec, scores, data)
 
 
-def _everyday_scores(
-    runtime: Runtime, method: str, images: Views, questions: list[str]
-) -> np.ndarray:
-    """Scores (N_img, Q) of questions; Q may be 0."""
-    if not questions:
-        return np.empty((len(images), 0), np.float32)
-    return score_matrix(runtime.methods[method], images, runtime.text_views(questions, method))
-
-
-def _certainty(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def _certainty(options: argparse.Namespace) -> dict[str, Any]:
     """Fits the calibrations of a pack, or measures them."""
-    pack, split = resolve(options.pack), options.split
-    data = open_split(options.data, split) if options.data else from_pack(pack, split)
+    (pack, data), split = _open(options), options.split
     if options.halves:
         data, split = half(data, 0 if options.calibrate else 1), f"half of {split}"
-    runtime = Runtime.load(pack, options.device)
-    data = as_read(runtime, data)
+    checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
     known = list(runtime.info.methods)
-    parts = _parts([options.method] if options.method else known, pack, known)
-    questions = make_questions(data, runtime, _SEED)
-    facts = read_texts(runtime, questions.texts)
-    asked = replace(data, captions=questions.texts, image_of=np.zeros(len(questions.texts), int))
-    readers = {runtime.image_encoder_of(part): part for part in parts}
-    features = {file: image_features(runtime, data, None, part) for file, part in readers.items()}
-    changes: dict[str, dict[str, Any]] = {}
-    rows = {}
-    for part in parts:
-        views = split_views(runtime, part, asked, features[runtime.image_encoder_of(part)])
-        scores = score_matrix(runtime.methods[part], *views)
-        about = {
-            "split": split,
-            "command": _command(options, part),
-            "hardware": hardware(),
-            "seed": _SEED,
-        }
-        if options.calibrate:
-            fitted = fit(questions, scores, facts, _SEED)._asdict()
-            found = check(Calibration, {**fitted, **about})
-            changes[part] = {"calibration": found, "calibration_metrics": None}
-        elif (made := runtime.info.methods[part].calibration) is None:
-            raise ValueError(f"{pack} has no calibration of {part}; make one with --calibrate")
-        else:
-            rows[part] = measure(made, ask(questions, scores, *facts))
-            measured = check(Metrics, {**about, "values": rows[part]})
-            changes[part] = {"calibration_metrics": measured}
-    if options.calibrate or options.write:
-        info = load_info(pack, verify=False)
-        entries = {
-            name: replace(entry, **changes.get(name, {})) for name, entry in info.methods.items()
-        }
-        own = features.get(info.image_encoder.file) if options.calibrate else None
-        # of ready-made features there is no image that could be unlike them
-        fitted_to = Domain.fit(own.cpu().numpy()) if isinstance(own, torch.Tensor) else info.domain
-        write_info(replace(info, methods=entries, domain=fitted_to))
+    parts = ensemble_parts([options.method] if options.method else known, known, "method")
+    about = {part: {"split": split, "command": _command(options, part)} for part in parts}
+    rows = calibrate_pack(runtime, data, about, refit=options.calibrate, write=options.write)
     print_certainty(rows)
-    return rows
-
-
-def _parts(names: list[str], pack: Path, known: list[str]) -> list[str]:
-    """The methods that methods and ensembles (`a+b`) are made of, each once."""
-    for name in names:
-        if len(set(each := name.split("+"))) < len(each):
-            raise ValueError(f'the ensemble "{name}" names a method twice; name each once')
-    parts = list(dict.fromkeys(part for name in names for part in name.split("+")))
-    for part in parts:
-        if part not in known:
-            raise ValueError(f'{pack} has no method "{part}"; choose one of {", ".join(known)}')
-    return parts
-
-
-def _pair(text: str) -> tuple[str, str]:
-    first, _, second = text.partition(",")
-    if not second or "," in second:
-        raise ValueError(f'--compare takes two names as in "a,b", not "{text}"')
-    return first, second
-
-
-def _write(pack: Path, options: argparse.Namespace, rows: dict[str, dict[str, float]]) -> None:
-    for name, values in rows.items():
-        about = {"split": options.split, "command": _command(options, name)}
-        update_metrics(pack, name, {**about, "hardware": hardware(), "values": values})
+    return {"sources": {str(pack): checksum}, "methods": rows}
 
 
 def _command(options: argparse.Namespace, name: str) -> str:
@@ -349,15 +370,15 @@ def _command(options: argparse.Namespace, name: str) -> str:
     data = f" --data {_named(str(options.data))}" if options.data else ""
     folds = f" --folds {options.folds}" if options.folds > 1 else ""
     flags = ("views", "evidence", "foils", "calibrate", "calibration", "halves")
-    asked = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
+    chosen = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
     return (
         f"python -m training.evaluate --pack {_named(options.pack)} --method {name}{data} "
-        f"--split {options.split}{folds}{asked}"
+        f"--split {options.split}{folds}{chosen}"
     )
 
 
 def _named(path: str) -> str:
-    """A path as typed, unless that tells where it lies on this machine."""
+    """A path as typed; of an absolute one the name alone, as packs are shared."""
     return Path(path).name if Path(path).is_absolute() else path
 
 

@@ -177,8 +177,8 @@ def _options(metrics: Metrics | None) -> list[str] | None:
 
 def _values(result: Path, methods: list[str]) -> dict[str, dict[str, float]]:
     try:
-        found: dict[str, Any] = read_json(result)
-        return {name: {k: float(v) for k, v in found[name].items()} for name in methods}
+        rows: dict[str, Any] = read_json(result)["methods"]
+        return {name: {k: float(v) for k, v in rows[name].items()} for name in methods}
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise JobError(f"the evaluation wrote no numbers that can be read: {error}") from error
 

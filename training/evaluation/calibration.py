@@ -1,35 +1,48 @@
-"""Fits how sure a method may be, and measures whether that is true.
+"""Fits the calibration of a method's scores, and measures it.
 
-Questions of which the answer is known (`training/evaluation/questions.py`) are asked of galleries
-of several sizes; those with an answer once more, after every image that satisfies them was taken
-out of the gallery.
+Questions with known answers (`training/evaluation/questions.py`) are put to galleries of several
+sizes; those with an answer a second time after every image that satisfies them has left the
+gallery.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from export.pack.calibration import TENTH, Background, Calibration, sigmoid, weighted
-from training.evaluation.questions import Questions
+from export.pack.domain import Domain
+from export.pack.reading import load_info
+from export.pack.schema import Metrics
+from export.pack.validation import check
+from export.pack.writing import write_info
+from export.runtime import Runtime
+from export.sessions import hardware
+from training.data.split import Split
+from training.evaluation.evaluator import as_read, image_features, split_views
+from training.evaluation.metrics import SEED
+from training.evaluation.questions import Questions, make_questions, read_texts
+from training.evaluation.scoring import score_matrix
 
 HITS = 12  # judged for each question
 SIZES = (10, 30, 100, 300, 1000)  # images of the galleries that a calibration is fitted on
 REFUSED = 0.045  # share of the questions with an answer that may be refused
 BINS = 10  # of the reliability curve
-_FEWEST = 10  # images that something taken out must leave
-_SOME = 2500  # questions for each size
-# How often each kind is met, with and without an answer; half of all questions have one.
+_MIN_LEFT = 10  # images that stay in a gallery when the answers leave it
+_QUESTIONS = 2500  # for each size
+# The assumed share of each kind, with and without an answer; half of all questions have one.
 _PRESENT = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
 _ABSENT = {
     "caption": 0.2, "thing": 0.3, "pair": 0.1, "gibberish": 0.15, "unknown": 0.1, "random": 0.15,
 }  # fmt: skip
-_RISES = np.array([1, 1, 0, -1, 0, 0])  # signs of what a question is judged by
-_HIT_RISES = np.array([-1, 1, 0, 0])
+_SIGNS = np.array([1, 1, 0, -1, 0, 0])  # of the weights of a question's features
+_HIT_SIGNS = np.array([-1, 1, 0, 0])
 
 
-class Asked(NamedTuple):
-    """B questions asked of one gallery or several; see `Background`.
+class Answers(NamedTuple):
+    """The answers of a gallery, or of several, to B questions; see `Background`.
 
     Attributes:
         background: of their scores.
@@ -38,7 +51,7 @@ class Asked(NamedTuple):
         answered: (B,) bool, whether the gallery has an answer.
         kinds: (B,) of the questions.
         whole: (B,) bool, see `Questions`.
-        weights: (B,) how often such a question is met; their sum is 1.
+        weights: (B,) the assumed share of such a question; their sum is 1.
     """
 
     background: Background
@@ -50,8 +63,10 @@ class Asked(NamedTuple):
     weights: np.ndarray
 
 
-def ask(questions: Questions, scores: np.ndarray, words: np.ndarray, unknown: np.ndarray) -> Asked:
-    """Asks all questions of one gallery, and those with an answer again without it.
+def ask(
+    questions: Questions, scores: np.ndarray, words: np.ndarray, unknown: np.ndarray
+) -> Answers:
+    """Puts all questions to one gallery, and those with an answer again without it.
 
     Args:
         questions: Q about N images.
@@ -59,38 +74,31 @@ def ask(questions: Questions, scores: np.ndarray, words: np.ndarray, unknown: np
         words: (Q,) how many each has.
         unknown: (Q,) the share of them that the pack lacks.
     """
-    there = np.asarray(questions.relevant.any(axis=0))
-    spare = len(scores) - questions.relevant.sum(axis=0) >= min(_FEWEST, len(scores) // 2)
-    again = np.flatnonzero(there & spare & (questions.kinds != "inserted"))
-    columns = np.concatenate([np.arange(len(there)), again])
+    total = len(questions.texts)
+    spare = len(scores) - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, len(scores) // 2)
+    again = questions.relevant.any(axis=0) & spare & (questions.kinds != "inserted")
+    columns = np.concatenate([np.arange(total), np.flatnonzero(again)])  # (B,)
     right = questions.relevant[:, columns]
-    right[:, len(there) :] = False
+    right[:, total:] = False
     left = np.where(questions.relevant[:, columns] & ~right, np.nan, scores[:, columns])
     ranked = np.nan_to_num(left, nan=-np.inf)
     order = np.argsort(-ranked, axis=0)[:HITS]
     hits = np.full((len(columns), HITS), -np.inf)
-    found = np.zeros(hits.shape, np.bool_)
+    right_hits = np.zeros(hits.shape, np.bool_)
     hits[:, : len(order)] = np.take_along_axis(ranked, order, axis=0).T
-    found[:, : len(order)] = np.take_along_axis(right, order, axis=0).T
+    right_hits[:, : len(order)] = np.take_along_axis(right, order, axis=0).T
     count = (~np.isnan(left)).sum(axis=0)
     tenth = hits[np.arange(len(columns)), np.minimum(TENTH, count) - 1]
-    answered = np.asarray(right.any(axis=0))
-    kinds = questions.kinds[columns]
-    background = Background(
-        hits[:, 0],
-        tenth,
-        np.nanmean(left, axis=0),
-        np.nanstd(left, axis=0),
-        count,
-        words[columns],
-        unknown[columns],
-    )
-    weights = _weights(kinds, answered)
-    return Asked(background, hits, found, answered, kinds, questions.whole[columns], weights)
+    mean, deviation = np.nanmean(left, axis=0), np.nanstd(left, axis=0)
+    facts = words[columns], unknown[columns]
+    background = Background(hits[:, 0], tenth, mean, deviation, count, *facts)
+    answered, kinds = np.asarray(right.any(axis=0)), questions.kinds[columns]
+    whole, weights = questions.whole[columns], _weights(kinds, answered)
+    return Answers(background, hits, right_hits, answered, kinds, whole, weights)
 
 
 def _weights(kinds: np.ndarray, answered: np.ndarray) -> np.ndarray:
-    """How often such questions are met (B,), with a sum of 1."""
+    """The assumed shares (B,) of questions, with a sum of 1."""
     weights = np.zeros(len(kinds))
     for shares, present in ((_PRESENT, True), (_ABSENT, False)):
         for kind, share in shares.items():
@@ -102,19 +110,19 @@ def _weights(kinds: np.ndarray, answered: np.ndarray) -> np.ndarray:
 
 def _galleries(
     questions: Questions, scores: np.ndarray, facts: tuple[np.ndarray, np.ndarray], seed: int
-) -> Iterator[Asked]:
-    """Asks some of the questions of galleries of all sizes that the images allow."""
+) -> Iterator[Answers]:
+    """Puts some of the questions to galleries of all sizes that the images allow."""
     random = np.random.default_rng(seed)
     words, unknown = facts
-    whole = len(scores)
-    for size in sorted({min(size, whole) for size in SIZES}):
-        draws = min(10, whole // size)
+    images, total = scores.shape
+    for size in sorted({min(size, images) for size in SIZES}):
+        draws = min(10, images // size)
         for _ in range(draws):
-            rows = np.sort(random.choice(whole, size, replace=False))
-            some = random.choice(scores.shape[1], min(scores.shape[1], _SOME // draws), False)
+            rows = np.sort(random.choice(images, size, replace=False))
+            some = random.choice(total, min(total, _QUESTIONS // draws), False)
             part = questions.some(rows, some)
-            asked = ask(part, scores[np.ix_(rows, some)], words[some], unknown[some])
-            yield asked._replace(weights=asked.weights / draws)
+            answers = ask(part, scores[np.ix_(rows, some)], words[some], unknown[some])
+            yield answers._replace(weights=answers.weights / draws)
 
 
 class Fitted(NamedTuple):
@@ -134,7 +142,7 @@ def fit(
         questions: Q about N images.
         scores: (N, Q) of the method.
         facts: `read_texts` of the questions.
-        seed: of the galleries that are drawn.
+        seed: of the draws of galleries.
     """
     parts = list(_galleries(questions, scores, facts, seed))
     background = Background(*map(np.concatenate, zip(*(p.background for p in parts), strict=True)))
@@ -142,10 +150,10 @@ def fit(
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("hits", "right", "answered", "whole", "weights")
     )
-    question = logistic(background.features(), answered, weights, _RISES)
+    question = logistic(background.features(), answered, weights, _SIGNS)
     logits = weighted(background.features(), question)
     kinds = np.concatenate([part.kinds for part in parts])
-    fair = answered & (kinds != "inserted")  # whose word may be the one that matters
+    fair = answered & (kinds != "inserted")  # an inserted word may be the one that matters
     line = quantile_line(background.sizes()[fair], logits[fair], weights[fair], REFUSED)
     over = logits - weighted(background.sizes(), line)
     shares = [
@@ -154,11 +162,11 @@ def fit(
         if (rows := answered & (kinds == kind)).any()
     ]
     lower = min(0.0, *(weighted_quantile(*share, REFUSED) for share in shares))
-    refusal = (*line[:-1], line[-1] + lower)  # neither kind loses more than its share, of these
+    refusal = (*line[:-1], line[-1] + lower)  # neither kind loses more than its share
     real = np.isfinite(hits) & whole[:, None]
     features = background.hit_features(logits, np.where(real, hits, 0))[real]
     share = np.broadcast_to(weights[:, None], hits.shape)[real]
-    return Fitted(question, refusal, logistic(features, right[real], share, _HIT_RISES))
+    return Fitted(question, refusal, logistic(features, right[real], share, _HIT_SIGNS))
 
 
 def logistic(
@@ -201,7 +209,7 @@ def logistic(
 def quantile_line(
     features: np.ndarray, values: np.ndarray, weights: np.ndarray, share: float
 ) -> tuple[float, ...]:
-    """A linear function below which a share of the values lies, at every place alike.
+    """A linear function of the features below which a share of the values lies.
 
     Quantile regression (Koenker and Bassett, 1978) by repeated weighted least squares.
 
@@ -239,43 +247,93 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
     return float(values[order[np.searchsorted(below, share * below[-1])]])
 
 
-def measure(calibration: Calibration, asked: Asked) -> dict[str, float]:
-    """How true a calibration is of questions it was not fitted on.
+def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
+    """The quality of a calibration on questions that it was not fitted on.
 
     Returns:
         `area`: of the ROC curve of answered against unanswered questions; `area_thing`, of things
         alone; `coverage`: share of answered questions that are not refused; `precision`: share of
         the questions not refused that have an answer; `refused_KIND` and `refused_absent_KIND`;
-        `ece`: expected calibration error of the hits' probabilities, and `ece_question`;
-        `strong`, `likely`, `weak`: share of such hits that are right.
+        `ece`: expected calibration error of the hits' probabilities, and `ece_question`.
     """
-    background, weights = asked.background, asked.weights
+    background, weights = answers.background, answers.weights
     logits = calibration.logits(background)
     refused = logits < calibration.limits(background)
     accepted = weights * ~refused
     values = {
-        "area": area_under_curve(logits, asked.answered, weights),
-        "coverage": float(accepted[asked.answered].sum() / weights[asked.answered].sum()),
-        "precision": float(accepted[asked.answered].sum() / accepted.sum()),
+        "area": area_under_curve(logits, answers.answered, weights),
+        "coverage": float(accepted[answers.answered].sum() / weights[answers.answered].sum()),
+        "precision": float(accepted[answers.answered].sum() / accepted.sum()),
     }
     for present, shares in ((True, _PRESENT), (False, _ABSENT)):
         for kind in shares:
-            rows = (asked.kinds == kind) & (asked.answered == present)
+            rows = (answers.kinds == kind) & (answers.answered == present)
             if rows.any():
                 absent = not present and kind in _PRESENT
                 name = f"refused_absent_{kind}" if absent else f"refused_{kind}"
                 values[name] = float(refused[rows].mean())
-    real = np.isfinite(asked.hits) & asked.whole[:, None]
-    scores = np.where(real, asked.hits, 0)
-    found = calibration.probabilities(background, scores)[real]
+    real = np.isfinite(answers.hits) & answers.whole[:, None]
+    scores = np.where(real, answers.hits, 0)
+    probabilities = calibration.probabilities(background, scores)[real]
     share = np.broadcast_to(weights[:, None], real.shape)[real]
-    right = asked.right[real]
-    curve = reliability(found, right, share)
-    values["ece"] = calibration_error(curve)
-    values["ece_question"] = calibration_error(
-        reliability(sigmoid(logits), asked.answered, weights)
-    )
-    return values
+    values["ece"] = calibration_error(reliability(probabilities, answers.right[real], share))
+    of_questions = reliability(sigmoid(logits), answers.answered, weights)
+    return values | {"ece_question": calibration_error(of_questions)}
+
+
+def calibrate_pack(
+    runtime: Runtime,
+    data: Split,
+    about: Mapping[str, Mapping[str, str]],
+    *,
+    refit: bool,
+    write: bool,
+) -> dict[str, dict[str, float]]:
+    """Fits the calibrations of a pack's methods, or measures them.
+
+    Args:
+        runtime: the pack.
+        data: a split.
+        about: of each method `split` and `command`, for the record.
+        refit: fit the calibrations and the pack's domain, and store them in the pack.
+        write: store the measurements in the pack.
+
+    Returns:
+        `measure` of each method; nothing where they are fitted.
+
+    Raises:
+        ValueError: the pack has no calibration of a method to measure.
+    """
+    pack, data = runtime.info.folder, as_read(runtime, data)
+    questions = make_questions(data, runtime, SEED)
+    facts = read_texts(runtime, questions.texts)
+    texts = replace(data, captions=questions.texts, image_of=np.zeros(len(questions.texts), int))
+    readers = {runtime.image_encoder_of(part): part for part in about}
+    features = {file: image_features(runtime, data, None, part) for file, part in readers.items()}
+    changes, rows = dict[str, dict[str, Any]](), dict[str, dict[str, float]]()
+    for part, record in about.items():
+        views = split_views(runtime, part, texts, features[runtime.image_encoder_of(part)])
+        scores, how = score_matrix(runtime.methods[part], *views), {"hardware": hardware()}
+        if refit:
+            values = {**fit(questions, scores, facts, SEED)._asdict(), "seed": SEED}
+            made = check(Calibration, {**values, **record, **how})
+            changes[part] = {"calibration": made, "calibration_metrics": None}
+        elif (stored := runtime.info.methods[part].calibration) is None:
+            raise ValueError(f"{pack} has no calibration of {part}; make one with --calibrate")
+        else:
+            rows[part] = measure(stored, ask(questions, scores, *facts))
+            values = {"values": rows[part], "seed": SEED}
+            changes[part] = {"calibration_metrics": check(Metrics, {**values, **record, **how})}
+    if refit or write:
+        info = load_info(pack, verify=False)
+        entries = {
+            name: replace(each, **changes.get(name, {})) for name, each in info.methods.items()
+        }
+        own = features.get(info.image_encoder.file) if refit else None
+        # with ready-made features no image can be foreign to the pack
+        domain = Domain.fit(own.cpu().numpy()) if isinstance(own, Tensor) else info.domain
+        write_info(replace(info, methods=entries, domain=domain))
+    return rows
 
 
 def reliability(
@@ -302,7 +360,7 @@ def calibration_error(curve: Sequence[tuple[float, float, float]]) -> float:
     >>> calibration_error([(0.2, 0.5, 0.5), (0.9, 0.9, 0.5)])
     0.15
     """
-    return sum(weight * abs(said - true) for said, true, weight in curve)
+    return sum(weight * abs(expected - true) for expected, true, weight in curve)
 
 
 def area_under_curve(values: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:

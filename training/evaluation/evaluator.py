@@ -1,4 +1,4 @@
-"""Scores a whole split with a method and turns the matrix into metrics."""
+"""Scores a whole split with a method of a pack and turns the matrix into metrics."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ from training.evaluation.statistics import view_statistics, winning_views
 
 IMAGES_AT_ONCE = 32
 CAPTIONS_AT_ONCE = 256
-Tell = Callable[[str], None]  # told what was just done, after every step
+Tell = Callable[[str], None]  # is called after every step with what was done
 
 
 def image_features(
@@ -27,24 +27,36 @@ def image_features(
 ) -> torch.Tensor | np.ndarray:
     """Features (N_img, N, d) of all images, of clips frame by frame, through an ONNX encoder.
 
-    Where the pack has none, they are those that the data bring, which stay on the disk.
+    A pack without an image encoder reads the ready-made features of the data, which stay on the
+    disk.
 
     Args:
         runtime: a loaded pack.
         data: whose images.
-        tell: told of every batch; without it, a bar is drawn.
+        tell: is called after every batch; without it a progress bar is drawn.
         method: whose image encoder reads them; None takes the pack's.
 
     Raises:
         ValueError: the data are images and the pack reads features, or the other way round; or
             features are of another width.
     """
+    source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:
-        return _ready_made(runtime, data)
+        if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
+            raise ValueError(
+                f"{source} holds images, but the pack reads ready-made features of {dim} numbers a "
+                "region; name a folder of those (training/data/precomputed.py)"
+            )
+        if data.features.shape[2] != dim:
+            raise ValueError(
+                f"{source} holds features of {data.features.shape[2]} numbers a region, but the "
+                f"pack reads {dim}; name a folder of the features that it was trained on"
+            )
+        return data.features[:]
     if not len(data.images):
         raise ValueError(
-            f"{data.folder.parent} holds ready-made features, but the pack reads images; name a "
-            "folder of images"
+            f"{source} holds ready-made features, but the pack reads images; name a folder of "
+            "images"
         )
     parts, starts = [], range(0, len(data.images), IMAGES_AT_ONCE)
     for start in tqdm(starts, desc="images", mininterval=1, disable=tell is not None):
@@ -57,7 +69,7 @@ def image_features(
 
 
 def as_read(runtime: Runtime, data: Split) -> Split:
-    """Data as a pack's methods look at them: of clips as many frames as in training.
+    """Data as a pack's methods read them: of clips as many frames as in training.
 
     Raises:
         ValueError: its methods were trained on different numbers of frames.
@@ -71,22 +83,6 @@ def as_read(runtime: Runtime, data: Split) -> Split:
             "measure a pack of each, or the runs"
         )
     return data.with_frames(frames.pop())
-
-
-def _ready_made(runtime: Runtime, data: Split) -> np.ndarray:
-    """The features that data bring, see `image_features`."""
-    dim = runtime.info.image_encoder.dim
-    if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
-        raise ValueError(
-            f"{data.folder.parent} holds images, but the pack reads ready-made features of {dim} "
-            "numbers a region; name a folder of those (training/data/precomputed.py)"
-        )
-    if data.features.shape[2] != dim:
-        raise ValueError(
-            f"{data.folder.parent} holds features of {data.features.shape[2]} numbers a region, "
-            f"but the pack reads {dim}; name a folder of the features that it was trained on"
-        )
-    return data.features[:]
 
 
 @torch.inference_mode()
@@ -106,7 +102,7 @@ def split_views(
         data: what to encode.
         features: `image_features` of the same data, as the method reads it.
         attention: also compute the images' maps (N_img, V, N).
-        tell: told of every batch of captions.
+        tell: is called after every batch of captions.
     """
     texts = []
     for start in range(0, len(data.captions), CAPTIONS_AT_ONCE):
@@ -129,14 +125,14 @@ def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, 
 
 
 def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
-    """What each caption mentions, on the pack's grid: `mentioned_shares`, or None if not known."""
+    """`mentioned_shares` of each caption on the pack's grid; None where objects are not known."""
     if data.objects is None:
         return None
     return mentioned_shares(_seen(data.objects, runtime), data.image_of, runtime.grid)  # (N_txt, N)
 
 
 def named_cells(runtime: Runtime, data: Split) -> list[Place]:
-    """What each caption's words name, on the pack's grid: `named_places`; none if not known.
+    """`named_places` of the captions on the pack's grid; none where objects are not known.
 
     Raises:
         ValueError: the pack reads ready-made features, which are on no grid.
@@ -152,8 +148,15 @@ def named_cells(runtime: Runtime, data: Split) -> list[Place]:
 
 
 def _seen(objects: SeenObjects, runtime: Runtime) -> SeenObjects:
-    """The same objects in the part of each image that the encoder is shown."""
-    return replace(objects, masks=[_visible(mask, runtime) for mask in objects.masks])
+    """The same objects, their masks cropped to the part of the image that the encoder sees."""
+
+    def cropped(mask: np.ndarray) -> np.ndarray:
+        height, width = mask.shape
+        x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
+        rows = slice(round(y0 * height), round(y1 * height))
+        return mask[rows, round(x0 * width) : round(x1 * width)]
+
+    return replace(objects, masks=[cropped(mask) for mask in objects.masks])
 
 
 def view_metrics(
@@ -163,12 +166,12 @@ def view_metrics(
     views: tuple[Views, Views],
     covered: np.ndarray | None,
 ) -> dict[str, float]:
-    """What a method's views do: `view_statistics`, and `faithfulness` where it can be measured.
+    """`view_statistics` of a method, and `faithfulness` where it can be measured.
 
     Args:
         runtime: a loaded pack.
         method: one of its methods.
-        data: what the views are of.
+        data: the split of the views.
         views: `split_views` of the same data; without attention there is no faithfulness.
         covered: `mentioned_cells` of the same data.
     """
@@ -179,11 +182,3 @@ def view_metrics(
     winners = winning_views(head, images, texts, data.image_of)
     maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
     return values | faithfulness(maps, covered, data.image_of, winners)
-
-
-def _visible(mask: np.ndarray, runtime: Runtime) -> np.ndarray:
-    """The part of a mask (H, W) that the encoder is shown."""
-    height, width = mask.shape
-    x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
-    rows = slice(round(y0 * height), round(y1 * height))
-    return mask[rows, round(x0 * width) : round(x1 * width)]

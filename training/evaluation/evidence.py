@@ -1,7 +1,7 @@
 """Evidence measured: does it lie where the words say, and does the score depend on it?
 
 For a caption and its own image, evidence says how much of their score each cell of the image finds
-in each word (`models/evidence.py`). It is asked:
+in each word (`models/evidence.py`). Measured are:
 
 - *Pointing*: does its highest cell, all words together, show an object that the caption mentions?
   Counted as in `training/evaluation/faithfulness.py`, where the paper's own maps are measured.
@@ -11,11 +11,13 @@ in each word (`models/evidence.py`). It is asked:
   evidence first; the area is the mean score over that. A good order is low in deletion and high in
   insertion. Beside it the areas of random orders and of the order of the paper's own map (that of
   the winning view), with the 95 % interval of the gain over them (bootstrap over captions).
-- *Renewed deletion*: the same where each step asks anew, because evidence holds attentions and
-  ranks as they are, and when cells leave, what they held moves on to others.
+- *Renewed deletion*: the same, but each step computes evidence anew, because evidence takes
+  attentions and ranks as they are, and when cells leave, their attention moves on to others.
 - *Random heads* (Adebayo et al., NeurIPS 2018): with heads of random weights over the same
   features, pointing must fall towards chance.
 - *Error*: the largest difference between a score and its evidence added up, as a share of it.
+
+Of clips the same pointing is measured over time, by frames instead of cells (`moment_metrics`).
 """
 
 import copy
@@ -31,21 +33,22 @@ from models import Method, Views
 from models.evidence import Parts
 from training.data.split import SeenObjects, Split
 from training.evaluation.faithfulness import value_shares
+from training.evaluation.metrics import mean_interval
 
 PAIRS = 300  # captions of which cells are deleted
+_RANDOM_PAIRS = 1000  # captions that random heads point at
 _STEPS = 10  # of deletion and insertion
 _RANDOM_ORDERS = 3
 _AT_ONCE = 32  # captions
-_DRAWS = 1000
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where something is seen that a caption says.
+    """Where an object is seen that a caption names.
 
     Attributes:
         text: row of the caption.
-        tokens: which of its tokens say it.
+        tokens: which of its tokens name it.
         cells: (cells,) bool, where it is seen.
     """
 
@@ -60,7 +63,7 @@ def named_places(
     image_of: np.ndarray,
     grid: tuple[int, int],
 ) -> list[Place]:
-    """What the words of captions name, found by every name that a kind of object goes by.
+    """The places of the objects that the words of captions name, by any name of their kind.
 
     Args:
         objects: masks and names of the objects of N_img images, and mentions of N_txt captions.
@@ -72,8 +75,7 @@ def named_places(
     for image, (mask, names) in enumerate(zip(objects.masks, objects.names, strict=True)):
         shares = value_shares(mask, grid)  # (cells, 256)
         for text in np.flatnonzero(image_of == image).tolist():
-            kinds = dict.fromkeys(names[i] for i in objects.mentions[text])
-            for kind in kinds:
+            for kind in dict.fromkeys(names[i] for i in objects.mentions[text]):
                 values = [i + 1 for i, forms in enumerate(names) if forms == kind]
                 cells: np.ndarray = shares[:, values].sum(axis=1) > 0
                 tokens = find_words(words[text], kind)
@@ -84,13 +86,13 @@ def named_places(
 
 def find_words(words: Sequence[str], forms: Sequence[str]) -> tuple[int, ...]:
     """Places in a text of all words of all forms of a name that occur in it."""
-    found: set[int] = set()
+    places: set[int] = set()
     for form in forms:
         parts = form.split()
         for start in range(len(words) - len(parts) + 1):
             if list(words[start : start + len(parts)]) == parts:
-                found |= set(range(start, start + len(parts)))
-    return tuple(sorted(found))
+                places |= set(range(start, start + len(parts)))
+    return tuple(sorted(places))
 
 
 def evidence_metrics(
@@ -115,39 +117,40 @@ def evidence_metrics(
         `evidence_error`; where objects are known, in percent, `evidence_pointing`, `_chance` and
         `_random_head`, `evidence_word_pointing` and `_chance`; and for deletion and insertion
         `deletion`, `deletion_random`, `deletion_map`, in units of the score, and
-        `deletion_gain_random_low`, `_high` (and so on) of what evidence is better by; and
+        `deletion_gain_random_low`, `_high` (and so on), the interval of the gain of evidence; and
         `deletion_renewed` and `deletion_renewed_map`, with their gain.
     """
     head = runtime.methods[name]
-    drawn = _spread(len(data.captions), PAIRS)
+    drawn = _evenly(len(data.captions), PAIRS)
     mentioning = drawn if covered is None else np.flatnonzero(covered.any(axis=1))
     of_text: dict[int, list[Place]] = {}
     for place in places:
         of_text.setdefault(place.text, []).append(place)
     maps: dict[int, np.ndarray] = {}
-    found, errors = [], []
-    asked = np.union1d(mentioning, drawn)
-    for text, cells, error in _split(runtime, name, head, data, features, asked):
+    pointing, errors = [], []
+    texts = np.union1d(mentioning, drawn)
+    for text, cells, error in _split_scores(runtime, name, head, data, features, texts):
         maps[text] = cells.sum(axis=1)
         errors.append(error)
-        found += [(_points(cells[:, place.tokens].sum(axis=1), place.cells), place.cells.mean())
-                  for place in of_text.get(text, [])]  # fmt: skip
+        for place in of_text.get(text, []):
+            of_words = cells[:, place.tokens].sum(axis=1)
+            pointing.append((_points(of_words, place.cells), place.cells.mean()))
     values = {"evidence_error": max(errors)}
     if covered is not None:
         values |= _pointing(maps, mentioning, covered)
-        some = mentioning[_spread(len(mentioning), 1000)]
-        blind = _split(runtime, name, _with_random_weights(head), data, features, some)
-        random = {text: cells.sum(axis=1) for text, cells, _ in blind}
-        values["evidence_random_head"] = _pointing(random, some, covered)["evidence_pointing"]
-    if found:
-        right, chance = 100 * np.mean(found, axis=0)
+        some = mentioning[_evenly(len(mentioning), _RANDOM_PAIRS)]
+        blind = _split_scores(runtime, name, _randomised(head), data, features, some)
+        random_maps = {text: cells.sum(axis=1) for text, cells, _ in blind}
+        values["evidence_random_head"] = _pointing(random_maps, some, covered)["evidence_pointing"]
+    if pointing:
+        right, chance = 100 * np.mean(pointing, axis=0)
         values |= {"evidence_word_pointing": float(right), "evidence_word_chance": float(chance)}
     values |= _areas(runtime, name, data, features, {text: maps[text] for text in drawn})
     return values | _renewed(runtime, name, data, features, drawn)
 
 
-def _spread(count: int, most: int) -> np.ndarray:
-    """Rows spread evenly over so many."""
+def _evenly(count: int, most: int) -> np.ndarray:
+    """At most so many rows, at equal distances."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
@@ -165,57 +168,58 @@ def _pointing(
 
 
 @torch.no_grad()
-def _split(
+def _split_scores(
     runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
     """Of captions: their row, evidence (cells, M + 1), the whole sentence last, and the error."""
-    for start in range(0, len(texts), _AT_ONCE):
-        rows = texts[start : start + _AT_ONCE]
-        read = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
+    for rows, read, (words, mask) in _batches(runtime, name, data, features, texts):
         real = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)
-        words, mask = runtime.text_features([data.captions[row] for row in rows], name)
-        found = head.evidence(head.image_parts(read, real), head.text_parts(words, mask))
+        evidence = head.evidence(head.image_parts(read, real), head.text_parts(words, mask))
         scores = [
             head.score(head.encode_image(read[i : i + 1], real[:1]), head.encode_text(*pair))
             for i, pair in enumerate(zip(words.split(1), mask.split(1), strict=True))
         ]
         score = torch.cat(scores).flatten()  # (B,)
-        error = ((found.score - score).abs() / score.abs().clamp_min(1e-6)).tolist()
-        cells = torch.cat([found.cells, found.whole_sentence[..., None]], dim=2)  # (B, N, M + 1)
+        error = ((evidence.score - score).abs() / score.abs().clamp_min(1e-6)).tolist()
+        cells = torch.cat([evidence.cells, evidence.whole_sentence[..., None]], dim=2)
         on_grid = runtime.on_grid(cells.mT).flatten(2).mT.cpu().numpy()  # (B, cells, M + 1)
         yield from zip(rows.tolist(), on_grid, error, strict=True)
+
+
+def _batches(
+    runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
+) -> Iterator[tuple[np.ndarray, Tensor, tuple[Tensor, Tensor]]]:
+    """Of captions: rows (B,), features of their images (B, N, d), features and mask of words."""
+    for start in range(0, len(texts), _AT_ONCE):
+        rows = texts[start : start + _AT_ONCE]
+        read = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
+        yield rows, read, runtime.text_features([data.captions[row] for row in rows], name)
 
 
 @torch.no_grad()
 def _areas(
     runtime: Runtime, name: str, data: Split, features: Tensor, maps: dict[int, np.ndarray]
 ) -> dict[str, float]:
-    """Areas of deletion and insertion of captions, by `maps` and by what these are held against."""
-    areas = []
+    """Areas of deletion and insertion of captions: by `maps`, at random, by the paper's map."""
+    areas, head = [], runtime.methods[name]
     random = np.random.default_rng(0)
     for text, evidence in maps.items():
-        head, row = runtime.methods[name], int(data.image_of[text])
+        row = int(data.image_of[text])
         words = runtime.text_views([data.captions[text]], name)
         seen = runtime.image_views(features[row : row + 1], name, attention=True)
         orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDERS))]
-        assert seen.attention is not None  # every method has maps where they are asked for
+        assert seen.attention is not None  # every method has maps on request
         won = int(head.view_scores(seen, words)[:, 0, 0].argmax())
         orders.append(runtime.on_grid(seen.attention)[0, won].flatten().cpu().numpy())
-        curves = _curves(runtime, name, features[row], words, np.stack(orders))  # (2, O)
-        areas.append(curves)
+        areas.append(_curves(runtime, name, features[row], words, np.stack(orders)))  # (2, O)
     table = np.stack(areas)  # (P, 2, O)
     values = {}
     for i, (curve, sign) in enumerate((("deletion", -1), ("insertion", 1))):
         ours, at_random = table[:, i, 0], table[:, i, 1:-1].mean(axis=1)
-        others = {"random": at_random, "map": table[:, i, -1]}
         values[curve] = float(ours.mean())
-        for other, area in others.items():
-            low, high = _interval(sign * (ours - area))
-            values |= {
-                f"{curve}_{other}": float(area.mean()),
-                f"{curve}_gain_{other}_low": low,
-                f"{curve}_gain_{other}_high": high,
-            }
+        for other, area in (("random", at_random), ("map", table[:, i, -1])):
+            values[f"{curve}_{other}"] = float(area.mean())
+            values |= _gain(f"{curve}_gain_{other}", sign * (ours - area))
     return values
 
 
@@ -223,36 +227,33 @@ def _areas(
 def _renewed(
     runtime: Runtime, name: str, data: Split, features: Tensor, texts: np.ndarray
 ) -> dict[str, float]:
-    """Areas of deletion where each step orders the cells that are left anew."""
+    """Areas of deletion where each step orders the remaining cells anew."""
     head, areas = runtime.methods[name], []
-    for start in range(0, len(texts), _AT_ONCE):
-        rows = texts[start : start + _AT_ONCE]
-        read = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
-        given = runtime.text_features([data.captions[row] for row in rows], name)
-        parts, words = head.text_parts(*given), head.encode_text(*given)
+    cells = runtime.grid[0] * runtime.grid[1]
+    for _, read, spoken in _batches(runtime, name, data, features, texts):
+        parts, words = head.text_parts(*spoken), head.encode_text(*spoken)
 
         def by_evidence(
             left: Tensor, _: Views, read: Tensor = read, parts: Parts = parts
         ) -> Tensor:
-            found = head.evidence(head.image_parts(read, left), parts)
-            return found.cells.sum(dim=2) + found.whole_sentence  # (B, N)
+            evidence = head.evidence(head.image_parts(read, left), parts)
+            return evidence.cells.sum(dim=2) + evidence.whole_sentence  # (B, N)
 
         def by_map(_: Tensor, seen: Views, words: Views = words) -> Tensor:
             won = head.view_scores(seen, words).diagonal(dim1=1, dim2=2).argmax(dim=0)  # (B,)
-            assert seen.attention is not None  # every method has maps where they are asked for
+            assert seen.attention is not None  # every method has maps on request
             return seen.attention[torch.arange(len(won)), won]  # (B, N)
 
-        cells = runtime.grid[0] * runtime.grid[1]
         curves = [_deleted(head, read, words, cells, order) for order in (by_evidence, by_map)]
         areas.append(torch.stack(curves).cpu().numpy())
     ours, theirs = np.concatenate(areas, axis=1)
-    low, high = _interval(theirs - ours)
-    return {
-        "deletion_renewed": float(ours.mean()),
-        "deletion_renewed_map": float(theirs.mean()),
-        "deletion_renewed_gain_map_low": low,
-        "deletion_renewed_gain_map_high": high,
-    }
+    values = {"deletion_renewed": float(ours.mean()), "deletion_renewed_map": float(theirs.mean())}
+    return values | _gain("deletion_renewed_gain_map", theirs - ours)
+
+
+def _gain(name: str, values: np.ndarray) -> dict[str, float]:
+    low, high = mean_interval(values)
+    return {f"{name}_low": low, f"{name}_high": high}
 
 
 def _deleted(
@@ -262,7 +263,7 @@ def _deleted(
     cells: int,
     order: Callable[[Tensor, Views], Tensor],
 ) -> Tensor:
-    """Mean scores (B,) of sets that lose what is highest in an order of what is left of them."""
+    """Mean scores (B,) of sets that lose the highest of their remaining cells, by an order."""
     left = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
     scores = []
     for size in np.linspace(0, cells, _STEPS + 1).round().astype(int)[1:].tolist():
@@ -286,24 +287,73 @@ def _curves(
     mask = torch.ones(len(present), len(features), dtype=torch.bool)
     mask[:, -count:] = torch.from_numpy(present)  # a summary stays
     views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)
-    scores = runtime.methods[name].score(views, words)[:, 0]
-    found: np.ndarray = scores.cpu().numpy().reshape(2, len(orders), _STEPS).mean(axis=2)
-    return found
+    scores = runtime.methods[name].score(views, words)[:, 0].cpu().numpy()
+    areas: np.ndarray = scores.reshape(2, len(orders), _STEPS).mean(axis=2)
+    return areas
 
 
-def _interval(values: np.ndarray) -> tuple[float, float]:
-    """The 95 % percentile interval of a mean, by bootstrap."""
-    count = len(values)
-    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_DRAWS)
-    low, high = np.percentile(draws @ values / count, (2.5, 97.5))
-    return float(low), float(high)
-
-
-def _with_random_weights(head: Method) -> Method:
-    """The same heads, untrained: every weight drawn anew as its layer begins."""
+def _randomised(head: Method) -> Method:
+    """The same heads with every weight drawn anew."""
     blind = copy.deepcopy(head)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
         for weight in blind.parameters():
             weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
     return blind
+
+
+@torch.no_grad()
+def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -> dict[str, float]:
+    """Measures a method's evidence over time: does it peak in a frame that shows the words' things?
+
+    Captions and words count whose things are visible in some frames, but not in all.
+
+    Args:
+        runtime: a loaded pack.
+        name: one of its methods.
+        data: clips whose `moments` are known, a feature a frame.
+        features: (N_img, frames, d) of them.
+
+    Returns:
+        In percent `moment_pointing`, whether the highest frame, all words together, shows a thing
+        that the caption mentions, and `moment_word_pointing`, whether the highest frame of a
+        thing's name shows it; `moment_chance` and `moment_word_chance`, the share of such frames.
+
+    Raises:
+        ValueError: moments are not known, or a frame has several features.
+    """
+    if data.moments is None or features.shape[1] != data.frames:
+        raise ValueError(
+            "evidence over time needs clips whose truth is known, such as a pack's own, and one "
+            "feature a frame"
+        )
+    head, truth = runtime.methods[name], data.moments
+    points: dict[str, list[tuple[float, float]]] = {"moment": [], "moment_word": []}
+    texts = np.arange(len(data.captions))
+    for rows, read, spoken in _batches(runtime, name, data, features, texts):
+        real = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)
+        evidence = head.evidence(head.image_parts(read, real), head.text_parts(*spoken))
+        cells = evidence.cells.cpu().numpy()  # (B, T, M)
+        sums = cells.sum(axis=2) + evidence.whole_sentence.cpu().numpy()
+        for place, row in enumerate(rows.tolist()):
+            clip, mentions = int(data.image_of[row]), list(truth.mentions[row])
+            seen, words = truth.seen[clip], runtime.tokens(data.captions[row])
+            if mentions:
+                points["moment"] += _frame_points(sums[place], np.any(seen[mentions], axis=0))
+            for index in mentions:
+                if tokens := list(find_words(words, truth.names[clip][index])):
+                    of_words = cells[place][:, tokens].sum(axis=1)
+                    points["moment_word"] += _frame_points(of_words, seen[index])
+    values = dict[str, float]()
+    for key, pairs in points.items():
+        if pairs:
+            right, chance = (100 * np.mean(pairs, axis=0)).tolist()
+            values |= {f"{key}_pointing": right, f"{key}_chance": chance}
+    return values
+
+
+def _frame_points(values: np.ndarray, seen: np.ndarray) -> list[tuple[float, float]]:
+    """Whether the highest frame is one of those seen, and chance; nothing if all or none are."""
+    if seen.all() or not seen.any():
+        return []
+    return [(float(seen[values.argmax()]), float(seen.mean()))]

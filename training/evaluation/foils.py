@@ -1,7 +1,7 @@
 """Compositionality: does a caption that is true of an image score above one that is nearly so?
 
-Pairs are those of `training/scenes/foils.py`. Who cannot tell them apart scores half of the true
-ones above the false ones; who counts words alone can do no more where two things are swapped.
+Pairs are those of `training/scenes/foils.py`. A method that cannot tell them apart scores half of
+the true ones above the false ones; one that counts words can do no better where two things swap.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from export.runtime import Runtime
 from models import Views
 from training.data.split import Split
 from training.evaluation.evaluator import CAPTIONS_AT_ONCE
+from training.evaluation.report import print_rows
 from training.scenes.foils import KINDS, Foil
 
 
@@ -20,7 +21,7 @@ def foils_of(data: Split) -> list[Foil]:
     """The true and false captions of a split.
 
     Raises:
-        ValueError: nothing tells them apart there.
+        ValueError: the split is not of rendered scenes.
     """
     if data.foils is None:
         raise ValueError(
@@ -43,8 +44,8 @@ def foil_metrics(
         foils: of these images.
 
     Returns:
-        For each of `KINDS`, `foil_` before it, a percentage; `_pairs` and `_margin` behind it, how
-        many were asked and half the 95 % interval, in percent, by the normal approximation.
+        For each of `KINDS`, `foil_` before it, a percentage; `_pairs`, their number, and `_margin`,
+        half the 95 % interval in percent, by the normal approximation.
     """
     rows = np.array([foil.image for foil in foils])
     true, false = (
@@ -73,19 +74,19 @@ def _own_scores(
     scores = np.empty(len(texts), np.float32)
     for row in np.unique(rows).tolist():
         own = np.flatnonzero(rows == row)
-        found = runtime.methods[method].score(images[row : row + 1], Views(embeddings[own]))
-        scores[own] = found[0].float().cpu().numpy()
+        block = runtime.methods[method].score(images[row : row + 1], Views(embeddings[own]))
+        scores[own] = block[0].float().cpu().numpy()
     return scores
 
 
 def print_foils(rows: dict[str, dict[str, float]]) -> None:
-    """Prints one line a method."""
+    """Prints one line a method, and the numbers of pairs."""
     kinds = [kind for kind in KINDS if any(f"foil_{kind}" in row for row in rows.values())]
-    titles = [kind.replace("_", " ") for kind in kinds]
-    print("\n| true above false, % | " + " | ".join(titles) + " |")
-    print("|---|" + "---:|" * len(kinds))
-    for name, row in rows.items():
-        cells = [f"{row[f'foil_{kind}']:.1f} ± {row[f'foil_{kind}_margin']:.1f}" for kind in kinds]
-        print(f"| {name} | " + " | ".join(cells) + " |")
+    table = [
+        [name, *(f"{row[f'foil_{kind}']:.1f} ± {row[f'foil_{kind}_margin']:.1f}" for kind in kinds)]
+        for name, row in rows.items()
+    ]
     first = next(iter(rows.values()))
-    print("| pairs | " + " | ".join(f"{first[f'foil_{kind}_pairs']:,.0f}" for kind in kinds) + " |")
+    table.append(["pairs", *(f"{first[f'foil_{kind}_pairs']:,.0f}" for kind in kinds)])
+    print()
+    print_rows(["true above false, %", *(kind.replace("_", " ") for kind in kinds)], table)

@@ -1,4 +1,4 @@
-"""Whether scores agree with people: Kendall's tau-c against ratings of captions.
+"""Agreement of scores with people: Kendall's tau-c against ratings of captions.
 
 Flickr8k's `ExpertAnnotations.txt` (Hodosh, Young and Hockenmaier, JAIR 2013) has a line for each
 pair of a photograph and a caption, tabs between: the photograph's file, the caption as `file#k`
@@ -38,29 +38,29 @@ class Judgements:
 
 
 def read_judgements(path: Path, data: Split) -> Judgements:
-    """The judgements in a file that speak of a split's photographs and captions.
+    """The judgements in a file of pairs of a split's photographs and captions.
 
     Raises:
-        ValueError: a line is not of that form, or none speaks of them.
+        ValueError: a line is not of that form, or no pair is of the split.
         OSError: the file cannot be read.
     """
     if not isinstance(data.images, ImageFiles):
         raise ValueError("--judgements needs --data with photographs")
     rows = {file.name: row for row, file in enumerate(data.images.paths)}
     starts = np.searchsorted(data.image_of, np.arange(len(rows) + 1))  # of each one's captions
-    found = []
+    judged = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        image, caption, ratings = [*line.split("\t", 2), "", ""][:3]
-        owner, _, which = caption.partition("#")
-        if not which.isdecimal() or not re.fullmatch(r"[1-4]\t[1-4]\t[1-4]", ratings):
+        match = re.fullmatch(r"([^\t]*)\t([^\t#]*)#(\d+)\t([1-4])\t([1-4])\t([1-4])", line)
+        if match is None:
             raise ValueError(f"{path}, line {number} is no judgement: {line!a:.80}")
+        image, owner = match[1], match[2]
         if image in rows and owner in rows and image != owner:
-            row = starts[rows[owner]] + int(which)
+            row = starts[rows[owner]] + int(match[3])
             if row < starts[rows[owner] + 1]:
-                found.append([rows[image], row, *map(int, ratings.split("\t"))])
-    if not found:
+                judged.append([rows[image], row, *map(int, match.group(4, 5, 6))])
+    if not judged:
         raise ValueError(f"{path} judges no photograph of this split; choose another --split")
-    table = np.array(found)
+    table = np.array(judged)
     return Judgements(table[:, 0], table[:, 1], table[:, 2:])
 
 

@@ -1,7 +1,7 @@
-"""Retrieval metrics over a full score matrix.
+"""Retrieval metrics over a full score matrix, and the interval of a mean.
 
-Ties count against the method: an item that ties with a wrong one stands behind it, so that a model
-that says nothing scores nothing.
+Ties count against the method: an item that ties with a wrong one ranks behind it, so that constant
+scores are worth nothing.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 RECALLS = (1, 5, 10)
+DRAWS = 1000  # of the bootstrap
+SEED = 0  # of the bootstrap
 
 
 def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarray:
@@ -23,7 +25,7 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
         (Q,) int64: how many wrong items score at least as much as the best right one.
 
     Raises:
-        ValueError: a score is NaN, which would stand before everything.
+        ValueError: a score is NaN, which would rank before everything.
     """
     if np.isnan(scores).any():
         raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
@@ -39,8 +41,8 @@ def recall_summary(ranks: np.ndarray, prefix: str, gallery: int) -> dict[str, fl
 
     Args:
         ranks: (Q,) as `best_ranks` gives them.
-        prefix: what the names start with, `i2t` or `t2i`.
-        gallery: number of items that were ranked; nMR is the median rank divided by it, in 0..1
+        prefix: of the names, `i2t` or `t2i`.
+        gallery: number of ranked items; nMR is the median rank divided by it, in 0..1
             (PVSE, Song and Soleymani, CVPR 2019, section 5).
     """
     summary = {f"{prefix}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
@@ -66,8 +68,8 @@ def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.nda
     order = np.argsort(text_images, kind="stable")
     starts = np.searchsorted(text_images[order], np.arange(len(scores) + 1))
     captions = [order[a:b] for a, b in pairwise(starts)]
-    if any(len(c) == 0 for c in captions):
-        empty = next(i for i, c in enumerate(captions) if len(c) == 0)
+    empty = next((i for i, c in enumerate(captions) if len(c) == 0), None)
+    if empty is not None:
         raise ValueError(f"image {empty} has no caption; leave it out of the evaluation")
     own = [np.array([i]) for i in text_images]
     return best_ranks(scores, captions), best_ranks(scores.T, own)
@@ -109,11 +111,10 @@ def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> d
         folds: number of folds; must divide N_img.
     """
     check_folds(len(scores), folds)
-    size = len(scores) // folds
-    tables = []
+    size, tables = len(scores) // folds, []
     for start in range(0, len(scores), size):
         inside = (text_images >= start) & (text_images < start + size)
-        part = scores[start : start + size][:, inside]
+        part = scores[start : start + size, inside]
         tables.append(retrieval_metrics(part, text_images[inside] - start))
     return {key: float(np.mean([table[key] for table in tables])) for key in tables[0]}
 
@@ -149,11 +150,36 @@ def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dic
 
 
 def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+    """R-precision and AP@R of one query: its scores (G,), and which items are right."""
     count = int(right.sum())
     last = np.partition(row, -count)[-count]
-    best = np.flatnonzero(row >= last)  # the first R, and what equals the last of them
+    best = np.flatnonzero(row >= last)  # the first R, and those that equal the last of them
     # wrong items first among equals: ties count against the method
     first = best[np.lexsort((right[best], -row[best]))[:count]]
     hits = right[first]
     precision = np.cumsum(hits) / np.arange(1, count + 1)
     return float(hits.mean()), float((precision * hits).sum() / count)
+
+
+def resampled_means(values: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+    """Means over bootstrap draws (Efron and Tibshirani, 1993).
+
+    Args:
+        values: (N,).
+        groups: (N,) equal for values that are drawn together; None draws them one by one.
+
+    Returns:
+        (DRAWS,) means.
+    """
+    _, index = np.unique(np.arange(len(values)) if groups is None else groups, return_inverse=True)
+    sums, sizes = np.bincount(index, values), np.bincount(index)
+    uniform = np.full(len(sums), 1 / len(sums))
+    draws = np.random.default_rng(SEED).multinomial(len(sums), uniform, size=DRAWS)
+    means: np.ndarray = draws @ sums / (draws @ sizes)
+    return means
+
+
+def mean_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
+    """The 95 % percentile interval of a mean, see `resampled_means`."""
+    low, high = np.percentile(resampled_means(values, groups), (2.5, 97.5))
+    return float(low), float(high)

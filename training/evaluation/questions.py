@@ -1,17 +1,17 @@
-"""Questions about a split of which the answer is known.
+"""Questions about a split with known answers.
 
 With an answer:
 
     caption    a caption of the split; every image known to satisfy it counts
     thing      one thing: an object's name or, of photographs, a word of their captions
     pair       two of them
-    inserted   a caption with one more word, which nobody knows
+    inserted   a caption with one more word of random letters
 
 Without one:
 
     gibberish  one to three words of random letters
-    unknown    something that nobody knows, and a thing
-    random     three to seven words of the vocabulary, drawn by lot
+    unknown    a word of random letters, and a thing
+    random     three to seven random words of the vocabulary
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from training.scenes.captions import with_article
 
 _PAIRS, _MADE_UP = 600, 300  # questions of each such kind
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-_LEAST, _MOST = 3, 7  # a word counts as a thing in at least 3 images, and in at most a seventh
+_MIN, _SHARE = 3, 7  # a word counts as a thing in at least 3 images, and in at most a seventh
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Questions of which the answer is known.
+    """Questions with known answers.
 
     Attributes:
         texts: Q questions.
-        kinds: what each is, see the module's head.
+        kinds: (Q,) see the module's description.
         relevant: (N, Q) bool, which of N images satisfies which.
-        whole: (Q,) bool, whether that names all of them; where only the image that a caption was
-            written for is known, its other hits may be right as well.
+        whole: (Q,) bool, whether `relevant` holds all answers; where only the image that a caption
+            was written for is known, its other hits may be right as well.
     """
 
     texts: list[str]
@@ -58,10 +58,10 @@ class Questions:
 
 
 def half(data: Split, which: int) -> Split:
-    """One half, 0 or 1, of the images of a split and their captions, drawn by lot with seed 0.
+    """One random half, 0 or 1, of the images of a split and their captions (seed 0).
 
     Raises:
-        ValueError: more is known of the split than captions; take another split instead.
+        ValueError: the split is not of photographs; measure on another split instead.
     """
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"{data.folder} has other splits; measure on one of those")
@@ -113,20 +113,21 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
 
 
 def _things(data: Split) -> dict[str, np.ndarray]:
-    """What can be asked for in a word, and the images that show it."""
-    shown: dict[str, set[int]] = {}
+    """The things of a split, and the rows of the images that show each."""
+    images: dict[str, set[int]] = {}
     if data.objects is not None and data.objects.names:
         for row, objects in enumerate(data.objects.names):
             for name in chain.from_iterable(objects):
-                shown.setdefault(name, set()).add(row)
-        return {name: np.array(sorted(rows)) for name, rows in shown.items()}
+                images.setdefault(name, set()).add(row)
+        return {name: np.array(sorted(rows)) for name, rows in images.items()}
     for row, caption in zip(data.image_of.tolist(), data.captions, strict=True):
         for word in caption.lower().split():
             if word.isalpha():
-                shown.setdefault(word, set()).add(row)
-    most = (int(data.image_of.max()) + 1) // _MOST  # what more images show is "a", "in", "man"
-    found = {word: np.array(sorted(rows)) for word, rows in shown.items()}
-    return {word: rows for word, rows in found.items() if _LEAST <= len(rows) <= most}
+                images.setdefault(word, set()).add(row)
+    most = (int(data.image_of.max()) + 1) // _SHARE  # words of more images are "a", "in", "man"
+    return {
+        word: np.array(sorted(rows)) for word, rows in images.items() if _MIN <= len(rows) <= most
+    }
 
 
 def _called(name: str, random: np.random.Generator) -> str:
@@ -138,7 +139,7 @@ def _nonsense(random: np.random.Generator) -> str:
 
 
 def read_texts(runtime: Runtime, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """How many words each text (Q,) has, and the share that the pack lacks."""
+    """The number of words of each text (Q,), and the share that the pack lacks."""
     tokens = [runtime.tokenize(text) for text in texts]
     lacking = [unknown_share(text.words, text.unknown) for text in tokens]
     return np.array([len(text.words) for text in tokens]), np.array(lacking)

@@ -1,6 +1,7 @@
-"""What an evaluation prints: the table of recalls, the views, and differences with intervals."""
+"""The tables that an evaluation prints."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 COLUMNS = {
     "i2t_r1": "i2t R@1",
@@ -65,32 +66,59 @@ UNMEASURED = (
     "{}: faithfulness was not measured; it needs a mask for every image and attention maps."
 )
 
-
-def print_table(rows: dict[str, dict[str, float]]) -> None:
-    """Prints one line a method, as wide as the metrics there are."""
-    columns = [key for key in COLUMNS if all(key in row for row in rows.values())]
-    digits = {key: 4 if key.endswith("nmr") else 1 for key in columns}
-    digits |= {"p_at_5": 2, "first_right": 2}
-    print("| method | " + " | ".join(COLUMNS[key] for key in columns) + " |")
-    print("|---|" + "---:|" * len(columns))
-    for name, row in rows.items():
-        print(f"| {name} | " + " | ".join(f"{row[key]:.{digits[key]}f}" for key in columns) + " |")
+Rows = Mapping[str, Mapping[str, float]]  # metrics of each method
 
 
-def print_views(rows: dict[str, dict[str, float]]) -> None:
-    """Prints one line a view, in percent, and for each method what its views have in common.
+def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], words: int = 1) -> None:
+    """Prints a Markdown table whose first columns are words, the others numbers."""
+    print("| " + " | ".join(titles) + " |")
+    print("|" + "---|" * words + "---:|" * (len(titles) - words))
+    for cells in table:
+        print("| " + " | ".join(cells) + " |")
+
+
+def format_value(key: str, value: float) -> str:
+    """A metric with its digits.
+
+    >>> format_value("t2i_nmr", 0.01), format_value("rsum", 500.04), format_value("deletion", 0.5)
+    ('0.0100', '500.0', '0.500')
+    """
+    if key == "evidence_error":
+        return f"{value:.0e}"
+    if key.startswith(("deletion", "insertion")) or key in ("area", "ece"):
+        return f"{value:.3f}"
+    digits = 4 if key.endswith("nmr") else 2 if key in ("p_at_5", "first_right") else 1
+    return f"{value:.{digits}f}"
+
+
+def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: bool = True) -> None:
+    """Prints a line a method, with the columns that every method has, or any."""
+    present = all if every else any
+    keys = [key for key in columns if present(key in row for row in rows.values())]
+    table = [
+        [name, *(format_value(key, row[key]) if key in row else "" for key in keys)]
+        for name, row in rows.items()
+    ]
+    print_rows([title, *(columns[key] for key in keys)], table)
+
+
+def print_views(rows: Rows) -> None:
+    """Prints one line a view, in percent, and for each method a summary of its views.
 
     Args:
         rows: for each method `view_statistics`, with `faithfulness` where it was measured.
     """
-    print("\n| view | wins | points at a mentioned object | attention on mentioned objects |")
-    print("|---|---:|---:|---:|")
+    table = []
     for name, row in rows.items():
-        for view in range(1, _count(row) + 1):
-            _print_view(f"{name} {view}", row, f"_{view}")
+        lines = [(f"{name} {view}", f"_{view}") for view in range(1, _count(row) + 1)]
         if "pointing" in row:
-            _print_view(f"{name}, the winning view", row, "")
-            _print_view(f"{name}, chance", row, "_chance")
+            lines += [(f"{name}, the winning view", ""), (f"{name}, chance", "_chance")]
+        for title, suffix in lines:
+            keys = [f"{key}{suffix}" for key in ("wins", "pointing", "mass")]
+            table.append([title, *(f"{row[key]:.1f}" if key in row else "" for key in keys)])
+    titles = ["view", "wins", "points at a mentioned object", "attention on mentioned objects"]
+    print()
+    print_rows(titles, table)
     print()
     for name, row in rows.items():
         most = math.log2(_count(row))
@@ -102,14 +130,15 @@ def print_views(rows: dict[str, dict[str, float]]) -> None:
             print(UNMEASURED.format(name))
 
 
-def print_evidence(rows: dict[str, dict[str, float]]) -> None:
-    """Prints one line a method of what `evidence_metrics` measured, and the gains' intervals."""
-    columns = [key for key in EVIDENCE if any(key in row for row in rows.values())]
-    print("\n| evidence of | " + " | ".join(EVIDENCE[key] for key in columns) + " |")
-    print("|---|" + "---:|" * len(columns))
-    for name, row in rows.items():
-        cells = [f"{row[key]:{_digits(key)}}" if key in row else "" for key in columns]
-        print(f"| {name} | " + " | ".join(cells) + " |")
+def _count(row: Mapping[str, float]) -> int:
+    """V, the number of views."""
+    return sum(key.startswith("wins_") for key in row) - 1  # without the entropy
+
+
+def print_evidence(rows: Rows) -> None:
+    """Prints one line a method of `evidence_metrics`, and the gains' intervals."""
+    print()
+    print_metrics("evidence of", EVIDENCE, rows, every=False)
     print()
     for name, row in rows.items():
         for curve, way in AREAS.items():
@@ -122,46 +151,20 @@ def print_evidence(rows: dict[str, dict[str, float]]) -> None:
                 print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")
 
 
-def _digits(key: str) -> str:
-    """How a value of `EVIDENCE` is printed."""
-    if key == "evidence_error":
-        return ".0e"
-    return ".1f" if key.startswith(("evidence", "moment")) else ".3f"
-
-
-def _count(row: dict[str, float]) -> int:
-    """V, the number of views."""
-    return sum(key.startswith("wins_") for key in row) - 1  # without the entropy
-
-
-def _print_view(title: str, row: dict[str, float], suffix: str) -> None:
-    keys = [f"{name}{suffix}" for name in ("wins", "pointing", "mass")]
-    cells = [f"{row[key]:.1f}" if key in row else "" for key in keys]
-    print(f"| {title} | " + " | ".join(cells) + " |")
-
-
-def print_difference(a: str, b: str, found: dict[str, float], kind: str = "") -> None:
-    """Prints what `bootstrap_difference` found between two methods in one line.
-
-    A `kind` names the captions that alone were measured.
-    """
+def print_difference(a: str, b: str, values: Mapping[str, float], kind: str = "") -> None:
+    """Prints `bootstrap_difference` of two methods, of one kind of captions if it is named."""
     print(
-        f"{a} - {b}{f', {kind}' if kind else ''}: rsum {found['difference']:+.1f}, 95 % interval "
-        f"[{found['low']:+.1f}, {found['high']:+.1f}], above 0 in "
-        f"{100 * found['share_above']:.1f} % of the samples"
+        f"{a} - {b}{f', {kind}' if kind else ''}: rsum {values['difference']:+.1f}, 95 % interval "
+        f"[{values['low']:+.1f}, {values['high']:+.1f}], above 0 in "
+        f"{100 * values['share_above']:.1f} % of the samples"
     )
 
 
-def print_certainty(rows: dict[str, dict[str, float]]) -> None:
-    """Prints how true each method's calibration is, one line a method; shares are in percent."""
-    if not rows:
-        return
-    columns = [key for key in CERTAINTY if all(key in row for row in rows.values())]
-    print("| method | " + " | ".join(CERTAINTY[key] for key in columns) + " |")
-    print("|---|" + "---:|" * len(columns))
-    for name, row in rows.items():
-        shown = [
-            f"{row[key]:.3f}" if key in ("area", "ece") else f"{100 * row[key]:.1f}"
-            for key in columns
-        ]
-        print(f"| {name} | " + " | ".join(shown) + " |")
+def print_certainty(rows: Rows) -> None:
+    """Prints the measured calibration of each method, one line a method; shares in percent."""
+    if rows:
+        percent = {
+            name: {key: v if key in ("area", "ece") else 100 * v for key, v in row.items()}
+            for name, row in rows.items()
+        }
+        print_metrics("method", CERTAINTY, percent)

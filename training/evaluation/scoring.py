@@ -1,6 +1,7 @@
 """The full score matrix of a split, of a method or of several together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 
 import numpy as np
 import torch
@@ -57,3 +58,40 @@ def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     [[0.75, 0.25]]
     """
     return np.mean([scores[part] for part in name.split("+")], axis=0)
+
+
+def ensemble_parts(names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
+    """The methods or runs that names and ensembles (`a+b`) consist of, each once.
+
+    Args:
+        names: as the user typed them.
+        known: the names that exist.
+        what: "method" or "run", for messages.
+
+    Raises:
+        ValueError: a name is not known, or an ensemble repeats one.
+    """
+    known, parts = list(known), dict[str, None]()
+    for name in names:
+        each = name.split("+")
+        if len(set(each)) < len(each):
+            raise ValueError(f'the ensemble "{name}" names a {what} twice; name each once')
+        parts |= dict.fromkeys(each)
+    for part in parts:
+        if part not in known:
+            near = get_close_matches(part, known, 1)
+            hint = f'did you mean "{near[0]}"? Choose' if near else "choose"
+            raise ValueError("\n  ".join([f'there is no {what} "{part}"; {hint} one of', *known]))
+    return list(parts)
+
+
+def compared_pairs(texts: Iterable[str], known: Iterable[str], what: str) -> list[tuple[str, str]]:
+    """The pairs of names in texts such as "a,b"; see `ensemble_parts` for errors."""
+    pairs = []
+    for text in texts:
+        first, _, second = text.partition(",")
+        if not second or "," in second:
+            raise ValueError(f'--compare takes two names as in "a,b", not "{text}"')
+        ensemble_parts((first, second), known, what)
+        pairs.append((first, second))
+    return pairs

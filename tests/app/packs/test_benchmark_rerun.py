@@ -37,7 +37,8 @@ import json, pathlib, sys
 pathlib.Path("arguments").write_text(json.dumps(sys.argv[1:]))
 values = {"i2t_r1": 61.0, "rsum": 432.0, "t2i_nmr": 0.0012}
 place = sys.argv[sys.argv.index("--json") + 1]
-pathlib.Path(place).write_text(json.dumps({"vsepp": values, "vse_infty": values}))
+methods = {"vsepp": values, "vse_infty": values}
+pathlib.Path(place).write_text(json.dumps({"methods": methods}))
 """
 
 

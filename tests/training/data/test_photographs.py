@@ -64,6 +64,8 @@ def test_a_pack_from_photographs_brings_none_along(world: Path) -> None:
     assert info.gallery is None
     assert info.methods["mv_vse"].parity["ranking"] is True
     assert not [p for p in (world / "pack").rglob("*") if p.suffix in (".jpg", ".webp", ".png")]
+    with pytest.raises(SystemExit, match=r"pack has no gallery to measure on; add --data DIR"):
+        evaluate.main(["--pack", f"{world}/pack"])
 
 
 @pytest.mark.parametrize("chosen", [(), ("--method", "mv_vse")])
@@ -78,7 +80,7 @@ def test_a_folder_of_photographs_is_measured(
     assert row.startswith("| mv_vse |")
     assert "rsum" in head
     assert "R-P" not in head  # nobody knows which other photographs a caption is true of
-    (values,) = json.loads((world / "measured.json").read_text()).values()
+    (values,) = json.loads((world / "measured.json").read_text())["methods"].values()
     assert 0 < values["rsum"] <= 600
     assert values["t2i_r10"] == 100.0  # of six photographs
 
@@ -89,7 +91,7 @@ def test_a_run_is_measured_without_an_export(
     run, out = ("--run", f"{world}/run", "--cache", f"{world}/cache"), world / "of_run.json"
     evaluate.main([*run, "--split", "val", "--json", str(out)])
     assert "| mv_vse |" in capsys.readouterr().out
-    (found,) = json.loads(out.read_text()).values()
+    (found,) = json.loads(out.read_text())["methods"].values()
     best = max(float(row["rsum"]) for row in read_rows(world / "run" / "log.csv"))
     assert round(found["rsum"], 2) == best
     _, scores, split = run_scores(world / "run", "test", Extraction(world / "cache"))

@@ -187,7 +187,7 @@ def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) ->
     for source in (["--run", str(tmp_path / "run")], ["--pack", str(tmp_path / "pack")]):
         out = tmp_path / "rows.json"
         evaluate.main([*source, "--data", str(mrw), "--split", "test", "--json", str(out)])
-        rows.append(json.loads(out.read_text())["vse_infty"])
+        rows.append(json.loads(out.read_text())["methods"]["vse_infty"])
     assert rows[0]["rsum"] == pytest.approx(rows[1]["rsum"])
     runtime = Runtime.load(tmp_path / "pack", "cpu")
     data = as_read(runtime, open_split(mrw, "test"))

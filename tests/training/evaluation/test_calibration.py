@@ -6,7 +6,7 @@ import pytest
 from export.pack.calibration import Calibration, sigmoid, weighted
 from export.pack.validation import check
 from training.evaluation.calibration import (
-    Asked,
+    Answers,
     ask,
     calibration_error,
     fit,
@@ -47,7 +47,7 @@ def calibration() -> Calibration:
     return calibrated(0)
 
 
-def asked_of(seed: int, images: int) -> Asked:
+def asked_of(seed: int, images: int) -> Answers:
     questions, scores, facts = made_up(seed)
     part = questions.some(np.arange(images), np.arange(QUESTIONS))
     return ask(part, scores[:images], *facts)

@@ -1,59 +1,244 @@
-"""Evaluation of what ships: the command on a real pack, its numbers against plain loops."""
+"""The evaluation command on the bundled pack: its tables, its files, and what it refuses.
+
+A sample of the pack's scenes is measured by default, see `sample.py`, and all by `make soak`.
+"""
 
 import csv
 import io
 import json
+import math
 import re
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
+from export.pack.reading import load_info
 from export.runtime import Runtime
+from models.files import sha256_of
 from tests.measuring import measure
+from tests.training.sample import BUNDLED, SCENES, read_numbers, write_sample
 from training.data.open_split import open_split
 from training.data.pack_gallery import from_pack
-from training.data.split import Split
+from training.data.split import SeenObjects, Split
 from training.evaluate import main
-from training.evaluation.metrics import retrieval_metrics
+from training.evaluation.evaluator import image_features, mentioned_cells, split_views, view_metrics
+from training.evaluation.metrics import retrieval_metrics, retrieval_ranks
+from training.evaluation.report import print_views
 
-ROOT = Path(__file__).parents[3]
-BUNDLED = ROOT / "app" / "bundled" / "scenes"
+METHODS = list(json.loads((BUNDLED / "pack.json").read_text("utf-8"))["methods"])
+
+
+@dataclass(frozen=True)
+class Report:
+    """One evaluation with most options: the pack it wrote to, its output and its files."""
+
+    pack: Path
+    checksum: str
+    printed: str
+    progress: str
+    measured: dict[str, Any]
+
+    @property
+    def rows(self) -> dict[str, dict[str, float]]:
+        """Metrics of each row of the table."""
+        rows: dict[str, dict[str, float]] = self.measured["methods"]
+        return rows
+
+    @property
+    def folder(self) -> Path:
+        """Holds `scores.npz` and `trec/`."""
+        return self.pack.parent
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("report")
+    pack = write_sample(folder / "scenes")
+    checksum = sha256_of(pack / "pack.json")
+    ensembles = ["--ensemble", "vsepp+vse_infty", "--ensemble", "vse_infty+vsepp"]
+    compare = ["--compare", "vse_infty,vsepp", "--compare", "vsepp,vsepp"]
+    out = ["--write", "--progress", "--json", str(folder / "rows.json")]
+    out += ["--scores", str(folder / "scores.npz"), "--trec", str(folder / "trec")]
+    options = ["--all", "--split", "test", "--views", *ensembles, *compare, *out]
+    with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as progress:
+        main(["--pack", str(pack), *options])
+    measured = json.loads((folder / "rows.json").read_text())
+    return Report(pack, checksum, printed.getvalue(), progress.getvalue(), measured)
+
+
+def test_numbers_are_reproduced(report: Report) -> None:
+    numbers = read_numbers()
+    assert list(numbers) == METHODS
+    for name, values in numbers.items():
+        # to the printed digit; another processor may swap two equal scores, which moves 0.1 to 0.5
+        assert report.rows[name] == pytest.approx(values, abs=0.6), name
+    rows = [line.strip("| ").split(" | ") for line in report.printed.splitlines() if "|" in line]
+    table = {row[0]: dict(zip(rows[0], row, strict=False)) for row in rows[2:]}
+    for name, values in report.rows.items():
+        assert float(table[name]["rsum"]) == pytest.approx(values["rsum"], abs=0.051)
+    assert list(report.rows) == [*METHODS, "vsepp+vse_infty", "vse_infty+vsepp"]
+    assert report.rows["vse_infty+vsepp"] == report.rows["vsepp+vse_infty"]
+    assert all(values["rsum"] >= report.rows["vsepp"]["rsum"] for values in report.rows.values())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_bundled_numbers_are_reproduced(tmp_path: Path) -> None:
+    options = ("--all", "--split", "test", "--views", "--evidence")
+    main(["--pack", str(BUNDLED), *options, "--json", str(tmp_path / "rows")])
+    rows = json.loads((tmp_path / "rows").read_text())["methods"]
+    for name, method in load_info(BUNDLED).methods.items():
+        assert method.metrics is not None
+        values = method.metrics.values
+        assert rows[name].keys() == values.keys(), name
+        # to the printed digit; another processor may swap two equal scores, which moves 0.02 to 0.1
+        assert rows[name] == pytest.approx(values, abs=0.3), name
+        areas = {key for key in values if key.startswith(("deletion", "insertion"))}
+        assert {key: rows[name][key] for key in areas} == pytest.approx(
+            {key: values[key] for key in areas}, abs=0.005
+        ), name
 
 
 def test_readme_states_the_packs_numbers() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    methods = json.loads((BUNDLED / "pack.json").read_text())["methods"]
+    readme = (BUNDLED.parents[2] / "README.md").read_text("utf-8")
+    methods = load_info(BUNDLED, verify=False).methods
     for name, entry in methods.items():
         row = next(line for line in readme.splitlines() if line.startswith(f"| `{name}` | ")
                    and line.count("|") > 9)  # fmt: skip
-        stated = next(csv.reader(io.StringIO(row), delimiter="|"))
-        rsum = f"{entry['metrics']['values']['rsum']:.1f}"
-        assert rsum in {cell.strip(" *") for cell in stated}, (
-            f"README states another rsum of {name}"
-        )
+        cells = next(csv.reader(io.StringIO(row), delimiter="|"))
+        assert entry.metrics is not None
+        rsum = f"{entry.metrics.values['rsum']:.1f}"
+        assert rsum in {cell.strip(" *") for cell in cells}, f"README: another rsum of {name}"
+
+
+def test_progress_is_reported(report: Report) -> None:
+    # images first, by 32, then each method's captions, by 256, and scores, then each row's numbers
+    steps = [json.loads(line) for line in report.progress.splitlines()]
+    images, captions = math.ceil(SCENES / 32), math.ceil(5 * SCENES / 256)
+    doing = ["pictures"] * images
+    doing += [name for name in METHODS for _ in range(captions + 1)] + list(report.rows)
+    assert [step["doing"] for step in steps] == doing
+    assert [step["done"] for step in steps] == list(range(1, len(doing) + 1))
+    assert {step["total"] for step in steps} == {len(doing)}
+
+
+def test_json_holds_differences_and_how_they_were_measured(report: Report) -> None:
+    measured = report.measured
+    assert measured["command"].startswith(f"python -m training.evaluate --pack {report.pack} --all")
+    assert (measured["split"], measured["seed"]) == ("test", 0)
+    assert measured["sources"] == {str(report.pack): report.checksum}
+    first, same = measured["differences"]
+    assert (first["first"], first["second"], first["kind"]) == ("vse_infty", "vsepp", "")
+    expected = read_numbers()["vse_infty"]["rsum"] - report.rows["vsepp"]["rsum"]
+    assert first["difference"] == pytest.approx(expected, abs=0.6)  # as the numbers are
+    assert 0 < first["low"] < first["difference"] < first["high"]
+    assert (same["low"], same["high"]) == (0, 0)
+    number = r"([-+]\d+\.\d)"
+    pattern = rf"^vse_infty - vsepp: rsum {number}, 95 % interval \[{number}, {number}\]"
+    match = re.search(pattern, report.printed, re.MULTILINE)
+    assert match is not None
+    printed = [float(value) for value in match.groups()]
+    assert printed == pytest.approx([first[key] for key in ("difference", "low", "high")], abs=0.06)
+
+
+def test_scores_and_ranks_can_be_read_again(report: Report) -> None:
+    data = np.load(report.folder / "scores.npz")
+    assert data["vsepp"].shape == (SCENES, 5 * SCENES)
+    assert data["captions"][5] == from_pack(report.pack, "test").captions[5]
+    assert data["files"][1].endswith(".webp")
+    for name, row in report.rows.items():
+        assert retrieval_metrics(data[name], data["image_of"])["rsum"] == row["rsum"]
+        i2t, t2i = retrieval_ranks(data[name], data["image_of"])
+        assert np.array_equal(data[f"{name}:i2t_ranks"], i2t)
+        assert np.array_equal(data[f"{name}:t2i_ranks"], t2i)
+
+
+@pytest.mark.parametrize("way", ["t2i", "i2t"])
+def test_trec_runs_give_the_same_recall(report: Report, way: str) -> None:
+    right: dict[str, set[str]] = {}
+    for line in (report.folder / f"trec/{way}.qrels").read_text().splitlines():
+        query, zero, item, grade = line.split()
+        assert (zero, grade) == ("0", "1")
+        right.setdefault(query, set()).add(item)
+    lines = (report.folder / f"trec/vse_infty.{way}.trec").read_text().splitlines()
+    runs: dict[str, list[tuple[str, int, float]]] = {}
+    for line in lines:
+        query, q0, item, rank, score, tag = line.split()
+        assert (q0, tag) == ("Q0", "vse_infty")
+        runs.setdefault(query, []).append((item, int(rank), float(score)))
+    queries = {"t2i": 5 * SCENES, "i2t": SCENES}[way]
+    assert len(runs) == queries
+    for items in runs.values():
+        assert [rank for _, rank, _ in items] == list(range(1, 101))
+        assert all(a[2] >= b[2] for a, b in pairwise(items))
+    if way == "t2i":  # the right images of a caption are all that satisfy it, its own among them
+        data = np.load(report.folder / "scores.npz")
+        right = {f"t{text}": {f"i{row}"} for text, row in enumerate(data["image_of"])}
+    first = np.mean([runs[query][0][0] in items for query, items in right.items()])
+    if way == "t2i":
+        assert 100 * first == pytest.approx(report.rows["vse_infty"]["t2i_r1"], abs=0.2)
+    else:
+        assert 100 * first >= report.rows["vse_infty"]["i2t_r1"]
+
+
+def test_views_are_measured_and_beat_chance(report: Report) -> None:
+    row = report.rows["vsepp"]
+    assert row["wins_1"] == 100
+    assert row["pointing"] == row["pointing_1"] > row["pointing_chance"] + 5
+    assert row["mass"] == row["mass_1"] > row["mass_chance"] + 2
+    assert f"| vsepp, the winning view |  | {row['pointing']:.1f} |" in report.printed
+    assert "pointing" not in report.rows["vsepp+vse_infty"]
+
+
+def test_numbers_of_methods_are_stored(report: Report) -> None:
+    before, after = load_info(BUNDLED).methods, load_info(report.pack).methods
+    assert list(after) == list(before)
+    for name, method in after.items():
+        assert method.metrics is not None
+        assert method.metrics.values == pytest.approx(report.rows[name])
+        assert method.metrics.command.endswith(f"--method {name} --split test --views")
+        assert replace(method, metrics=None) == replace(before[name], metrics=None)
+
+
+def test_faithfulness_needs_masks(capsys: pytest.CaptureFixture[str]) -> None:
+    whole, runtime = from_pack(BUNDLED, "test"), Runtime.load(BUNDLED, "cpu")
+    assert whole.objects is not None
+    images = [whole.images[i] for i in range(8)]
+    blind = Split(whole.captions[:40], whole.image_of[:40], images)
+    masks = [whole.objects.masks[i] for i in range(8)]
+    seeing = replace(blind, objects=SeenObjects(masks, whole.objects.mentions[:40]))
+    views = split_views(runtime, "vsepp", blind, image_features(runtime, blind), attention=True)
+    covered = mentioned_cells(runtime, blind)
+    assert covered is None
+    wins = {"wins_1": 100.0, "wins_entropy": 0.0}
+    assert view_metrics(runtime, "vsepp", blind, views, covered) == wins
+    covered = mentioned_cells(runtime, seeing)
+    assert covered is not None
+    assert covered.shape == (40, 49)
+    assert "pointing" in view_metrics(runtime, "vsepp", seeing, views, covered)
+    print_views({"two": {"wins_1": 75, "wins_2": 25, "wins_entropy": 0.81, "view_cosine": 0.5}})
+    printed = capsys.readouterr().out
+    assert "| two 2 | 25.0 |  |  |" in printed
+    assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
+    assert "two: faithfulness was not measured; it needs a mask" in printed
 
 
 def test_scores_go_through_onnx_and_heads() -> None:
-    """A handful of pictures, encoded one by one, gives the numbers of the batched evaluation."""
-    data = from_pack(BUNDLED, "test")
-    runtime = Runtime.load(BUNDLED, "cpu")
-    few = 12
-    images = [Image.open(BUNDLED / "gallery" / "images" / p.name) for p in _paths(few)]
+    """Some images, encoded one by one, give the numbers of the batched evaluation."""
+    data, runtime, few = from_pack(BUNDLED, "test"), Runtime.load(BUNDLED, "cpu"), 12
+    images, captions = [data.images[row] for row in range(few)], data.captions[: 5 * few]
     features = torch.cat([runtime.image_features([image]) for image in images])
-    captions = data.captions[: 5 * few]
     views = [runtime.text_views([text], "vse_infty").embeddings[0, 0] for text in captions]
     cosines = runtime.image_views(features, "vse_infty").embeddings[:, 0] @ torch.stack(views).T
-    expected = retrieval_metrics(cosines.numpy(), np.repeat(np.arange(few), 5))
-    part = Split(captions, np.repeat(np.arange(few), 5), images)
-    measured = measure(runtime, "vse_infty", part)
-    assert measured == expected
-
-
-def _paths(count: int) -> list[Path]:
-    return sorted((BUNDLED / "gallery" / "images").iterdir())[:count]
+    image_of = np.repeat(np.arange(few), 5)
+    expected = retrieval_metrics(cosines.numpy(), image_of)
+    assert measure(runtime, "vse_infty", Split(captions, image_of, images)) == expected
 
 
 @pytest.mark.font
@@ -70,13 +255,31 @@ def test_a_rendered_folder_can_be_measured(scenes_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "nothing"], 'has no method "nothing"; choose one of'),
+        (
+            ["--method", "vse_infy"],
+            'there is no method "vse_infy"; did you mean "vse_infty"? Choose one of\n  vsepp\n',
+        ),
+        (["--ensemble", "vsepp+nothing"], 'there is no method "nothing"; choose one of\n  vsepp\n'),
+        (["--compare", "vsepp"], '--compare takes two names as in "a,b", not "vsepp"'),
+        (["--compare", "vsepp,nothing"], 'there is no method "nothing"'),
         (["--ensemble", "pvse+pvse"], 'the ensemble "pvse+pvse" names a method twice'),
-        (["--method", "vsepp", "--split", "val"], 'for "val" add --data DIR'),
-        (["--method", "vsepp", "--data", "nowhere"], "nowhere"),
-        (["--method", "vsepp", "--folds", "7"], "7 folds do not divide 1000 images"),
+        (["--split", "val"], 'for "val" add --data DIR'),
+        (["--data", "nowhere"], "nowhere"),
+        (["--folds", "7"], "7 folds do not divide 1000 images"),
     ],
 )
 def test_bad_requests_get_a_sentence(arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=re.escape(message)):
         main(["--pack", str(BUNDLED), *arguments])
+
+
+def test_a_mistyped_folder_is_not_looked_for_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs/yours_pack").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for option, missing in (("--pack", "folder runs/yours_pak"), ("--run", "weights file runs/y")):
+        with pytest.raises(SystemExit) as end:
+            main([option, "runs/yours_pak"])
+        assert str(end.value).startswith(f"there is no {missing}")
+        assert str(end.value).endswith("did you mean runs/yours_pack?")

@@ -68,7 +68,7 @@ def test_evidence_points_at_what_words_name_and_matters_to_the_score(
     out = tmp_path / "rows.json"
     options = ["--method", method, "--evidence", "--write", "--json", str(out)]
     main(["--pack", str(pack), "--device", "cpu", *options])
-    row = json.loads(out.read_text())[method]
+    row = json.loads(out.read_text())["methods"][method]
     assert row["evidence_error"] < 1e-4
     assert row["evidence_pointing"] > 90 > 50 > row["evidence_random_head"]
     assert row["evidence_word_pointing"] > 90 > 30 > row["evidence_word_chance"]

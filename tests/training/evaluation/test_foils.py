@@ -66,7 +66,7 @@ def test_the_command_prints_and_writes_them(
     arguments = ["--method", "vsepp", "--foils", "--json", str(written)]
     data = ["--data", str(scenes_folder), "--split", "val"]
     main(["--pack", str(BUNDLED / "scenes"), *data, *arguments])
-    shares = json.loads(written.read_text())["vsepp"]
+    shares = json.loads(written.read_text())["methods"]["vsepp"]
     line = next(
         x for x in capsys.readouterr().out.splitlines() if x.startswith("| vsepp | ") and "±" in x
     )

@@ -72,7 +72,8 @@ def test_the_command_prints_it(
     file.write_text("000.jpg\t001.jpg#0\t1\t1\t1\n002.jpg\t001.jpg#0\t4\t4\t4")
     given = ["--pack", str(BUNDLED / PHOTOGRAPHS), "--data", str(data.folder.parent)]
     main([*given, "--method", "vsepp", "--judgements", str(file), "--json", f"{tmp_path / 'r'}"])
-    head, _, row = capsys.readouterr().out.splitlines()
+    head, _, row, questions = capsys.readouterr().out.splitlines()
+    assert questions == "0 of 60 everyday questions qualify; P@5 and first right need 20"
     column = head.split("|").index(" tau-c ")
     assert row.split("|")[column].strip() in {"100.0", "-100.0"}
     file.write_text("")
