@@ -1,18 +1,17 @@
 """The full score matrix of a split, of a method or of several together."""
 
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from models import Method, Views
+from training.settings import unknown_name
 
 
 @torch.inference_mode()
 def score_matrix(method: Method, images: Views, texts: Views, chunk: int = 512) -> np.ndarray:
-    """All scores, a block of images at a time.
+    """All scores, computed a block of images at a time.
 
     Args:
         method: gives the score.
@@ -23,25 +22,9 @@ def score_matrix(method: Method, images: Views, texts: Views, chunk: int = 512) 
     Returns:
         (N_img, N_txt) float32.
     """
-    return _in_blocks(method.score, images, texts, chunk)
-
-
-@torch.inference_mode()
-def view_score_matrices(
-    method: Method, images: Views, texts: Views, chunk: int = 512
-) -> np.ndarray:
-    """All scores of every image view, (V, N_img, N_txt) float32; see `score_matrix`."""
-    return _in_blocks(method.view_scores, images, texts, chunk)
-
-
-def _in_blocks(
-    score: Callable[[Views, Views], Tensor], images: Views, texts: Views, chunk: int
-) -> np.ndarray:
-    blocks = [
-        score(images[start : start + chunk], texts).float().cpu()
-        for start in range(0, len(images), chunk)
-    ]
-    return torch.cat(blocks, dim=-2).numpy()
+    starts = range(0, len(images), chunk)
+    blocks = [method.score(images[i : i + chunk], texts).float().cpu() for i in starts]
+    return torch.cat(blocks).numpy()
 
 
 def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -79,9 +62,7 @@ def ensemble_parts(names: Iterable[str], known: Iterable[str], what: str) -> lis
         parts |= dict.fromkeys(each)
     for part in parts:
         if part not in known:
-            near = get_close_matches(part, known, 1)
-            hint = f'did you mean "{near[0]}"? Choose' if near else "choose"
-            raise ValueError("\n  ".join([f'there is no {what} "{part}"; {hint} one of', *known]))
+            raise ValueError(unknown_name(what, part, known))
     return list(parts)
 
 
