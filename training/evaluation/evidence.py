@@ -337,7 +337,7 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
         sums = cells.sum(axis=2) + evidence.whole_sentence.cpu().numpy()
         for place, row in enumerate(rows.tolist()):
             clip, mentions = int(data.image_of[row]), list(truth.mentions[row])
-            seen, words = truth.seen[clip], runtime.tokens(data.captions[row])
+            seen, words = truth.seen[clip], runtime.tokenize(data.captions[row]).words
             if mentions:
                 points["moment"] += _frame_points(sums[place], np.any(seen[mentions], axis=0))
             for index in mentions:
