@@ -240,7 +240,7 @@ def test_images_and_features_are_told_apart(
     narrow = changed("runs/mv_vse_0", tmp_path / "narrow", image_dim=8)
     both = [*run, "--run", narrow, "--out", str(tmp_path / "pack"), *LABELS]
     assert to_onnx.main(both) == 1
-    assert "reads features of 8 numbers" in capsys.readouterr().err
+    assert "MVVSE needs (12, 8)" in capsys.readouterr().err
     with_images = [*run, "--gallery", str(BUNDLED / "gallery"), "--out", str(tmp_path / "pack")]
     assert to_onnx.main([*with_images, *LABELS]) == 1
     assert "python -m training.data.region_gallery" in capsys.readouterr().err
