@@ -16,9 +16,11 @@ import time
 import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,7 +30,6 @@ JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000
 HELD_BYTES = 300_000_000  # of all bodies that are in memory
 VALUES = 20_000  # numbers, texts and lists in a body for Gradio, by the signs between them
 GRACE, SLOWEST = 15.0, 32_768  # seconds for a body, and bytes that give it one second more
-WRITE_SECONDS = 30.0  # until a client has taken the next part of an answer
 RATE, BURST = 20.0, 200.0  # requests of a client in a second in the long run, and at once
 CHEAP = 0.1  # of a request that an image or a file of the page counts
 OPEN = 128  # requests of one client at a time
@@ -36,6 +37,7 @@ UNREAD = 24  # questions of one client in Gradio's queue whose answers nobody ha
 ALL_UNREAD, UNREAD_SECONDS = 300, 300.0  # of all clients; after so long they are forgotten
 UPLOADED_BYTES, HOUR = 500_000_000, 3600.0  # of one client in an hour
 _CLIENTS = 10_000  # remembered
+_KEPT = 200  # bytes of an answer, where Gradio names the event
 
 _OURS = r"/|/favicon\.ico|/robots\.txt|/page/.*|/api/v1(/[\w./-]*)?"
 _GRADIO = (
@@ -81,6 +83,7 @@ class Door:
         self._app, self._hosts, self._endpoints = app, hosts, endpoints
         self._known = re.compile("|".join([_OURS, _GRADIO, *([_MCP] if mcp else [])]))
         self._held = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._unread: OrderedDict[str, tuple[str, float, int]] = OrderedDict()
         frames = _FRAMES_OF_A_SPACE if space else "'self'"
@@ -177,12 +180,11 @@ class Door:
             return refusal
         session = value.get("session_hash")
         body = self._completed(scope["path"], value) or body
-        await self._forget_unread()
+        self._forget_unread()
         mine = sum(count for name, _, count in self._unread.values() if name == client.name)
         if limited and mine >= UNREAD:
             sentence = f"{UNREAD} answers of yours wait to be fetched; fetch those first"
             return Refusal(429, sentence, 2)
-        answer.keeps = True
         size = (b"content-length", str(len(body)).encode())
         rest = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
         await self._answer({**scope, "headers": [*rest, size]}, _replay(body, receive), answer)
@@ -216,46 +218,31 @@ class Door:
         try:
             await self._app(scope, receive, answer.send)
         except Exception as error:
-            if answer.gone or isinstance(error, asyncio.CancelledError):
-                return
             place = traceback.extract_tb(error.__traceback__)[-1]
             about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
             _log.error("%s failed: %s: %.200s", scope["path"], about, error)
             if not answer.begun:
                 await _FAILED.answer(answer.send)
 
-    async def _forget_unread(self) -> None:
+    def _forget_unread(self) -> None:
         """Fetches, for nobody, the oldest answers that Gradio would keep."""
         now = time.monotonic()
         for session, (_, then, _) in list(self._unread.items()):
             if now - then < UNREAD_SECONDS and len(self._unread) <= ALL_UNREAD:
                 return
             del self._unread[session]
-            scope: Scope = {
-                "type": "http",
-                "method": "GET",
-                "path": "/gradio_api/queue/data",
-                "query_string": f"session_hash={session}".encode(),
-                "headers": [(b"host", b"127.0.0.1")],
-                "http_version": "1.1",
-                "scheme": "http",
-                "root_path": "",
-                "server": ("127.0.0.1", 80),
-                "client": ("127.0.0.1", 0),
-            }
-            task = asyncio.create_task(self._drain(scope))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task = asyncio.create_task(self._fetch(session))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _drain(self, scope: Scope) -> None:
-        async def receive() -> Message:
-            await asyncio.sleep(UNREAD_SECONDS)
-            return {"type": "http.disconnect"}
-
-        async def send(_: Message) -> None:
-            return None
-
-        async with asyncio.timeout(UNREAD_SECONDS):
-            await self._app(scope, receive, send)
+    async def _fetch(self, session: str) -> None:
+        address = httpx.URL(
+            "http://127.0.0.1/gradio_api/queue/data", params={"session_hash": session}
+        )
+        transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, timeout=UNREAD_SECONDS) as inside:
+            with suppress(httpx.HTTPError):
+                await inside.get(address)
 
     def _client(self, scope: Scope) -> _Client:
         name = client_of(scope)
@@ -300,29 +287,26 @@ class _Client:
 
 
 class _Answer:
-    """The answer to one request: with our headers, without CORS, ended where nobody takes it."""
+    """The answer to one request: with our headers and without CORS.
+
+    Attributes:
+        begun: a part was sent.
+        kept: the first bytes of the body.
+    """
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send, self._headers = send, headers
-        self.begun = self.gone = self.keeps = False
-        self.kept = b""
+        self.begun, self.kept = False, b""
 
     async def send(self, message: Message) -> None:
         """Sends a part of the answer."""
-        if self.gone:
-            raise OSError("the client takes nothing of its answer")
         if message["type"] == "http.response.start":
             self.begun = True
             own = [h for h in message.get("headers", ()) if not h[0].startswith(b"access-control-")]
             message = {**message, "headers": own + self._headers}
-        elif self.keeps and len(self.kept) < 1000:
-            self.kept += message.get("body", b"")
-        try:
-            async with asyncio.timeout(WRITE_SECONDS):
-                await self._send(message)
-        except TimeoutError as error:
-            self.gone = True
-            raise OSError("the client takes nothing of its answer") from error
+        elif len(self.kept) < _KEPT:
+            self.kept += message.get("body", b"")[:_KEPT]
+        await self._send(message)
 
 
 def check_question(body: bytes) -> tuple[Refusal | None, dict[str, Any]]:

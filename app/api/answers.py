@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 Rows = list[Any]  # of numbers, nested; validated by whoever computed them
+Fields = dict[str, Any]  # as the docstring names them
 
 
 class Refused(BaseModel):
@@ -130,20 +131,10 @@ class Lens(BaseModel):
     ms: float
 
 
-class Example(BaseModel):
-    """A caption that one method alone answers well."""
-
-    caption: str
-    view: str | None
-    winner: str
-    ranks: dict[str, int]
-    why: str
-
-
 class Examples(BaseModel):
-    """Queries to try."""
+    """Queries to try; of each curated one caption, view, winner, ranks and why."""
 
-    curated: list[Example]
+    curated: list[Fields]
     queries: list[str]
     algebra: str
 
@@ -168,7 +159,7 @@ class Explanation(BaseModel):
     base: float
     cells: Rows
     whole_sentence: Rows
-    per_view: list[dict[str, Any]] = []
+    per_view: list[Fields] = []
     remark: str
     ms: float
 
@@ -204,8 +195,8 @@ class Comparison(BaseModel):
     query: str
     k: int
     pictures: int
-    truth: dict[str, Any] | None
-    columns: list[dict[str, Any]]
+    truth: Fields | None
+    columns: list[Fields]
     overlap: Rows
     tau: Rows
     only_found: dict[str, list[dict[str, int]]]
@@ -213,40 +204,13 @@ class Comparison(BaseModel):
     remark: str
 
 
-class View(BaseModel):
-    """One view: its map over the grid, null without attention; and with a text its score."""
-
-    view: int
-    attention: Rows | None
-    score: float | None = None
-
-
-class Panel(BaseModel):
-    """A named array that a method shows of itself."""
-
-    kind: str
-    title: str
-    meaning: str
-    values: Any
-    rows: list[str]
-    columns: list[str]
-    marks: list[list[int]]
-    limits: list[float] | None
-
-
-class Knob(BaseModel):
-    """Something about the panels that may be set."""
-
-    name: str
-    title: str
-    value: str | int
-    options: list[str]
-    low: int
-    high: int
-
-
 class Views(BaseModel):
-    """A look inside one image; from `text` on, only with a text."""
+    """A look inside one image; from `text` on, only with a text.
+
+    Of each of `views` its number, its map over the grid (null without attention) and with a text
+    its score; of `inside` the named arrays that a method shows of itself (`models/panel.py`); of
+    `knobs` what can be set about them.
+    """
 
     image_id: int
     file: str
@@ -258,10 +222,10 @@ class Views(BaseModel):
     attention_is: str
     attention_sums_to_one: bool
     drawn_as: str
-    views: list[View]
+    views: list[Fields]
     similarity: Rows
-    inside: list[Panel]
-    knobs: list[Knob]
+    inside: list[Fields]
+    knobs: list[Fields]
     collapsed: bool
     text: str = ""
     score: float = 0.0
@@ -297,25 +261,25 @@ class Results(BaseModel):
 
     pack: str
     checksum: str
-    columns: list[dict[str, Any]]
-    methods: dict[str, dict[str, Any]]
-    speed: dict[str, Any] | None
-    candidates: dict[str, Any] | None
-    curves: list[dict[str, Any]]
-    ablations: list[dict[str, Any]]
+    columns: list[Fields]
+    methods: dict[str, Fields]
+    speed: Fields | None
+    candidates: Fields | None
+    curves: list[Fields]
+    ablations: list[Fields]
     problems: list[str]
 
 
 class Info(BaseModel):
     """What is searched, by what, on what."""
 
-    pack: dict[str, Any]
+    pack: Fields
     device: str
     providers: list[str]
-    image_encoder: dict[str, Any]
-    methods: dict[str, dict[str, Any]]
-    gallery: dict[str, Any]
-    facts: dict[str, Any]
+    image_encoder: Fields
+    methods: dict[str, Fields]
+    gallery: Fields
+    facts: Fields
 
 
 class Health(BaseModel):
@@ -326,73 +290,45 @@ class Health(BaseModel):
     complete: bool
 
 
-class Listed(BaseModel):
-    """A collection; `kind` is "pack" or "folder"."""
-
-    key: str
-    kind: str
-    title: str
-    pictures: int
-
-
 class Collections(BaseModel):
-    """Collections that requests may name."""
+    """Collections that may be named: key, kind ("pack" or "folder"), title, pictures."""
 
-    collections: list[Listed]
+    collections: list[Fields]
 
 
 class Progress(BaseModel):
     """A collection, and how much of it a pack has read.
 
     `stage` is "pictures", "views", "captions", "clusters", "stopped", "ready", "failed", "opening"
-    (a folder or archive) or "uploading".
+    (a folder or archive) or "uploading", of which only `pictures` is known.
     """
 
     collection: str
     pack: str
-    title: str
-    pictures: int
-    searchable: int
     stage: str
-    progress: str
-    done: int
-    total: int
-    complete: bool
-    refused_count: int
-    refused: list[dict[str, str]]
-    copies_count: int
-    copies: list[dict[str, str]]
-    mismatch: dict[str, str] | None
-
-
-class Pack(BaseModel):
-    """A pack on this machine; `own_images` says whether it brings images."""
-
-    key: str
-    title: str
-    description: str
-    licence: str
-    bytes: int
-    methods: list[str]
-    own_images: bool
-    open: bool
-
-
-class Offer(BaseModel):
-    """A pack that can be fetched by its name."""
-
-    name: str
-    title: str
-    about: str
-    facts: str
-    installed: bool
+    title: str = ""
+    pictures: int = 0
+    searchable: int = 0
+    progress: str = ""
+    done: int = 0
+    total: int = 0
+    complete: bool = False
+    refused_count: int = 0
+    refused: list[dict[str, str]] = []
+    copies_count: int = 0
+    copies: list[dict[str, str]] = []
+    mismatch: dict[str, str] | None = None
 
 
 class Packs(BaseModel):
-    """What there is, what can be fetched, and which addresses are accepted."""
+    """Packs on this machine, offers that can be fetched by name, and accepted addresses.
 
-    packs: list[Pack]
-    offers: list[Offer]
+    Of a pack key, title, description, licence, bytes, methods, own_images (it brings images) and
+    open (it is in memory); of an offer name, title, about, facts and installed.
+    """
+
+    packs: list[Fields]
+    offers: list[Fields]
     accepts: str
 
 
@@ -402,7 +338,7 @@ class Look(BaseModel):
     pack: str
     missing_bytes: int
     unknown_sizes: int
-    parts: list[dict[str, Any]]
+    parts: list[Fields]
 
 
 class Job(BaseModel):

@@ -12,23 +12,7 @@ import numpy as np
 from PIL import Image
 
 from app.api import answers
-from app.api.parameters import (
-    NONE,
-    Collection,
-    ImageIds,
-    ImageOrFile,
-    Like,
-    ManyIds,
-    MaybeContent,
-    Method,
-    Pack,
-    PerView,
-    Settings,
-    Weight,
-    Word,
-    Words,
-    pairs,
-)
+from app.api import parameters as p
 from app.api.search import asked, milliseconds, sent_image
 from app.explain import evidence, sheets
 from app.explain.collapse import Meters
@@ -53,14 +37,14 @@ class EvidenceQuestions:
 
     def explain(
         self,
-        query: Words,
-        image: ImageOrFile,
-        method: Method = "",
-        per_view: PerView = False,
-        like: Like = None,
-        content: MaybeContent = None,
-        pack: Pack = "",
-        collection: Collection = "",
+        query: p.Words,
+        image: p.ImageOrFile,
+        method: p.Method = "",
+        per_view: p.PerView = False,
+        like: p.Like = None,
+        content: p.MaybeContent = None,
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.Explanation:
         """Splits the score of an image over its cells and the words, or the image asked with."""
         start = time.perf_counter()
@@ -92,16 +76,16 @@ class EvidenceQuestions:
 
     def explain_hits(
         self,
-        query: Words,
-        images: ManyIds,
-        method: Method = "",
-        like: Like = None,
-        more: ImageIds = NONE,
-        less: ImageIds = NONE,
-        weight: Weight = 1.0,
-        content: MaybeContent = None,
-        pack: Pack = "",
-        collection: Collection = "",
+        query: p.Words,
+        images: p.ManyIds,
+        method: p.Method = "",
+        like: p.Like = None,
+        more: p.ImageIds = p.NONE,
+        less: p.ImageIds = p.NONE,
+        weight: p.Weight = 1.0,
+        content: p.MaybeContent = None,
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.HitExplanations:
         """Splits the scores of several images at once, as arrays over the images."""
         start = time.perf_counter()
@@ -134,12 +118,12 @@ class EvidenceQuestions:
 
     def explain_image(
         self,
-        query: Words,
-        image: ImageOrFile,
-        method: Method = "",
-        word: Word = "",
-        pack: Pack = "",
-        collection: Collection = "",
+        query: p.Words,
+        image: p.ImageOrFile,
+        method: p.Method = "",
+        word: p.Word = "",
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.Blob:
         """Lights an image where its score for words, or for one of them, comes from, as a PNG."""
         retriever = self._opened.retriever(pack, collection)
@@ -152,12 +136,12 @@ class EvidenceQuestions:
 
     def views(
         self,
-        image: ImageOrFile,
-        method: Method = "",
-        query: Words = "",
-        settings: Settings = NONE,
-        pack: Pack = "",
-        collection: Collection = "",
+        image: p.ImageOrFile,
+        method: p.Method = "",
+        query: p.Words = "",
+        settings: p.Settings = p.NONE,
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.Views:
         """Looks inside one image: every view's map, and with a text every view's score."""
         start = time.perf_counter()
@@ -165,15 +149,15 @@ class EvidenceQuestions:
         spec, shown = method or retriever.methods.best, find_image(retriever, image)
         one = retriever.methods.one(spec)
         knobs = {knob.name: knob for knob in one.knobs}
-        given = {k: v[-1] for k, v in pairs(settings, "settings", "match:maxsim").items()}
+        given = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
         if unknown := given.keys() - knobs.keys():
             known = ", ".join(knobs) or "none"
             raise ValueError(f'{spec} has no setting "{min(unknown)[:80]}"; there are {known}')
         chosen = {k: int(v) if v.isdecimal() else v for k, v in given.items()}
         seen = look(retriever, shown.image_id, spec, query, chosen)
         maps = seen.maps
-        views = [
-            answers.View(view=v, attention=None if maps is None else _list(maps[v]))
+        views: list[dict[str, Any]] = [
+            {"view": v, "attention": None if maps is None else _list(maps[v])}
             for v in range(len(seen.similarity))
         ]
         sheet, frames = _sheet(retriever, [shown.image_id])
@@ -191,15 +175,12 @@ class EvidenceQuestions:
             "views": views,
             "similarity": _list(seen.similarity),
             "inside": [_panel(panel) for panel in seen.panels],
-            "knobs": [
-                answers.Knob(value=knob.read(chosen), **_fields(knob, "default"))
-                for knob in one.knobs
-            ],
+            "knobs": [{**vars(knob), "value": knob.read(chosen)} for knob in one.knobs],
             "collapsed": self._meters.collapsed(retriever, spec),
         }
         if seen.view_scores is not None:
             for view, score in zip(views, seen.view_scores.tolist(), strict=True):
-                view.score = round(score, _MAP_DIGITS)
+                view["score"] = round(score, _MAP_DIGITS)
             answer |= {
                 "text": query,
                 "score": round(seen.score or 0.0, _MAP_DIGITS),
@@ -214,7 +195,7 @@ class EvidenceQuestions:
         return answers.Views(**answer, ms=milliseconds(start))
 
     def collapse(
-        self, method: Method = "", pack: Pack = "", collection: Collection = ""
+        self, method: p.Method = "", pack: p.Pack = "", collection: p.Collection = ""
     ) -> answers.Collapse:
         """Measures whether a method's views differ; the first time begins to, and none waits."""
         retriever = self._opened.retriever(pack, collection)
@@ -290,19 +271,8 @@ def _sheet(retriever: Retriever, images: list[int]) -> tuple[list[int] | None, l
     return list(sheets.shape(max(map(len, frames)))), frames
 
 
-def _panel(panel: Panel) -> answers.Panel:
-    return answers.Panel(
-        values=_list(panel.values.float().cpu().numpy()),
-        marks=[list(mark) for mark in panel.marks],
-        limits=None if panel.limits is None else list(panel.limits),
-        **{name: getattr(panel, name) for name in ("kind", "title", "meaning")},
-        rows=list(panel.rows),
-        columns=list(panel.columns),
-    )
-
-
-def _fields(value: Any, *left_out: str) -> dict[str, Any]:
-    return {name: one for name, one in vars(value).items() if name not in left_out}
+def _panel(panel: Panel) -> dict[str, Any]:
+    return {**vars(panel), "values": _list(panel.values.float().cpu().numpy())}
 
 
 def _list(values: Any, digits: int = _MAP_DIGITS) -> Any:

@@ -11,25 +11,7 @@ from dataclasses import asdict, dataclass
 from PIL import Image
 
 from app.api import answers
-from app.api.parameters import (
-    NONE,
-    Collection,
-    CompareCount,
-    Content,
-    Count,
-    Facts,
-    ImageId,
-    ImageIds,
-    Layout,
-    Like,
-    Method,
-    Methods,
-    Pack,
-    Weight,
-    Weights,
-    Words,
-    pairs,
-)
+from app.api import parameters as p
 from app.explain import lens
 from app.gallery.images import decode
 from app.gallery.near_duplicates import fingerprint, first_alike
@@ -103,17 +85,17 @@ class SearchQuestions:
 
     def search_text(
         self,
-        query: Words = "",
-        method: Method = "",
-        k: Count = 10,
-        filters: Facts = NONE,
-        like: Like = None,
-        more: ImageIds = NONE,
-        less: ImageIds = NONE,
-        weight: Weight = 1.0,
-        layout: Layout = False,
-        pack: Pack = "",
-        collection: Collection = "",
+        query: p.Words = "",
+        method: p.Method = "",
+        k: p.Count = 10,
+        filters: p.Facts = p.NONE,
+        like: p.Like = None,
+        more: p.ImageIds = p.NONE,
+        less: p.ImageIds = p.NONE,
+        weight: p.Weight = 1.0,
+        layout: p.Layout = False,
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.Answer:
         """Finds the images that fit words best; or an image of the collection, or examples."""
         retriever = self._opened.retriever(pack, collection)
@@ -122,15 +104,15 @@ class SearchQuestions:
 
     def search_image(
         self,
-        image: Content,
-        method: Method = "",
-        k: Count = 10,
-        query: Words = "",
-        weight: Weight = 1.0,
-        filters: Facts = NONE,
-        layout: Layout = False,
-        pack: Pack = "",
-        collection: Collection = "",
+        image: p.Content,
+        method: p.Method = "",
+        k: p.Count = 10,
+        query: p.Words = "",
+        weight: p.Weight = 1.0,
+        filters: p.Facts = p.NONE,
+        layout: p.Layout = False,
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.ImageAnswer:
         """Finds the images, and captions, that fit an image best, or an image and words."""
         retriever = self._opened.retriever(pack, collection)
@@ -141,12 +123,12 @@ class SearchQuestions:
 
     def compare(
         self,
-        query: Words,
-        methods: Methods,
-        k: CompareCount = 10,
-        like: Like = None,
-        pack: Pack = "",
-        collection: Collection = "",
+        query: p.Words,
+        methods: p.Methods,
+        k: p.CompareCount = 10,
+        like: p.Like = None,
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.Comparison:
         """Ranks the images by several methods and says how far they agree."""
         retriever = self._opened.retriever(pack, collection)
@@ -164,13 +146,13 @@ class SearchQuestions:
 
     def lens(
         self,
-        query: Words,
-        method: Method,
-        weights: Weights,
-        k: Count = 10,
-        layout: Layout = False,
-        pack: Pack = "",
-        collection: Collection = "",
+        query: p.Words,
+        method: p.Method,
+        weights: p.Weights,
+        k: p.Count = 10,
+        layout: p.Layout = False,
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.Lens:
         """Finds images while some of their views count less, or not at all."""
         start = time.perf_counter()
@@ -193,11 +175,11 @@ class SearchQuestions:
 
     def timeline(
         self,
-        image: ImageId,
-        query: Words,
-        method: Method = "",
-        pack: Pack = "",
-        collection: Collection = "",
+        image: p.ImageId,
+        query: p.Words,
+        method: p.Method = "",
+        pack: p.Pack = "",
+        collection: p.Collection = "",
     ) -> answers.Hits:
         """Scores every frame that was chosen of a clip, in the order they are shown."""
         retriever = self._opened.retriever(pack, collection)
@@ -206,12 +188,12 @@ class SearchQuestions:
         frames = [hit(retriever, one) for one in retriever.timeline(image, terms, spec)]
         return answers.Hits(total=len(frames), hits=frames)
 
-    def examples(self, pack: Pack = "", collection: Collection = "") -> answers.Examples:
+    def examples(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Examples:
         """Queries to try: captions that one method alone answers well, sentences, and a sum."""
         retriever = self._opened.retriever(pack, collection)
         chosen = curated.load(retriever.info, retriever.collection)
         return answers.Examples(
-            curated=[answers.Example(**asdict(one)) for one in chosen],
+            curated=[asdict(one) for one in chosen],
             queries=[text for text in examples(retriever, EXAMPLES) if text],
             algebra=algebra_example(retriever),
         )
@@ -228,7 +210,7 @@ class SearchQuestions:
         method = method or retriever.methods.best
         wanted = None
         if filters:
-            facts = pairs(filters, "filter", "setting:beach")
+            facts = p.pairs(filters, "filter", "setting:beach")
             wanted = Filters.of(retriever.collection, facts)
         found = found_answers.answer(retriever, question, method, k, wanted)
         right, of_file = found.satisfying, retriever.collection.file_id
