@@ -1,0 +1,103 @@
+"""What stays open, what makes room, and what is said of what is gone."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from app.packs import opened as module
+from app.packs.opened import FullError, GoneError, Opened
+from app.settings import Settings
+from tests.app.api.conftest import encoded
+from tests.app.conftest import draw
+
+
+@pytest.fixture
+def opened(tiny_pack: Path, tmp_path: Path) -> Opened:
+    return Opened(Settings(pack=str(tiny_pack), device="cpu"), tmp_path / "cache")
+
+
+def upload(opened: Opened, count: int = 1) -> str:
+    key = opened.new_upload()
+    for i in range(count):
+        opened.add_file(key, f"{i}.png", encoded(i))
+    return key
+
+
+def test_uploads_nobody_used_are_deleted_with_their_files(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = upload(opened)
+    folder = opened._uploads[key].folder
+    retriever = opened.start_upload(key, "")
+    assert opened.retriever("", key) is retriever
+    assert retriever.index.wait(60)
+    monkeypatch.setattr(module, "UPLOAD_SECONDS", -1.0)
+    opened.sweep()
+    assert not folder.exists()
+    for ask in (lambda: opened.retriever("", key), lambda: opened.add_file(key, "x.png", b"x")):
+        with pytest.raises(GoneError, match="upload the files again"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ALL_BYTES", 10), ("ALL_FILES", 1), ("SPARE_BYTES", 10**18), ("MAX_FILES", 1)],
+)
+def test_uploads_are_bounded(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, name: str, value: int
+) -> None:
+    key = opened.new_upload()
+    opened.add_file(key, "0.png", b"12345")
+    monkeypatch.setattr(module, name, value)
+    with pytest.raises(ValueError, match=r"no room for more files|files already"):
+        opened.add_file(key, "1.png", b"123456")
+    assert len(opened._uploads[key].files) == 1
+
+
+def test_a_full_disk_takes_no_files(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = opened.new_upload()
+    usage = SimpleNamespace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(FullError, match="no room"):
+        opened.add_file(key, "0.png", b"x")
+
+
+def test_the_oldest_upload_makes_room_unless_it_is_young(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_UPLOADS", 2)
+    first, second = upload(opened), upload(opened)
+    with pytest.raises(FullError, match="ten minutes"):
+        opened.new_upload()
+    opened._uploads[first].used = time.monotonic() - module.YOUNG_SECONDS - 1
+    third = opened.new_upload()
+    assert set(opened._uploads) == {second, third}
+
+
+def test_folders_and_packs_make_room(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_FOLDERS", 2)
+    monkeypatch.setattr(module, "MAX_RETRIEVERS", 2)
+    monkeypatch.setattr(module, "MAX_PACKS", 2)
+    keys = []
+    for i in range(3):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        draw(i)[0].save(folder / "x.png")
+        keys.append(opened.open_place(str(folder)))
+        opened.retriever(opened.first_pack, keys[-1])
+    with pytest.raises(GoneError, match="open the folder again"):
+        opened.retriever("", keys[0])
+    assert opened.retriever(opened.first_pack, keys[2]).collection.title == "2"
+    opened.retriever("scenes")
+    opened.retriever("photos", keys[2])
+    assert len(opened._retrievers) <= 3
+    assert len(opened._runtimes) <= 3
+    assert opened.retriever() is opened.first
+    opened.close()
