@@ -1,9 +1,9 @@
-"""How sure a method is: from the scores of one question to probabilities.
+"""From the scores of one question to probabilities that something matches, and that a hit does.
 
-A score alone says little: each method, question and gallery has scores of its own. What is judged
-is how the best scores stand out from those of the whole gallery, with two logistic regressions that
-were fitted on questions with and without an answer (`training/evaluation/calibration.py`): one asks
-whether anything matches, the other, with its result, whether one hit does.
+Scores of different methods, questions and galleries are not comparable. Two logistic regressions
+judge how the best scores stand out from the gallery's; they were fitted on questions with and
+without an answer (`training/evaluation/calibration.py`). One gives the log odds that anything
+matches; the other takes these and gives the probability of one hit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from export.pack.validation import STRICT
+from export.pack.validation import MAX_WHOLE, STRICT
 
-FEWEST = 10  # images; the scores of fewer say too little about a gallery
-MOST = 1000  # images that were fitted; more are judged like as many
-TENTH = 10  # the place of the hit that the best one is compared with
-STRONG, LIKELY = 0.8, 0.4  # probabilities from which a hit is called so
+TENTH = 10  # rank of the hit that the best one is compared with
+_MIN_IMAGES = 10  # the scores of fewer say too little about a gallery
+_MAX_IMAGES = 1000  # of the galleries it was fitted on; larger ones are judged like these
+_STRONG, _LIKELY = 0.8, 0.4  # least probabilities of these words
 
-# Words that say nothing of what an image shows; whether others are known is what counts.
+# Words that do not describe what an image shows: `unknown_share` leaves them out.
 SMALL_WORDS = {
     "a", "an", "the", "this", "that", "some", "any", "and", "or", "of", "in", "on", "at", "by",
     "to", "from", "with", "without", "near", "beside", "behind", "between", "under", "over",
@@ -28,16 +28,16 @@ SMALL_WORDS = {
     "her", "their", "it",
 }  # fmt: skip
 
-Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
-
-
-# Words that say nothing of it either, where a pack lacks them.
+# Left out as well if a pack lacks them.
 _PRAISE = {
     "cute", "adorable", "beautiful", "lovely", "nice", "pretty", "gorgeous", "amazing", "awesome",
     "cool", "funny", "sweet", "great", "good", "best", "wonderful", "favorite", "favourite",
     "photo", "photos", "photograph", "picture", "pictures", "image", "images", "pic", "pics",
     "show", "find", "please", "my", "me", "our",
 }  # fmt: skip
+
+
+Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 
 class Background(NamedTuple):
@@ -47,10 +47,10 @@ class Background(NamedTuple):
         top: the best.
         tenth: the tenth best, or the last of fewer.
         mean: of all, or of an even sample.
-        deviation: the same.
-        images: how many there are.
-        words: how many words the question has.
-        unknown: the share of its words, small ones such as "the" aside, that the pack lacks.
+        deviation: likewise.
+        images: number of images.
+        words: number of words of the question.
+        unknown: see `unknown_share`.
     """
 
     top: np.ndarray
@@ -61,46 +61,41 @@ class Background(NamedTuple):
     words: np.ndarray
     unknown: np.ndarray
 
-    def features(self) -> np.ndarray:
-        """What the question is judged by: (B, 6), as `Calibration.question` weighs it."""
-        spread = np.maximum(self.deviation, 1e-6)
-        return np.stack(
-            [
-                self.top,
-                (self.top - self.mean) / spread,
-                (self.top - self.tenth) / spread,
-                self.unknown,
-                np.log(self.words),
-                self._size,
-            ],
-            axis=-1,
-        )
+    @property
+    def _spread(self) -> np.ndarray:
+        return np.maximum(self.deviation, 1e-6)
 
     @property
     def _size(self) -> np.ndarray:
-        return np.log(np.minimum(self.images, MOST))
+        return np.log(np.minimum(self.images, _MAX_IMAGES))
+
+    def features(self) -> np.ndarray:
+        """Features (B, 6) of the questions, for the weights `Calibration.question`."""
+        above_mean = (self.top - self.mean) / self._spread
+        above_tenth = (self.top - self.tenth) / self._spread
+        words = np.log(self.words)
+        return np.stack([self.top, above_mean, above_tenth, self.unknown, words, self._size], -1)
 
     def sizes(self) -> np.ndarray:
-        """What decides where refusal begins: (B, 3), as `Calibration.refusal` weighs it."""
-        words, count = np.log(self.words), self._size
-        return np.stack([words, count, words * count], axis=-1)
+        """Features (B, 3) of the threshold of refusal, for the weights `Calibration.refusal`."""
+        words, size = np.log(self.words), self._size
+        return np.stack([words, size, words * size], axis=-1)
 
     def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """What hits are judged by: (B, n, 4), as `Calibration.hit` weighs it.
+        """Features (B, n, 4) of hits, for the weights `Calibration.hit`.
 
         Args:
             logit: (B,) of the questions.
             scores: (B, n) of their hits.
         """
-        spread = np.maximum(self.deviation, 1e-6)
-        below = (self.top[:, None] - scores) / spread[:, None]
-        rest = [np.log(self.words), self._size]
-        parts = [np.broadcast_to(part[:, None], scores.shape) for part in (logit, *rest)]
-        return np.stack([below, *parts], axis=-1)
+        below_top = (self.top[:, None] - scores) / self._spread[:, None]
+        of_question = (logit, np.log(self.words), self._size)
+        columns = [np.broadcast_to(column[:, None], scores.shape) for column in of_question]
+        return np.stack([below_top, *columns], axis=-1)
 
 
 class Judgement(NamedTuple):
-    """What is thought of one question's answer.
+    """The judgement of one question's answer.
 
     Attributes:
         matches: whether anything in the gallery does.
@@ -115,15 +110,15 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, config=STRICT)
 class Calibration:
-    """What was fitted for one method.
+    """The fitted weights of one method; the bias is the last weight.
 
     Attributes:
-        question: weights of `Background.features`, and the bias.
-        refusal: weights of `Background.sizes`, and the bias: below these log odds nothing matches.
-        hit: weights of `Background.hit_features`, and the bias.
+        question: of `Background.features`.
+        refusal: of `Background.sizes`: below these log odds nothing matches.
+        hit: of `Background.hit_features`.
         split: the data it was fitted on.
         command: the command line that fits it again.
-        hardware: what that ran on.
+        hardware: of the machine that fitted it.
         seed: of the questions that were drawn.
     """
 
@@ -133,27 +128,27 @@ class Calibration:
     split: Annotated[str, Field(max_length=200, pattern=r"\S")]
     command: Annotated[str, Field(max_length=5000, pattern=r"\S")]
     hardware: Annotated[str, Field(max_length=1000, pattern=r"\S")]
-    seed: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    seed: Annotated[int, Field(ge=0, le=MAX_WHOLE)]
 
     def logits(self, background: Background) -> np.ndarray:
-        """Log odds (B,) that something matches."""
+        """Log odds (B,) that anything matches."""
         return weighted(background.features(), self.question)
 
     def limits(self, background: Background) -> np.ndarray:
-        """The log odds (B,) below which nothing does."""
+        """Log odds (B,) below which nothing does."""
         return weighted(background.sizes(), self.refusal)
 
     def probabilities(self, background: Background, scores: np.ndarray) -> np.ndarray:
-        """The probability (B, n) of hits with these scores to satisfy their question."""
+        """Probabilities (B, n) that hits with these scores satisfy their question."""
         features = background.hit_features(self.logits(background), scores)
         return sigmoid(weighted(features, self.hit))
 
     def judge(self, background: Background, scores: np.ndarray) -> Judgement:
         """Judges the hits (n,) of a single question, B = 1."""
         logit = self.logits(background)
-        found = self.probabilities(background, scores[None])[0]
+        hits = self.probabilities(background, scores[None])[0]
         matches = bool(logit[0] >= self.limits(background)[0])
-        return Judgement(matches, float(sigmoid(logit)[0]), tuple(found.tolist()))
+        return Judgement(matches, float(sigmoid(logit)[0]), tuple(hits.tolist()))
 
     def judge_answer(
         self,
@@ -163,23 +158,24 @@ class Calibration:
         words: Sequence[str],
         unknown: Mapping[int, str],
     ) -> Judgement | None:
-        """Judges the hits for one sentence.
+        """Judges the hits of one sentence.
 
         Args:
-            best: (n,) the highest scores, falling.
+            best: (n,) the highest scores, in falling order.
             scores: (S,) of a sample of the images.
-            count: how many images were searched.
+            count: number of images searched.
             words: of the sentence, as the pack reads them.
-            unknown: those that it lacks, see `unknown_share`.
+            unknown: see `unknown_share`.
 
         Returns:
-            None where there are too few images to say.
+            None if the images are too few to judge.
         """
-        if count < FEWEST:
+        if count < _MIN_IMAGES:
             return None
-        facts = (best[0], best[min(len(best), TENTH) - 1], scores.mean(), scores.std())
-        given = (*facts, count, len(words), unknown_share(words, unknown))
-        return self.judge(Background(*(np.array([value]) for value in given)), best)
+        tenth = best[min(len(best), TENTH) - 1]
+        share = unknown_share(words, unknown)
+        values = best[0], tenth, scores.mean(), scores.std(), count, len(words), share
+        return self.judge(Background(*(np.array([value]) for value in values)), best)
 
 
 def weighted(features: np.ndarray, weights: tuple[float, ...]) -> np.ndarray:
@@ -197,24 +193,23 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def strength(probability: float) -> str:
-    """A hit's probability in a word.
+    """A hit's probability as a word.
 
     >>> [strength(p) for p in (0.9, 0.5, 0.1)]
     ['strong', 'likely', 'weak']
     """
-    return "strong" if probability >= STRONG else "likely" if probability >= LIKELY else "weak"
+    return "strong" if probability >= _STRONG else "likely" if probability >= _LIKELY else "weak"
 
 
 def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
-    """The share of a text's words that a pack lacks; those that say nothing are not counted.
+    """The share of a text's describing words that a pack lacks; `SMALL_WORDS` do not count.
 
-    Nor is an unknown word that only describes: one of praise, or one right before a known word, as
-    in "a fluffy dog". The rest still says what to look for. Where no such word is known, nothing
-    does, and all that is unknown counts.
+    Nor does an unknown word of praise, or one right before a known word, as in "a fluffy dog": the
+    rest still describes what to find. Without any known word, all unknown ones count.
 
     Args:
         words: as the pack reads them.
-        unknown: those that it lacks, as they were typed, by their place among `words`.
+        unknown: place among `words` -> the word as typed, for words that the pack lacks.
 
     >>> unknown_share(["a", "dog", "in", "the", "[UNK]"], {4: "zebra"})
     0.5
@@ -223,9 +218,9 @@ def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
     >>> unknown_share(["a", "[UNK]", "and", "a", "dog"], {1: "zebra"})
     0.5
     """
-    telling = [i for i, word in enumerate(words) if i in unknown or word not in SMALL_WORDS]
-    counted = {i for i in telling if i not in unknown}
-    for place in sorted(unknown, reverse=True) if counted else ():
-        if place + 1 in counted or unknown[place].lower() in _PRAISE:
-            counted.add(place)
-    return (len(telling) - len(counted)) / max(1, len(telling))
+    describing = [i for i, word in enumerate(words) if i in unknown or word not in SMALL_WORDS]
+    fine = {i for i in describing if i not in unknown}
+    for place in sorted(unknown, reverse=True) if fine else ():
+        if place + 1 in fine or unknown[place].lower() in _PRAISE:
+            fine.add(place)
+    return (len(describing) - len(fine)) / max(1, len(describing))

@@ -1,7 +1,7 @@
-"""Ready-made features of the regions of a gallery's images, where a pack reads no images itself.
+"""Ready-made features of image regions, for the gallery of a pack that reads no images itself.
 
-`regions.safetensors` beside `gallery.json`: `features` (N, n, d) in half precision, a row an image
-in the gallery's order, and optionally `boxes` (N, n, 4), the regions' places in relative xyxy.
+`regions.safetensors` beside `gallery.json`: `features` (N, n, d) in half precision, a row for each
+image in the gallery's order, and optionally `boxes` (N, n, 4), the regions in relative xyxy.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from export.pack.schema import FOLDER, REGIONS, PackInfo
 from export.pack.validation import PackError
 from models.checkpoint import save_tensors
 
-THIN = 1e-3  # the least width and height of a box: one without area has a place, too
+_MIN_SIDE = 1e-3  # width and height of a box: one without area is drawn, too
 MAPS = (16, 16)  # rows and columns of a map over boxes
 
 
 class Regions:
-    """The regions of N images; features are read from the disk when they are asked for.
+    """The regions of N images; features are read from the disk on request.
 
     Args:
         path: the file.
@@ -31,10 +31,10 @@ class Regions:
     Attributes:
         shape: (N, n, d).
         grid: rows and columns of maps over the regions; (1, 1), the whole image, without boxes.
-        boxes: (N, n, 4), each with an area; None where they are not known.
+        boxes: (N, n, 4), each with an area; None if unknown.
 
     Raises:
-        PackError: it does not hold what it must.
+        PackError: its tensors have other names, shapes or ranges.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,10 +69,10 @@ class Regions:
         return features
 
     def summed(self, row: int, values: Tensor) -> Tensor:
-        """A map of what adds up over an image's regions: shares, or parts of a score.
+        """A map of values that add up over an image's regions: shares, or parts of a score.
 
-        The value of a region is spread evenly over its box, and where boxes overlap, values add up:
-        the map's sum is that of the values.
+        Each value is spread evenly over its region's box, and values of overlapping boxes add up:
+        the map's sum is the sum of the values.
 
         Args:
             row: the image.
@@ -85,21 +85,21 @@ class Regions:
         return (values @ (covered / covered.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
     def strongest(self, row: int, values: Tensor) -> Tensor:
-        """A map of what does not add up, such as cosines: the highest of a cell's regions.
+        """A map of values that do not add up, such as cosines: the highest of a cell's regions.
 
         Args:
             row: the image.
             values: (..., n).
 
         Returns:
-            (..., rows, columns); 0 where no region reaches.
+            (..., rows, columns); 0 outside all regions.
         """
         reached = self._covered(row).to(values.device) > 0  # (n, cells)
-        found = values[..., None].where(reached, -torch.inf).amax(dim=-2)  # (..., cells)
-        return found.where(reached.any(dim=0), 0).unflatten(-1, self.grid)
+        highest = values[..., None].where(reached, -torch.inf).amax(dim=-2)  # (..., cells)
+        return highest.where(reached.any(dim=0), 0).unflatten(-1, self.grid)
 
     def _covered(self, row: int) -> Tensor:
-        """How much of each cell each region covers: (n, cells) from 0 to 1."""
+        """The share of each cell that each region covers: (n, cells)."""
         if self.boxes is None:
             return torch.ones(self.shape[1], 1)
         high, wide = (torch.arange(count) for count in self.grid)
@@ -118,30 +118,31 @@ def write_regions(folder: Path, features: np.ndarray, boxes: np.ndarray | None) 
 
 
 def regions_of(info: PackInfo) -> Regions | None:
-    """The regions that a pack's gallery brings, or None.
+    """The regions of a pack's gallery; None if it has none.
 
     Raises:
-        PackError: they do not fit the gallery or the methods.
+        PackError: their number or width differs from the gallery's or the methods'.
     """
     if info.gallery is None or not info.has_regions:
         return None
-    found = Regions(info.folder / FOLDER / REGIONS)
-    wanted = info.gallery.images, info.image_encoder.dim
-    if found.shape[::2] != wanted:
+    regions = Regions(info.folder / FOLDER / REGIONS)
+    expected = info.gallery.images, info.image_encoder.dim
+    if regions.shape[::2] != expected:
         raise PackError(
-            f"the regions of {info.folder} are {found.shape[0]} images' of {found.shape[2]} "
-            f"numbers, but its gallery and methods want {wanted[0]} of {wanted[1]}; export it again"
+            f"the regions of {info.folder} are {regions.shape[0]} images' of {regions.shape[2]} "
+            f"numbers, but its gallery and methods need {expected[0]} of {expected[1]}; export it "
+            "again"
         )
-    return found
+    return regions
 
 
 def _overlap(start: Tensor, end: Tensor, cells: Tensor) -> Tensor:
-    """How much of each cell [i, i + 1] lies between starts and ends (n, 1): (n, cells)."""
+    """The length of each cell [i, i + 1] between starts and ends (n, 1): (n, cells)."""
     return (end.minimum(cells + 1) - start.maximum(cells)).clamp_min(0)
 
 
 def _with_area(boxes: Tensor) -> Tensor:
-    """Boxes in which the right lies beyond the left, and the lower beyond the upper edge."""
-    near = boxes[..., :2].minimum(boxes[..., 2:]).clamp_max(1 - THIN)
+    """Boxes (..., 4) with ordered edges and sides of at least `_MIN_SIDE`."""
+    near = boxes[..., :2].minimum(boxes[..., 2:]).clamp_max(1 - _MIN_SIDE)
     far = boxes[..., :2].maximum(boxes[..., 2:])
-    return torch.cat([near, far.maximum(near + THIN)], dim=-1)
+    return torch.cat([near, far.maximum(near + _MIN_SIDE)], dim=-1)
