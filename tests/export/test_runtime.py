@@ -1,6 +1,5 @@
 """The runtime computes what torch computes, for every method, and explains bad input."""
 
-import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from PIL import Image
@@ -19,12 +17,11 @@ from export.pack.validation import PackError
 from export.runtime import TEXT_BATCH, Runtime
 from export.sessions import DeviceError, Sessions, default_threads
 from models import METHODS, build
-from models.checkpoint import load_tensors, save_tensors
+from models.checkpoint import load_tensors
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.views import lengths_to_mask
 from tests.export.conftest import BACKBONE, IMAGE_DIM, SIZE, TEXT_DIM, head_arguments
-from tests.export.editing import relist
 
 NAME = next(iter(METHODS))
 TEXTS = ["a dog", "two apples left of a red car at night on the beach", "zebra", "the cat"]
@@ -222,13 +219,15 @@ def test_cuda_is_refused_where_there_is_none(pack: Path, monkeypatch: pytest.Mon
     assert Runtime.load(pack, "auto").device.type == "cpu"
 
 
-def test_cuda_without_onnxruntime_is_told(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnxruntime_without_cuda_is_reported(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(Sessions, "_providers", lambda _: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match="onnxruntime could not start its CUDA provider"):
         Sessions(pack.joinpath, "cuda").get("image_encoder.onnx", ["pixels"])
     session = Sessions(pack.joinpath, "auto").get("image_encoder.onnx", ["pixels"])
-    assert session.providers == ["CPUExecutionProvider"]
+    assert session.providers == ["CPUExecutionProvider"]  # and its output is not bound to CUDA
+    pixels = np.zeros((1, 3, SIZE, SIZE), np.float32)
+    assert session.run({"pixels": pixels}).shape == (1, 16, IMAGE_DIM)
 
 
 def test_unknown_device_and_threads_are_refused(pack: Path) -> None:
@@ -237,49 +236,6 @@ def test_unknown_device_and_threads_are_refused(pack: Path) -> None:
     with pytest.raises(ValueError, match="threads must be at least 1, not 0"):
         Runtime.load(pack, "cpu", threads=0)
     assert 1 <= default_threads() <= 4
-
-
-def test_heads_that_do_not_fit_are_refused(copied: Path) -> None:
-    head = copied / NAME / "head.safetensors"
-    tensors, about = load_tensors(head)
-    first = next(iter(tensors))
-    save_tensors(head, {**tensors, first: torch.zeros(3, 3)}, about)
-    relist(copied, f"{NAME}/head.safetensors")
-    with pytest.raises(PackError, match=r"has shape \(3, 3\)"):
-        Runtime.load(copied, "cpu")
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda p: p["methods"].update(later=p["methods"].pop(NAME)), 'no method "later"'),
-        (lambda p: p["methods"][NAME].update(arguments={"depth": 3}), 'no argument "depth"'),
-        (lambda p: p["methods"][NAME].update(arguments={"embed_dim": "x"}), "does not load"),
-    ],
-)
-def test_methods_this_version_cannot_build_are_refused(
-    edit: Callable[[Callable[[dict[str, Any]], object]], Path],
-    change: Callable[[dict[str, Any]], object],
-    sentence: str,
-) -> None:
-    with pytest.raises(PackError, match=sentence):
-        Runtime.load(edit(change), "cpu")
-
-
-def test_onnx_with_other_inputs_is_refused(copied: Path) -> None:
-    shutil.copy(copied / NAME / "text_encoder.onnx", copied / "image_encoder.onnx")
-    relist(copied, "image_encoder.onnx")
-    with pytest.raises(PackError, match=r"has the inputs \['ids', 'lengths'\] instead of"):
-        Runtime.load(copied, "cpu").image_encoder()
-
-
-def test_onnx_that_onnxruntime_refuses_is_a_sentence(copied: Path) -> None:
-    model = onnx.load(copied / "image_encoder.onnx")
-    model.graph.node[-1].input[0] = "nowhere"
-    onnx.save(model, copied / "image_encoder.onnx")
-    relist(copied, "image_encoder.onnx")
-    with pytest.raises(PackError, match="onnxruntime cannot load"):
-        Runtime.load(copied, "cpu").image_encoder()
 
 
 def test_encoder_that_contradicts_pack_json_is_refused(

@@ -13,7 +13,7 @@ from models import METHODS
 
 NAME = next(iter(METHODS))
 METRICS = Metrics(
-    split="test",
+    split="te|st",
     command="python -m training.evaluate --pack PACK --method x",
     hardware="2 CPU cores (somebody's)",
     seed=11,
@@ -51,19 +51,8 @@ def test_front_matter_is_what_the_hub_reads(pack: Path) -> None:
     assert (front["library_name"], front["language"]) == ("polyview", "en")
     assert card.TAG in front["tags"]
     assert set(METHODS) <= set(front["tags"])
-
-
-def test_unusual_licences_are_named_not_guessed(pack: Path) -> None:
-    front = front_matter(card.render(replace(load_info(pack), licence='My "own": licence')))
-    assert front["license"] == "other"
-    assert front["license_name"] == "my-own-licence"
-
-
-def test_without_metrics_it_says_so_and_shows_no_table(pack: Path) -> None:
-    results = card.render(load_info(pack)).split("## Results")[1].split("##")[0]
-    assert "Not measured yet" in results
-    assert all(f"`{name}`" in results for name in METHODS)
-    assert "|" not in results
+    other = front_matter(card.render(replace(load_info(pack), licence='My "own": licence')))
+    assert (other["license"], other["license_name"]) == ("other", "my-own-licence")
 
 
 def test_metrics_appear_with_command_hardware_and_seed(pack: Path) -> None:
@@ -71,7 +60,7 @@ def test_metrics_appear_with_command_hardware_and_seed(pack: Path) -> None:
     heads, _, *rows = (line for line in results.splitlines() if line.startswith("|"))
     assert heads == f"|  | `{NAME}` |"
     assert rows == [
-        "| split | test |",
+        "| split | te\\|st |",
         "| text to image R@1 | 41.3 |",
         "| text to image mAP@R | 37.0 |",
         "| rsum, the sum of the six recalls | 432.1 |",
@@ -95,7 +84,7 @@ def test_metrics_are_in_the_front_matter_as_the_hub_reads_them(pack: Path) -> No
         "rsum": 432.1,
     }
     assert read["t2i_r1"].metric_name == f"{NAME}, text to image R@1"
-    assert (read["rsum"].dataset_split, read["rsum"].dataset_type) == ("test", info.name)
+    assert (read["rsum"].dataset_split, read["rsum"].dataset_type) == ("te|st", info.name)
     assert model_data(card.render(load_info(pack))).eval_results is None
 
 
@@ -103,15 +92,10 @@ def test_card_of_the_pack_is_the_rendered_one(pack: Path) -> None:
     info = load_info(pack)
     text = (pack / "README.md").read_text("utf-8")
     assert text == card.render(info)
+    results = text.split("## Results")[1].split("##")[0]
+    assert "Not measured yet" in results
+    assert "|" not in results
     for said in (info.title, info.description, info.credits, "## Intended use and limits"):
         assert said in text
     for method in METHODS.values():
         assert f"{method.title} | {method.paper}" in text
-
-
-def test_bars_in_texts_do_not_break_tables(pack: Path) -> None:
-    info = load_info(pack)
-    metrics = replace(METRICS, split="a|b")
-    entry = replace(info.methods[NAME], metrics=metrics)
-    text = card.render(replace(info, methods={NAME: entry}))
-    assert "| split | a\\|b |" in text

@@ -22,17 +22,11 @@ def test_most_of_its_own_images_are_within_the_limit_and_others_are_not() -> Non
     own = random.normal(2, 3, (400, 9, 5))
     domain = Domain.fit(own[:200])
     assert (domain.distances(own[200:]) > domain.limit).mean() < 0.15
+    alone = [domain.distances(image[None])[0] for image in own[:3]]
+    np.testing.assert_allclose(domain.distances(own[:3]), alone)
     assert np.median(domain.distances(own[200:])) == pytest.approx(1, abs=0.2)
     assert (domain.distances(own + 5) > domain.limit).mean() > 0.95
     assert (domain.distances(own * 3) > domain.limit).mean() > 0.95
-
-
-def test_one_image_among_others_is_as_far_as_alone() -> None:
-    random = np.random.default_rng(0)
-    domain = Domain.fit(random.normal(size=(50, 4, 3)))
-    some = random.normal(size=(6, 4, 3))
-    alone = [domain.distances(image[None])[0] for image in some]
-    np.testing.assert_allclose(domain.distances(some), alone)
 
 
 def test_the_bundled_scenes_know_their_own_and_wonder_at_noise() -> None:
@@ -48,23 +42,8 @@ def test_the_bundled_scenes_know_their_own_and_wonder_at_noise() -> None:
     assert unknown.all()
 
 
-def test_a_pack_without_a_domain_says_nothing(pack: Path) -> None:
-    assert Runtime.load(pack, "cpu").unfamiliar([Image.new("RGB", (64, 64))]) is None
-    assert "domain" not in json.loads((pack / "pack.json").read_text())
-
-
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"mean": [0.0] * 23},
-        {"mean": [0.0] * 22, "deviation": [1.0] * 22},
-        {"deviation": [0.0] * 24},
-        {"deviation": [1.0] * 23},
-        {"limit": 0},
-        {"limit": "1"},
-        {"limit": None},
-        {"more": 1},
-    ],
+    "change", [{"mean": [0.0] * 23}, {"deviation": [0.0] * 24}, {"limit": 0}, {"limit": None}]
 )
 def test_a_domain_that_makes_no_sense_is_refused(pack: Path, change: dict[str, Any]) -> None:
     manifest = json.loads((pack / "pack.json").read_text("utf-8"))
@@ -72,5 +51,7 @@ def test_a_domain_that_makes_no_sense_is_refused(pack: Path, change: dict[str, A
     whole = parse_info({**manifest, "domain": good}, pack)
     assert whole.domain == Domain((0.0,) * 24, (1.0,) * 24, 1.5)
     assert whole.checksum == load_info(pack).checksum
+    assert "domain" not in manifest
+    assert Runtime.load(pack, "cpu").unfamiliar([Image.new("RGB", (64, 64))]) is None
     with pytest.raises(PackError):
         parse_info({**manifest, "domain": good | change}, pack)

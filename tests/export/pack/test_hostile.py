@@ -109,6 +109,11 @@ def sparse(name: str, size: int) -> Attack:
     return attack
 
 
+def swap_encoders(pack: Path) -> None:
+    shutil.copy(pack / "vsepp/text_encoder.onnx", pack / IMAGES)
+    relist(pack, IMAGES)
+
+
 def section(name: str, value: Any) -> Attack:
     """Replaces a section of the tokenizer."""
     return put(name, value=value, file=TOKENIZER)
@@ -131,6 +136,8 @@ FILL = helper.make_node("ConstantOfShape", ["shape"], ["features"])
 NAN = helper.make_node("Constant", [], ["features"], value_floats=[float("nan")])
 OWN = helper.make_node("Run", ["pixels"], ["features"], domain="own")
 INTEGERS = helper.make_node("Cast", ["pixels"], ["features"], to=TensorProto.INT64)
+LOG = helper.make_node("Log", ["pixels"], ["features"])
+GONE = helper.make_node("Neg", ["nowhere"], ["features"])
 EXTERNAL = {"data_location": TensorProto.EXTERNAL, "dims": [1], "data_type": TensorProto.FLOAT}
 
 # name -> the attack, and a part of the sentence that refuses it
@@ -169,6 +176,12 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "network of 400 GB": (network(FILL, shape=[10**11]), "asks for more memory than it may have"),
     "network of 10**17 values": (network(FILL, shape=[10**12, 10**5]), "cannot be computed"),
     "network of whole numbers": (network(INTEGERS, kind=TensorProto.INT64), "gives int64"),
+    "unknown method": (put("methods", "vsepp", "method", value="later"), 'no method "later"'),
+    "unknown argument": (put(*ARGUMENTS, value={"depth": 3}), 'no argument "depth"'),
+    "argument of a wrong type": (put(*ARGUMENTS, value={"embed_dim": "x"}), "does not load"),
+    "network without its input": (network(GONE), "onnxruntime cannot load"),
+    "network of other inputs": (swap_encoders, r"has the inputs \['ids', 'lengths'\] instead of"),
+    "network that gives NaN": (network(LOG), "gives NaN or infinity"),
     "tokenizer that is none": (content(TOKENIZER, b'{"version": "1.0"}'), "not a readable token"),
     "tokenizer with a regex bomb": (section("pre_tokenizer", SPLIT), "has the regular expression"),
     "replacement with a regex bomb": (sequence(replace({"Regex": BOMB}, ""), 1), "the regular exp"),
@@ -199,10 +212,6 @@ def test_a_hostile_pack_is_refused(name: str, small_pack: Path, tmp_path: Path) 
     assert time.process_time() - start < SECONDS
     assert len(str(refusal.value)) < 1000
     assert "\n" not in str(refusal.value)
-
-
-def test_the_pack_before_the_attacks_is_used(small_pack: Path) -> None:
-    use(small_pack)
 
 
 def test_links_of_the_hub_cache_are_followed(small_pack: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from export.hub.resolve import resolve
 from export.pack.gallery import load_gallery
 from export.pack.reading import load_info
 from export.pack.validation import PackError
@@ -41,10 +40,7 @@ def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
     assert (info.gallery.images, info.gallery.captions, info.gallery.split) == (6, 6, "test")
     assert info.methods[NAME].config["seed"] == 7
     assert info.methods[NAME].metrics is None
-
-
-def test_json_round_trip_changes_nothing(pack: Path) -> None:
-    assert load_info(pack).to_json() == json.loads((pack / "pack.json").read_text())
+    assert info.to_json() == json.loads((pack / "pack.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -58,12 +54,10 @@ def test_json_round_trip_changes_nothing(pack: Path) -> None:
         (lambda p: p.update(credits="x" * 10_001), "credits .* at most 10,000 characters"),
         (lambda p: p.update(extra=1), "unknown key 'extra'"),
         (lambda p: p.update(methods={}), "names no method"),
-        (lambda p: p.update(methods=[]), "methods must be an object"),
         (lambda p: p["methods"].update({"../x": p["methods"][NAME]}), "is not a name"),
         (lambda p: p["methods"][NAME].update(image_dim=13), "image_dim is 13, but"),
         (lambda p: p["methods"][NAME].update(text_dim=0), "text_dim must be at least 1, not 0"),
         (lambda p: p["methods"][NAME].update(head="../h.safetensors"), "plain relative path"),
-        (lambda p: p["methods"][NAME].update(head="/h.safetensors"), "plain relative path"),
         (lambda p: p["methods"][NAME].update(head="h.safetensors"), "no checksum of it"),
         (lambda p: p["methods"][NAME]["parity"].pop("ranking"), "lacks 'ranking'"),
         (lambda p: p["methods"][NAME].update(metrics={"split": "test"}), "metrics lacks 'command'"),
@@ -72,8 +66,6 @@ def test_json_round_trip_changes_nothing(pack: Path) -> None:
         (lambda p: p["files"]["tokenizer.json"].update(bytes=-1), "bytes must be at least 0"),
         (lambda p: p["files"]["tokenizer.json"].update(bytes=5), "bytes, but pack.json says 5"),
         (lambda p: p["files"]["tokenizer.json"].update(sha256="A" * 64), "64 lower-case hexadec"),
-        (lambda p: p["files"]["tokenizer.json"].update(sha256="0" * 64), "is not the file whose"),
-        (lambda p: p["image_encoder"].update(grid=[4]), "grid lacks value 2"),
         (lambda p: p["image_encoder"].update(grid=[0, 4]), r"grid\[0\] must be at least 1"),
         (lambda p: p["preprocess"].update(size=1), "preprocess size must be 16 to 1024"),
         (lambda p: p["preprocess"].update(std=[0, 1, 1]), "std > 0"),
@@ -82,7 +74,6 @@ def test_json_round_trip_changes_nothing(pack: Path) -> None:
         (lambda p: p["gallery"].update(images=7), "but pack.json says"),
         (lambda p: p["gallery"].update(images_sha256="0" * 64), "gallery images of"),
         (lambda p: p["gallery"].update(file="../gallery.json"), "file must be 'gallery/gallery"),
-        (lambda p: p["gallery"].update(file="tokenizer.json"), "file must be 'gallery/gallery"),
     ],
 )
 def test_nonsense_in_pack_json_is_refused(
@@ -222,9 +213,3 @@ def test_only_the_checked_gallery_of_a_pack_is_read(copied: Path) -> None:
     (copied / "gallery" / "gallery.json").unlink()
     with pytest.raises(FileNotFoundError, match="there is no gallery in"):
         load_gallery(copied)
-
-
-def test_resolve_finds_folders_and_explains_the_rest(pack: Path, tmp_path: Path) -> None:
-    assert resolve(str(pack)) == pack
-    with pytest.raises(FileNotFoundError, match="name a pack's folder, or a Hub"):
-        resolve(str(tmp_path / "nowhere"))
