@@ -6,136 +6,116 @@ comes with them as it does there.
 
 import argparse
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 State = dict[str, Tensor]
 
 EMBED, REGION, WORDS, WORD_DIM = 8, 12, 12, 6
 HIDDEN, INNER, PIECES, POSITIONS, HEADS = 8, 12, 30, 24, 2
+BERT: dict[str, Any] = {
+    **{"vocab_size": PIECES, "max_position_embeddings": POSITIONS, "num_hidden_layers": 1},
+    **{"hidden_size": HIDDEN, "intermediate_size": INNER, "num_attention_heads": HEADS},
+}
 STEM, WIDTHS, OUTPUTS = 4, (4, 4, 8, 8), (8, 8, 12, 16)
 GROUPS = 2
 SIZE = 64  # pixels that the grid variants are made to read
 WORD_LIST = ("<pad>", "<start>", "<end>", "<unk>", "a", "dog", "cat", "on", "the", "beach", "runs")
 
 
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape) * 0.4
+def weights(name: str, module: nn.Module) -> State:
+    """Random weights under the names of a module's."""
+    state: State = {}
+    for key, value in module.state_dict().items():
+        if not value.is_floating_point():
+            state[f"{name}.{key}"] = torch.full_like(value, 7)
+        elif key.endswith("running_var"):
+            state[f"{name}.{key}"] = torch.rand_like(value) + 0.5
+        else:
+            state[f"{name}.{key}"] = torch.randn_like(value) * 0.4
+    return state
 
 
 def linear(name: str, outputs: int, inputs: int, bias: bool = True) -> State:
-    state = {f"{name}.weight": random(outputs, inputs)}
-    return {**state, f"{name}.bias": random(outputs)} if bias else state
-
-
-def norm(name: str, width: int) -> State:
-    return {f"{name}.weight": torch.rand(width) + 0.5, f"{name}.bias": random(width)}
-
-
-def batch_norm(name: str, width: int) -> State:
-    return {
-        **norm(name, width),
-        f"{name}.running_mean": random(width),
-        f"{name}.running_var": torch.rand(width) + 0.5,
-        f"{name}.num_batches_tracked": torch.tensor(7),
-    }
+    return weights(name, nn.Linear(inputs, outputs, bias))
 
 
 def gru(name: str, inputs: int, hidden: int, both: bool = True) -> State:
-    state: State = {}
-    for end in ("", "_reverse") if both else ("",):
-        state[f"{name}.weight_ih_l0{end}"] = random(3 * hidden, inputs)
-        state[f"{name}.weight_hh_l0{end}"] = random(3 * hidden, hidden)
-        state[f"{name}.bias_ih_l0{end}"] = random(3 * hidden)
-        state[f"{name}.bias_hh_l0{end}"] = random(3 * hidden)
-    return state
+    return weights(name, nn.GRU(inputs, hidden, bidirectional=both))
 
 
 def gpo(name: str) -> State:
     return {**gru(f"{name}.gru", 32, 32), **linear(f"{name}.linear", 1, 32, bias=False)}
 
 
-def mlp(name: str, inputs: int) -> State:
+def mlp(name: str, inputs: int, inner: int = EMBED // 2, outputs: int = EMBED) -> State:
     return {
-        **linear(f"{name}.layers.0", EMBED // 2, inputs),
-        **linear(f"{name}.layers.1", EMBED, EMBED // 2),
-        **batch_norm(f"{name}.bns.0", EMBED // 2),
-        **batch_norm(f"{name}.bns.1", EMBED),
+        **linear(f"{name}.layers.0", inner, inputs),
+        **linear(f"{name}.layers.1", outputs, inner),
+        **weights(f"{name}.bns.0", nn.BatchNorm1d(inner)),
+        **weights(f"{name}.bns.1", nn.BatchNorm1d(outputs)),
     }
 
 
 def resnet(name: str, groups: int = 1) -> State:
     """Bottlenecks, one in each stage but two in the second."""
-    state = {f"{name}conv1.weight": random(STEM, 3, 7, 7) * 0.3, **batch_norm(f"{name}bn1", STEM)}
+    state = weights(f"{name}conv1", nn.Conv2d(3, STEM, 7, bias=False))
+    state |= weights(f"{name}bn1", nn.BatchNorm2d(STEM))
     inputs = STEM
     for stage, (width, outputs) in enumerate(zip(WIDTHS, OUTPUTS, strict=True)):
         for block in range(2 if stage == 1 else 1):
             at = f"{name}layer{stage + 1}.{block}"
-            state[f"{at}.conv1.weight"] = random(width, inputs, 1, 1)
-            state[f"{at}.conv2.weight"] = random(width, width // groups, 3, 3)
-            state[f"{at}.conv3.weight"] = random(outputs, width, 1, 1)
-            for i, size in enumerate((width, width, outputs)):
-                state |= batch_norm(f"{at}.bn{i + 1}", size)
+            parts = {
+                "conv1": nn.Conv2d(inputs, width, 1, bias=False),
+                "conv2": nn.Conv2d(width, width, 3, groups=groups, bias=False),
+                "conv3": nn.Conv2d(width, outputs, 1, bias=False),
+                **{f"bn{i}": nn.BatchNorm2d((width, width, outputs)[i - 1]) for i in (1, 2, 3)},
+            }
             if block == 0 and (stage > 0 or inputs != outputs):
-                state[f"{at}.downsample.0.weight"] = random(outputs, inputs, 1, 1)
-                state |= batch_norm(f"{at}.downsample.1", outputs)
+                parts["downsample.0"] = nn.Conv2d(inputs, outputs, 1, bias=False)
+                parts["downsample.1"] = nn.BatchNorm2d(outputs)
+            for part, module in parts.items():
+                state |= weights(f"{at}.{part}", module)
             inputs = outputs
     return state
 
 
-def attention_block(
-    name: str, parts: Mapping[str, tuple[int, int]], norms: Mapping[str, int]
-) -> State:
-    state: State = {}
-    for part, (outputs, inputs) in parts.items():
-        state |= linear(f"{name}.{part}", outputs, inputs)
-    for part, width in norms.items():
-        state |= norm(f"{name}.{part}", width)
-    return state
-
-
 def bert(name: str) -> State:
-    state = {
-        f"{name}.embeddings.word_embeddings.weight": random(PIECES, HIDDEN),
-        f"{name}.embeddings.position_embeddings.weight": random(POSITIONS, HIDDEN),
-        f"{name}.embeddings.token_type_embeddings.weight": random(2, HIDDEN),
-        f"{name}.embeddings.position_ids": torch.arange(POSITIONS)[None],
-        **norm(f"{name}.embeddings.LayerNorm", HIDDEN),
-        **linear(f"{name}.pooler.dense", HIDDEN, HIDDEN),
-    }
-    square = (HIDDEN, HIDDEN)
-    parts = {f"attention.self.{part}": square for part in ("query", "key", "value")}
-    parts |= {"attention.output.dense": square, "intermediate.dense": (INNER, HIDDEN)}
-    parts |= {"output.dense": (HIDDEN, INNER)}
-    norms = {"attention.output.LayerNorm": HIDDEN, "output.LayerNorm": HIDDEN}
-    return state | attention_block(f"{name}.encoder.layer.0", parts, norms)
+    """As `transformers` names it; older files hold the positions, too."""
+    from transformers import BertConfig, BertModel
+
+    state = weights(name, BertModel(BertConfig(**BERT)))
+    return {**state, f"{name}.embeddings.position_ids": torch.arange(POSITIONS)[None]}
 
 
 def vit(name: str) -> State:
-    state = {
-        f"{name}.embeddings.cls_token": random(1, 1, HIDDEN),
-        f"{name}.embeddings.position_embeddings": random(1, 17, HIDDEN),
-        f"{name}.embeddings.patch_embeddings.projection.weight": random(HIDDEN, 3, 16, 16) * 0.1,
-        f"{name}.embeddings.patch_embeddings.projection.bias": random(HIDDEN),
-        **norm(f"{name}.layernorm", HIDDEN),
-        **linear(f"{name}.pooler.dense", HIDDEN, HIDDEN),
+    """As transformers 4 named it."""
+    layer, square = f"{name}.encoder.layer.0", (HIDDEN, HIDDEN)
+    attention, norm = f"{layer}.attention", nn.LayerNorm(HIDDEN)
+    return {
+        f"{name}.embeddings.cls_token": torch.randn(1, 1, HIDDEN),
+        f"{name}.embeddings.position_embeddings": torch.randn(1, 17, HIDDEN),
+        **weights(f"{name}.embeddings.patch_embeddings.projection", nn.Conv2d(3, HIDDEN, 16)),
+        **linear(f"{attention}.attention.query", *square),
+        **linear(f"{attention}.attention.key", *square),
+        **linear(f"{attention}.attention.value", *square),
+        **linear(f"{attention}.output.dense", *square),
+        **linear(f"{layer}.intermediate.dense", INNER, HIDDEN),
+        **linear(f"{layer}.output.dense", HIDDEN, INNER),
+        **weights(f"{layer}.layernorm_before", norm),
+        **weights(f"{layer}.layernorm_after", norm),
+        **weights(f"{name}.layernorm", norm),
+        **linear(f"{name}.pooler.dense", *square),
     }
-    square = (HIDDEN, HIDDEN)
-    parts = {f"attention.attention.{part}": square for part in ("query", "key", "value")}
-    parts |= {"attention.output.dense": square, "intermediate.dense": (INNER, HIDDEN)}
-    parts |= {"output.dense": (HIDDEN, INNER)}
-    norms = {"layernorm_before": HIDDEN, "layernorm_after": HIDDEN}
-    return state | attention_block(f"{name}.encoder.layer.0", parts, norms)
 
 
 def words(both: bool, hidden: int = EMBED) -> State:
     """One row more than the word list has words: VSE-infinity appends <mask>."""
     rows = len(WORD_LIST) + (1 if both else 0)
-    return {"embed.weight": random(rows, WORD_DIM), **gru("rnn", WORD_DIM, hidden, both)}
+    return {**weights("embed", nn.Embedding(rows, WORD_DIM)), **gru("rnn", WORD_DIM, hidden, both)}
 
 
 def vse_infty_regions() -> dict[str, Any]:
@@ -169,7 +149,7 @@ def pie_net(name: str, local: int) -> State:
         **linear(f"{name}.attention.w_1", local // 2, local, bias=False),
         **linear(f"{name}.attention.w_2", 2, local // 2, bias=False),
         **linear(f"{name}.fc", EMBED, local),
-        **norm(f"{name}.layer_norm", EMBED),
+        **weights(f"{name}.layer_norm", nn.LayerNorm(EMBED)),
     }
 
 
@@ -177,7 +157,7 @@ def pvse() -> State:
     """The bare weights, as its evaluation script loads them."""
     wide = OUTPUTS[-1]
     image = {**resnet("cnn."), **linear("fc", EMBED, wide), **pie_net("pie_net", wide)}
-    rows = {"embed.weight": random(len(WORD_LIST), WORD_DIM)}
+    rows = weights("embed", nn.Embedding(len(WORD_LIST), WORD_DIM))
     text = {**rows, **gru("rnn", WORD_DIM, EMBED // 2), **pie_net("pie_net", WORD_DIM)}
     state = {f"img_enc.{key}": value for key, value in image.items()}
     return state | {f"txt_enc.{key}": value for key, value in text.items()}
@@ -197,11 +177,8 @@ def avse() -> dict[str, Any]:
         **gpo("img_enc.image_encoder.gpool"),
         **bert("txt_enc.bert"),
         **linear("txt_enc.fc", EMBED + 4, HIDDEN),
-        **norm("txt_enc.ln", EMBED + 4),
-        **linear("txt_enc.mlp.layers.0", 6, HIDDEN),
-        **linear("txt_enc.mlp.layers.1", EMBED + 4, 6),
-        **batch_norm("txt_enc.mlp.bns.0", 6),
-        **batch_norm("txt_enc.mlp.bns.1", EMBED + 4),
+        **weights("txt_enc.ln", nn.LayerNorm(EMBED + 4)),
+        **mlp("txt_enc.mlp", HIDDEN, 6, EMBED + 4),
         **gpo("txt_enc.gpool"),
         "sim_enc.bin_score": torch.tensor(0.0),
     }
@@ -228,10 +205,6 @@ def write_pieces(folder: Path, count: int = PIECES) -> Path:
     known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "beach", "run", "##s"]
     pieces = known + [f"piece{i}" for i in range(count - len(known))]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    config = {
-        **{"model_type": "bert", "vocab_size": count, "max_position_embeddings": POSITIONS},
-        **{"hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 1},
-        **{"num_attention_heads": HEADS, "layer_norm_eps": 1e-12},
-    }
+    config = {"model_type": "bert", **BERT, "vocab_size": count}
     (folder / "config.json").write_text(json.dumps(config))
     return folder

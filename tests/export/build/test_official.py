@@ -7,25 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from app.gallery.collection import from_pack
-from app.search.retriever import Retriever
 from export.build.official.convert import main
 from export.runtime import Runtime
 from models.views import lengths_to_mask
 from tests.export import releases
 from tests.export.releases import State
-from training import evaluate
-from training.data import region_gallery
 
 Command = Callable[..., tuple[int, str]]
 TEXTS = ["a dog runs on the beach", "the cat"]
+FRAMES = 5
 
 
 @pytest.fixture
@@ -135,8 +131,8 @@ def test_words_end_with_their_marks(command: Command, words: str, tmp_path: Path
     assert long.truncated
     assert len(long.ids) == runtime.info.tokenizer.max_length
     assert long.words[-1] == "<end>"
-    with pytest.raises(ValueError, match="empty"):
-        runtime.tokenize("  ")
+    # options whose values are text, which MV-VSE's release writes
+    assert command(releases.mv_vse(), "mv_vse", "--vocab", words, "--force")[0] == 0
 
 
 def test_region_packs_say_they_read_no_images(command: Command, words: str, tmp_path: Path) -> None:
@@ -147,39 +143,8 @@ def test_region_packs_say_they_read_no_images(command: Command, words: str, tmp_
     images = runtime.image_views(features, "vse_infty", mask=mask)
     alone = runtime.image_views(features[1:, :3], "vse_infty")
     torch.testing.assert_close(images.embeddings[1:], alone.embeddings)
-    with pytest.raises(ValueError, match="reads no images"):
-        runtime.image_features([Image.new("RGB", (64, 64))])
-    with pytest.raises(ValueError, match=rf"features \(B, N, {releases.REGION}\)"):
-        runtime.image_views(torch.randn(1, 5, 4), "vse_infty")
     card = (tmp_path / "pack" / "README.md").read_text()
-    assert "no image encoder" in card
-    assert "are kept as they were" in card
-    assert "unknown" in card
-    assert "model_best.pth" in card
-
-
-def test_region_packs_are_measured_on_features_and_take_a_gallery_of_them(
-    command: Command, words: str, tmp_path: Path
-) -> None:
-    data, pack = tmp_path / "data", tmp_path / "pack"
-    data.mkdir()
-    np.save(data / "test_ims.npy", np.random.default_rng(0).normal(size=(4, 5, releases.REGION)))
-    (data / "test_caps.txt").write_text("\n".join(TEXTS * 4))
-    region_gallery.main(["--data", str(data), "--out", str(tmp_path / "gallery")])
-    given = ("--vocab", words, "--gallery", str(tmp_path / "gallery"))
-    status, said = command(releases.vse_infty_regions(), "vse_infty", *given)
-    assert status == 0, said
-    rows: list[dict[str, Any]] = []
-    for more in ([], ["--data", str(data)]):
-        json_file = tmp_path / f"{len(rows)}.json"
-        evaluate.main(["--pack", str(pack), *more, "--folds", "2", "--json", str(json_file)])
-        rows.append(json.loads(json_file.read_text()))
-    assert rows[0] == rows[1]
-    assert Retriever(Runtime.load(pack, "cpu"), from_pack(pack), tmp_path).grid == (1, 1)
-
-
-def test_mv_vse_with_options_that_are_text(command: Command, words: str) -> None:
-    assert command(releases.mv_vse(), "mv_vse", "--vocab", words)[0] == 0
+    assert all(words in card for words in ("no image encoder", "are kept as they were", "unknown"))
 
 
 def test_pvse_in_every_format_gives_one_pack(command: Command, words: str, tmp_path: Path) -> None:
@@ -200,6 +165,48 @@ def test_pvse_in_every_format_gives_one_pack(command: Command, words: str, tmp_p
     config = json.loads((tmp_path / "pack" / "pack.json").read_text())["methods"]["pvse"]
     assert config["arguments"]["legacy_text"] is False
     assert any("--legacy-text" in note for note in config["config"]["not_stored"])
+
+
+def under(state: State, prefix: str) -> State:
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def embedded(state: State, frames: Tensor, legacy: bool) -> Tensor:
+    """PVSE's EncoderVideo over one clip's frames (T, d): (K, H)."""
+    inputs = frames.shape[1]
+    rnn = nn.GRU(inputs, releases.EMBED // 2, bidirectional=True, batch_first=True)
+    rnn.load_state_dict(under(state, "img_enc.rnn."))
+    outputs, last = rnn(frames[None])
+    whole = outputs[0, -1] if legacy else torch.cat([last[0, 0], last[1, 0]])
+    net = under(state, "img_enc.pie_net.")
+    hidden = torch.tanh(frames @ net["attention.w_1.weight"].T)
+    attention = (hidden @ net["attention.w_2.weight"].T).softmax(dim=0)  # (T, K)
+    residual = torch.sigmoid(attention.T @ frames @ net["fc.weight"].T + net["fc.bias"])
+    scale = net["layer_norm.weight"], net["layer_norm.bias"]
+    z = functional.layer_norm(whole + residual, (releases.EMBED,), *scale)
+    return z / z.norm(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_clips_are_embedded_as_released(
+    legacy: bool, command: Command, words: str, tmp_path: Path
+) -> None:
+    state = releases.pvse_clips()
+    option = "--legacy-text" if legacy else "--no-legacy-text"
+    assert command(state, "pvse", "--vocab", words, option)[0] == 0
+    runtime = Runtime.load(tmp_path / "pack", "cpu")
+    noise = torch.randint(0, 256, (FRAMES, 256, 256, 3), dtype=torch.uint8)
+    frames = [Image.fromarray(frame.numpy()) for frame in noise]
+    features = runtime.image_features(frames)  # (T, 1, d)
+    pixels = torch.from_numpy(runtime.preprocess(frames))
+    maps = reference_cnn(under(state, "img_enc.cnn."), pixels, groups=1, caffe=False)
+    torch.testing.assert_close(features[:, 0], maps.mean(dim=1), rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        for count in (FRAMES, 1):  # an image is a clip of one frame
+            clip = runtime.image_views(features[:count].transpose(0, 1), "pvse").embeddings[0]
+            expected = embedded(state, features[:count, 0], legacy)
+            torch.testing.assert_close(clip, expected, rtol=1e-4, atol=1e-5)
+    assert runtime.text_views(TEXTS, "pvse").embeddings.shape == (2, 2, releases.EMBED)
 
 
 def test_avse_is_the_same_twice_and_maps(command: Command, pieces: str, tmp_path: Path) -> None:
@@ -263,6 +270,12 @@ REFUSALS: list[tuple[str, str, Callable[[dict[str, Any]], None], str]] = [
         "no_imgnorm=True",
     ),
     ("avse", "avse", change(None, "txt_enc.ln.weight", None), "lacks txt_enc.ln.weight"),
+    (
+        "vse_infty_grid",
+        "vse_infty",
+        lambda content: setattr(content["opt"], "input_scale_factor", "2"),
+        "options: input_scale_factor must be a number",
+    ),
     (
         "avse",
         "avse",

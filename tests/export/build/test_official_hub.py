@@ -77,19 +77,16 @@ def test_addresses_that_lead_nowhere(
     assert not (tmp_path / "pack").exists()
 
 
-def test_a_file_and_the_hub_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    both = ["--from", "pvse", "x.pth", "--hub", "a/b/c", "--out", str(tmp_path / "pack")]
-    assert main(both) == 1
-    assert "not both" in capsys.readouterr().err
-
-
-def test_an_option_of_another_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--from", "pvse", "x.pth", "--out", str(tmp_path / "pack"), "--block-dim", "4"]
-    assert main(arguments) == 1
-    assert "--block-dim is for avse only" in capsys.readouterr().err
-
-
-def test_a_pack_that_exists_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "pack").mkdir()
-    assert main(["--from", "pvse", "x.pth", "--out", str(tmp_path / "pack")]) == 1
-    assert "--force" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["x.pth", "--hub", "a/b/c"], "not both"),
+        (["x.pth", "--block-dim", "4"], "--block-dim is for avse only"),
+        (["x.pth"], "there is no checkpoint x.pth"),
+    ],
+)
+def test_options_that_do_not_fit(
+    given: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--from", "pvse", *given, "--out", str(tmp_path / "pack")]) == 1
+    assert sentence in capsys.readouterr().err

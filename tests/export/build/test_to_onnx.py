@@ -1,7 +1,10 @@
 """The command that builds a pack: what it writes, what it refuses, and that drift stops it."""
 
 import json
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,8 @@ from export.pack.reading import list_files, load_info
 from export.runtime import Runtime
 from models import METHODS
 from tests.export.conftest import LABELS, write_backbone, write_run
+
+ROOT = Path(__file__).parents[3]
 
 
 def command(runs: Path, out: Path, *more: str) -> list[str]:
@@ -126,12 +131,6 @@ def test_a_run_of_another_backbone_is_refused(runs: Path, tmp_path: Path) -> Non
         to_onnx.export_runs(tmp_path / "out", other, [runs / next(iter(METHODS))], LABELS)
 
 
-def test_the_same_method_twice_is_refused(runs: Path, tmp_path: Path) -> None:
-    run = runs / next(iter(METHODS))
-    with pytest.raises(ValueError, match="both hold"):
-        to_onnx.export_runs(tmp_path / "out", runs / "backbone", [run, run], LABELS)
-
-
 def test_different_tokenizers_are_refused(runs: Path, tmp_path: Path) -> None:
     first, second = list(METHODS)[:2]
     other = write_run(tmp_path / "other", second, runs / "backbone", ["other words"])
@@ -152,7 +151,24 @@ def test_a_backbone_is_no_method(runs: Path, tmp_path: Path) -> None:
         to_onnx.export_runs(tmp_path / "out", runs / "backbone", [runs / "backbone"], LABELS)
 
 
-def test_missing_runs_told(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = command(runs, tmp_path / "mine", "--run", f"{tmp_path / 'nothing'}")
-    assert to_onnx.main(arguments) == 1
-    assert "there is no weights file" in capsys.readouterr().err
+def test_mistyped_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option, name in (("--run", "mvan"), ("--backbone", "bakbone")):
+        assert to_onnx.main(command(runs, tmp_path / "mine", option, f"{runs / name}")) == 1
+        near = runs / {"mvan": "mvam", "bakbone": "backbone"}[name]
+        assert f"; did you mean {near}?" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_sentence(runs: Path, tmp_path: Path) -> None:
+    """A pack does not fit on the disk of --out: nothing of it is left there."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    export = shlex.join([sys.executable, "-m", "export.to_onnx", *command(runs, disk / "a/pack")])
+    mount = f"mount -t tmpfs -o size=24k none {disk}"
+    unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*unshare, mount], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a small disk")
+    script = f"{mount} && {export}; find {disk} -type f"
+    done = subprocess.run([*unshare, script], capture_output=True, text=True, cwd=ROOT)
+    assert "export failed: the disk is full: " in done.stderr
+    assert f"{disk}/a/pack needs more than the 0.0 MB that are free" in done.stderr
+    assert done.stdout == ""

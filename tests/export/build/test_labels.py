@@ -37,15 +37,22 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = "widths = [4, 4, 6]\nblocks = [1, 1]\n"
     (write_encoder(root / "backbone") / "config.toml").write_text(shape)
     (root / "recipe.toml").write_text(RECIPE)
-    made = ("--set", f"data={data}", "--set", f"backbone={root / 'backbone'}")
-    cache = ("--cache", f"{root / 'cache'}")
-    train.main(["--recipe", f"{root / 'recipe.toml'}", "--out", f"{root / 'run'}", *made, *cache])
+    train_over(root, root / "backbone", root / "run")
     return root
 
 
 def export(root: Path, out: Path, *more: str) -> int:
     made = ("--backbone", f"{root / 'backbone'}", "--run", f"{root / 'run'}", "--out", f"{out}")
     return to_onnx.main([*made, *more])
+
+
+def train_over(root: Path, backbone: Path, out: Path, *more: str) -> Path:
+    """Trains the recipe once more, over another image encoder."""
+    settings = (f"data={root / 'my_photos'}", f"backbone={backbone}", *more)
+    given = [part for setting in settings for part in ("--set", setting)]
+    recipe, cache = f"{root / 'recipe.toml'}", f"{out.parent / 'cache'}"
+    train.main(["--recipe", recipe, "--out", f"{out}", "--cache", cache, *given])
+    return out
 
 
 def relabel(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -69,11 +76,9 @@ def test_photographs_need_a_licence_and_name_their_source(
     assert "trained on my_photos (16 images with 80 captions)" in info.description
     assert "Images and captions: my_photos" in card
     assert not any(word in card for word in ("Noto", "Apache", "Scenes", "rendered"))
-
-
-def test_a_name_makes_the_title(trained: Path, tmp_path: Path) -> None:
-    assert export(trained, tmp_path / "a", "--licence", "MIT", "--name", "holidays_2026") == 0
-    assert load_info(tmp_path / "a").title == "Holidays 2026"
+    named = ("--force", "--licence", "MIT", "--name", "holidays_2026")
+    assert export(trained, out, *named) == 0
+    assert load_info(out).title == "Holidays 2026"
 
 
 def test_rendered_scenes_are_free(trained: Path, tmp_path: Path) -> None:
@@ -121,10 +126,7 @@ def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
 def test_a_method_trained_over_a_pack_joins_it(trained: Path, tmp_path: Path) -> None:
     pack, more = tmp_path / "pack", tmp_path / "more"
     assert export(trained, pack, "--licence", "MIT") == 0
-    made = ("--set", f"data={trained / 'my_photos'}", "--set", f"backbone={pack}")
-    cache = ("--cache", f"{tmp_path / 'cache'}", "--set", "method=base_attn")
-    run = tmp_path / "run"
-    train.main(["--recipe", f"{trained / 'recipe.toml'}", "--out", f"{run}", *made, *cache])
+    run = train_over(trained, pack, tmp_path / "run", "method=base_attn")
     over = ("--backbone", f"{pack}", "--run", f"{run}", "--out", f"{more}", "--licence", "MIT")
     assert to_onnx.main(over) == 0
     info, first = load_info(more), load_info(pack)
@@ -144,10 +146,7 @@ def test_nothing_over_weights_that_are_not_for_commerce_is_for_it(
     assert merge.main(["--pack", f"{free}", "--source", f"{bound}"]) == 1
     assert 'the licence "MIT" does not keep what' in capsys.readouterr().err
     assert merge.main(["--pack", f"{bound}", "--source", f"{free}"]) == 0
-    made = ("--set", f"data={trained / 'my_photos'}", "--set", f"backbone={bound}")
-    cache = ("--cache", f"{tmp_path / 'cache'}")
-    run, out = tmp_path / "run", tmp_path / "over"
-    train.main(["--recipe", f"{trained / 'recipe.toml'}", "--out", f"{run}", *made, *cache])
+    run, out = train_over(trained, bound, tmp_path / "run"), tmp_path / "over"
     over = ("--backbone", f"{bound}", "--run", f"{run}", "--out", f"{out}", "--licence")
     assert to_onnx.main([*over, "CC-BY-4.0"]) == 1
     said = capsys.readouterr().err
