@@ -149,10 +149,8 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
                 "repository; nothing of it is fetched"
             )
         if file.size is not None and not (type(file.size) is int and file.size >= 0):
-            raise RefusedError(
-                f"{address}: the Hub states {str(file.size)[:80]!r} as the size of "
-                f"{file.rfilename}; nothing of it is fetched"
-            )
+            size = str(file.size)[:80]
+            raise RefusedError(f"{address} states {size!r} as the size of {file.rfilename}")
     return Repo(
         address,
         str(info.sha),
@@ -209,8 +207,7 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
             path, sha256 = repo.folder / name, repo.sha256.get(name)
             if size not in (None, path.stat().st_size) or sha256 not in (None, sha256_of(path)):
                 raise RefusedError(
-                    f"{repo.address}: {name} came damaged, its bytes are not those that the Hub "
-                    "states; it is removed, try again"
+                    f"{name} came damaged, its bytes are not those that the Hub states; try again"
                 )
     except RefusedError:
         remove_commit(repo.folder)
@@ -231,10 +228,7 @@ def _bar(address: str, max_bytes: int | None, progress: Progress | None) -> type
             if self._counts:
                 received += int(n or 0)
                 if max_bytes is not None and received > max_bytes:
-                    raise RefusedError(
-                        f"{address} sends more bytes than the {max_bytes:,} that the Hub states; "
-                        "nothing of it is kept"
-                    )
+                    raise RefusedError(f"more bytes came than the {max_bytes:,} of {address}")
                 if progress is not None and time.monotonic() - reported >= _EVERY:
                     reported = time.monotonic()
                     progress(received, max_bytes or 0, f"Downloading {address}")

@@ -27,49 +27,27 @@ class UnreachableError(HubError):
     """The Hub cannot be asked, so that only the local cache is left."""
 
 
-_SENTENCES: tuple[tuple[tuple[type[BaseException], ...], type[HubError], str], ...] = (
-    ((hf.OfflineModeIsEnabled,), UnreachableError, "HF_HUB_OFFLINE is set; unset it"),
-    (
-        (hf.LocalEntryNotFoundError,),
-        NotCachedError,
-        "{address} is not, or not all, in the local cache; pull it",
-    ),
-    (
-        (hf.GatedRepoError,),
-        HubError,
-        "{address} is gated; accept its conditions on its page, then log in with `hf auth login` "
-        "or pass a token",
-    ),
-    (
-        (hf.RepositoryNotFoundError,),
-        HubError,
-        "there is no {address} at {hub}, or it is private or the token is not valid; check the "
-        "name, and log in with `hf auth login` or pass a token",
-    ),
-    (
-        (hf.RevisionNotFoundError,),
-        HubError,
-        "{address}: there is no such revision; leave it out, or name a branch, tag or commit",
-    ),
-    (
-        (httpx2.TransportError, httpx2.TooManyRedirects),
-        UnreachableError,
-        "the Hub at {hub} cannot be reached ({error}); check the connection and HF_ENDPOINT, or "
-        "try again later",
-    ),
-    (
-        (json.JSONDecodeError, hf.FileMetadataError),
-        UnreachableError,
-        "what answers at {hub} is no Hub; check HF_ENDPOINT, and whether the network wants a login "
-        "first",
-    ),
-)
-_ADVICE = {
-    401: "log in with `hf auth login` or pass a valid token",
-    403: "use a token that is allowed to",
-    404: "check the name, and that HF_ENDPOINT is a Hub",
-    429: "wait {wait} s, and log in with `hf auth login`: who is known may ask more often",
+_LOGIN = "log in with `hf auth login` or pass a token"
+_REFUSALS: dict[type[BaseException], str] = {
+    hf.GatedRepoError: "{address} is gated; accept its conditions on its page, then " + _LOGIN,
+    hf.RepositoryNotFoundError: "there is no {address} at {hub}, or it is private or the token is "
+    "not valid; check the name, and " + _LOGIN,
+    hf.RevisionNotFoundError: "{address}: there is no such revision; leave it out, or name a "
+    "branch, tag or commit",
 }
+_NO_HUB = "what answers at {hub} is no Hub; check HF_ENDPOINT, and whether the network wants a login first"
+_OUT_OF_REACH = (
+    "the Hub at {hub} cannot be reached ({error}); check the connection and HF_ENDPOINT, or try "
+    "again later"
+)
+_SILENCE: dict[type[BaseException], str] = {
+    hf.OfflineModeIsEnabled: "HF_HUB_OFFLINE is set; unset it",
+    httpx2.TransportError: _OUT_OF_REACH,
+    httpx2.TooManyRedirects: _OUT_OF_REACH,
+    json.JSONDecodeError: _NO_HUB,
+    hf.FileMetadataError: _NO_HUB,
+}
+_ADVICE = {401: _LOGIN, 403: "use a token that is allowed to", 429: "wait {wait} s, and " + _LOGIN}
 
 
 def endpoint() -> str:
@@ -91,9 +69,12 @@ def one_sentence(address: str) -> Iterator[None]:
 def _explained(error: BaseException, address: str) -> HubError:
     if isinstance(error, (hf.LocalEntryNotFoundError, RuntimeError)) and error.__cause__:
         return _explained(error.__cause__, address)  # the first only says that something failed
-    for kinds, result, sentence in _SENTENCES:
-        if isinstance(error, kinds):
-            return result(sentence.format(address=address, hub=endpoint(), error=error))
+    for sentences, result in ((_REFUSALS, HubError), (_SILENCE, UnreachableError)):
+        for kind, sentence in sentences.items():
+            if isinstance(error, kind):
+                return result(sentence.format(address=address, hub=endpoint(), error=error))
+    if isinstance(error, hf.LocalEntryNotFoundError):
+        return NotCachedError(f"{address} is not, or not all, in the local cache; pull it")
     if isinstance(error, hf.HfHubHTTPError):
         status = error.response.status_code
         wait = error.response.headers.get("Retry-After", "some")[:20]

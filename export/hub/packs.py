@@ -128,13 +128,9 @@ def pull(
             _check_limits(wanted)
         fetch(wanted, token, progress)
         load_info(repo.folder)
-    except PackError as error:
+    except (PackError, RefusedError) as error:
         remove_commit(repo.folder)
-        sentence = f"{address} is not a whole pack: {error}; nothing of it is kept"
-        raise RefusedError(sentence) from error
-    except RefusedError:
-        remove_commit(repo.folder)
-        raise
+        raise RefusedError(f"{address} is refused: {error}; nothing of it is kept") from error
     repo.remember()
     return repo.folder
 
@@ -185,7 +181,7 @@ def _compare(repo: Repo, names: Sequence[str], expected: int, what: str) -> None
 def _check_limits(repo: Repo) -> None:
     """Refuses more than visitors may have fetched."""
     if unknown := next((name for name, size in repo.files.items() if size is None), None):
-        raise RefusedError(f"{repo.address}: the Hub states no size of {unknown}; nothing is kept")
+        raise RefusedError(f"the Hub states no size of {unknown}")
     sizes = {name: size or 0 for name, size in repo.files.items()}
     largest, total = max(sizes, key=lambda name: sizes[name]), sum(sizes.values())
     gallery = sum(size for name, size in sizes.items() if name.startswith(f"{FOLDER}/"))
@@ -197,11 +193,11 @@ def _check_limits(repo: Repo) -> None:
     ):
         if value > limit:
             raise RefusedError(
-                f"{repo.address}: {what} has {value:,} {unit}, more than the {limit:,} that "
-                "visitors may have fetched; nothing is kept"
+                f"{what} has {value:,} {unit}, more than the {limit:,} that visitors may have "
+                "fetched"
             )
     if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + VISITOR_SPARE:
-        raise RefusedError(f"{repo.address}: there is no room for its {total:,} bytes on the disk")
+        raise RefusedError(f"there is no room for its {total:,} bytes on the disk")
 
 
 def find_cached(address: str) -> Path:
@@ -245,11 +241,10 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
             raise
         except HubError:  # such as a gated one
             return (repo_id, "?", "?", "?", "?", ", ".join(commits) or "no")
-        methods = ", ".join(method for method in METHODS if method in repo.tags)
+        methods = [method for method in METHODS if method in repo.tags]
         size = sum(size or 0 for name, size in repo.files.items() if name != ".gitattributes")
-        here = "yes" if repo.commit[:8] in commits else ", ".join(commits) or "no"
-        licence = repo.licence or "?"
-        return (repo_id, repo.commit[:8], f"{size / 1e6:.1f} MB", licence, methods or "?", here)
+        row = _row(repo_id, repo.commit, size, repo.licence or "?", methods)
+        return (*row[:-1], "yes" if row[1] in commits else ", ".join(commits) or "no")
 
     with ThreadPoolExecutor(8) as pool:
         rows = list(pool.map(describe, repo_ids))
@@ -262,11 +257,14 @@ def cached_packs(author: str | None = None) -> list[Row]:
         return []
     rows = []
     for repo in sorted(scan_cache_dir(constants.HF_HUB_CACHE).repos, key=lambda repo: repo.repo_id):
-        for revision in sorted(repo.revisions, key=lambda item: -item.last_modified):
+        for commit in sorted(repo.revisions, key=lambda commit: -commit.last_modified):
             with suppress(ValueError, OSError):  # something else, or not whole
-                info = load_info(revision.snapshot_path, verify=False)
-                size, methods = f"{revision.size_on_disk / 1e6:.1f} MB", ", ".join(info.methods)
+                info = load_info(commit.snapshot_path, verify=False)
                 if author in (None, repo.repo_id.partition("/")[0]):
-                    row = (repo.repo_id, revision.commit_hash[:8], size, info.licence, methods)
-                    rows.append((*row, "yes"))
+                    size, methods = commit.size_on_disk, list(info.methods)
+                    rows.append(_row(repo.repo_id, commit.commit_hash, size, info.licence, methods))
     return rows
+
+
+def _row(repo_id: str, commit: str, size: int, licence: str, methods: list[str]) -> Row:
+    return (repo_id, commit[:8], f"{size / 1e6:.1f} MB", licence, ", ".join(methods) or "?", "yes")

@@ -38,7 +38,6 @@ class Repo:
     gated: bool = False
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
 
     def add_commit(self, branch: str, files: dict[str, bytes]) -> str:
         """Puts files on top of a branch; returns the commit's name."""
@@ -57,7 +56,6 @@ class HubState:
     Attributes:
         repos: by `owner/name`.
         blobs: LFS contents by SHA-256.
-        refused: path in a repository -> status to answer instead of its content.
         damaged: paths whose content is served with its last byte changed.
         faults: what is done to answers whose "METHOD /path" has a match of a pattern.
         over: set when the server ends, for whatever waits.
@@ -65,13 +63,11 @@ class HubState:
         requests: method and path of every request, in order.
         tokens: what was sent to be let in, "" for nothing.
         stated: path in a repository -> the size that the list of files states instead of its own.
-        resumed: at which byte files were asked for again.
         etags: path in a repository -> the ETag that is sent instead of its checksum.
     """
 
     repos: dict[str, Repo] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
     down: bool = False
     faults: dict[str, Fault] = field(default_factory=dict)
@@ -79,7 +75,6 @@ class HubState:
     requests: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     stated: dict[str, Any] = field(default_factory=dict)
-    resumed: list[int] = field(default_factory=list)
     etags: dict[str, str] = field(default_factory=dict)
     url: str = ""
 
@@ -130,7 +125,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._route(
             {
                 r"/api/models": self._search,
-                rf"/api/models/{ID}/refs": self._refs,
                 rf"/api/models/{ID}(/revision/(?P<rev>[^/]+))?": self._repo_info,
                 rf"/api/models/{ID}/tree/(?P<rev>[^/]+)": self._tree,
                 rf"/{ID}/resolve/(?P<rev>[^/]+)/(?P<path>.+)": self._resolve,
@@ -213,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         return repo
 
     def _commit_of(self, repo: Repo, rev: str) -> str:
-        commit = repo.branches.get(rev) or repo.tags.get(rev, rev)
+        commit = repo.branches.get(rev, rev)
         if commit not in repo.commits:
             raise _RefusedError(404, "RevisionNotFound", f"Invalid rev id: {rev}")
         return commit
@@ -314,18 +308,6 @@ class _Handler(BaseHTTPRequestHandler):
                 found.append({"id": repo_id, "private": repo.private, "gated": repo.gated})
         self._answer(found)
 
-    def _refs(self, id: str) -> None:
-        repo = self._repo(id)
-        kinds = {"branches": ("heads", repo.branches), "tags": ("tags", repo.tags)}
-        values = {
-            kind: [
-                {"name": name, "ref": f"refs/{folder}/{name}", "targetCommit": commit}
-                for name, commit in held.items()
-            ]
-            for kind, (folder, held) in kinds.items()
-        }
-        self._answer({**values, "converts": []})
-
     def _tree(self, id: str, rev: str) -> None:
         repo = self._repo(id)
         listing = []
@@ -344,8 +326,6 @@ class _Handler(BaseHTTPRequestHandler):
         content = repo.commits[commit].get(path)
         if content is None:
             raise _RefusedError(404, "EntryNotFound", "Entry not found")
-        if path in self.state.refused:
-            raise _RefusedError(self.state.refused[path], message="refused by the test")
         if repo.gated and self._token() != WRITER:
             status = 403 if self._token() == READER else 401
             raise _RefusedError(status, "GatedRepo", "Access to this model is restricted")
@@ -353,11 +333,4 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"X-Repo-Commit": commit, "ETag": f'"{self.state.etags.get(path, stated)}"'}
         if path in self.state.damaged:
             content = content[:-1] + bytes([content[-1] ^ 255])
-        begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if begin is None:
-            self._answer(content, headers=headers)
-        else:
-            at = int(begin[1])
-            self.state.resumed.append(at)
-            headers["Content-Range"] = f"bytes {at}-{len(content) - 1}/{len(content)}"
-            self._answer(content[at:], 206, headers)
+        self._answer(content, headers=headers)

@@ -194,7 +194,7 @@ def test_a_full_disk_is_a_sentence(
 
 def test_bytes_of_another_checksum_are_not_kept(hub: HubState, twin: Path, tmp_path: Path) -> None:
     hub.damaged.add("model.safetensors")
-    with pytest.raises(JobError, match=r"model\.safetensors came damaged.*removed, try again"):
+    with pytest.raises(JobError, match=r"model\.safetensors came damaged"):
         pack_folder("clip", tmp_path / "cache")
     assert leftovers(tmp_path) == []
     assert PRESETS["clip"].find(Obtainer(tmp_path / "cache/packs")) is None

@@ -174,7 +174,7 @@ def test_what_is_longer_than_stated_is_broken_off(public: Public) -> None:
         sentence = public.load("owner/longer")
     finally:
         public.hub.stated.clear()
-    assert "sends more bytes than the" in sentence
+    assert "more bytes came than the" in sentence
     assert public.kept("longer") == 0
 
 

@@ -22,7 +22,7 @@ BUSY = Fault("status", 429, {"Retry-After": "77"})
 FAULTS = {
     "no token": (FILE, Fault("status", 401), "status 401; log in with `hf auth login`"),
     "not allowed": (FILE, Fault("status", 403), "status 403; use a token that is allowed"),
-    "not found": (FILE, Fault("status", 404), "status 404; check the name, and that HF_ENDPOINT"),
+    "not found": (FILE, Fault("status", 404), "status 404; try again later"),
     "busy": (INFO, BUSY, "status 429; wait 77 s"),
     "out of order": (INFO, Fault("status", 500), "status 500; try again later"),
     "no answer": (
@@ -64,7 +64,7 @@ def test_a_fault_is_a_sentence_and_the_next_pull_succeeds(stocked: HubState, nam
 @pytest.mark.parametrize("file", ["pack.json", "image_encoder.onnx"])
 def test_a_damaged_file_is_refused_and_fetched_again(stocked: HubState, file: str) -> None:
     stocked.damaged.add(file)
-    with pytest.raises(HubError, match=f"{file}.*(it is removed, try again|nothing of it is kept)"):
+    with pytest.raises(HubError, match=f"{file}.*nothing of it is kept"):
         obtain(PACK, ID, None)
     with pytest.raises(NotCachedError):
         find_cached(ID)

@@ -19,6 +19,7 @@ from export.pack.reading import list_files, load_info
 from models import METHODS
 from tests.export.conftest import LABELS
 from tests.export.editing import edited
+from tests.export.faults import Fault
 from tests.export.hub_server import READER, WRITER, HubState, Repo
 
 pytestmark = pytest.mark.network
@@ -136,7 +137,7 @@ def test_only_files_of_the_pack_are_fetched(stocked: HubState) -> None:
         ("owner/empty", r"owner/empty is not a pack: it has no pack\.json"),
         ("owner/format", "is of format 99"),
         ("owner/lacking", r"lacks tokenizer\.json"),
-        ("owner/bytes", r"not a whole pack: .*image_encoder\.onnx is not the"),
+        ("owner/bytes", r"is refused: .*image_encoder\.onnx is not the"),
         ("owner/sizes", r"tokenizer\.json has 2 bytes on the Hub, but pack\.json says"),
         ("owner/path", "'gallery/../../x', which is no path inside a repository"),
         ("owner/gated", "is gated; accept its conditions on its page, then"),
@@ -212,7 +213,7 @@ def test_more_bytes_than_stated_end_the_download(stocked: HubState, tmp_path: Pa
     files = repo.commits[repo.branches["main"]]
     stocked.stated["image_encoder.onnx"] = len(files["image_encoder.onnx"])
     files["image_encoder.onnx"] = bytes(30_000_000)
-    with pytest.raises(HubError, match=r"sends more bytes than the [\d,]+ that the Hub states"):
+    with pytest.raises(HubError, match=r"more bytes came than the [\d,]+ of owner/tiny"):
         pull(ID, visitor=True)
     assert cached(tmp_path) == []
 
@@ -232,23 +233,23 @@ def test_a_failed_update_leaves_what_was_pulled(stocked: HubState, pack: Path) -
     before = pull(ID)
     new = {"README.md": (pack / "README.md").read_bytes() + b"\nSecond edition.\n"}
     after = stocked.repos[ID].add_commit("main", new)
-    stocked.refused["README.md"] = 403
+    stocked.faults["GET .*README.md"] = Fault("status", 403)
     with pytest.raises(HubError, match="status 403"):
         pull(ID)
     assert find_cached(ID) == before
-    stocked.refused.clear()
+    stocked.faults.clear()
     assert pull(ID).name == find_cached(ID).name == after
 
 
 def test_files_that_came_whole_are_not_fetched_twice(stocked: HubState) -> None:
-    stocked.refused["image_encoder.onnx"] = 403
+    stocked.faults["GET .*image_encoder.onnx"] = Fault("status", 403)
     with pytest.raises(HubError, match="status 403"):
         pull(ID)
     with pytest.raises(NotCachedError, match="not all, in the local cache; pull it"):
         find_cached(ID)
     before = set(fetched(stocked))
     stocked.requests.clear()
-    stocked.refused.clear()
+    stocked.faults.clear()
     pull(ID)
     assert "pack.json" in before
     assert not before - {"image_encoder.onnx"} & set(fetched(stocked))
