@@ -38,7 +38,7 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A source found: its folder, the text it was named by, and what stands behind its #."""
+    """A source source: its folder, the text it was named by, and what stands behind its #."""
 
     folder: Path
     name: str
@@ -85,25 +85,25 @@ TEXTS = {
 }
 
 
-def describe_published_image(found: Source) -> dict[str, Any]:
+def describe_published_image(source: Source) -> dict[str, Any]:
     """See `export.encoders.sources.describe_image_source`."""
-    about = _describe(found, IMAGES, "image_backbone", "an image encoder")
-    about["preprocess"] = read_preprocess(found.folder, found.name).to_json()
-    return _with_identity(about, found)
+    about = _describe(source, IMAGES, "image_backbone", "an image encoder")
+    about["preprocess"] = read_preprocess(source.folder, source.name).to_json()
+    return _with_identity(about, source)
 
 
-def describe_published_text(found: Source) -> dict[str, Any]:
+def describe_published_text(source: Source) -> dict[str, Any]:
     """See `export.encoders.sources.describe_text_source`."""
-    if not (found.folder / "config.json").is_file():
+    if not (source.folder / "config.json").is_file():
         raise SourceError(
-            f"{found.name} is a training run; text.source must be a Hugging Face folder or Hub id"
+            f"{source.name} is a training run; text.source must be a Hugging Face folder or Hub id"
         )
-    about = _describe(found, TEXTS, "text_encoder", "a text encoder")
+    about = _describe(source, TEXTS, "text_encoder", "a text encoder")
     config = about["arguments"]["config"]
     offset = 2 if config["model_type"] == "roberta" else 0
     longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
     about["max_length"] = min(MAX_LENGTH, longest)
-    return _with_identity(about, found)
+    return _with_identity(about, source)
 
 
 def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
@@ -137,18 +137,17 @@ def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
 
 def encoder_files(files: Iterable[str]) -> list[str]:
     """Which of a repository's files to fetch; of weights, safetensors only."""
-    there = set(files)
-    shards = {name for name in there if _SHARDS.fullmatch(name)}
-    return sorted((there & set(_FILES)) | (there & set(_WEIGHTS)) | shards)
+    wanted = {*_FILES, *_WEIGHTS}
+    return sorted(name for name in files if name in wanted or _SHARDS.fullmatch(name))
 
 
-def _describe(found: Source, kinds: dict[str, Kind], kind: str, what: str) -> dict[str, Any]:
+def _describe(source: Source, kinds: dict[str, Kind], kind: str, what: str) -> dict[str, Any]:
     """What the configuration of a Hugging Face folder says, all but `sha256`."""
-    config = _read_config(found)
+    config = _read_config(source)
     model_type = config.get("model_type")
     if model_type not in kinds:
         raise SourceError(
-            f'{found.name} is a model of type "{model_type}", which is not {what} known here; '
+            f'{source.name} is a model of type "{model_type}", which is not {what} known here; '
             f"known: {', '.join(kinds)}"
         )
     entry = kinds[model_type]
@@ -158,21 +157,21 @@ def _describe(found: Source, kinds: dict[str, Kind], kind: str, what: str) -> di
         config["model_type"] = f"{model_type}_{entry.part}_model"
     arguments: dict[str, Any] = {"config": config}
     if entry.projects:
-        arguments["projected"] = found.projected
-    elif found.projected and not entry.part:
-        raise SourceError(f'{found.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
-    return {"kind": kind, "arch": entry.arch, "arguments": arguments, "source": found.name}
+        arguments["projected"] = source.projected
+    elif source.projected and not entry.part:
+        raise SourceError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
+    return {"kind": kind, "arch": entry.arch, "arguments": arguments, "source": source.name}
 
 
-def _read_config(found: Source) -> dict[str, Any]:
+def _read_config(source: Source) -> dict[str, Any]:
     """The whole configuration, defaults included, as JSON."""
     try:
         with quiet():
             auto = import_transformers().AutoConfig
-            config = auto.from_pretrained(found.folder, local_files_only=True)
+            config = auto.from_pretrained(source.folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SourceError(
-            f"{found.name}: its config.json cannot be read: {_first_line(error)}"
+            f"{source.name}: its config.json cannot be read: {_first_line(error)}"
         ) from error
     return _pruned(json.loads(config.to_json_string(use_diff=False)))
 
@@ -183,41 +182,41 @@ def _pruned(values: dict[str, Any]) -> dict[str, Any]:
     return {k: _pruned(v) if isinstance(v, dict) else v for k, v in shape.items()}
 
 
-def _with_identity(about: dict[str, Any], found: Source) -> dict[str, Any]:
+def _with_identity(about: dict[str, Any], source: Source) -> dict[str, Any]:
     """Adds `sha256`: of the weights' files and of everything else that shapes the features."""
-    parts = [about["arch"], found.projected, about.get("preprocess")]
+    parts = [about["arch"], source.projected, about.get("preprocess")]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
-    files = [found.folder / "config.json", *_weight_files(found)]
+    files = [source.folder / "config.json", *_weight_files(source)]
     if about["kind"] == "text_encoder":
-        files += [found.folder / name for name in _TOKENIZERS]
+        files += [source.folder / name for name in _TOKENIZERS]
     for path in files:
         if path.is_file():
             digest.update(bytes.fromhex(sha256_of(path)))
     return {**about, "sha256": digest.hexdigest()}
 
 
-def _weight_files(found: Source) -> list[Path]:
-    there = sorted(path.name for path in found.folder.iterdir() if path.is_file())
-    chosen = [name for name in encoder_files(there) if name.endswith(".safetensors")]
+def _weight_files(source: Source) -> list[Path]:
+    names = sorted(path.name for path in source.folder.iterdir() if path.is_file())
+    chosen = [name for name in encoder_files(names) if name.endswith(".safetensors")]
     if not chosen:
         raise FileNotFoundError(
-            f"{found.name} has no {_WEIGHTS[0]}; an older pytorch_model.bin is a pickle and is "
+            f"{source.name} has no {_WEIGHTS[0]}; an older pytorch_model.bin is a pickle and is "
             "not read. Name a revision with safetensors (on the Hub often owner/name@refs/pr/1) or "
             "save the model again with transformers' save_pretrained"
         )
-    return [found.folder / name for name in chosen]
+    return [source.folder / name for name in chosen]
 
 
-def read_weights(found: Source, kinds: dict[str, Kind], encoder: nn.Module) -> dict[str, Tensor]:
+def read_weights(source: Source, kinds: dict[str, Kind], encoder: nn.Module) -> dict[str, Tensor]:
     """Weights under the encoder's names, through `from_pretrained`."""
-    _weight_files(found)  # refuses a source without any
+    _weight_files(source)  # refuses a source without any
     with quiet():
         transformers = import_transformers()
-        model_type = _read_config(found)["model_type"]
+        model_type = _read_config(source)["model_type"]
         kind = kinds[model_type]
         try:
             network, report = getattr(transformers, kind.network).from_pretrained(
-                found.folder,
+                source.folder,
                 dtype=torch.float32,
                 local_files_only=True,
                 use_safetensors=True,
@@ -225,14 +224,14 @@ def read_weights(found: Source, kinds: dict[str, Kind], encoder: nn.Module) -> d
             )
         except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
             raise SourceError(
-                f"the weights of {found.name} do not load: {_first_line(error)}"
+                f"the weights of {source.name} do not load: {_first_line(error)}"
             ) from error
     tensors = {_own_name(k, kind.part): v for k, v in network.state_dict().items()}
     own = encoder.state_dict().keys()
     missing = sorted({_own_name(k, kind.part) for k in report["missing_keys"]} & own)
     if missing:
         raise SourceError(
-            f"{found.name} lacks {len(missing)} of the weights of a {model_type} model, first "
+            f"{source.name} lacks {len(missing)} of the weights of a {model_type} model, first "
             f"{missing[0]}; its config.json and its weights do not belong together"
         )
     return {k: v for k, v in tensors.items() if k in own}

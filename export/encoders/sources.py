@@ -72,16 +72,16 @@ def load_image_source(
         FileNotFoundError: there is no such folder, or no weights in it.
         SourceError: it is no image encoder, does not fit together, or cannot be fetched.
     """
-    found = _find(source)
-    about = _describe_image(found)
+    located = _locate(source)
+    about = _describe_image(located)
     encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
-    if _is_run(found.folder):
-        tensors, _ = load_tensors(found.folder / RUN_WEIGHTS)
-    elif is_pack(found.folder):
-        tensors = _read_packed(found.folder, encoder)
+    if _is_run(located.folder):
+        tensors, _ = load_tensors(located.folder / RUN_WEIGHTS)
+    elif is_pack(located.folder):
+        tensors = _read_packed(located.folder, encoder)
     else:
-        tensors = read_weights(found, IMAGES, encoder)
-    _fill(encoder, tensors, found, rounded)
+        tensors = read_weights(located, IMAGES, encoder)
+    _fill(encoder, tensors, located, rounded)
     return encoder.to(device).eval(), Preprocess.from_json(about["preprocess"]), about
 
 
@@ -95,7 +95,7 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError, SourceError: see `load_image_source`.
     """
-    return _describe_image(_find(source))
+    return _describe_image(_locate(source))
 
 
 def load_text_source(
@@ -107,11 +107,11 @@ def load_text_source(
         The encoder in eval mode; its tokenizer, which puts in the special tokens, cuts texts at
         `max_length` tokens and pads nothing; and `describe_text_source`.
     """
-    found = _find(source)
-    about = describe_published_text(found)
+    located = _locate(source)
+    about = describe_published_text(located)
     encoder = TEXT_ENCODERS[about["arch"]](**about["arguments"])
-    _fill(encoder, read_weights(found, TEXTS, encoder), found, rounded)
-    return encoder.to(device).eval(), read_tokenizer(found.folder, about["max_length"]), about
+    _fill(encoder, read_weights(located, TEXTS, encoder), located, rounded)
+    return encoder.to(device).eval(), read_tokenizer(located.folder, about["max_length"]), about
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
@@ -121,10 +121,10 @@ def describe_text_source(source: str | Path) -> dict[str, Any]:
         JSON-ready: `kind`, `arch` (key of `TEXT_ENCODERS`), `arguments`, `max_length`, `source` and
         `sha256`.
     """
-    return describe_published_text(_find(source))
+    return describe_published_text(_locate(source))
 
 
-def _find(source: str | Path) -> Source:
+def _locate(source: str | Path) -> Source:
     """The folder of a source, fetched where need be."""
     name, _, part = str(source).partition("#")
     if part not in ("", PROJECTED, FRAME):
@@ -157,50 +157,40 @@ def _is_run(folder: Path) -> bool:
     return (folder / RUN_WEIGHTS).is_file()
 
 
-def _describe_image(found: Source) -> dict[str, Any]:
-    if _is_run(found.folder):
-        _, about = load_tensors(found.folder / RUN_WEIGHTS)
+def _describe_image(located: Source) -> dict[str, Any]:
+    if _is_run(located.folder):
+        path = located.folder / RUN_WEIGHTS
+        _, about = load_tensors(path)
         if about.get("kind") != "image_backbone" or about.get("arch") not in IMAGE_ENCODERS:
-            raise SourceError(
-                f"{found.folder / RUN_WEIGHTS} is not an image encoder; make one with "
-                "training.pretrain"
-            )
-        sha256 = sha256_of(found.folder / RUN_WEIGHTS)
-        return _framed({**about, "source": found.name, "sha256": sha256}, found)
-    if is_pack(found.folder):
-        return _framed({**_describe_packed(found.folder), "source": found.name}, found)
-    if found.part == FRAME:
-        raise SourceError(f'{found.name}: only our own encoders know "#{FRAME}"; leave it out')
-    return describe_published_image(found)
+            raise SourceError(f"{path} is not an image encoder; make one with training.pretrain")
+        about = {**about, "sha256": sha256_of(path)}
+    elif is_pack(located.folder):
+        about = _describe_packed(located.folder)
+    elif located.part == FRAME:
+        raise SourceError(f'{located.name}: only our own encoders know "#{FRAME}"; leave it out')
+    else:
+        return describe_published_image(located)
+    if located.part == FRAME:  # the cells joined to one feature
+        about["arguments"] = {**about["arguments"], "parts": list(PARTS)}
+        identity = json.dumps([about["sha256"], PARTS])
+        about["sha256"] = hashlib.sha256(identity.encode()).hexdigest()
+    return {**about, "source": located.name}
 
 
-def _framed(about: dict[str, Any], found: Source) -> dict[str, Any]:
-    """An encoder of our own, its cells joined to one feature where `FRAME` asks for that."""
-    if found.part != FRAME:
-        return about
-    arguments = {**about["arguments"], "parts": list(PARTS)}
-    identity = json.dumps([about["sha256"], PARTS])
-    return {
-        **about,
-        "arguments": arguments,
-        "sha256": hashlib.sha256(identity.encode()).hexdigest(),
-    }
-
-
-def _fill(encoder: nn.Module, tensors: dict[str, Tensor], found: Source, rounded: bool) -> None:
+def _fill(encoder: nn.Module, tensors: dict[str, Tensor], located: Source, rounded: bool) -> None:
     if rounded:
         tensors = {k: v.half().float() if v.is_floating_point() else v for k, v in tensors.items()}
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
             raise SourceError(
-                f"{found.name}: {name} holds values that are not finite, or beyond what half "
+                f"{located.name}: {name} holds values that are not finite, or beyond what half "
                 "precision can store (65504)"
             )
-    load_strict(encoder, tensors, found.name)
+    load_strict(encoder, tensors, located.name)
 
 
 def _describe_packed(folder: Path) -> dict[str, Any]:
-    """What a pack's image encoder is, see `describe_image_source`.
+    """What a pack's image encoder is; its shape stands in the configuration in `LOGS`.
 
     Raises:
         FileNotFoundError, PackError: the pack is damaged, or its encoder is none of our own.
@@ -208,8 +198,8 @@ def _describe_packed(folder: Path) -> dict[str, Any]:
     info = read_info(folder)  # heads and galleries are nothing to those who train over it
     file, config = info.image_encoder.file, folder / LOGS / "config.toml"
     try:
-        written = tomllib.loads(config.read_text("utf-8"))
-        shape = {name: list(written[name]) for name in ("widths", "blocks")}
+        settings = tomllib.loads(config.read_text("utf-8"))
+        shape = {name: list(settings[name]) for name in ("widths", "blocks")}
     except (OSError, ValueError, KeyError, TypeError):
         shape = {}
     if file is None or not shape:
@@ -232,7 +222,7 @@ def _describe_packed(folder: Path) -> dict[str, Any]:
 
 
 def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
-    """The weights of a pack's image encoder under the names of `encoder`.
+    """The weights in a pack's ONNX file under the names of `encoder`.
 
     Raises:
         PackError: the file is another network's.
@@ -240,19 +230,19 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     info = read_info(folder)
     path = info.path(str(info.image_encoder.file))
     graph = onnx.load(path).graph
-    initializers = {
+    stored = {
         tensor.name.removesuffix(".half"): torch.from_numpy(numpy_helper.to_array(tensor).copy())
         for tensor in graph.initializer
     }
     for node in graph.node:  # of tensors that are the same, the file keeps one
-        if node.op_type == "Identity" and node.input[0] in initializers:
-            initializers[node.output[0]] = initializers[node.input[0]]
-    found = {}
+        if node.op_type == "Identity" and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+    weights = {}
     for name, like in encoder.state_dict().items():
         if not like.is_floating_point():  # how many batches a norm has seen, which nothing reads
-            found[name] = like
-        elif name not in initializers:
+            weights[name] = like
+        elif name not in stored:
             raise PackError(f"{path} lacks {name}; its pack is not one of Polyview's export")
         else:
-            found[name] = initializers[name].to(like.dtype)
-    return found
+            weights[name] = stored[name].to(like.dtype)
+    return weights

@@ -35,7 +35,9 @@ _REFUSALS: dict[type[BaseException], str] = {
     hf.RevisionNotFoundError: "{address}: there is no such revision; leave it out, or name a "
     "branch, tag or commit",
 }
-_NO_HUB = "what answers at {hub} is no Hub; check HF_ENDPOINT, and whether the network wants a login first"
+_NO_HUB = (
+    "what answers at {hub} is no Hub; check HF_ENDPOINT, and whether the network wants a login"
+)
 _OUT_OF_REACH = (
     "the Hub at {hub} cannot be reached ({error}); check the connection and HF_ENDPOINT, or try "
     "again later"
