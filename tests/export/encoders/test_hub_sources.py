@@ -66,3 +66,13 @@ def test_a_mistyped_folder_is_no_question_to_the_hub(
         with pytest.raises(FileNotFoundError, match="yours_pak; did you mean runs/yours_pack"):
             find("runs/yours_pak")
     assert not server.requests
+
+
+def test_damaged_weights_are_removed(server: HubState, tmp_path: Path) -> None:
+    _stock(server, save_image_model(tmp_path / "vit", "vit"))
+    server.damaged.add("model.safetensors")
+    with pytest.raises(SourceError, match=r"model\.safetensors came damaged"):
+        load_image_source(ID)
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+    server.damaged.clear()
+    assert load_image_source(ID)[0].grid(64) == (4, 4)
