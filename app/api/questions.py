@@ -94,8 +94,9 @@ def _clip(opened: Opened, image_id: int, pack: str, collection: str) -> Response
     pack, collection = opened.resolve(pack, collection)
     if not opened.sends_files(collection):
         raise ForbiddenError("clips of this collection are sent to its owner's machine alone")
+    retriever = opened.retriever(pack, collection)
     try:
-        image = opened.retriever(pack, collection).image(image_id)
+        image = retriever.image(image_id)
     except ValueError as error:
         raise HTTPException(404, str(error)) from error
     if image.moment is None:

@@ -142,6 +142,8 @@ def test_wrong_values_are_refused_in_the_same_sentence(
             assert 10 < len(sentence) < 300, (name, parameter, sentence)
             said = server.predict(name, **{**valid.get(name, {}), parameter: wrong})
             assert said == sentence, (name, parameter)
+    assert "not true or false" in server.predict("search_text", query="x", k=True)
+    assert "not true or false" in server.predict("explain", query="x", image=True)
     assert "Traceback" not in server.log.read_text()
     assert "a question failed" not in server.log.read_text()
 

@@ -1,0 +1,110 @@
+"""Clips: the moment in a hit, every frame's score, and the file for who plays it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.packs.opened import Opened
+from app.server import build
+from app.settings import Settings
+from tests.app.clip_files import plain, write_animation, write_video
+from tests.app.conftest import finish
+
+COLOURS = ("red", "lime", "blue")
+OWN = "http://127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A still image, a video and an animation."""
+    made = tmp_path_factory.mktemp("photos")
+    plain("gray").save(made / "a.png")
+    write_video(made / "b.mp4", [plain(colour) for colour in COLOURS for _ in range(20)])
+    write_animation(made / "c.gif", [*map(plain, COLOURS)], 500)
+    return made
+
+
+def served(pack: Path, folder: Path, cache: Path, host: str) -> TestClient:
+    settings = Settings(str(pack), folder, "cpu", host=host)
+    opened = Opened(settings, cache)
+    finish(opened.first.index)
+    return TestClient(build(settings, opened), base_url=f"{OWN}/api/v1")
+
+
+@pytest.fixture(scope="module")
+def ask(tiny_pack: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return served(tiny_pack, folder, tmp_path_factory.mktemp("cache"), "127.0.0.1")
+
+
+def test_a_hit_says_when_and_so_does_every_frame(ask: TestClient) -> None:
+    asked = {"q": "a red circle"}
+    hits = {one["file"]: one for one in ask.get("/search", params=asked).json()["hits"]}
+    assert hits.keys() == {"a.png", "b.mp4", "c.gif"}
+    assert hits["a.png"]["seconds"] is None
+    best = hits["b.mp4"]
+    assert best["frame"] == round(best["seconds"] * 10)
+    line = ask.get("/timeline", params={**asked, "image": best["image_id"]}).json()["hits"]
+    assert [one["seconds"] for one in line] == sorted(one["seconds"] for one in line)
+    assert max(one["score"] for one in line) == pytest.approx(best["score"], abs=1e-5)
+    why = ask.get("/explain", params={**asked, "image": best["image_id"]}).json()
+    assert why["score"] == pytest.approx(best["score"], abs=1e-5)
+
+
+def test_a_clip_is_sent_whole_and_in_parts(ask: TestClient, folder: Path) -> None:
+    content = (folder / "b.mp4").read_bytes()
+    whole = ask.get("/clip/1")
+    assert (whole.status_code, whole.content) == (200, content)
+    assert whole.headers["content-type"] == "video/mp4"
+    size = len(content)
+    for header, part in (
+        ("bytes=0-", slice(0, size)),
+        ("bytes=100-199", slice(100, 200)),
+        ("bytes=5-999999999", slice(5, size)),
+        ("bytes=-50", slice(size - 50, size)),
+    ):
+        sent = ask.get("/clip/4", headers={"range": header})  # of another of its frames
+        assert (sent.status_code, sent.content) == (206, content[part]), header
+        assert sent.headers["content-range"] == f"bytes {part.start}-{part.stop - 1}/{size}"
+    assert ask.get("/clip/1", headers={"range": f"bytes={size}-"}).status_code == 416
+    assert ask.get("/clip/2").headers["content-type"] == "image/gif"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/clip/0", 404, "image 0 is no clip"),
+        ("/clip/999", 404, "there is no picture 999"),
+        ("/clip/x", 400, "image_id cannot be read"),
+        ("/clip/1?pack=nobody", 410, "is not on this machine"),
+        ("/clip/1?collection=upload-1", 410, "upload the files again"),
+    ],
+)
+def test_nothing_else_is_sent(ask: TestClient, path: str, status: int, sentence: str) -> None:
+    refused = ask.get(path)
+    assert (refused.status_code, sentence in refused.json()["error"]) == (status, True)
+
+
+def test_a_link_in_a_clip_s_place_is_not_followed(
+    ask: TestClient, folder: Path, tmp_path: Path
+) -> None:
+    clip, elsewhere = folder / "b.mp4", tmp_path / "b.mp4"
+    clip.rename(elsewhere)
+    clip.symlink_to(elsewhere)
+    try:
+        refused = ask.get("/clip/1")
+        assert refused.status_code in (400, 404)
+        assert "leads out of the gallery's folder" in refused.json()["error"]
+    finally:
+        clip.unlink()
+        elsewhere.rename(clip)
+
+
+def test_a_stranger_is_not_sent_the_owners_files(
+    tiny_pack: Path, folder: Path, tmp_path: Path
+) -> None:
+    refused = served(tiny_pack, folder, tmp_path, "0.0.0.0").get("/clip/1")
+    assert refused.status_code == 403
+    assert "owner's machine alone" in refused.json()["error"]
