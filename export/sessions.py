@@ -235,9 +235,7 @@ class Sessions:
             threads = 1 if alone else self.threads
             if (file, threads) not in self._open:
                 session = self._start(self._locate(file), inputs, threads)
-                fell_back = self._encoders.type == "cuda" and CUDA not in session.get_providers()
-                bound = None if fell_back else self._bound
-                self._open[file, threads] = Encoder(file, session, bound)
+                self._open[file, threads] = Encoder(file, session, self._bound)
             return self._open[file, threads]
 
     def _start(self, path: Path, inputs: list[str], threads: int) -> ort.InferenceSession:

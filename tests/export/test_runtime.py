@@ -224,10 +224,8 @@ def test_onnxruntime_without_cuda_is_reported(pack: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Sessions, "_providers", lambda _: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match="onnxruntime could not start its CUDA provider"):
         Sessions(pack.joinpath, "cuda").get("image_encoder.onnx", ["pixels"])
-    session = Sessions(pack.joinpath, "auto", bound=True).get("image_encoder.onnx", ["pixels"])
-    assert session.providers == ["CPUExecutionProvider"]  # and its output is not bound to CUDA
-    pixels = np.zeros((1, 3, SIZE, SIZE), np.float32)
-    assert session.run({"pixels": pixels}).shape == (1, 16, IMAGE_DIM)
+    session = Sessions(pack.joinpath, "auto").get("image_encoder.onnx", ["pixels"])
+    assert session.providers == ["CPUExecutionProvider"]  # the one really in use
 
 
 def test_unknown_device_and_threads_are_refused(pack: Path) -> None:

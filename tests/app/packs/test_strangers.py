@@ -1,7 +1,6 @@
 """What strangers may have fetched from the Hub by an app that others than its machine reach."""
 
 import csv
-import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -18,9 +17,7 @@ from tests.app.serving import Serve, Server
 from tests.export.hub_server import READER, HubState, Repo, running_hub
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
-NAMES = ("shapes", "altered", "secret", "large", "longer", "names", "useless", "other-file")
-ALLOWED = [f"owner/{name}" for name in NAMES]
-COPIED = 200_000  # bytes of pack.json and gallery.json that may stay
+ALLOWED = [f"owner/{name}" for name in ("shapes", "altered", "secret", "large")]
 
 
 @dataclass(frozen=True)
@@ -88,14 +85,6 @@ def said_in(content: dict[str, bytes], **values: Any) -> None:
     content["pack.json"] = json.dumps({**json.loads(content["pack.json"]), **values}).encode()
 
 
-def listed(files: dict[str, bytes], name: str, content: bytes) -> None:
-    """Changes a file, and what pack.json says about it."""
-    files[name] = content
-    stated = json.loads(files["pack.json"])["files"]
-    stated[name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    said_in(files, files=stated)
-
-
 def test_the_owners_token_is_not_used(public: Public) -> None:
     public.stock("secret")
     public.hub.repos["owner/secret"].private = True
@@ -136,66 +125,21 @@ def test_an_allowed_pack_loads_and_only_its_own_files_are_fetched(public: Public
     assert set(public.hub.tokens) == {""}
 
 
-@pytest.mark.parametrize(
-    ("size", "sentence"),
-    [
-        (1_500_000_000, "has 1,500,000,000 bytes, more than the 1,000,000,000 that visitors may"),
-        (None, "the Hub states no size of image_encoder.onnx"),
-    ],
-)
-def test_too_large_packs_are_not_fetched(public: Public, size: int | None, sentence: str) -> None:
+def test_the_limits_of_visitors_hold(public: Public) -> None:
     def claim(files: dict[str, bytes]) -> None:
         stated = json.loads(files["pack.json"])["files"]
-        if size is not None:
-            stated["image_encoder.onnx"]["bytes"] = size
+        stated["image_encoder.onnx"]["bytes"] = 1_500_000_000
         said_in(files, files=stated)
 
     public.stock("large", claim)
-    public.hub.stated["image_encoder.onnx"] = size
+    public.hub.stated["image_encoder.onnx"] = 1_500_000_000
     try:
         refusal = public.load("owner/large")
     finally:
         public.hub.stated.clear()
-    assert sentence in refusal
+    assert "has 1,500,000,000 bytes, more than the 1,000,000,000 that visitors may" in refusal
     assert public.kept("large") == 0
     assert not any("onnx" in request for request in public.asked("large"))
-
-
-def test_what_is_longer_than_stated_is_broken_off(public: Public) -> None:
-    stated = {}
-
-    def lie(files: dict[str, bytes]) -> None:
-        stated["image_encoder.onnx"] = len(files["image_encoder.onnx"])
-        files["image_encoder.onnx"] = bytes(60_000_000)
-
-    public.stock("longer", lie)
-    public.hub.stated |= stated
-    try:
-        sentence = public.load("owner/longer")
-    finally:
-        public.hub.stated.clear()
-    assert "more bytes came than the" in sentence
-    assert public.kept("longer") == 0
-
-
-def test_what_is_refused_after_it_came_is_removed(public: Public) -> None:
-    public.stock("useless", lambda files: listed(files, "image_encoder.onnx", b"x" * 2_000_000))
-    sentence = public.load("owner/useless")
-    assert "image_encoder.onnx" in sentence
-    assert "is loaded" not in sentence
-    assert public.kept("useless") == 0
-    public.stock("other-file", lambda files: files.update({"tokenizer.json": b"{}"}))
-    assert "tokenizer.json has 2 bytes on the Hub, but pack.json says" in public.load(
-        "owner/other-file"
-    )
-    assert public.kept("other-file") == 0
-
-
-@pytest.mark.parametrize("name", ["/etc/passwd", "gallery/../../x", "a\\..\\b", "C:/x"])
-def test_names_that_lead_elsewhere_refuse_the_repository(public: Public, name: str) -> None:
-    public.stock("names", lambda files: files.update({name: b"x"}))
-    assert "no path inside a repository" in public.load("owner/names")
-    assert public.kept("names") == 0
 
 
 def test_an_altered_pack_is_never_shown_for_another(public: Public) -> None:
@@ -208,24 +152,6 @@ def test_an_altered_pack_is_never_shown_for_another(public: Public) -> None:
     answer = str(second.predict(api_name="/models_swap"))
     assert "Genuine" in answer
     assert "A thief" not in answer
-
-
-def test_revisions_stay_inside_the_cache(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:
-    """Where nobody is asked, the client reads a file by the name of the revision."""
-    with running_hub() as hub:
-        place = tmp_path / "hub" / "models--owner--shapes"
-        (place / "refs" / "refs" / "pr").mkdir(parents=True)
-        snapshot = place / "snapshots" / ("0" * 40)
-        for name in list_files(load_info(tiny_pack)):
-            (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
-            (snapshot / name).write_bytes((tiny_pack / name).read_bytes())
-        (tmp_path / "outside").write_text("0" * 40)
-        settings = {**variables(hub, tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
-        server = serve("--pack", tiny_pack, **settings)
-        visitor = Client(server.url, verbose=False)
-        address = "owner/shapes@refs/pr/../../../../../outside"
-        answer = str(visitor.predict("pack", address, api_name="/load_pack"))
-        assert "is no pack; name a Hub id" in answer
 
 
 def test_tables_hold_no_formula(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:
