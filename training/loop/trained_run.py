@@ -1,15 +1,13 @@
-"""A run as training left it, in torch: what it scores on a split, without an export."""
+"""Scores and views of a trained run, computed in torch without an export."""
 
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 import models
-from export.build.trained import EncoderAbout
+from export.build.trained import RunAbout
 from export.encoders.sources import describe_image_source, load_text_source
 from export.pack.validation import check
 from models import Method, Views
@@ -37,10 +35,7 @@ from training.settings import from_values
 def run_scores(
     folder: Path, part: str, extraction: Extraction, data: Path | None = None
 ) -> tuple[str, np.ndarray, Split]:
-    """What the best weights of a run score on a split: its method's name, scores, the split.
-
-    See `run_views`; scores are (N_img, N_txt).
-    """
+    """Method name, scores (N_img, N_txt) with the best weights, split; see `run_views`."""
     name, method, images, texts, split = run_views(folder, part, extraction, data)
     return name, score_matrix(method, images, texts), split
 
@@ -48,7 +43,7 @@ def run_scores(
 def run_views(
     folder: Path, part: str, extraction: Extraction, data: Path | None = None
 ) -> tuple[str, Method, Views, Views, Split]:
-    """What the best weights of a run make of a split.
+    """Encodes a split with the best weights of a run.
 
     Args:
         folder: the run.
@@ -63,55 +58,60 @@ def run_views(
         FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
         ValueError: it holds something else, or an encoder is not the one it was trained with.
     """
-    tensors, about = load_tensors(folder / BEST)
-    if about.get("kind") != "run":
+    path = folder / BEST
+    tensors, values = load_tensors(path)
+    if values.get("kind") != "run":
         raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
+    about = check(RunAbout, values, str(path))
     config = from_values(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = open_split(data or Path(config.data), part)
-    _refuse_unlike(folder, about, split)
+    _check_data(folder, about, split)
     encoder, split = None, _read(split, config, about, extraction)
-    if "image_encoder" in about:
-        recipe = check(EncoderAbout, about["image_encoder"], str(folder / BEST))
-        encoder = recipe.build(IMAGE_ENCODERS, str(folder / BEST))
-    sizes = about["image_dim"], about["text_dim"]
-    method = models.build(about["method"], *sizes, about["arguments"])
+    if about.image_encoder is not None:
+        encoder = about.image_encoder.build(IMAGE_ENCODERS, str(path))
+    method = models.build(about.method, about.image_dim, about.text_dim, about.arguments)
     model = DualEncoder(method, _text_encoder(folder, about), config, image_encoder=encoder)
     for name, module in model.named_children():
-        start = f"{name}."
-        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-        if own or name == "method":  # an encoder that was frozen has its weights already
-            load_strict(module, own, str(folder / BEST))
+        prefix = f"{name}."
+        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        if own or name == "method":  # a frozen encoder has its weights already
+            load_strict(module, own, str(path))
+    tokenizer = folder / TOKENIZER
+    if not tokenizer.is_file() or sha256_of(tokenizer) != about.tokenizer_sha256:
+        raise ValueError(f"{tokenizer} is not the tokenizer that the run was trained with")
+    table = TokenTable(Tokenizer.from_file(str(tokenizer)), split.captions)
     device = extraction.torch_device
-    table = TokenTable(Tokenizer.from_file(str(_tokenizer(folder, about))), split.captions)
-    views = encode_split(model.to(device).eval(), split, table, device)
-    return config.method, method, *views, split
+    return (
+        config.method,
+        method,
+        *encode_split(model.to(device).eval(), split, table, device),
+        split,
+    )
 
 
-def _refuse_unlike(folder: Path, about: Mapping[str, Any], split: Split) -> None:
-    """Refuses images for a run over ready-made features, and the other way round."""
-    data, reads_images = split.folder.parent, bool(about["backbone_sha256"])
+def _check_data(folder: Path, about: RunAbout, split: Split) -> None:
+    """Raises ValueError for images where a run reads features, and the other way round."""
+    data, reads_images = split.folder.parent, bool(about.backbone_sha256)
     if holds_features(data) == reads_images:
         reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
         raise ValueError(
             f"{folder} was trained on {reads}, and {data} holds {holds}; name other --data"
         )
-    if not reads_images and split.features.shape[2] != about["image_dim"]:
+    if not reads_images and split.features.shape[2] != about.image_dim:
         raise ValueError(
-            f"{folder} reads features of {about['image_dim']} numbers a region, and those in "
+            f"{folder} reads features of {about.image_dim} numbers a region, and those in "
             f"{data} have {split.features.shape[2]}; name other --data"
         )
 
 
-def _read(
-    split: Split, config: TrainConfig, about: Mapping[str, Any], extraction: Extraction
-) -> Split:
-    """A split as the run reads it: with features, or pixels where their encoder was trained."""
-    if "image_encoder" in about:
+def _read(split: Split, config: TrainConfig, about: RunAbout, extraction: Extraction) -> Split:
+    """The split with features, or with pixels where the image encoder was trained along."""
+    if about.image_encoder is not None:
         return read_pixels(split, load_image_side(config.backbone))
     if holds_features(split.folder.parent):
         return split.with_frames(config.frames)
     refuse_missing(config.backbone, "backbone")
-    if describe_image_source(config.backbone)["sha256"] != about["backbone_sha256"]:
+    if describe_image_source(config.backbone)["sha256"] != about.backbone_sha256:
         raise ValueError(
             f"the image encoder in {config.backbone} is not the one that the run was trained over; "
             "put that one there, or train again"
@@ -119,24 +119,17 @@ def _read(
     return read_features(split, config.backbone, extraction)
 
 
-def _text_encoder(folder: Path, about: Mapping[str, Any]) -> TextEncoder:
+def _text_encoder(folder: Path, about: RunAbout) -> TextEncoder:
     """The text encoder; one that was trained has random weights yet."""
-    text = check(EncoderAbout, about["text_encoder"], str(folder / BEST))
+    text = about.text_encoder
     if text.source is None or text.sha256 is None:
         encoder: TextEncoder = text.build(TEXT_ENCODERS, str(folder / BEST))
         return encoder
     refuse_missing(text.source, "text.source")
-    frozen, _, found = load_text_source(text.source)
-    if found["sha256"] != text.sha256:
+    frozen, _, described = load_text_source(text.source)
+    if described["sha256"] != text.sha256:
         raise ValueError(
             f"the text encoder in {text.source} is not the one that {folder} was trained with; put "
             "that one there, or train again"
         )
     return frozen
-
-
-def _tokenizer(folder: Path, about: Mapping[str, Any]) -> Path:
-    path = folder / TOKENIZER
-    if not path.is_file() or sha256_of(path) != about["tokenizer_sha256"]:
-        raise ValueError(f"{path} is not the tokenizer that the run was trained with")
-    return path

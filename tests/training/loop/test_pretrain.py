@@ -64,7 +64,6 @@ def test_every_object_is_in_some_cell(scenes_folder: Path) -> None:
     ("changes", "sentence"),
     [
         ({"warmup_steps": 6}, "warmup_steps is 6, but the whole run has 6 steps (2 x 3)"),
-        ({"batch_size": 25}, "batch_size 25 is more than the 24"),
         ({"data": "nowhere"}, "nowhere/train does not exist: render it"),
     ],
 )
