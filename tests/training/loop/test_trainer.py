@@ -1,5 +1,6 @@
 """The training loop: it learns, resumes bit for bit, logs, and runs in any number of processes."""
 
+import math
 import os
 import subprocess
 import sys
@@ -170,6 +171,21 @@ def test_a_precision_needs_hardware(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "bf16": False})
     with pytest.raises(ValueError, match=message):
         Trainer(config(precision=precision), train_set, train_set, tmp_path)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "step"])
+def test_the_rate_warms_up_and_falls(
+    schedule: str, train_set: Split, val_set: Split, tmp_path: Path
+) -> None:
+    plan = {"learning_rate": 1e-3, "warmup_steps": 5, "schedule": schedule, "decay_epochs": [1, 2]}
+    Trainer(config("vsepp", optimizer=plan), train_set, val_set, tmp_path).fit()
+    rates = [float(row["rate"]) for row in read_rows(tmp_path / STEPS)]
+    falls = {
+        "cosine": [0.5 * (1 + math.cos(math.pi * step / 30)) for step in range(30)],
+        "step": [0.1 ** (step // 10) for step in range(30)],
+    }
+    expected = [1e-3 * min(1, (step + 1) / 5) * share for step, share in enumerate(falls[schedule])]
+    assert rates == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_rate_halves_on_plateaus(train_set: Split, val_set: Split, tmp_path: Path) -> None:
