@@ -136,8 +136,8 @@ def test_a_run_over_ready_made_features_is_measured(capsys: pytest.CaptureFixtur
     best = max(float(row["rsum"]) for row in read_rows(Path("my run") / LOG))
     capsys.readouterr()
     evaluate.main(["--run", "my run", "--split", "val", "--json", "found.json"])
-    (found,) = json.loads(Path("found.json").read_text()).values()
-    assert round(found["rsum"], 2) == best
+    (row,) = json.loads(Path("found.json").read_text())["methods"].values()
+    assert round(row["rsum"], 2) == best
     assert "| vsepp |" in capsys.readouterr().out
 
 
