@@ -49,11 +49,6 @@ def test_captions_come_once_beside_others(counts: list[int], together: int, seed
     assert runs <= sum(-(-count // together) for count in counts)
 
 
-def test_groups_are_drawn_anew_each_time(data: Split) -> None:
-    drawn = [caption_order(data.image_of, 2, np.random.default_rng(seed)) for seed in (1, 2)]
-    assert drawn[0].tolist() != drawn[1].tolist()
-
-
 def test_an_image_stands_once_in_a_batch(data: Split) -> None:
     whole = list(batches(data, table_of(data), 10, (0, 0), captions_per_image=5))
     assert len(whole) == 3

@@ -1,4 +1,4 @@
-"""Captions files: four forms that hold the same, splits that are drawn, and what is refused."""
+"""Folders of photographs: captions in four forms, splits, missing files, and what is refused."""
 
 import json
 from collections import Counter
@@ -8,22 +8,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.training.photographs import write_photographs
 from training.data.__main__ import main
 from training.data.captions_file import find_captions, read_captions
-from training.data.open_split import open_split
+from training.data.image_files import ImageFiles
+from training.data.open_split import open_split, open_training
 from training.data.photographs import open_photographs
+from training.data.split import Split
 
+SHARED = Path(__file__).parents[4] / "shared" / "flickr8k"
 IMAGES = {"a.jpg": ["A dog, running", "a cat"], "in/b.jpg": ["A man"], "c.jpg": ["Two red birds"]}
 SPLITS = {"a.jpg": "train", "in/b.jpg": "val", "c.jpg": "test"}
 PAIRS = [(file, caption) for file, captions in IMAGES.items() for caption in captions]
 
 
-def table(mark: str, head: tuple[str, ...], *, quoted: bool = True) -> str:
-    quote = '"' if quoted else ""
-    lines = [mark.join(head)]
+def table(separator: str, head: tuple[str, ...], quote: str = "") -> str:
+    lines = [separator.join(head)]
     for file, caption in PAIRS:
-        cells = [file, f"{quote}{caption}{quote}", SPLITS[file]]
-        lines.append(mark.join(cells[: len(head)]))
+        lines.append(separator.join([file, f"{quote}{caption}{quote}", SPLITS[file]]))
     return "\n".join(lines) + "\n"
 
 
@@ -36,22 +38,22 @@ def in_lines() -> str:
 def in_json() -> str:
     images = [
         {
-            "filename": f.rpartition("/")[2],
-            "split": SPLITS[f],
-            "sentences": [{"raw": c} for c in cs],
+            "filename": Path(file).name,
+            "filepath": str(Path(file).parent).replace(".", ""),
+            "split": SPLITS[file],
+            "sentences": [{"raw": caption.replace(" ", " \n\t ")} for caption in captions],
         }
-        | ({"filepath": "in"} if "/" in f else {})
-        for f, cs in IMAGES.items()
+        for file, captions in IMAGES.items()
     ]
     return json.dumps({"images": images})
 
 
 FORMS = {
-    "mine.csv": table(",", ("file", "caption", "split")),
+    "mine.csv": table(",", ("file", "caption", "split"), '"'),
     "semicolons.csv": table(";", ("Image", "Text", "Split")),
-    "bars.csv": table("| ", ("image_name", " comment", " split"), quoted=False),
-    "tabs.tsv": table("\t", ("filename", "caption", "split"), quoted=False),
-    "mark.csv": "\ufeff" + table(",", ("file", "caption", "split")),
+    "bars.csv": table("| ", ("image_name", " comment", " split")),
+    "tabs.tsv": table("\t", ("filename", "caption", "split")),
+    "mark.csv": "\ufeff" + table(",", ("file", "caption", "split"), '"'),
     "lines.jsonl": in_lines(),
     "anything.json": in_json(),
 }
@@ -66,47 +68,68 @@ def folder_with(root: Path, name: str, text: str, images: str = "images") -> Pat
     return root
 
 
+def names_of(split: Split) -> list[str]:
+    assert isinstance(split.images, ImageFiles)
+    return [path.relative_to(path.parents[1]).as_posix() for path in split.images.paths]
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_all_forms_hold_the_same(name: str, tmp_path: Path) -> None:
     path = folder_with(tmp_path, name, FORMS[name]) / name
     assert find_captions(tmp_path) == path
-    found = read_captions(path)
-    assert {image.file: image.captions for image in found} == IMAGES
-    assert {image.file: image.split for image in found} == SPLITS
+    images = read_captions(path)
+    assert {image.file: image.captions for image in images} == IMAGES
+    assert {image.file: image.split for image in images} == SPLITS
     train = open_split(tmp_path, "train")
     assert (train.captions, len(train.images)) == (["A dog, running", "a cat"], 1)
     assert open_split(path, "val").captions == ["A man"]
 
 
-def test_coco_s_own_form_has_no_splits_so_they_are_drawn(tmp_path: Path) -> None:
+def test_cocos_own_form_has_no_splits_so_they_are_drawn(tmp_path: Path) -> None:
     numbers = {file: number for number, file in enumerate(IMAGES, 5)}
     images = [{"id": number, "file_name": file} for file, number in numbers.items()]
-    said = [{"image_id": numbers[file], "caption": caption} for file, caption in PAIRS]
-    folder_with(tmp_path, "c.json", json.dumps({"images": images, "annotations": said}))
-    found = read_captions(tmp_path / "c.json")
-    assert {image.file: image.captions for image in found} == IMAGES
-    assert sorted(str(image.split) for image in found) == ["test", "train", "val"]
+    captions = [{"image_id": numbers[file], "caption": caption} for file, caption in PAIRS]
+    folder_with(tmp_path, "c.json", json.dumps({"images": images, "annotations": captions}))
+    read = read_captions(tmp_path / "c.json")
+    assert {image.file: image.captions for image in read} == IMAGES
+    assert sorted(str(image.split) for image in read) == ["test", "train", "val"]
 
 
 def test_splits_are_drawn_by_image_and_always_alike(tmp_path: Path) -> None:
     lines = [f"{n}.jpg,caption {m} of {n}" for n in range(50) for m in range(2)]
     path = tmp_path / "captions.csv"
     path.write_text("\n".join(["file,caption", *lines]))
-    found = {image.file: image.split for image in read_captions(path)}
-    assert Counter(found.values()) == {"train": 40, "val": 5, "test": 5}
+    splits = {image.file: image.split for image in read_captions(path)}
+    assert Counter(splits.values()) == {"train": 40, "val": 5, "test": 5}
     path.write_text("\n".join(["file,caption", *reversed(lines)]))
-    assert {image.file: image.split for image in read_captions(path)} == found
+    assert {image.file: image.split for image in read_captions(path)} == splits
 
 
-def test_images_may_lie_beside_the_file(tmp_path: Path) -> None:
+def test_karpathys_coco_has_folders_restval_and_six_captions(tmp_path: Path) -> None:
+    counts = {"train": 2, "restval": 1, "val": 1, "test": 1}
+    folders = {split: "train2014" if split == "train" else "val2014" for split in counts}
+    folder = write_photographs(tmp_path, counts, "coco", captions=6, folders=folders)
+    train, test = open_photographs(folder, "train"), open_photographs(folder, "test")
+    assert names_of(train) == ["train2014/000.jpg", "train2014/001.jpg", "val2014/002.jpg"]
+    assert len(train.captions) == 18  # all of them to learn from
+    assert [len(train.first(count).captions) for count in (2, 0)] == [12, 18]
+    assert test.captions == [f"A red field, number {n} ." for n in range(5)]
+    assert test.image_of.tolist() == [0] * 5
+
+
+@pytest.mark.shared
+def test_flickr8k_has_its_official_splits() -> None:
+    train, val = open_photographs(SHARED, "train"), open_photographs(SHARED, "val")
+    assert (len(train.images), len(val.images)) == (6000, 1000)
+    assert (len(train.captions), len(val.captions)) == (30000, 5000)
+    assert not set(names_of(train)) & set(names_of(val))
+
+
+def test_the_usual_name_wins_and_images_may_lie_beside_the_file(tmp_path: Path) -> None:
     folder_with(tmp_path, "captions.csv", FORMS["mine.csv"], images=".")
-    assert len(open_photographs(tmp_path, "train").images) == 1
-
-
-def test_the_usual_name_wins_over_other_files(tmp_path: Path) -> None:
-    folder_with(tmp_path, "captions.csv", FORMS["mine.csv"])
     (tmp_path / "notes.json").write_text("{}")
     assert find_captions(tmp_path) == tmp_path / "captions.csv"
+    assert len(open_photographs(tmp_path, "train").images) == 1
     (tmp_path / "captions.csv").rename(tmp_path / "mine.csv")
     with pytest.raises(ValueError, match=r"holds mine\.csv and notes\.json; name the one"):
         find_captions(tmp_path)
@@ -127,11 +150,15 @@ def test_the_usual_name_wins_over_other_files(tmp_path: Path) -> None:
             'line 3: a.jpg is in .*"val"',
         ),
         ("c.csv", "file,caption,split\na.jpg,A,train\nb.jpg,B,\n", r"b\.jpg has no split"),
-        ("c.jsonl", '{"file": "a.jpg"}', r'line 1 is not readable: "caption": Field required'),
+        ("c.csv", "\xff", r"c\.csv is not text in UTF-8"),
+        ("c.jsonl", '{"file": "a.jpg"}', 'line 1 is not readable: "captions?": Field required'),
         ("c.jsonl", '{"file": 3, "caption": "A"}', 'line 1 .*"file": Input should be a valid str'),
         ("c.jsonl", "[1]", "line 1 is not readable: Input should be an object"),
         ("c.jsonl", '{"file":\n', "line 1 is not readable: Invalid JSON"),
+        ("c.json", "", r"c\.json is not readable: Invalid JSON.*fetch it again"),
+        ("c.json", '{"pictures": []}', r'c\.json is not readable: "images": Field required'),
         ("c.json", '{"images": [{"id": 1}]}', r'"images\.0\.filename": Field required'),
+        ("c.json", '{"images": [{"filename": "a.jpg"}]}', r"a\.jpg has no caption"),
         (
             "c.json",
             '{"images": [], "annotations": [{"image_id": 1, "caption": "a"}]}',
@@ -139,31 +166,58 @@ def test_the_usual_name_wins_over_other_files(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_named(name: str, text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
+def test_damaged_files_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, "latin-1")
     with pytest.raises(ValueError, match=message):
         read_captions(tmp_path / name)
 
 
-def test_a_folder_says_what_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_splits_and_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"holds no file of captions \(\.csv"):
+        open_photographs(tmp_path, "train")
+    folder = write_photographs(tmp_path / "photos", {"train": 3, "val": 2})
+    with pytest.raises(ValueError, match=r'split "test"; it has train \(3\), val \(2\)'):
+        open_photographs(folder, "test")
+    for name in ("000.jpg", "002.jpg"):
+        (folder / "images" / name).unlink()
+    with pytest.raises(FileNotFoundError, match=r"2 of the 3 photographs.*images/000\.jpg"):
+        open_photographs(folder, "train")
+    assert len(open_photographs(folder, "val").images) == 2
+    (folder / "images").rename(folder / "pictures")
+    with pytest.raises(FileNotFoundError, match=r"3 of the 3 .* image files into .*images"):
+        open_photographs(folder, "train")
+
+
+def test_folders_join_behind_the_first(tmp_path: Path) -> None:
+    first = write_photographs(tmp_path / "first", {"train": 3, "val": 2})
+    other = write_photographs(tmp_path / "other", {"train": 2, "val": 1}, captions=2)
+    (other / "dataset_flickr8k.json").rename(other / "captions.json")
+    alone = other / "images" / "alone.jpg"
+    Image.new("RGB", (8, 8), "red").save(alone)
+    joined = open_training(first, [str(other)], without_captions=True)
+    assert isinstance(joined.images, ImageFiles)
+    assert [path.parents[1].name for path in joined.images.paths] == ["first"] * 3 + ["other"] * 3
+    assert joined.images.paths[-1] == alone  # the validation photograph is left out
+    assert joined.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 2 + [4] * 2
+    assert joined.captions[15:] == open_photographs(other, "train").captions
+    assert len(open_training(first, [str(other)]).images) == 5
+    assert len(open_training(first).images) == 3
+
+
+def test_the_summary_names_damaged_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder_with(tmp_path, "mine.csv", "file,caption\n" + "".join(f'{f},"{c}"\n' for f, c in PAIRS))
+    random, path = np.random.default_rng(0), tmp_path / "images/in/b.jpg"
+    Image.fromarray(random.integers(0, 255, (64, 64, 3), np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:-900])  # truncated; its head is whole
     (tmp_path / "images" / "c.jpg").write_text("no image")
     main([str(tmp_path)])
     printed = capsys.readouterr().out
     assert "photographs, captions in mine.csv; the splits are drawn here" in printed
     assert "train       1 images" in printed
-    assert "files: 2 JPEG; the shorter side has 30 to 30 pixels" in printed
-    assert "1 cannot be read: c.jpg" in printed
+    assert "files: 1 JPEG; the shorter side has 30 to 30 pixels" in printed
+    assert "2 cannot be read: " in printed
+    assert {"b.jpg", "c.jpg"} <= set(printed.replace(";", ",").replace(": ", ", ").split(", "))
     with pytest.raises(SystemExit, match="holds neither photographs"):
         main([str(tmp_path / "nothing")])
-
-
-def test_truncated_images_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder_with(tmp_path, "mine.csv", FORMS["mine.csv"])
-    random = np.random.default_rng(0)
-    for file in ("a.jpg", "in/b.jpg"):
-        path = tmp_path / "images" / file
-        Image.fromarray(random.integers(0, 255, (64, 64, 3), np.uint8)).save(path)
-        path.write_bytes(path.read_bytes()[:-900])  # its head is whole
-    main([str(tmp_path)])
-    assert "2 cannot be read: a.jpg, b.jpg; replace them" in capsys.readouterr().out

@@ -107,19 +107,6 @@ def test_what_is_cached_is_not_read_again(
     assert len(again.first(2).captions) == 10
 
 
-def test_extraction_is_resumed(photos: Path, tmp_path: Path) -> None:
-    files, path = files_of(photos), tmp_path / "f.npy"
-    with pytest.raises(KeyboardInterrupt):
-        run(Counting(stop_after=8), files, path)
-    assert not path.exists()
-    encoder = Counting()
-    run(encoder, files, path)
-    assert encoder.read == 2
-    run(Counting(), files, tmp_path / "whole.npy")
-    assert np.array_equal(np.load(path), np.load(tmp_path / "whole.npy"))
-    assert not list(tmp_path.glob(".f.npy*"))
-
-
 def test_kill_9_loses_nothing_that_is_marked_as_done(tmp_path: Path) -> None:
     """A process is killed in the middle; the next one reads only the rows that are not done."""
     pixels, path = tmp_path / "pixels.npy", tmp_path / "f.npy"

@@ -179,11 +179,3 @@ def test_a_recipe_s_extraction_is_all_that_its_training_reads(
     monkeypatch.setattr(texts, "_encode", lambda *_: pytest.fail("a caption is read"))
     train.main([*given, "--out", f"{tmp_path}/run"])
     assert sorted((tmp_path / "cache").rglob("*.npy")) == files
-
-
-def test_extraction_says_where_how_much(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("--data", f"{world}/photos", "--backbone", f"{world}/backbone")
-    extract.main([*given, "--cache", f"{world}/more", "--splits", "test"])
-    printed = capsys.readouterr()
-    assert printed.out.startswith(f"test: 6 x 4 x 6 in {world}/more/photos/test-")
-    assert "features of photos/test" in printed.err  # the bar

@@ -10,12 +10,7 @@ import torch
 from models import METHODS
 from tests.training.conftest import make_features
 from tests.training.loop.test_trainer import config
-from training.data.batches import batches
-from training.data.open_split import open_split
-from training.data.region_gallery import write_gallery
 from training.data.split import Split
-from training.data.texts import TokenTable
-from training.data.tokenizer import build_tokenizer
 from training.loop.trainer import Trainer
 
 POOLS = sorted(name for name in METHODS if not METHODS[name].summary_token)
@@ -70,37 +65,3 @@ def test_an_image_is_encoded_as_if_alone(method: str, tmp_path: Path) -> None:
             alone = trainer.model.method.encode_image(cells, torch.ones(cells.shape[:2]).bool())
         rows = alone.embeddings.shape[1]  # SCAN has a view an element, and 0 beyond
         torch.testing.assert_close(together[row, :rows], alone.embeddings[0], rtol=1e-4, atol=1e-5)
-
-
-def write_counts(folder: Path, counts: list[int], repeated: int = 1) -> Path:
-    features = np.arange(len(counts) * 6, dtype=np.float32).reshape(-1, 3, 2)
-    np.save(folder / "train_ims.npy", np.repeat(features, repeated, axis=0))
-    captions = [f"image {i}" for i in range(len(counts)) for _ in range(repeated)]
-    (folder / "train_caps.txt").write_text("\n".join(captions))
-    lines = [f"{count}\n" for count in counts for _ in range(repeated)]
-    (folder / "train_counts.txt").write_text("".join(lines))
-    return folder
-
-
-@pytest.mark.parametrize("repeated", [1, 5])
-def test_a_folder_of_regions_may_say_how_many(tmp_path: Path, repeated: int) -> None:
-    data = open_split(write_counts(tmp_path, [3, 1, 2], repeated), "train")
-    assert data.lengths is not None
-    assert data.lengths.tolist() == [3, 1, 2]
-    table = TokenTable(build_tokenizer(data.captions), data.captions)
-    (batch,) = batches(data, table, 3 * repeated, (0, 0))
-    assert batch.mask.sum(dim=1).tolist() == data.lengths[batch.image_ids].tolist()
-
-
-@pytest.mark.parametrize("counts", [[1, 2], [0, 1, 2], [1, 2, 4]])
-def test_wrong_counts_are_refused(tmp_path: Path, counts: list[int]) -> None:
-    write_counts(tmp_path, [3, 1, 2])
-    (tmp_path / "train_counts.txt").write_text("".join(f"{count}\n" for count in counts))
-    with pytest.raises(ValueError, match=r"3 numbers of 1 to 3"):
-        open_split(tmp_path, "train")
-
-
-def test_a_gallery_holds_as_many_of_each(tmp_path: Path) -> None:
-    data = open_split(write_counts(tmp_path, [3, 1, 2]), "train")
-    with pytest.raises(ValueError, match="differ in how many"):
-        write_gallery(data, "train", tmp_path / "out")

@@ -10,7 +10,6 @@ import torch
 from models import METHODS, Views
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
-from models.layers import drop_elements
 from models.vse_infty import VSEPP
 from training.data.split import Split
 from training.loop.config import TrainConfig
@@ -105,15 +104,6 @@ def test_size_augmentation_keeps_the_summary(
         Watched.kept_first.clear()
         trainer.step(next(iter(trainer.batches(9))), 9)
         assert Watched.kept_first == [has, has]
-
-
-def test_dropping_keeps_the_first_element_alone_if_need_be() -> None:
-    mask = torch.ones(2000, 4, dtype=torch.bool)
-    torch.manual_seed(0)
-    kept = drop_elements(mask, 0.7, keep_first=True)
-    assert bool(kept[:, 0].all())
-    assert float(kept[:, 1:].float().mean()) == pytest.approx(0.3, abs=0.03)
-    assert float(drop_elements(mask, 0.7)[:, 0].float().mean()) < 0.5
 
 
 def test_an_unknown_text_encoder_is_refused(train_set: Split, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from safetensors.numpy import save_file
 
 from export import to_onnx
 from export.runtime import Runtime
-from models import METHODS, build
 from tests.clips import LAYOUTS, PARTS, SENTENCES, WIDTH, names, sentence, write_clips
 from tests.regions import LABELS
 from training import evaluate
@@ -149,32 +148,6 @@ def test_batches_say_which_frames_are_real(mrw: Path) -> None:
 def test_frames_are_chosen_of_clips_alone(scenes_folder: Path) -> None:
     with pytest.raises(ValueError, match="frames=8 chooses among the frames of clips"):
         open_split(scenes_folder, "train").with_frames(8)
-
-
-@pytest.mark.parametrize("name", sorted(n for n in METHODS if not METHODS[n].summary_token))
-def test_a_clip_of_one_frame_is_an_image_of_one_cell(name: str, mrw: Path) -> None:
-    data = open_split(mrw, "train")
-    torch.manual_seed(0)
-    method = build(name, WIDTH, 6, {"embed_dim": 16}).eval()
-    clips = torch.from_numpy(data.features[:2]).float()  # of 1 and 4 frames
-    mask = torch.from_numpy(data.mask(slice(2), clips.shape[1]))
-    with torch.no_grad():
-        clip = method.encode_image(clips, mask).embeddings[0]
-        cell = torch.from_numpy(np.load(mrw / "features" / "train_0.npy")).float()[None]
-        image = method.encode_image(cell, torch.ones(1, 1, dtype=torch.bool)).embeddings[0]
-    torch.testing.assert_close(clip[: len(image)], image, rtol=1e-5, atol=1e-6)
-
-
-def test_a_run_over_clips_is_measured(mrw: Path, tmp_path: Path) -> None:
-    changes = [f"data={mrw}", "batch_size=8", "epochs=1", "text.vectors=", "text.min_count=1"]
-    sizes = ["arguments.embed_dim=8", "text.word_dim=6", "frames=4"]
-    config = load_recipe(TrainConfig, "mrw/pvse", [*changes, *sizes, "patience=1"])
-    trainer = build_trainer(config, tmp_path / "run", resume=False, cache=tmp_path)
-    assert trainer.train.features.shape[1] == 4
-    reached = trainer.fit()
-    rows = tmp_path / "rows.json"
-    evaluate.main(["--run", str(tmp_path / "run"), "--split", "val", "--json", str(rows)])
-    assert f'"rsum": {reached["rsum"]}' in rows.read_text()
 
 
 def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) -> None:

@@ -5,16 +5,7 @@ import pytest
 
 from export.pack.calibration import Calibration, sigmoid, weighted
 from export.pack.validation import check
-from training.evaluation.calibration import (
-    Answers,
-    ask,
-    calibration_error,
-    fit,
-    logistic,
-    measure,
-    quantile_line,
-    reliability,
-)
+from training.evaluation.calibration import Answers, ask, fit, logistic, measure, quantile_line
 from training.evaluation.questions import Questions
 
 IMAGES, QUESTIONS = 400, 1500
@@ -118,9 +109,3 @@ def test_the_line_leaves_its_share_below_at_every_place() -> None:
     for start in range(5):
         here = (places >= start) & (places < start + 1)
         assert below[here].mean() == pytest.approx(0.1, abs=0.02)
-
-
-def test_confident_nonsense_has_a_large_error() -> None:
-    truth = np.random.default_rng(0).random(1000) < 0.5
-    curve = reliability(np.full(1000, 0.95), truth, np.ones(1000))
-    assert calibration_error(curve) == pytest.approx(0.45, abs=0.05)

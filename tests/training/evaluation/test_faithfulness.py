@@ -67,13 +67,6 @@ def test_faithfulness_agrees_with_the_loop() -> None:
     assert found["mass"] == pytest.approx(100 * np.mean(mass))
 
 
-def test_a_flat_map_scores_chance() -> None:
-    covered = np.array([[1, 0.5, 0, 0], [0, 0, 0, 0.25]])
-    found = faithfulness(np.full((1, 1, 4), 0.25), covered, np.zeros(2, int), np.zeros(2, int))
-    assert found["pointing"] == pytest.approx(found["pointing_chance"])
-    assert found["mass"] == pytest.approx(found["mass_chance"])
-
-
 def test_a_map_without_anything_positive_has_no_mass() -> None:
     attention = -np.array([[[0.1, 0.2, 0.3, 0.4]]])
     found = faithfulness(attention, np.array([[1.0, 0, 0, 0]]), np.array([0]), np.array([0]))
