@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from training.data.split import Split
-from training.scenes.store import write_scenes
+from training.scenes.store import write_split
 
 WORDS = [f"thing{i}" for i in range(12)]
 
@@ -41,8 +41,8 @@ def val_set() -> Split:
 def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A rendered handful: 24 training and 8 validation scenes."""
     out = tmp_path_factory.mktemp("scenes")
-    write_scenes(out, "train", 24, progress=False)
-    write_scenes(out, "val", 8, progress=False)
+    write_split(out, "train", 24)
+    write_split(out, "val", 8)
     return out
 
 

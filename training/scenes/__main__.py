@@ -11,11 +11,13 @@ from pathlib import Path
 
 from models.files import DiskFullError
 from training.scenes.glyphs import FontMissingError
-from training.scenes.store import SceneDataError, write_clips, write_scenes
+from training.scenes.store import SceneDataError, write_split
 from training.scenes.world import SPLITS
 
-_SCENE_COUNTS = {"train": 24_000, "val": 1_000, "test": 1_000}
-_CLIP_COUNTS = {"train": 6_000, "val": 500, "test": 500}
+_COUNTS = {
+    "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},
+    "clips": {"train": 6_000, "val": 500, "test": 500},
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,30 +31,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the world (0)")
     parser.add_argument("--workers", type=int, help="processes that render scenes (one per core)")
     parser.add_argument("--force", action="store_true", help="replace an existing folder")
-    options = parser.parse_args(arguments)
-    split, seed, force = options.split, options.seed, options.force
-    counts, unit = (_CLIP_COUNTS, "clips") if options.moving else (_SCENE_COUNTS, "scenes")
-    number = counts[split] if options.count is None else options.count
-    folder, started = options.out / split, time.perf_counter()
+    settings = vars(parser.parse_args(arguments))
+    unit, folder = "clips" if settings["moving"] else "scenes", settings["out"] / settings["split"]
+    if settings["count"] is None:
+        settings["count"] = _COUNTS[unit][settings["split"]]
+    started = time.perf_counter()
     try:
-        if options.moving:
-            written = write_clips(options.out, split, number, seed, force=force)
-        else:
-            written = write_scenes(
-                options.out, split, number, seed=seed, workers=options.workers, force=force
-            )
+        written = write_split(**settings)
     except (FontMissingError, SceneDataError, DiskFullError) as error:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
         print(
-            f"{folder} cannot be written ({error.strerror}): choose another --out", file=sys.stderr
+            f"{folder} cannot be written: {error.strerror}; choose another --out", file=sys.stderr
         )
         return 2
-    if written:
-        print(f"{folder}: {number} {unit} in {time.perf_counter() - started:.1f} s.")
-    else:
-        print(f"{folder}: {number} {unit} were already there, nothing to do.")
+    end = f"in {time.perf_counter() - started:.1f} s" if written else "were already there"
+    print(f"{folder}: {settings['count']} {unit} {end}.")
     return 0
 
 

@@ -66,8 +66,8 @@ def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
             return image.convert("RGB")
         lit = np.asarray(image.convert("RGB")).astype(np.float32) * np.array(light, np.float32)
         window = np.asarray(image.getchannel("A"))[..., None] == GLOW  # glass keeps its own light
-        shown = np.where(window, np.asarray(image.convert("RGB")), lit)
-        return Image.fromarray(shown.astype(np.uint8))
+        pixels = np.where(window, np.asarray(image.convert("RGB")), lit)
+        return Image.fromarray(pixels.astype(np.uint8))
     weather, time = layout.weather or "clear", layout.time or "day"
     ground = GROUND_PAINTERS[layout.setting](layout.horizon, rng, time)
     pixels = np.asarray(ground)
@@ -192,11 +192,9 @@ def _room(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Im
     papers = [(214, 190, 160), (186, 204, 190), (200, 184, 212), (226, 202, 150), (214, 176, 170)]
     paper = jitter(papers[int(rng.integers(len(papers)))], rng)
     wood = jitter((150, 100, 60), rng)
-    image = floor(0, paper, paper, rng, 2)
-    image.paste(
-        floor(horizon, wood, shade(wood, 1.1), rng, 5).crop((0, horizon, SIZE, SIZE)), (0, horizon)
-    )
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(0, paper, paper, rng, 2)
+    boards, _ = floor(horizon, wood, shade(wood, 1.1), rng, 5)
+    image.paste(boards.crop((0, horizon, SIZE, SIZE)), (0, horizon))
     gap = int(rng.integers(14, 26))
     for x in range(int(rng.integers(gap)), SIZE, gap):
         draw.line((x, 0, x, horizon), fill=shade(paper, 0.92), width=3)
@@ -217,8 +215,7 @@ def _room(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Im
 def _kitchen(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Image:
     tints = [(222, 236, 238), (236, 232, 214), (208, 230, 216), (206, 220, 240)]
     tile = jitter(tints[int(rng.integers(len(tints)))], rng, 5)
-    image = floor(0, tile, tile, rng, 2)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(0, tile, tile, rng, 2)
     for x in range(int(rng.integers(13)), SIZE, 13):
         draw.line((x, 0, x, horizon), fill=shade(tile, 0.84))
     for y in range(0, horizon, 13):

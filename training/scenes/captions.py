@@ -7,6 +7,7 @@ never of everything. A caption's `fact` asserts what its words say and nothing e
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -253,21 +254,16 @@ def _clear_relation(
     single = [group for group in groups if group.count == 1]
     boxes = {group.kind.name: scene.objects[group.indices[0]].box for group in single}
     options: dict[str, list[list[ObjectGroup]]] = {}
-    for first in single:
-        for second in single:
-            if first is second:
-                continue
-            one, two = boxes[first.kind.name], boxes[second.kind.name]
-            for kind in obvious_relations(one, two):
-                options.setdefault(kind, []).append([first, second])
-            for third in single:
-                if third in (first, second):
-                    continue
-                three = boxes[third.kind.name]
-                aside = min(one[0] - two[2], three[0] - one[2]) > -0.02
-                if aside and holds("between", one, two, three):
-                    flank = [second, third] if draft.chance(0.5) else [third, second]
-                    options.setdefault("between", []).append([first, *flank])
+    for first, second in permutations(single, 2):
+        one, two = boxes[first.kind.name], boxes[second.kind.name]
+        for kind in obvious_relations(one, two):
+            options.setdefault(kind, []).append([first, second])
+        for third in single:
+            three = boxes[third.kind.name]
+            aside = min(one[0] - two[2], three[0] - one[2]) > -0.02
+            if third not in (first, second) and aside and holds("between", one, two, three):
+                flank = [second, third] if draft.chance(0.5) else [third, second]
+                options.setdefault("between", []).append([first, *flank])
     if not options:  # two small objects, close and askew
         first, second = single[:2]
         kinds = ("left_of", "right_of", "above", "below")

@@ -107,11 +107,6 @@ class ObjectClass:
     synonyms: tuple[str, ...] = ()
     aloft: bool = False
 
-    @property
-    def plural(self) -> str:
-        """The plural of the canonical name."""
-        return pluralize(self.name)
-
     @cached_property
     def nouns(self) -> tuple[tuple[str, str], ...]:
         """Every (singular, plural) pair, the canonical one first."""

@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 from training.scenes import templates
 from training.scenes.captions import Draft, ObjectGroup, join
 from training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
-from training.scenes.relevance import satisfying_rows
+from training.scenes.relevance import matching, satisfying_rows
 from training.scenes.world import Scene
-
-KINDS = ("free", "motion", "order")
 
 _TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
 _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
@@ -31,18 +29,12 @@ _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
 
 def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCaption, ...]:
     """Writes the captions; the same random numbers give the same words."""
-    writers = (
-        ("free", _together),
-        ("free", _placed),
-        ("motion", _motion),
-        ("order", _order),
-        ("order", _order),
-    )
+    kinds = {_together: "free", _placed: "free", _motion: "motion", _order: "order"}
     captions = []
-    for kind, write in writers:
+    for write in (_together, _placed, _motion, _order, _order):
         draft = Draft(rng)
         text = " ".join(write(clip, draft).split())
-        captions.append(ClipCaption(text, kind, draft.mentions(), draft.fact))
+        captions.append(ClipCaption(text, kinds[write], draft.mentions(), draft.fact))
     return tuple(captions)
 
 
@@ -116,14 +108,7 @@ def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
     for key in ("time", "weather"):
         if key in fact and (clip.change is not None or getattr(clip, key) != fact[key]):
             return False
-    matches = [
-        [
-            index
-            for index, item in enumerate(clip.objects)
-            if item.name == stated["name"] and stated.get("color", item.color) == item.color
-        ]
-        for stated in fact.get("objects", [])
-    ]
+    matches = [matching(clip.objects, stated) for stated in fact.get("objects", [])]
     return any(_events_hold(clip, chosen, fact.get("events", [])) for chosen in product(*matches))
 
 

@@ -8,17 +8,25 @@ scenes denies anything, so nothing is negated either. Words and sentences are th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from training.scenes.captions import join, object_groups, obvious_relations, with_article
-from training.scenes.classes import CLASS_INDEX, CLASSES
+from training.scenes.classes import CLASS_INDEX, CLASSES, pluralize
 from training.scenes.relevance import satisfies
 from training.scenes.templates import NUMBERS, PLACES, RELATIONS
 from training.scenes.world import Scene
+
+KINDS = (
+    *("replaced_object", "replaced_color", "replaced_number", "replaced_place"),
+    *("replaced_relation", "swapped_objects", "swapped_numbers", "added_object", "added_color"),
+)
+"""What differs: an object, colour, number, place or relation is another one; two objects of a
+relation or two numbers change places; an object that the scene lacks, or a wrong colour, is named
+besides. Colours are not swapped: hardly a scene has two objects that could have one another's."""
 
 SEED = 0
 _OPPOSITES = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above"}
@@ -67,123 +75,9 @@ class _Sentence:
 
 
 def _named(name: str, count: int = 1, color: str = "") -> str:
-    noun = name if count == 1 else CLASSES[CLASS_INDEX[name]].plural
+    noun = name if count == 1 else pluralize(name)
     noun = f"{color} {noun}".lstrip()
     return with_article(noun) if count == 1 else f"{NUMBERS[count]} {noun}"
-
-
-@dataclass(frozen=True)
-class _Case:
-    """Two kinds of objects of a scene, and the random numbers of a foil about them."""
-
-    scene: Scene
-    first: Stated
-    second: Stated
-    rng: np.random.Generator
-
-    def one(self, options: Sequence[T]) -> T:
-        return options[int(self.rng.integers(len(options)))]
-
-    def missing(self) -> str:
-        """A class that the scene lacks, of the group of the second one."""
-        present = {item.name for item in self.scene.objects}
-        group = CLASSES[CLASS_INDEX[self.second["name"]]].group
-        return self.one([k.name for k in CLASSES if k.group == group and k.name not in present])
-
-    def colors(self) -> tuple[str, str] | None:
-        """The one colour of the second kind, and another that its class comes in."""
-        name = self.second["name"]
-        colors = {item.color for item in self.scene.objects if item.name == name}
-        color = colors.pop() if len(colors) == 1 else None
-        others = [other for other in CLASSES[CLASS_INDEX[name]].colors if other != color]
-        return (color, self.one(others)) if color and others else None
-
-    def relation(self) -> str | None:
-        """Whether the first, single, is left, right, above or below the second beyond doubt."""
-        if "count" in self.first or "count" in self.second:
-            return None
-        boxes = {item.name: item.box for item in self.scene.objects}
-        kinds = obvious_relations(boxes[self.first["name"]], boxes[self.second["name"]])
-        return next((kind for kind in kinds if kind in _OPPOSITES), None)
-
-
-_Pair = tuple[_Sentence, _Sentence] | None
-
-
-def _replaced_object(case: _Case) -> _Pair:
-    other = {**case.second, "name": case.missing()}
-    return _Sentence((case.first, case.second)), _Sentence((case.first, other))
-
-
-def _replaced_color(case: _Case) -> _Pair:
-    if (colors := case.colors()) is None:
-        return None
-    right, wrong = ({**case.second, "color": color} for color in colors)
-    return _Sentence((case.first, right)), _Sentence((case.first, wrong))
-
-
-def _replaced_number(case: _Case) -> _Pair:
-    if "count" not in case.first:
-        return None
-    near = [number for number in NUMBERS if abs(number - case.first["count"]) == 1]
-    other = {**case.first, "count": case.one(near)}
-    return _Sentence((case.first, case.second)), _Sentence((other, case.second))
-
-
-def _replaced_place(case: _Case) -> _Pair:
-    other = case.one([name for name in PLACES if name != case.scene.setting])
-    objects = (case.first,)
-    return _Sentence(objects, setting=case.scene.setting), _Sentence(objects, setting=other)
-
-
-def _replaced_relation(case: _Case) -> _Pair:
-    objects = (case.first, case.second)
-    if (kind := case.relation()) is None:
-        return None
-    return _Sentence(objects, kind), _Sentence(objects, _OPPOSITES[kind])
-
-
-def _swapped_objects(case: _Case) -> _Pair:
-    objects = (case.first, case.second)
-    if (kind := case.relation()) is None:
-        return None
-    return _Sentence(objects, kind), _Sentence(objects[::-1], kind)
-
-
-def _swapped_numbers(case: _Case) -> _Pair:
-    first, second = case.first, case.second
-    if "count" not in first or first["count"] == second.get("count", first["count"]):
-        return None
-    wrong = {**first, "count": second["count"]}, {**second, "count": first["count"]}
-    return _Sentence((first, second)), _Sentence(wrong)
-
-
-def _added_object(case: _Case) -> _Pair:
-    objects = (case.first, case.second)
-    return _Sentence(objects), _Sentence((*objects, {"name": case.missing()}))
-
-
-def _added_color(case: _Case) -> _Pair:
-    if (colors := case.colors()) is None:
-        return None
-    wrong = {**case.second, "color": colors[1]}
-    return _Sentence((case.first, case.second)), _Sentence((case.first, wrong))
-
-
-KINDS: dict[str, Callable[[_Case], _Pair]] = {
-    "replaced_object": _replaced_object,
-    "replaced_color": _replaced_color,
-    "replaced_number": _replaced_number,
-    "replaced_place": _replaced_place,
-    "replaced_relation": _replaced_relation,
-    "swapped_objects": _swapped_objects,
-    "swapped_numbers": _swapped_numbers,
-    "added_object": _added_object,
-    "added_color": _added_color,
-}
-"""What differs: an object, colour, number, place or relation is another one; two objects of a
-relation or two numbers change places; an object that the scene lacks, or a wrong colour, is named
-besides. Colours are not swapped: hardly a scene has two objects that could have one another's."""
 
 
 def make_foils(scenes: Sequence[Scene]) -> list[Foil]:
@@ -199,15 +93,74 @@ def make_foils(scenes: Sequence[Scene]) -> list[Foil]:
             for group in object_groups(scene)
         ]
         pairs = [(a, b) for a in stated for b in stated if a is not b]
-        for number, (kind, make) in enumerate(KINDS.items()):
+        for number, kind in enumerate(KINDS):
             rng = np.random.default_rng([SEED, image, number])
             for place in rng.permutation(len(pairs)).tolist():
                 first, second = pairs[place]
-                pair = make(_Case(scene, first, second, rng))
-                if pair is None:
+                sentences = _sentences(kind, scene, first, second, rng)
+                if sentences is None:
                     continue
-                true, false = pair
+                true, false = sentences
                 if satisfies(scene, true.fact()) and not satisfies(scene, false.fact()):
                     foils.append(Foil(image, kind, true.text(), false.text()))
                     break
     return foils
+
+
+def _sentences(
+    kind: str, scene: Scene, first: Stated, second: Stated, rng: np.random.Generator
+) -> tuple[_Sentence, _Sentence] | None:
+    """A true and a false sentence about two classes of a scene; None where there is no such."""
+    both = (first, second)
+    if kind in ("replaced_object", "added_object"):
+        other = {"name": _missing_class(scene, second["name"], rng)}
+        replaced = (first, {**second, **other})
+        return _Sentence(both), _Sentence(replaced if kind == "replaced_object" else (*both, other))
+    if kind in ("replaced_color", "added_color"):
+        colors = {item.color for item in scene.objects if item.name == second["name"]}
+        color = colors.pop() if len(colors) == 1 else None
+        others = [c for c in CLASSES[CLASS_INDEX[second["name"]]].colors if c != color]
+        if color is None or not others:
+            return None
+        true = second if kind == "added_color" else {**second, "color": color}
+        false = {**second, "color": _one(others, rng)}
+        return _Sentence((first, true)), _Sentence((first, false))
+    if kind == "replaced_place":
+        setting = _one([name for name in PLACES if name != scene.setting], rng)
+        return _Sentence((first,), setting=scene.setting), _Sentence((first,), setting=setting)
+    if kind in ("replaced_relation", "swapped_objects"):
+        if "count" in first or "count" in second:
+            return None
+        boxes = {item.name: item.box for item in scene.objects}
+        obvious = obvious_relations(boxes[first["name"]], boxes[second["name"]])
+        relation = next((name for name in obvious if name in _OPPOSITES), None)
+        if relation is None:
+            return None
+        swapped, opposite = _Sentence(both[::-1], relation), _Sentence(both, _OPPOSITES[relation])
+        return _Sentence(both, relation), swapped if kind == "swapped_objects" else opposite
+    return _numbers(kind, first, second, rng)
+
+
+def _numbers(
+    kind: str, first: Stated, second: Stated, rng: np.random.Generator
+) -> tuple[_Sentence, _Sentence] | None:
+    both = (first, second)
+    if "count" not in first:
+        return None
+    if kind == "replaced_number":
+        near = [number for number in NUMBERS if abs(number - first["count"]) == 1]
+        return _Sentence(both), _Sentence(({**first, "count": _one(near, rng)}, second))
+    if second.get("count", first["count"]) == first["count"]:
+        return None
+    swapped_counts = {**first, "count": second["count"]}, {**second, "count": first["count"]}
+    return _Sentence(both), _Sentence(swapped_counts)
+
+
+def _missing_class(scene: Scene, name: str, rng: np.random.Generator) -> str:
+    """A class that a scene lacks, of the group of another one."""
+    present, group = {item.name for item in scene.objects}, CLASSES[CLASS_INDEX[name]].group
+    return _one([k.name for k in CLASSES if k.group == group and k.name not in present], rng)
+
+
+def _one(options: Sequence[T], rng: np.random.Generator) -> T:
+    return options[int(rng.integers(len(options)))]

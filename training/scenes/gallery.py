@@ -202,9 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write_clip_gallery(clips, options.data.name, options.out)
             return
         data = load_scenes(options.data)
-        shown = slice(options.count or (40 if options.sheet else None))
-        images, instances = data.images[shown], data.instances[shown]
-        data = replace(data, scenes=data.scenes[shown], images=images, instances=instances)
+        selected = slice(options.count or (40 if options.sheet else None))
+        images, instances = data.images[selected], data.instances[selected]
+        data = replace(data, scenes=data.scenes[selected], images=images, instances=instances)
         if options.sheet:
             contact_sheet(data).save(options.sheet)
         else:

@@ -6,8 +6,6 @@ render scenes, never to read them.
 
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -21,14 +19,6 @@ FONT_FILE = "NotoColorEmoji.ttf"
 STRIKE = 109
 """The one pixel size at which the font holds its bitmaps."""
 
-_FONT_FOLDERS = (
-    "share/fonts/truetype/noto",
-    "share/fonts/noto",
-    "share/fonts/google-noto-emoji",
-    "share/fonts/google-noto-color-emoji-fonts",
-    "share/fonts",
-)
-
 
 class FontMissingError(RuntimeError):
     """No usable colour emoji font was found."""
@@ -37,44 +27,27 @@ class FontMissingError(RuntimeError):
 def find_font() -> Path:
     """Returns the path of the emoji font.
 
-    Looks at the environment variable `FONT_ENV`, then at the usual font folders beneath the
-    system prefixes and the user's data folder, then asks ``fc-match``.
+    Looks at the environment variable `FONT_ENV`, then below the font folders of the system
+    prefixes and of the user.
 
     Raises:
         FontMissingError: with a sentence that names the package and the variable.
     """
+    advice = (
+        "install the Debian package fonts-noto-color-emoji, "
+        f"or set {FONT_ENV} to the path of {FONT_FILE}."
+    )
     named = os.environ.get(FONT_ENV)
     if named is not None:
         if Path(named).is_file():
             return Path(named)
-        raise FontMissingError(_missing(f"{FONT_ENV} names {named!r}, which is no file"))
-    prefixes = [Path(sys.prefix), Path(os.sep, "usr"), Path(os.sep, "usr", "local")]
-    folders = [prefix / folder for prefix in prefixes for folder in _FONT_FOLDERS]
-    folders += [Path.home() / ".local/share/fonts", Path.home() / ".fonts"]
-    for folder in folders:
-        if (folder / FONT_FILE).is_file():
-            return folder / FONT_FILE
-    found = _ask_fontconfig()
-    if found is None:
-        raise FontMissingError(_missing(f"{FONT_FILE} was not found"))
-    return found
-
-
-def _missing(reason: str) -> str:
-    return (
-        f"{reason}: install the Debian package fonts-noto-color-emoji, "
-        f"or set {FONT_ENV} to the path of {FONT_FILE}."
-    )
-
-
-def _ask_fontconfig() -> Path | None:
-    program = shutil.which("fc-match")
-    if program is None:
-        return None
-    command = [program, "--format=%{file}", "Noto Color Emoji"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    path = Path(answer.stdout.strip())
-    return path if path.name == FONT_FILE and path.is_file() else None
+        raise FontMissingError(f"{FONT_ENV} names {named!r}, which is no file: {advice}")
+    prefixes = (Path(sys.prefix), Path(os.sep, "usr"), Path(os.sep, "usr", "local"))
+    user = (Path.home() / ".local/share/fonts", Path.home() / ".fonts")
+    for folder in (*(prefix / "share/fonts" for prefix in prefixes), *user):
+        if files := sorted(folder.rglob(FONT_FILE)):
+            return files[0]
+    raise FontMissingError(f"{FONT_FILE} was not found: {advice}")
 
 
 def font_sha256() -> str:

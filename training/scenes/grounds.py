@@ -30,8 +30,10 @@ def shade(color: Rgb, factor: float) -> Rgb:
     return r, g, b
 
 
-def floor(top: int, near: Rgb, far: Rgb, rng: np.random.Generator, grain: float) -> Image.Image:
-    """Returns a ground from row `top` down: a gradient with grain, transparent above."""
+def floor(
+    top: int, near: Rgb, far: Rgb, rng: np.random.Generator, grain: float
+) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    """Paints a ground from row `top` down, a gradient with grain, transparent above."""
     ramp = np.linspace(0, 1, SIZE - top, dtype=np.float32)[:, None, None]
     rows = np.array(far) + ramp * (np.array(near) - np.array(far))
     noise = rng.normal(0, grain, (SIZE // 2, SIZE // 2)).astype(np.float32)
@@ -39,7 +41,8 @@ def floor(top: int, near: Rgb, far: Rgb, rng: np.random.Generator, grain: float)
     pixels = np.zeros((SIZE, SIZE, 4), dtype=np.uint8)
     pixels[top:, :, :3] = (rows + fine[top:, :, None]).clip(0, 255).astype(np.uint8)
     pixels[top:, :, 3] = 255
-    return Image.fromarray(pixels)
+    image = Image.fromarray(pixels)
+    return image, ImageDraw.Draw(image)
 
 
 def ridge(
@@ -54,8 +57,7 @@ def ridge(
 
 def _meadow(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     green = jitter((112, 190, 72), rng)
-    image = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
     for _ in range(3):  # rolling hills
         x, wide = rng.uniform(-20, SIZE + 20), rng.uniform(70, 130)
         high = rng.uniform(10, 24)
@@ -78,8 +80,7 @@ def _waves(draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.
 
 def _beach(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water, sand = jitter((38, 140, 200), rng), jitter((240, 214, 150), rng)
-    image = floor(horizon, shade(water, 1.2), water, rng, 5)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, shade(water, 1.2), water, rng, 5)
     shore = horizon + float(rng.uniform(26, 46))
     _waves(draw, horizon + 2, shore, rng)
     slope, phase = float(rng.uniform(-18, 18)), float(rng.uniform(0, 6))
@@ -98,8 +99,7 @@ def _beach(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
 
 def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     asphalt = jitter((104, 106, 112), rng, 5)
-    image = floor(horizon, asphalt, shade(asphalt, 1.1), rng, 6)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, asphalt, shade(asphalt, 1.1), rng, 6)
     facades = [(176, 110, 92), (150, 150, 160), (196, 168, 128), (120, 134, 152), (168, 142, 150)]
     x = float(rng.uniform(-20, 0))
     while x < SIZE:  # a row of houses
@@ -128,8 +128,7 @@ def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
 
 def _snowfield(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     snow = jitter((238, 244, 252), rng, 4)
-    image = floor(horizon, snow, shade(snow, 0.93), rng, 3)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, snow, shade(snow, 0.93), rng, 3)
     for tone in (0.86, 0.92):
         skyline = ridge(horizon + 5, 26 * (1.9 - tone), 8, rng)
         draw.polygon([(x, min(y, horizon + 8)) for x, y in skyline], fill=shade(snow, tone))
@@ -142,8 +141,7 @@ def _snowfield(horizon: int, rng: np.random.Generator, _time: str) -> Image.Imag
 
 def _sea(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water = jitter((22, 98, 168), rng)
-    image = floor(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
     _waves(draw, horizon + 3, SIZE, rng)
     for _ in range(9):  # breakers
         x, y = rng.uniform(0, SIZE), rng.uniform(horizon + 20, SIZE)
@@ -157,8 +155,7 @@ def _sea(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
 
 def _desert(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     sand = jitter((226, 154, 78), rng)
-    image = floor(horizon, sand, shade(sand, 1.08), rng, 5)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, sand, shade(sand, 1.08), rng, 5)
     for _ in range(2):  # mesas far away
         x, wide, high = rng.uniform(0, SIZE), rng.uniform(16, 40), rng.uniform(14, 32)
         rock, top = jitter((176, 92, 60), rng), horizon - high
@@ -177,8 +174,7 @@ def _desert(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
 def _forest(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     leaf = jitter((62, 124, 60), rng)
     earth = shade(jitter((96, 92, 48), rng), 0.9)
-    image = floor(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
     draw.rectangle((0, horizon * 0.8, SIZE, horizon), fill=shade(leaf, 0.72))
     for layer, thick in ((0.55, 5.0), (0.8, 8.0), (1.0, 12.0)):
         bark = shade(jitter((116, 82, 54), rng), 0.5 + 0.5 * layer)
@@ -199,8 +195,7 @@ def _forest(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
 def _mountains(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     rock = jitter((112, 118, 136), rng)
     grass = jitter((120, 138, 104), rng)
-    image = floor(horizon, shade(grass, 0.86), grass, rng, 8)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, shade(grass, 0.86), grass, rng, 8)
     for tone in (1.25, 1.0, 0.85):
         peak = float(rng.uniform(10, SIZE - 10))
         for x in (peak, peak + float(rng.uniform(70, 130)), peak - float(rng.uniform(70, 130))):
@@ -223,8 +218,7 @@ def _mountains(horizon: int, rng: np.random.Generator, _time: str) -> Image.Imag
 
 def _farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     soil, crop = jitter((134, 92, 58), rng), jitter((214, 184, 74), rng)
-    image = floor(horizon, soil, shade(soil, 1.1), rng, 7)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, soil, shade(soil, 1.1), rng, 7)
     vanish, step = float(rng.uniform(60, 164)), float(rng.uniform(38, 54))
     for row in range(-9, 15):  # crops in rows that meet at the horizon
         foot = row * step
@@ -245,7 +239,7 @@ def _farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
 
 def _stage(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     velvet, wood = jitter((158, 24, 38), rng), jitter((170, 112, 62), rng)
-    image = floor(horizon, wood, shade(wood, 0.7), rng, 4).convert("RGB")
+    image = floor(horizon, wood, shade(wood, 0.7), rng, 4)[0].convert("RGB")
     draw = ImageDraw.Draw(image, "RGBA")
     draw.rectangle((0, 0, SIZE, horizon), fill=shade(velvet, 0.35))
     for y in np.linspace(horizon, SIZE, 8).tolist():
@@ -268,8 +262,7 @@ def _stage(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
 
 def _moon(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     dust = jitter((168, 168, 172), rng)
-    image = floor(horizon, shade(dust, 0.9), shade(dust, 1.1), rng, 7)
-    draw = ImageDraw.Draw(image)
+    image, draw = floor(horizon, shade(dust, 0.9), shade(dust, 1.1), rng, 7)
     draw.rectangle((0, 0, SIZE, horizon), fill=(6, 6, 14))
     for x, y in rng.uniform((0, 0), (SIZE, horizon), (80, 2)).tolist():
         draw.point((x, y), fill=(255, 255, 255))
@@ -289,7 +282,7 @@ def _moon(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
 
 def _underwater(_horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water = jitter((30, 140, 170), rng)
-    image = floor(0, shade(water, 0.5), shade(water, 1.35), rng, 3).convert("RGB")
+    image = floor(0, shade(water, 0.5), shade(water, 1.35), rng, 3)[0].convert("RGB")
     draw = ImageDraw.Draw(image, "RGBA")
     for x in rng.uniform(-20, SIZE, 5).tolist():  # light from above
         wide, lean = float(rng.uniform(8, 22)), float(rng.uniform(20, 70))

@@ -1,4 +1,4 @@
-"""Draws a scene by lot: its place, its things, and where they stand.
+"""Draws a scene by lot: its place, its objects, and where they stand.
 
 Nothing here needs the font or a pixel.
 """
@@ -36,7 +36,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Layout:
-    """All that chance decided about a scene; `seed` is for the painter's own dice."""
+    """All that chance decided about a scene; `seed` is for the painter's own random numbers."""
 
     setting: str
     time: str | None
@@ -116,10 +116,9 @@ def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
     total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
     animals = int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18]))
     animals = min(animals, total - 2)
-    kinds = [_ANIMAL_KINDS[i] for i in rng.choice(len(_ANIMAL_KINDS), animals, replace=False)]
-    kinds += [
-        _OTHER_KINDS[i] for i in rng.choice(len(_OTHER_KINDS), total - animals, replace=False)
-    ]
+    kinds = list[ObjectClass]()
+    for pool, number in ((_ANIMAL_KINDS, animals), (_OTHER_KINDS, total - animals)):
+        kinds += [pool[i] for i in rng.choice(len(pool), number, replace=False)]
     counted = 2 if rng.random() < 0.3 else 1
     grouped = set(rng.choice(total, counted, replace=False).tolist())
     counts = rng.choice([2, 3, 4, 5], size=total, p=[0.30, 0.30, 0.22, 0.18])
@@ -135,7 +134,7 @@ def place_group(
     board: Board,
     rng: np.random.Generator,
 ) -> list[Placement] | None:
-    """Finds room for a thing, smaller each time it fails; None if there is none."""
+    """Finds room for a group, smaller each time it fails; None if there is none."""
     aloft = kind.aloft and rng.random() < 0.7
     look = kind.looks[int(rng.integers(len(kind.looks)))]
     for trial in range(90):

@@ -12,12 +12,12 @@ one class and do the opposite. All else differs between twins.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from training.scenes.classes import CLASS_INDEX, CLASSES, Look, ObjectClass
+from training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
 from training.scenes.layout import Board, Layout, Placement, place_group, sample_conditions
 from training.scenes.world import INDOORS, SETTINGS, SIZE, TIMELESS, Split, scene_generator
 
@@ -38,14 +38,7 @@ LASTING = (
 )
 """What a mover does; `passes_front` of the object `Deed.before`."""
 
-OPPOSITE = {
-    "enters_left": "enters_right",
-    "leaves_left": "leaves_right",
-    "takes_off": "drops_in",
-    "grows": "shrinks",
-    "moves_left": "moves_right",
-    "tips_over": "passes_front",
-}
+OPPOSITE = dict(zip(LASTING[::2], LASTING[1::2], strict=True))
 OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
 """What a mover's twin does in place of each of `LASTING`."""
 
@@ -108,19 +101,15 @@ class MovingObject:
         return CLASSES[CLASS_INDEX[self.name]]
 
     @property
-    def shown(self) -> Look:
-        """Its look."""
-        return self.kind.looks[self.look]
-
-    @property
     def color(self) -> str | None:
         """Its colour, if its class comes in several."""
-        return self.shown.color
+        return self.kind.looks[self.look].color
 
     def at(self, frame: int) -> Placement | None:
         """Its placement in a frame; None while it is not visible."""
+        kind, look = self.kind, self.kind.looks[self.look]
         base = Placement(
-            self.kind, self.shown, self.x, self.y, self.size, self.mirrored, self.tilt, self.aloft
+            kind, look, self.x, self.y, self.size, self.mirrored, self.tilt, self.aloft
         )
         if self.deed is None:
             return base
@@ -200,23 +189,6 @@ class Clip:
         item = self.objects[index]
         passes = item.deed is not None and item.deed.kind.startswith("passes")
         return passes, not place.aloft, item.y + place.size / 2
-
-    def to_json(self) -> dict[str, Any]:
-        """The clip as plain JSON values."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> Clip:
-        """A clip from what `to_json` returned."""
-        objects = tuple(
-            MovingObject(**{**item, "deed": Deed(**item["deed"]) if item["deed"] else None})
-            for item in record["objects"]
-        )
-        captions = tuple(
-            ClipCaption(**{**item, "mentions": tuple(item["mentions"])})
-            for item in record["captions"]
-        )
-        return Clip(**{**record, "objects": objects, "captions": captions})
 
 
 def _moved(base: Placement, kind: str, done: float) -> Placement | None:
@@ -347,17 +319,9 @@ def _draw(
             before = 3 + target  # the actors and the mover come first
             others[0] = replace(others[0], y=others[1 + target].y + 4)
         others[0] = replace(others[0], deed=Deed(does, start, before))
-    return Clip(
-        id=name,
-        setting=setting,
-        time=time,
-        weather=weather,
-        change=change,
-        change_start=start if change else 0,
-        horizon=horizon,
-        seed=int(rng.integers(2**31)),
-        objects=(*actors, *others),
-    )
+    seed, change_start = int(rng.integers(2**31)), start if change else 0
+    objects = (*actors, *others)
+    return Clip(name, setting, time, weather, change, change_start, horizon, seed, objects)
 
 
 def _change(

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.scenes.world import Caption, Scene, SceneObject
+from training.scenes.world import Scene
 
 Box = tuple[float, float, float, float]
 Record = TypeVar("Record")
@@ -76,21 +76,27 @@ def satisfies(scene: Scene, fact: dict[str, Any]) -> bool:
     for key in ("setting", "time", "weather"):
         if key in fact and getattr(scene, key) != fact[key]:
             return False
-    matches: list[list[SceneObject]] = []
+    matches = []
     for stated in fact.get("objects", []):
-        items = [
-            item
-            for item in scene.objects
-            if item.name == stated["name"] and stated.get("color", item.color) == item.color
-        ]
-        if len(items) < stated.get("min", 1) or len(items) != stated.get("count", len(items)):
+        boxes = [scene.objects[index].box for index in matching(scene.objects, stated)]
+        if len(boxes) < stated.get("min", 1) or len(boxes) != stated.get("count", len(boxes)):
             return False
-        matches.append(items)
+        matches.append(boxes)
     for relation in fact.get("relations", []):
         candidates = product(*(matches[index] for index in relation["of"]))
-        if not any(holds(relation["kind"], *(item.box for item in items)) for items in candidates):
+        if not any(holds(relation["kind"], *boxes) for boxes in candidates):
             return False
     return True
+
+
+def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
+    """The indices of objects of the class, and of the colour if any, that a fact states."""
+    name, color = stated["name"], stated.get("color")
+    return [
+        index
+        for index, item in enumerate(items)
+        if item.name == name and color in (None, item.color)
+    ]
 
 
 def satisfying_rows(
@@ -103,28 +109,17 @@ def satisfying_rows(
     for row, record in enumerate(records):
         for item in record.objects:  # type: ignore[attr-defined]
             holders.setdefault(item.name, set()).add(row)
-    found = []
+    satisfying = []
     for fact in facts:
         rows = set(range(len(records)))
         for stated in fact.get("objects", []):
             rows &= holders.get(stated["name"], set())
-        right = [row for row in sorted(rows) if test(records[row], fact)]
-        found.append(np.array(right, np.int64))
-    return found
+        true_rows = [row for row in sorted(rows) if test(records[row], fact)]
+        satisfying.append(np.array(true_rows, np.int64))
+    return satisfying
 
 
-def relevant_images(
-    scenes: Sequence[Scene], queries: Sequence[Caption] | None = None
-) -> list[NDArray[np.int64]]:
-    """Finds every scene that truly satisfies each caption.
-
-    Args:
-        scenes: the gallery.
-        queries: captions; all captions of the scenes, scene by scene, if None.
-
-    Returns:
-        For each caption in order, the sorted indices of the scenes that satisfy it.
-    """
-    if queries is None:
-        queries = [caption for scene in scenes for caption in scene.captions]
-    return satisfying_rows(scenes, [caption.fact for caption in queries], satisfies)
+def relevant_images(scenes: Sequence[Scene]) -> list[NDArray[np.int64]]:
+    """For each caption of the scenes, scene by scene, the ascending rows of all that satisfy it."""
+    facts = [caption.fact for scene in scenes for caption in scene.captions]
+    return satisfying_rows(scenes, facts, satisfies)

@@ -17,36 +17,27 @@ import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from tqdm import tqdm
 
 from models.files import replacing_folder
+from training.scenes import world
 from training.scenes.captions import write_captions
 from training.scenes.classes import CLASSES, COLORS, GROUPS
 from training.scenes.clip_captions import write_clip_captions
 from training.scenes.glyphs import font_sha256
 from training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
 from training.scenes.render import Rendered, render_scene
-from training.scenes.world import (
-    LABELS,
-    SETTINGS,
-    SIZE,
-    SPLITS,
-    TIMES,
-    WEATHERS,
-    WORLD_VERSION,
-    Scene,
-    Split,
-    scene_generator,
-)
+from training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
 
 CLIPS = "clips.jsonl"
 SCENES = "scenes.jsonl"
@@ -54,9 +45,9 @@ SCENES = "scenes.jsonl"
 _THINNING = {"train": 4, "val": 1, "test": 1}  # every how many pixels instance maps keep
 _CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that no rendering reaches
 _CHUNK = 25  # scenes that a process renders at once
-
 _AGAIN = "render it again with python -m training.scenes ... --force."
 
+Pixels = NDArray[np.uint8]
 Record = TypeVar("Record")
 
 
@@ -75,8 +66,8 @@ class SceneData:
         meta: what ``meta.json`` says.
     """
 
-    images: NDArray[np.uint8]
-    instances: NDArray[np.uint8]
+    images: Pixels
+    instances: Pixels
     scenes: list[Scene]
     meta: dict[str, Any]
 
@@ -98,66 +89,86 @@ def make_clip(seed: int, split: Split, index: int) -> Clip:
     return replace(clip, captions=write_clip_captions(clip, rng))
 
 
-def write_scenes(
+def write_split(
     out: Path,
     split: Split,
     count: int,
     *,
+    moving: bool = False,
     seed: int = 0,
     workers: int | None = None,
     force: bool = False,
-    progress: bool = True,
 ) -> bool:
-    """Renders a split of scenes into ``out/split``, which appears only when it is complete.
+    """Renders a split into ``out/split``, which appears only when it is complete.
 
     Args:
         out: the folder of all splits.
         split: which split; splits share no seeds.
-        count: number of scenes. The first scenes of a longer split are those of a shorter one.
+        count: number of scenes or clips, of clips even, as twins stand together. The first ones of
+            a longer split are those of a shorter one.
+        moving: whether to draw clips instead of scenes.
         seed: seed of the world.
         workers: processes; one per core if None. The result does not depend on it.
         force: replaces a folder that holds something else.
-        progress: whether to draw a progress bar.
 
     Returns:
         True if it was rendered, False if the finished folder was already there.
 
     Raises:
-        SceneDataError: if the folder holds something else and `force` is not given.
+        SceneDataError: `count` does not fit, or the folder holds something else and `force` is not
+            given.
         training.scenes.glyphs.FontMissingError: if there is no emoji font.
         models.files.DiskFullError: the disk has no room for the split; nothing is written.
     """
-    if count < 1:
-        raise SceneDataError(f"count must be at least 1, not {count}.")
-    folder, meta = out / split, _scenes_meta(split, seed, count, font_sha256())
-    if _is_finished(folder, meta, force):
-        return False
-    small = meta["instances_size"]
-    shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
-    with replacing_folder(folder) as draft, ExitStack() as files:
-        if shutil.disk_usage(draft).free < sum(map(np.prod, shapes.values())):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        arrays = [files.enter_context((draft / f"{name}.npy").open("wb")) for name in shapes]
-        for file, shape in zip(arrays, shapes.values(), strict=True):
-            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-        lines = files.enter_context((draft / SCENES).open("w", encoding="utf-8", newline="\n"))
-        bar = files.enter_context(
-            tqdm(total=count, desc=f"rendering {split}", unit="scene", disable=not progress)
+    if count < 1 or (moving and count % 2):
+        least = "even, as clips come in twins" if moving else "at least 1"
+        raise SceneDataError(f"count must be {least}, not {count}.")
+    folder, meta = out / split, _make_meta(moving, split, seed, count, font_sha256())
+    if folder.exists() and not force:
+        if _read_meta(folder) == meta:
+            return False
+        raise SceneDataError(
+            f"{folder} holds something else (another seed, count, world or font, or an unfinished "
+            "split): --force replaces it."
         )
-        chunks = files.enter_context(closing(_rendered_chunks(split, seed, count, workers)))
-        for *pixels, scenes in chunks:
-            for file, values in zip(arrays, pixels, strict=True):
-                file.write(values.data)
-            lines.writelines(map(_json_line, scenes))
-            bar.update(len(scenes))
-        _write_meta(draft, meta)
+    with replacing_folder(folder) as draft:
+        if moving:
+            with (draft / CLIPS).open("w", encoding="utf-8", newline="\n") as lines:
+                lines.writelines(_json_line(make_clip(seed, split, row)) for row in range(count))
+        else:
+            _write_scenes(draft, split, count, seed, workers)
+        text = json.dumps(meta, ensure_ascii=False, indent=1)
+        (draft / "meta.json").write_text(text + "\n", encoding="utf-8")
     return True
 
 
-def _rendered_chunks(
-    split: Split, seed: int, count: int, workers: int | None
-) -> Generator[tuple[NDArray[np.uint8], NDArray[np.uint8], list[Scene]]]:
+def _write_scenes(folder: Path, split: Split, count: int, seed: int, workers: int | None) -> None:
+    """Writes arrays and lines as they are rendered, one after the other.
+
+    A memory-mapped file would end the process with a bus error where the disk is full.
+    """
+    small = len(range(0, SIZE, _THINNING[split]))
+    shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
+    if shutil.disk_usage(folder).free < sum(map(np.prod, shapes.values())):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with ExitStack() as stack:
+        files = [stack.enter_context((folder / f"{name}.npy").open("wb")) for name in shapes]
+        for file, shape in zip(files, shapes.values(), strict=True):
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+        lines = stack.enter_context((folder / SCENES).open("w", encoding="utf-8", newline="\n"))
+        title = f"rendering {split}"
+        bar = stack.enter_context(tqdm(total=count, desc=title, unit="scene", disable=None))
+        for *pixels, scenes in stack.enter_context(closing(_rendered(split, count, seed, workers))):
+            for file, values in zip(files, pixels, strict=True):
+                file.write(values.data)
+            lines.writelines(map(_json_line, scenes))
+            bar.update(len(scenes))
+
+
+def _rendered(
+    split: Split, count: int, seed: int, workers: int | None
+) -> Generator[tuple[Pixels, Pixels, list[Scene]]]:
     """Renders scenes in order, some at once: (n, SIZE, SIZE, 3), (n, S, S) and n scenes."""
     render = partial(_render_chunk, split, seed)
     spans = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
@@ -169,46 +180,12 @@ def _rendered_chunks(
         yield from pool.imap(render, spans)
 
 
-def _render_chunk(
-    split: Split, seed: int, span: range
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], list[Scene]]:
-    step = _THINNING[split]
+def _render_chunk(split: Split, seed: int, span: range) -> tuple[Pixels, Pixels, list[Scene]]:
     rendered = [make_scene(seed, split, index) for index in span]
+    thinned = slice(_THINNING[split] // 2, None, _THINNING[split])
     images = np.stack([scene.image for scene in rendered])
-    instances = np.stack(
-        [scene.instances[step // 2 :: step, step // 2 :: step] for scene in rendered]
-    )
+    instances = np.stack([scene.instances[thinned, thinned] for scene in rendered])
     return images, instances, [scene.scene for scene in rendered]
-
-
-def write_clips(out: Path, split: Split, count: int, seed: int = 0, *, force: bool = False) -> bool:
-    """Writes a split of clips into ``out/split``.
-
-    Args:
-        out: the folder of all splits.
-        split: which split; splits share no seeds.
-        count: number of clips, even, as twins stand together.
-        seed: of the world.
-        force: replaces a folder that holds something else.
-
-    Returns:
-        True if it was written, False if the finished folder was already there.
-
-    Raises:
-        SceneDataError: `count` is odd or below 2, or the folder holds something else.
-        training.scenes.glyphs.FontMissingError: if there is no emoji font.
-        models.files.DiskFullError: the disk has no room for the split; nothing is written.
-    """
-    if count < 2 or count % 2:
-        raise SceneDataError(f"count must be even, as clips come in twins, not {count}.")
-    folder, meta = out / split, _clips_meta(split, seed, count, font_sha256())
-    if _is_finished(folder, meta, force):
-        return False
-    with replacing_folder(folder) as draft:
-        with (draft / CLIPS).open("w", encoding="utf-8", newline="\n") as lines:
-            lines.writelines(_json_line(make_clip(seed, split, index)) for index in range(count))
-        _write_meta(draft, meta)
-    return True
 
 
 def load_scenes(path: str | Path) -> SceneData:
@@ -219,8 +196,7 @@ def load_scenes(path: str | Path) -> SceneData:
             version of the world.
     """
     folder = Path(path)
-    meta = _finished_meta(folder, _scenes_meta)
-    scenes = _read_lines(folder / SCENES, Scene.from_json, meta["count"])
+    meta, scenes = _load(folder, SCENES, Scene)
     try:
         images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
         instances = np.load(folder / "instances.npy", mmap_mode="r", allow_pickle=False)
@@ -228,7 +204,7 @@ def load_scenes(path: str | Path) -> SceneData:
         raise SceneDataError(f"{folder} is damaged ({error}): {_AGAIN}") from error
     count, small = meta["count"], meta["instances_size"]
     if (images.shape, instances.shape) != ((count, SIZE, SIZE, 3), (count, small, small)):
-        raise SceneDataError(f"{folder} does not hold the {count} scenes it promises: {_AGAIN}")
+        raise SceneDataError(f"{folder} does not hold the {count} images it promises: {_AGAIN}")
     return SceneData(images, instances, scenes, meta)
 
 
@@ -243,16 +219,19 @@ def load_clips(folder: Path) -> list[Clip]:
     Raises:
         SceneDataError: the folder is unfinished, damaged or of another version of the world.
     """
-    meta = _finished_meta(folder, _clips_meta)
-    return _read_lines(folder / CLIPS, Clip.from_json, meta["count"])
+    return _load(folder, CLIPS, Clip)[1]
 
 
-def _scenes_meta(split: Split, seed: int, count: int, font_sha256: str) -> dict[str, Any]:
+def _make_meta(
+    moving: bool, split: Split, seed: int, count: int, font_sha256: str
+) -> dict[str, Any]:
+    made = {"seed": seed, "split": split, "count": count}
+    if moving:
+        versions = {"world_version": WORLD_VERSION, "moving_version": MOVING_VERSION}
+        return {**versions, **made, "frames": FRAMES, "size": SIZE, "font_sha256": font_sha256}
     return {
         "world_version": WORLD_VERSION,
-        "seed": seed,
-        "split": split,
-        "count": count,
+        **made,
         "size": SIZE,
         "instances_size": len(range(0, SIZE, _THINNING[split])),
         "font_sha256": font_sha256,
@@ -260,29 +239,11 @@ def _scenes_meta(split: Split, seed: int, count: int, font_sha256: str) -> dict[
         "classes": [kind.name for kind in CLASSES],
         "groups": list(GROUPS),
         "colors": list(COLORS),
-        "settings": list(SETTINGS),
-        "times": list(TIMES),
-        "weathers": list(WEATHERS),
-        "labels": list(LABELS),
+        "settings": list(world.SETTINGS),
+        "times": list(world.TIMES),
+        "weathers": list(world.WEATHERS),
+        "labels": list(world.LABELS),
     }
-
-
-def _clips_meta(split: Split, seed: int, count: int, font_sha256: str) -> dict[str, Any]:
-    return {
-        "world_version": WORLD_VERSION,
-        "moving_version": MOVING_VERSION,
-        "seed": seed,
-        "split": split,
-        "count": count,
-        "frames": FRAMES,
-        "size": SIZE,
-        "font_sha256": font_sha256,
-    }
-
-
-def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
-    text = json.dumps(meta, ensure_ascii=False, indent=1)
-    (folder / "meta.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
@@ -294,48 +255,30 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _is_finished(folder: Path, meta: dict[str, Any], force: bool) -> bool:
-    """Whether a folder holds a split already; refuses to replace another one."""
-    if force or not folder.exists():
-        return False
-    if _read_meta(folder) == meta:
-        return True
-    raise SceneDataError(
-        f"{folder} holds something else (another seed, count, world or font, or an unfinished "
-        "split): --force replaces it."
-    )
+def _json_line(record: Scene | Clip) -> str:
+    return json.dumps(asdict(record), ensure_ascii=False) + "\n"
 
 
-def _finished_meta(folder: Path, make: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """What ``meta.json`` says, which is what `make` makes now.
-
-    Raises:
-        SceneDataError: the folder is missing, unfinished or of another version of the world.
-    """
+def _load(folder: Path, file: str, record: type[Record]) -> tuple[dict[str, Any], list[Record]]:
+    """What ``meta.json`` says, and the lines of a file."""
     if not folder.is_dir():
         raise SceneDataError(f"{folder} does not exist: render it with python -m training.scenes.")
     meta = _read_meta(folder)
-    if meta.get("split") not in SPLITS:
+    if meta.get("split") not in world.SPLITS:
         raise SceneDataError(f"{folder} is not finished (no readable meta.json): {_AGAIN}")
-    made = (meta.get(key) for key in ("split", "seed", "count", "font_sha256"))
-    if meta != make(*made):
+    made = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
+    if meta != _make_meta(file == CLIPS, *made):  # type: ignore[arg-type]
         raise SceneDataError(
             f"{folder} is of another world (version {meta.get('world_version')}, this code reads "
             f"version {WORLD_VERSION}): {_AGAIN}"
         )
-    return meta
-
-
-def _json_line(record: Scene | Clip) -> str:
-    return json.dumps(record.to_json(), ensure_ascii=False) + "\n"
-
-
-def _read_lines(path: Path, read: Callable[[Any], Record], count: int) -> list[Record]:
+    read, records = TypeAdapter(record).validate_json, list[Record]()
     try:
-        with path.open(encoding="utf-8") as lines:
-            records = [read(json.loads(line)) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SceneDataError(f"{path} is damaged ({error}): {_AGAIN}") from error
-    if len(records) != count:
-        raise SceneDataError(f"{path} does not hold the {count} lines it promises: {_AGAIN}")
-    return records
+        with (folder / file).open(encoding="utf-8") as lines:
+            records.extend(map(read, lines))
+    except (OSError, ValueError) as error:
+        reason = f"line {len(records) + 1} of {file} cannot be read"
+        raise SceneDataError(f"{folder} is damaged ({reason}): {_AGAIN}") from error
+    if len(records) != meta["count"]:
+        raise SceneDataError(f"{folder} does not hold the {meta['count']} lines it promises")
+    return meta, records

@@ -7,13 +7,13 @@ visibility, and `captions.py` describes the result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.scenes.classes import CLASS_INDEX, CLASSES
+from training.scenes.classes import CLASSES
 
 WORLD_VERSION = 1
 """Raised whenever the same seed would give other pixels, truth or captions."""
@@ -27,20 +27,8 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 TIMES = ("day", "night", "sunset")
 WEATHERS = ("clear", "rain", "snow", "fog")
 SETTINGS = (
-    "meadow",
-    "beach",
-    "street",
-    "snowfield",
-    "sea",
-    "desert",
-    "room",
-    "forest",
-    "mountains",
-    "farm",
-    "kitchen",
-    "stage",
-    "moon",
-    "underwater",
+    *("meadow", "beach", "street", "snowfield", "sea", "desert", "room"),
+    *("forest", "mountains", "farm", "kitchen", "stage", "moon", "underwater"),
 )
 INDOORS = frozenset({"room", "kitchen"})
 TIMELESS = frozenset({"stage", "moon", "underwater"})
@@ -101,25 +89,9 @@ class Scene:
     objects: tuple[SceneObject, ...]
     captions: tuple[Caption, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the scene as plain JSON values."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> Scene:
-        """Builds a scene from what `to_json` returned."""
-        objects = (
-            SceneObject(**{**values, "box": tuple(values["box"])}) for values in record["objects"]
-        )
-        captions = (
-            Caption(**{**values, "mentions": tuple(values["mentions"])})
-            for values in record["captions"]
-        )
-        return Scene(**{**record, "objects": tuple(objects), "captions": tuple(captions)})
-
 
 def scene_generator(seed: int, split: Split, index: int, attempt: int = 0) -> np.random.Generator:
-    """Returns the dice of one scene; no two (seed, split, index, attempt) share them."""
+    """Returns the random numbers of one scene; no two (seed, split, index, attempt) share them."""
     return np.random.default_rng([seed, SPLITS.index(split), index, attempt])
 
 
@@ -146,13 +118,10 @@ def label_matrix(scenes: Sequence[Scene]) -> tuple[NDArray[np.float32], list[str
         A (S, C) matrix of zeros and ones, and its C column names, `LABELS`. A scene without a time
         of day or weather has zeros in all columns of that group.
     """
-    column = {name: index for index, name in enumerate(LABELS)}
     labels = np.zeros((len(scenes), len(LABELS)), dtype=np.float32)
     for row, scene in enumerate(scenes):
-        names = [f"setting:{scene.setting}", f"time:{scene.time}", f"weather:{scene.weather}"]
-        labels[row, [column[name] for name in names if not name.endswith(":None")]] = 1
-        for item in scene.objects:
-            labels[row, CLASS_INDEX[item.name]] = 1
-            if item.color is not None:
-                labels[row, column[f"color:{item.color} {item.name}"]] = 1
+        names = {f"setting:{scene.setting}", f"time:{scene.time}", f"weather:{scene.weather}"}
+        names |= {item.name for item in scene.objects}
+        names |= {f"color:{item.color} {item.name}" for item in scene.objects}
+        labels[row] = [name in names for name in LABELS]
     return labels, list(LABELS)

@@ -21,7 +21,7 @@ from training.scenes.clip_captions import satisfies_clip
 from training.scenes.gallery import write_clip_gallery
 from training.scenes.motion import EVENT_FRAMES, FRAMES
 from training.scenes.render import clip_frames
-from training.scenes.store import load_clips, write_clips
+from training.scenes.store import load_clips, write_split
 
 SCENES = "app/bundled/scenes"
 COUNT = 4
@@ -30,7 +30,7 @@ COUNT = 4
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("moving")
-    write_clips(out, "val", COUNT)
+    write_split(out, "val", COUNT, moving=True)
     return out
 
 

@@ -13,7 +13,7 @@ from training.scenes import templates
 from training.scenes.captions import VIEWS, write_captions
 from training.scenes.classes import CLASSES, COLORS
 from training.scenes.layout import Layout, sample_layout
-from training.scenes.relevance import holds, relevant_images, satisfies
+from training.scenes.relevance import holds, relevant_images, satisfies, satisfying_rows
 from training.scenes.world import (
     INDOORS,
     LABEL_GROUPS,
@@ -21,7 +21,6 @@ from training.scenes.world import (
     SETTINGS,
     SIZE,
     TIMELESS,
-    Caption,
     Scene,
     SceneObject,
     label_matrix,
@@ -227,16 +226,12 @@ def naive(scene: Scene, fact: dict[str, Any]) -> bool:
 
 def test_fast_relevance_equals_the_naive_loop(scenes: list[Scene]) -> None:
     few = scenes[:150]
-    fast = relevant_images(few)
-    captions = [caption for scene in few for caption in scene.captions]
-    loose = [
-        Caption("", "things", (), {"objects": [{"name": name}]}) for name in ("dog", "car", "book")
-    ]
-    loose += [Caption("", "setting", (), {"setting": "beach", "time": "night"})]
-    loose += [Caption("", "setting", (), {"weather": "fog"}), Caption("", "things", (), {})]
-    fast += relevant_images(few, loose)
-    for caption, found in zip(captions + loose, fast, strict=True):
-        slow = [index for index, scene in enumerate(few) if naive(scene, caption.fact)]
+    facts = [caption.fact for scene in few for caption in scene.captions]
+    facts += [{"objects": [{"name": name}]} for name in ("dog", "car", "book")]
+    facts += [{"setting": "beach", "time": "night"}, {"weather": "fog"}, {}]
+    fast = satisfying_rows(few, facts, satisfies)
+    for fact, found in zip(facts, fast, strict=True):
+        slow = [index for index, scene in enumerate(few) if naive(scene, fact)]
         assert found.tolist() == slow
         assert found.dtype == np.int64
 

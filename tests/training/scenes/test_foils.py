@@ -16,7 +16,7 @@ from training.scenes.templates import PLACES
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes"
 NUMBERS = {"a": 1, "an": 1, "two": 2, "three": 3, "four": 4, "five": 5}
-NOUNS = {form: kind.name for kind in CLASSES for form in (kind.name, kind.plural)}
+NOUNS = {form: kind.name for kind in CLASSES for form in kind.nouns[0]}
 PART = re.compile(rf"(\w+)(?: (\w+))? ({'|'.join(NOUNS)})")
 SIDES = {
     " to the left of ": lambda a, b: a[0] + a[2] < b[0] + b[2],

@@ -17,8 +17,9 @@ from training.scenes.__main__ import main
 from training.scenes.classes import CLASSES
 from training.scenes.gallery import main as make_gallery
 from training.scenes.glyphs import FontMissingError, find_font, sprite
+from training.scenes.relevance import relevant_images
 from training.scenes.render import MIN_VISIBLE, Rendered
-from training.scenes.store import SceneDataError, load_scenes, make_scene, write_scenes
+from training.scenes.store import SceneDataError, load_scenes, make_scene, write_split
 from training.scenes.world import SIZE, WORLD_VERSION
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +36,7 @@ def rendered() -> list[Rendered]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small rendered test split."""
     out = tmp_path_factory.mktemp("scenes")
-    assert write_scenes(out, "test", 6, workers=1, progress=False)
+    assert write_split(out, "test", 6, workers=1)
     return out / "test"
 
 
@@ -43,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scenes_are_those_of_the_shipped_gallery(rendered: list[Rendered]) -> None:
     """The shipped numbers stay valid only as long as the same seed gives the same scenes."""
     gallery = load_gallery(BUNDLED)
+    relevant = iter(relevant_images([one.scene for one in rendered]))
     for one, image in zip(rendered, gallery.images, strict=False):
         mask = np.asarray(Image.open(gallery.folder / str(image.mask)))
         assert np.array_equal(one.instances, mask)
@@ -54,8 +56,11 @@ def test_scenes_are_those_of_the_shipped_gallery(rendered: list[Rendered]) -> No
         )
         objects = [(item.name, item.color, item.box) for item in scene.objects]
         assert objects == [(item.name, item.color, item.box) for item in image.objects]
-        captions = [(caption.text, caption.view, caption.mentions) for caption in scene.captions]
-        assert captions == [(c.text, c.view, c.mentions) for c in image.captions]
+        for caption, stored in zip(scene.captions, image.captions, strict=True):
+            assert (caption.text, caption.view) == (stored.text, stored.view)
+            assert caption.mentions == stored.mentions
+            rows = [row for row in stored.relevant if row < len(rendered)]
+            assert next(relevant).tolist() == rows
 
 
 @pytest.mark.font
@@ -114,12 +119,12 @@ def test_objects_stand_out_from_what_is_behind_them(rendered: list[Rendered]) ->
 @pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     for out, workers in (("one", 1), ("two", 2)):
-        write_scenes(tmp_path / out, "train", 60, workers=workers, progress=False)
+        write_split(tmp_path / out, "train", 60, workers=workers)
     for name in ("images.npy", "instances.npy", "scenes.jsonl", "meta.json"):
         first, second = (tmp_path / part / "train" / name for part in ("one", "two"))
         assert first.read_bytes() == second.read_bytes(), name
     data = load_scenes(tmp_path / "one/train")
-    assert data.instances.shape == (60, SIZE // 4, SIZE // 4)
+    assert np.array_equal(data.instances[59], make_scene(0, "train", 59).instances[2::4, 2::4])
 
 
 @pytest.mark.font
@@ -180,7 +185,7 @@ def test_half_written_folder_never_appears(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(store, "make_scene", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_scenes(tmp_path, "val", 3, workers=1, progress=False)
+        write_split(tmp_path, "val", 3, workers=1)
     assert not list(tmp_path.iterdir())
 
 
@@ -210,7 +215,7 @@ def test_a_disk_that_fills_up_ends_in_one_sentence_and_leaves_nothing(tmp_path: 
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 2
     message = done.stderr.splitlines()[-1]
-    assert f"{tmp_path / 'val'} cannot be written (File too large)" in message
+    assert f"{tmp_path / 'val'} cannot be written: File too large" in message
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
