@@ -1,78 +1,149 @@
 """Whether a GPU computes what the CPU does, and how much faster: `python -m benchmarks.gpu`.
 
-Compares both in numbers and in rankings, counts what queries, heatmaps, evidence and indexing copy
-to the host, and times them, the image encoder in float32 and float16, and a training step of every
-method in bfloat16 at the papers' sizes. Without CUDA it rehearses: the CPU stands in the GPU's
-place, so that everything runs but nothing is said of a GPU. `--out` writes a page, which says which
-it was. Ends with 1 where the numbers or rankings differ, or tensors come to the host on the way.
+For every method of a pack, both devices encode images and captions, score and explain them: numbers
+and rankings must agree. Times queries, heatmaps, evidence, the image encoder, and a training step
+in bfloat16. Without CUDA it rehearses: the CPU takes the GPU's place, so that everything runs but
+nothing is said of a GPU. `--out` writes a page. Ends with 1 where numbers or rankings differ.
 """
 
 import argparse
 import os
 import platform
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import torch
-from onnxruntime.transformers.float16 import convert_float_to_float16
 from PIL import Image
+from torch import Tensor, nn
 
+import models
 from app.settings import BUNDLED
-from benchmarks.copies import FLAGS, copied
-from benchmarks.devices import LIT, NUMBERS, Difference, Work, compare, open_on, sinkhorn_difference
-from benchmarks.kernels import Sizes, training_step
 from export.pack.gallery import load_gallery
-from export.runtime import IMAGE_BATCH, Runtime
-from export.sessions import Sessions, processor
-from models import METHODS, argument_defaults
+from export.runtime import Runtime
+from export.sessions import processor
+from models.encoders import BiGRUTextEncoder
 from models.files import write_whole
-from training.objectives import OBJECTIVES
+from training.objectives import OBJECTIVES, build_objective
 
+Act = Callable[[], Tensor | None]
 CPU = torch.device("cpu")
-SMALL = Sizes(batch=8, regions=6, words=4, image_dim=32, embed_dim=32, vocabulary=50)
+HITS, EXPLAINED = 10, 12  # images of an answer; images whose evidence is computed at once
+TOLERANCE = 1e-3  # of the largest number; float32 sums in another order differ by less
+PAPERS = {"batch": 128, "elements": 36, "image_dim": 2048, "embed_dim": 1024, "vocabulary": 8000}
+SMALL = {"batch": 8, "elements": 6, "image_dim": 32, "embed_dim": 32, "vocabulary": 50}
 REHEARSAL = (
-    "**A rehearsal: torch finds no CUDA device here, so the CPU stood in the GPU's place and "
-    "nothing here says anything about a GPU.** Sizes are small. `make gpu` on a machine with CUDA "
-    "writes its numbers here."
+    "**A rehearsal: torch finds no CUDA device here, so the CPU took the GPU's place and nothing "
+    "here says anything about a GPU.** `make gpu` on a machine with CUDA writes its numbers here."
 )
-_WARM_UP = 3
 
 
-class Report:
-    """Lines of Markdown, printed as they come.
+def acts(
+    runtime: Runtime, name: str, images: Sequence[Image.Image], captions: Sequence[str]
+) -> dict[str, Act]:
+    """What one method computes, by name; results stay on the runtime's device.
 
-    Attributes:
-        failed: what was not as it should be.
+    "features" (N, n, d) and "views" (N, V, D) are of the images, "scores" (N, T) of all captions;
+    "query" answers the first caption, "heatmap" (V, rows, columns) is of the first image, and
+    "evidence" (B, n, M) of the first images and the first caption.
     """
+    method, pixels = runtime.methods[name], runtime.preprocess(images)
+    features = runtime.pixel_features(pixels, name)
+    views, texts = runtime.image_views(features, name), runtime.text_views(list(captions), name)
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.failed: list[str] = []
+    @torch.inference_mode()
+    def query() -> Tensor:
+        scores = method.score(views, runtime.text_views([captions[0]], name))[:, 0]
+        return scores.topk(min(HITS, len(scores))).values
 
-    def add(self, *lines: str) -> None:
-        """Adds lines, and prints them."""
-        self.lines += lines
-        print("\n".join(lines), flush=True)
+    def heatmap() -> Tensor | None:
+        maps = runtime.image_views(features[:1], name, attention=True).attention
+        return None if maps is None else runtime.on_grid(maps[0])
 
-    def table(self, title: str, *heads: str) -> None:
-        """Begins a section with a table; `row` adds to it."""
-        self.add("", f"## {title}", "", f"| {' | '.join(heads)} |")
-        self.add(f"|---|{'---:|' * (len(heads) - 1)}")
+    @torch.inference_mode()
+    def evidence() -> Tensor:
+        parts = runtime.text_parts([captions[0]], name)
+        return method.evidence(runtime.image_parts(features[:EXPLAINED], name), parts).cells
 
-    def row(self, *cells: str) -> None:
-        """Adds a row."""
-        self.add(f"| {' | '.join(cells)} |")
+    return {
+        "features": lambda: features,
+        "views": lambda: views.embeddings,
+        "scores": torch.inference_mode()(lambda: method.score(views, texts)),
+        "query": query,
+        "heatmap": heatmap,
+        "evidence": evidence,
+    }
 
-    def judge(self, *found: Difference) -> None:
-        """Notes those that rounding does not explain."""
-        self.failed += [f"{one.what}: {one.largest:.1e} apart" for one in found if not one.close]
+
+def differences(reference: dict[str, Act], other: dict[str, Act]) -> dict[str, float]:
+    """How far two devices are apart in `acts`, as shares of the largest number.
+
+    "ranking" compares the reference's scores in the order of the other's, so that images of equal
+    scores may change places.
+    """
+    apart = {}
+    for name, act in reference.items():
+        expected, actual = act(), other[name]()
+        if expected is not None and actual is not None:
+            apart[name] = share(expected, actual)
+    expected, actual = reference["scores"](), other["scores"]()
+    assert expected is not None
+    assert actual is not None
+    order = actual.argsort(dim=0, descending=True)[:HITS].to(expected.device)  # (k, T)
+    best = expected.sort(dim=0, descending=True).values[:HITS]
+    return apart | {"ranking": share(best, expected.gather(0, order))}
+
+
+def share(expected: Tensor, actual: Tensor) -> float:
+    """The largest difference as a share of the largest number; NaN where there is one.
+
+    >>> share(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 3.0]))
+    0.25
+    """
+    expected, actual = expected.double().cpu(), actual.double().cpu()
+    return float((expected - actual).abs().max() / expected.abs().max().clamp(min=1e-12))
+
+
+def training_step(name: str, sizes: dict[str, int], device: torch.device) -> Callable[[], None]:
+    """A training step of a method in bfloat16, forward to optimiser, on random features."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        batch, shape = sizes["batch"], (sizes["batch"], sizes["elements"])
+        directions, width = 0 if name == "pvse" else 2, sizes["embed_dim"]
+        encoder = BiGRUTextEncoder(sizes["vocabulary"], 300, width, directions=directions)
+        method = models.build(name, sizes["image_dim"], encoder.dim, {"embed_dim": width}).train()
+        optimizer = torch.optim.AdamW(nn.ModuleList([method, encoder]).parameters(), fused=True)
+        features, mask = torch.randn(*shape, sizes["image_dim"]), torch.ones(shape).bool()
+        ids, lengths = torch.randint(1, sizes["vocabulary"], (batch, 12)), torch.full((batch,), 12)
+        spoken, image_ids = torch.ones_like(ids).bool(), torch.arange(batch)
+        objective = build_objective(name, {})
+
+    def step() -> None:
+        with torch.device(device), torch.autocast(device.type, torch.bfloat16):
+            images = method.encode_image(features, mask)
+            texts = method.encode_text(encoder(ids, lengths), spoken)
+        images, texts = (views.apply(lambda part: part.float()) for views in (images, texts))
+        terms = objective(method, images, texts, image_ids, 1)
+        optimizer.zero_grad(set_to_none=True)
+        torch.stack(list(terms.values())).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def milliseconds(act: Callable[[], object], runs: int) -> float:
+    """The median of some runs, after three that warm up."""
+    spent = []
+    for _ in range(3 + runs):
+        began = time.perf_counter()
+        act()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        spent.append(1000 * (time.perf_counter() - began))
+    return float(np.median(spent[3:]))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -82,151 +153,59 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--images", type=int, help="of the gallery (default: all, or 24)")
     parser.add_argument("--runs", type=int, help="that are timed (default: 100, or 5)")
     parser.add_argument("--out", type=Path, help="the page to write")
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     real = torch.cuda.is_available()
-    device = torch.device("cuda") if real else CPU
-    gallery = load_gallery(given.pack)
-    count = given.images or (len(gallery.images) if real else 24)
-    runs = given.runs or (100 if real else 5)
+    device, gallery = torch.device("cuda") if real else CPU, load_gallery(options.pack)
+    count = options.images or (len(gallery.images) if real else 24)
+    runs = options.runs or (100 if real else 5)
     if min(count, runs) < 1:
         parser.error("--images and --runs must be at least 1")
     images = [Image.open(gallery.folder / image.file) for image in gallery.images[:count]]
     captions = [caption.text for caption in gallery.captions[: max(4, count // 4)]]
-    report = Report()
-    there, note = open_on(given.pack, device)
-    report.add("# A GPU beside the CPU", "", *_conditions(given.pack, there, count, argv))
-    report.add(*(["", note] if note else []), *([] if real else ["", REHEARSAL]))
-    head = list(report.lines)
-    here = Runtime.load(given.pack, "cpu")
-    works = [
-        (Work(here, name, images, captions), Work(there, name, images, captions))
-        for name in here.methods
+    here = Runtime.load(options.pack, "cpu")
+    there = Runtime.load(options.pack, "cuda" if real else "cpu")
+    card = torch.cuda.get_device_name() if real else "no GPU"
+    lines = [
+        "# A GPU beside the CPU\n",
+        f"`{' '.join(['python -m benchmarks.gpu', *argv])}`\n",
+        f"{card}; {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch "
+        f"{torch.__version__}, onnxruntime {onnxruntime.__version__} ({', '.join(there.providers)})"
+        f", Python {platform.python_version()}. The pack {options.pack.name}, {count:,} images.\n",
+        *([] if real else [f"{REHEARSAL}\n"]),
+        f"## Differences, as shares of the largest number, at most {TOLERANCE:g}\n",
     ]
-    _parity(report, works, device, 100_000 if real else 1000)
-    _copies(report, [other for _, other in works])
-    _speed(report, works, runs)
-    _encoder(report, here, there, images)
-    _steps(report, device, Sizes() if real else SMALL, max(1, runs // 5))
-    if given.out is not None:
-        # times of a rehearsal would only mislead
-        ran = [f"- {line[3:]}" for line in report.lines if line.startswith("## ")]
-        page = report.lines if real else [*head, "", "What ran:", "", *ran]
-        write_whole(given.out, "\n".join(page) + "\n")
-    for line in report.failed:
-        print(f"failed: {line}", file=sys.stderr)
-    return 1 if report.failed else 0
-
-
-def _conditions(pack: Path, runtime: Runtime, images: int, argv: Sequence[str]) -> Iterator[str]:
-    on = torch.cuda.get_device_name() if runtime.device.type == "cuda" else "no GPU"
-    yield f"`{' '.join(['python -m benchmarks.gpu', *argv])}`"
-    yield ""
-    yield (
-        f"{on}; {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch "
-        f"{torch.__version__}, onnxruntime {onnxruntime.__version__} "
-        f"({', '.join(runtime.providers)}), Python {platform.python_version()}. "
-        f"The pack {pack.name}, its first {images:,} images."
-    )
-
-
-def _parity(
-    report: Report, works: Sequence[tuple[Work, Work]], device: torch.device, pairs: int
-) -> None:
-    report.table("Differences, as shares of the largest number", "", *NUMBERS)
-    for here, there in works:
-        found = {one.what: one for one in compare(here, there)}
-        shown = (f"{found[what].largest:.0e}" if what in found else "none" for what in NUMBERS)
-        report.row(here.method.title, *shown)
-        report.judge(*(replace(one, what=f"{here.name}, {one.what}") for one in found.values()))
-    one = sinkhorn_difference(device, pairs)
-    report.add("", f"{one.what} of {pairs:,} pairs: {one.largest:.0e}.")
-    report.judge(one)
-
-
-def _copies(report: Report, works: Sequence[Work]) -> None:
-    what = f"Bytes copied to the host on the way, at most {FLAGS:,}"
-    report.table(f"{what}: flags, and places of hits", "", *_acts(works[0]))
-    for work in works:
-        found = {what: copied(act) for what, act in _acts(work).items()}
-        report.row(work.method.title, *(f"{one.size:,} in {one.times}" for one in found.values()))
-        report.failed += [
-            f"{work.name}, {what}: {one.size:,} bytes came to the host"
-            for what, one in found.items()
-            if not one.small
-        ]
-
-
-def _acts(work: Work) -> dict[str, Callable[[], object]]:
-    """What is asked of a method, by name; results stay on the device."""
-    caption = work.captions[0]
-    return {
-        "query": lambda: work.query(caption),
-        "heatmap": work.heatmap,
-        f"evidence of {LIT}": lambda: work.evidence(caption),
-        "indexing": work.index,
+    sides = {n: [acts(r, n, images, captions) for r in (here, there)] for n in here.methods}
+    apart = {name: differences(*pair) for name, pair in sides.items()}
+    failed = []
+    for name, found in apart.items():
+        lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in found.items()))
+        failed += [f"{name}, {key}: {v:.1e}" for key, v in found.items() if not v <= TOLERANCE]
+    pairs: dict[str, Sequence[Callable[[], object]]] = {
+        f"{name}, {key}": [side[key] for side in pair]
+        for name, pair in sides.items()
+        for key in ("query", "heatmap", "evidence")
     }
-
-
-def _speed(report: Report, works: Sequence[tuple[Work, Work]], runs: int) -> None:
-    asked = [what for what in _acts(works[0][0]) if what != "indexing"]
-    report.table("Milliseconds, medians: CPU, device, and how many times faster", "", *asked)
-    for here, there in works:
-        slow, fast = _acts(here), _acts(there)
-        report.row(here.method.title, *(_both(slow[what], fast[what], runs) for what in asked))
-
-
-def _both(slow: Callable[[], object], fast: Callable[[], object], runs: int) -> str:
-    cpu, device = milliseconds(slow, runs), milliseconds(fast, runs)
-    return f"{cpu:.2f}, {device:.2f}, {cpu / device:.1f} x"
-
-
-def milliseconds(act: Callable[[], object], runs: int) -> float:
-    """The median of some runs, after a few that do not count."""
-    spent = []
-    for _ in range(_WARM_UP + runs):
-        began = time.perf_counter()
-        act()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        spent.append(1000 * (time.perf_counter() - began))
-    return float(np.median(spent[_WARM_UP:]))
-
-
-def _encoder(report: Report, here: Runtime, there: Runtime, images: Sequence[Image.Image]) -> None:
-    """Images a second of the pack's image encoder, decoded already."""
-    file = here.image_encoder_of(None)
-    if file is None:
-        return
-    report.table("Images a second, the image encoder alone", "", "images/s")
-    pixels = here.preprocess((list(images) * IMAGE_BATCH)[:IMAGE_BATCH])
-    on_gpu = there.providers[0] != "CPUExecutionProvider"
-    with tempfile.TemporaryDirectory() as folder:
-        half = Path(folder) / "half.onnx"
-        onnx.save(
-            convert_float_to_float16(onnx.load(here.info.path(file)), keep_io_types=True), half
-        )
-        sessions = Sessions(half.parent.joinpath, "cuda" if on_gpu else "cpu", bound=True)
-        ways = {
-            "CPU, float32": here.image_encoder(),
-            "device, float32": there.image_encoder(),
-            "device, float16": sessions.get(half.name, ["pixels"]),
-        }
-        for title, encoder in ways.items():
-            spent = milliseconds(lambda run=encoder.run: run({"pixels": pixels}), 10)  # type: ignore[misc]
-            report.row(title, f"{1000 * len(pixels) / spent:,.0f}")
-
-
-def _steps(report: Report, device: torch.device, sizes: Sizes, runs: int) -> None:
-    what = f"A training step in bfloat16, batch {sizes.batch}, milliseconds"
-    report.table(f"{what}: CPU, device, and how many times faster", "", "step")
+    pixels = here.preprocess(images)
+    pairs[f"image encoder, {count} images"] = [
+        lambda r=r: r.pixel_features(pixels)  # type: ignore[misc]
+        for r in (here, there)
+    ]
     for name in OBJECTIVES:
-        known = argument_defaults(name)
-        arguments = {"embed_dim": sizes.embed_dim} if "embed_dim" in known else {}
-        steps = []
-        for place in (CPU, device):
-            with torch.device(place):
-                steps.append(training_step(name, arguments, sizes, torch.bfloat16))
-        report.row(METHODS[name].title, _both(steps[0], steps[1], runs))
+        steps = [training_step(name, PAPERS if real else SMALL, place) for place in (CPU, device)]
+        pairs[f"{name}, training step in bfloat16"] = steps
+    times = {key: [milliseconds(act, runs) for act in pair] for key, pair in pairs.items()}
+    lines.append("\n## Milliseconds, medians\n")
+    if real:
+        lines += ["| | CPU | device | times faster |", "|---|---:|---:|---:|"]
+        lines += [f"| {n} | {a:.2f} | {b:.2f} | {a / b:.1f} |" for n, (a, b) in times.items()]
+    else:  # times of a rehearsal would mislead
+        lines.append(f"What ran: {'; '.join(times)}.")
+    print("\n".join(lines))
+    if options.out is not None:
+        write_whole(options.out, "\n".join(lines) + "\n")
+    for line in failed:
+        print(f"failed: {line} apart", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

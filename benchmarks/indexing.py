@@ -1,17 +1,18 @@
-"""How fast a folder of pictures is indexed, beside the bare image encoder.
+"""How fast a folder is indexed: `python -m benchmarks.indexing --pack PACK --gallery DIR`.
 
-`python -m benchmarks.indexing --pack PACK --gallery DIR`
+Images beside the bare image encoder, which runs on decoded images, with all threads on one batch or
+with a batch for each thread, whichever is faster; the app also decodes, makes the views of one
+method, then those of the others, and writes them to a cache of this run alone.
 
-The bare encoder runs on pictures that are decoded already, once with all threads on a batch, and
-once with a batch for each; the faster of the two is the measure. The app also decodes them, makes
-one method's views of them, after that the other methods', and keeps what it made on disk, in a
-cache folder of this run alone. Both use as many threads as there are processors.
+With `--clips N` in place of `--gallery`, N clips are made of the bundled scenes (MP4 with H.264,
+1280 x 720, 30 frames a second) and indexed beside decoding alone and encoding alone.
 
-A machine's speed drifts, sometimes within seconds: the bare encoder runs before the app and after
-it, all is repeated, and the table has medians. Beside the ratio is its range.
+A machine's speed drifts: all parts of a run follow each other, the run is repeated, and the table
+has medians and the range of the ratio.
 """
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
@@ -20,113 +21,153 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
+import av
 import numpy as np
+from PIL import Image
 
+from app.gallery.clips import chosen_frames
 from app.gallery.collection import Collection, CollectionImage, from_folder
 from app.gallery.encoder import SHARD
 from app.gallery.images import ImageError, open_image
 from app.gallery.indexing import IMAGES_AT_ONCE
 from app.search.retriever import Retriever
+from app.settings import BUNDLED, PHOTOGRAPHS, SCENES
 from export.runtime import Runtime
 from export.sessions import processor
 
-_BARE = (
-    "bare encoder, all threads on one batch",
-    "bare encoder, a batch for each thread",
-    "decoding alone, one thread",
-)
+RATE, SIZE, SHOWN = 30, (1280, 720), 2  # frames a second; pixels; seconds of a scene
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures and prints; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.indexing")
-    parser.add_argument("--pack", type=Path, required=True)
-    parser.add_argument("--gallery", type=Path, required=True, help="folder of pictures")
-    parser.add_argument("--pictures", type=int, default=1000, help="how many of them")
+    parser.add_argument("--pack", type=Path, default=BUNDLED / PHOTOGRAPHS)
+    parser.add_argument("--gallery", type=Path, help="folder of images")
+    parser.add_argument("--images", type=int, default=1000, help="how many of them")
+    parser.add_argument("--clips", type=int, default=0, help="make and index so many clips")
+    parser.add_argument("--seconds", type=int, default=20, help="of each clip")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="cpu")
-    given = parser.parse_args(argv)
-    try:
-        runtime = Runtime.load(given.pack, given.device)
-        collection = from_folder(given.gallery)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{error}") from error
-    collection = replace(collection, images=collection.images[: given.pictures])
-    count = len(collection.images)
-    print(f"pack {runtime.info.name}, {len(runtime.methods)} methods, {count:,} pictures")
-    print(f"{processor()}, {os.cpu_count()} cores, {', '.join(runtime.providers)}")
-    runs = []
-    for number in range(given.repeats):
-        runs.append(_measure(runtime, collection))
-        ratio = runs[-1]["the app, one method"] / _best(runs[-1])
-        print(f"run {number + 1}: {ratio:.2f} of the bare encoder", flush=True)
-    print(f"{'medians':<40} {'pictures/s':>10} {'ratio':>6} {'range':>12}")
-    for name in runs[0]:
-        ratios = [run[name] / _best(run) for run in runs]
+    options = parser.parse_args(argv)
+    if not options.clips and options.gallery is None:
+        parser.error("name a folder of images with --gallery, or make clips with --clips N")
+    with tempfile.TemporaryDirectory() as made:
+        for number in range(options.clips):
+            write_clip(Path(made) / f"{number}.mp4", number, options.seconds)
+        try:
+            runtime = Runtime.load(options.pack, "cpu")
+            collection = from_folder(Path(made) if options.clips else options.gallery)
+        except (ValueError, OSError) as error:
+            raise SystemExit(f"{error}") from error
+        collection = replace(collection, images=collection.images[: options.images])
         print(
-            f"{name:<40} {statistics.median(run[name] for run in runs):>10.1f} "
-            f"{statistics.median(ratios):>6.2f} {min(ratios):>6.2f}-{max(ratios):.2f}"
+            f"pack {runtime.info.name}, {len(runtime.methods)} methods, {processor()}, "
+            f"{os.cpu_count()} cores, {runtime.threads} threads"
         )
+        measure = measure_clips if options.clips else measure_images
+        runs = [measure(runtime, collection) for _ in range(options.repeats)]
+    count = options.clips * options.seconds * RATE or len(collection.images)
+    print(f"{count:,} {'frames' if options.clips else 'images'}")
+    print(f"{'medians':<40} {'a second':>9} {'of the first row':>17} {'range':>12}")
+    base = next(iter(runs[0]))
+    for name in runs[0]:
+        ratios = [run[base] / run[name] for run in runs]
+        rate = count / statistics.median(run[name] for run in runs)
+        spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
+        print(f"{name:<40} {rate:>9.1f} {statistics.median(ratios):>17.2f} {spread:>12}")
     return 0
 
 
-def _measure(runtime: Runtime, collection: Collection) -> dict[str, float]:
-    """Pictures a second of one run, by what was measured."""
-    count = len(collection.images)
-    before = _bare(runtime, collection.images[: count // 2])
+def measure_images(runtime: Runtime, collection: Collection) -> dict[str, float]:
+    """Seconds of one run; the bare encoder runs before the app and after it, on half each."""
+    half = len(collection.images) // 2
+    before = _bare(runtime, collection.images[:half])
     first, every = _app(runtime, collection)
-    after = _bare(runtime, collection.images[count // 2 :])
-    bare = (count / sum(both) for both in zip(before, after, strict=True))
-    return dict(zip(_BARE, bare, strict=True)) | {
-        "the app, one method": first,
-        "the app, all methods": every,
-    }
+    after = _bare(runtime, collection.images[half:])
+    ways = [a + b for a, b in zip(before, after, strict=True)]
+    rows = {"bare encoder, the faster way": min(ways), "all threads on one batch": ways[0]}
+    rows |= {"a batch for each thread": ways[1], "the app, one method": first}
+    return rows | {"the app, all methods": every}
 
 
-def _best(run: dict[str, float]) -> float:
-    """The bare encoder's rate, the faster way."""
-    return max(run[name] for name in _BARE[:2])
-
-
-def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> tuple[float, float, float]:
-    """Seconds that each of `_BARE` takes."""
-    together = alone = decoding = 0.0
+def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> list[float]:
+    """Seconds of encoding with all threads on one batch, and with a batch for each thread."""
+    ways = [0.0, 0.0]
     with ThreadPoolExecutor(runtime.threads) as crew:
         for start in range(0, len(images), IMAGES_AT_ONCE):
-            began = time.perf_counter()
             squares = []
             for image in images[start : start + IMAGES_AT_ONCE]:
-                try:
+                with contextlib.suppress(ImageError):  # the app names it
                     squares.append(runtime.preprocess.square(open_image(image.path)))
-                except ImageError:
-                    continue  # the app names it; here it only must not stop the measurement
-            decoded = time.perf_counter()
-            normal = runtime.preprocess(squares)
-            ready = time.perf_counter()
-            runtime.pixel_features(normal)
-            encoded = time.perf_counter()
-            parts = np.array_split(normal, max(1, len(normal) // SHARD))
+            pixels = runtime.preprocess(squares)
+            began = time.perf_counter()
+            runtime.pixel_features(pixels)
+            ways[0] += time.perf_counter() - began
+            parts = np.array_split(pixels, max(1, len(pixels) // SHARD))
+            began = time.perf_counter()
             list(crew.map(lambda part: runtime.pixel_features(part, alone=True), parts))
-            alone += time.perf_counter() - encoded
-            together += encoded - ready
-            decoding += decoded - began
-    return together, alone, decoding
+            ways[1] += time.perf_counter() - began
+    return ways
 
 
 def _app(runtime: Runtime, collection: Collection) -> tuple[float, float]:
-    """Pictures a second that the app's first method can find, and that all methods can."""
+    """Seconds until the app's first method can be searched, and until all can."""
     with tempfile.TemporaryDirectory() as fresh:
         index = Retriever(runtime, collection, Path(fresh)).index
         began = time.perf_counter()
         index.start()
         index.first_done.wait()
-        first = len(index.images[index.first]) / (time.perf_counter() - began)
+        first = time.perf_counter() - began
         index.images_done.wait()
-        every = len(index) / (time.perf_counter() - began)
+        every = time.perf_counter() - began
         index.wait()
         return first, every
+
+
+def measure_clips(runtime: Runtime, collection: Collection) -> dict[str, float]:
+    """Seconds of one run; decoding takes the frames that the app takes, about one in 30."""
+    name = next(iter(runtime.methods))
+
+    def decode(image: CollectionImage) -> list[Image.Image]:
+        with image.open() as file:
+            return [frame for _, frame in chosen_frames(file, image.file)]
+
+    def encode(squares: Sequence[Image.Image]) -> None:
+        runtime.image_views(runtime.square_features(squares, name, alone=True), name)
+
+    with ThreadPoolExecutor(runtime.threads) as crew:
+        began = time.perf_counter()
+        frames = [frame for part in crew.map(decode, collection.images) for frame in part]
+        decoding = time.perf_counter() - began
+        squares = [runtime.preprocess.square(frame) for frame in frames]
+        began = time.perf_counter()
+        list(crew.map(encode, (squares[i : i + SHARD] for i in range(0, len(squares), SHARD))))
+        encoding = time.perf_counter() - began
+    first, _ = _app(runtime, collection)
+    turns = decoding + encoding
+    return {"decoding, then encoding": turns, "decoding": decoding, "encoding": encoding} | {
+        "the app, one method": first
+    }
+
+
+def write_clip(path: Path, number: int, seconds: int) -> None:
+    """Makes a clip of bundled scenes, each moved slowly for two seconds."""
+    scenes = sorted((BUNDLED / SCENES / "gallery" / "images").iterdir())
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", RATE, {"preset": "veryfast"})
+        stream.width, stream.height = SIZE
+        stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, RATE)
+        for at in range(seconds * RATE):
+            scene, step = divmod(at, SHOWN * RATE)
+            if step == 0:
+                drawn = Image.open(scenes[(number * seconds + scene) % len(scenes)])
+                image = drawn.convert("RGB").resize((SIZE[0] + SHOWN * RATE, SIZE[1]))
+            frame = av.VideoFrame.from_image(image.crop((step, 0, step + SIZE[0], SIZE[1])))
+            frame.pts, frame.time_base = at, Fraction(1, RATE)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
 
 
 if __name__ == "__main__":

@@ -1,35 +1,29 @@
-"""Heavy operations beside straightforward formulations: `python -m benchmarks.kernels`.
+"""GPO and AVSE's Sinkhorn beside the authors' formulation: `python -m benchmarks.kernels`.
 
-Ours and the baseline (`benchmarks/baselines.py`) take turns in one run, and the best time of each
-counts. On one thread the processor's time is measured, so that other programs do not count; on
-more, wall time.
+Both take turns in one run on the papers' sizes, and the best time of each counts. On one thread the
+processor's time is measured, so that other programs do not count; on more, wall time. The
+baselines are the operations that the releases of VSE-infinity (Chen et al., CVPR 2021) and AVSE
+(Liu et al., AAAI 2025) call, with the same weights.
 """
 
 import argparse
+import math
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-import models
-from benchmarks.baselines import PackedBiGRU, PlainAVSE, PlainGPO, plain_method, plain_pvse_loss
-from models import Method, Views
+from models import Views
 from models.avse import AVSE, AVSEConfig
-from models.encoders.bigru import BiGRUTextEncoder
 from models.gpo import GPO
 from models.layers import l2_normalize
-from models.pvse import PVSE
-from training.objectives import build_objective
-from training.objectives.pvse import Polysemous
 
 Run = Callable[[], object]
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # the matrix products among PyTorch's operators
+Row = tuple[str, Run, Run, str]  # title, baseline, ours, and the ratio of their times to reach
 
 
 @dataclass(frozen=True)
@@ -39,10 +33,7 @@ class Sizes:
     Attributes:
         batch: image-text pairs of a training step.
         regions: elements of an image's set.
-        words: of a text.
-        image_dim: width of a region's feature.
-        embed_dim: of the joint space.
-        vocabulary: rows of the word table.
+        embed_dim: width of the joint space.
         images: of the whole score matrix.
         texts: of the whole score matrix.
         gallery: images that one text is compared with.
@@ -50,23 +41,74 @@ class Sizes:
 
     batch: int = 128
     regions: int = 36
-    words: int = 12
-    image_dim: int = 2048
     embed_dim: int = 1024
-    vocabulary: int = 8000
     images: int = 1000
     texts: int = 5000
     gallery: int = 10_000
 
 
-@dataclass(frozen=True)
-class Row:
-    """One comparison, ready to be timed; `target` is what ours over the baseline should reach."""
+def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
+    """GPO with a generator run for every set and a sort along the set's strided axis.
 
-    title: str
-    baseline: Run
-    ours: Run
-    target: str
+    Args:
+        gpo: whose weights to use.
+        features: (B, N, D).
+        mask: (B, N) bool, the real elements first.
+
+    Returns:
+        (B, D).
+    """
+    sizes, longest = mask.sum(dim=1), mask.shape[1]
+    k = torch.arange(longest)[:, None] + gpo.first_position
+    w = torch.exp(-math.log(1e4) * torch.arange(0, gpo.position_dim, 2) / gpo.position_dim)
+    positions = torch.stack([(k * w).sin(), (k * w).cos()], dim=-1).flatten(1)  # Eq. (4): (N, p)
+    inputs = positions.expand(len(sizes), -1, -1)  # (B, N, p)
+    packed = pack_padded_sequence(inputs, sizes, batch_first=True, enforce_sorted=False)
+    states, _ = pad_packed_sequence(gpo.gru(packed)[0], batch_first=True, total_length=longest)
+    forward, backward = states.chunk(2, dim=-1)
+    scores = gpo.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (B, N)
+    theta = (scores.masked_fill(~mask, -10_000.0) / gpo.temperature).softmax(dim=-1)
+    ranked = features.masked_fill(~mask[..., None], -10_000.0).sort(dim=1, descending=True)[0]
+    ranked = ranked.masked_fill(~mask[..., None], 0.0)
+    return (ranked * theta[..., None]).sum(dim=1)  # Eq. (2)
+
+
+def plain_sinkhorn(method: AVSE, images: Views, texts: Views) -> Tensor:
+    """AVSE's scores in the log domain over (pairs, p + 1, q + 1), 64 images at a time.
+
+    Args:
+        method: with a dustbin.
+        images: B_img views (B_img, n, d1).
+        texts: B_txt views (B_txt, 1, d1).
+
+    Returns:
+        (B_img, B_txt).
+    """
+    assert method.dustbin is not None
+    visual, textual = (
+        l2_normalize(views.embeddings.unflatten(2, (-1, method.block_dim)).flatten(1, 2))
+        for views in (images, texts)
+    )
+    scores = []
+    for rows in visual.split(64):
+        affinity = torch.einsum("ipd,tqd->itpq", rows, textual).flatten(0, 1)  # (C, p, q), Eq. (1)
+        plan = _plain_log_plan(affinity, method.dustbin, method.config.iterations)
+        scores.append(plan[:, :-1, :-1].exp().amax(dim=1).sum(dim=1).view(len(rows), -1))  # Eq. (2)
+    return torch.cat(scores)
+
+
+def _plain_log_plan(affinity: Tensor, z: Tensor, iterations: int) -> Tensor:
+    """The logarithm of the plans (C, p + 1, q + 1) of affinities (C, p, q)."""
+    pairs, p, q = affinity.shape
+    bottom = torch.cat([affinity, z.expand(pairs, 1, q)], dim=1)
+    augmented = torch.cat([bottom, z.expand(pairs, p + 1, 1)], dim=2)
+    row_sums = torch.tensor([1.0] * p + [float(q)]).log()
+    column_sums = torch.tensor([1.0] * q + [float(p)]).log()
+    u, v = torch.zeros(pairs, p + 1), torch.zeros(pairs, q + 1)
+    for _ in range(iterations):
+        u = row_sums - torch.logsumexp(augmented + v[:, None], dim=2)
+        v = column_sums - torch.logsumexp(augmented + u[:, :, None], dim=1)
+    return augmented + u[:, :, None] + v[:, None]
 
 
 def gpo_rows(sizes: Sizes) -> list[Row]:
@@ -76,279 +118,73 @@ def gpo_rows(sizes: Sizes) -> list[Row]:
     features = torch.randn(*mask.shape, sizes.embed_dim, requires_grad=True)
     upstream = torch.randn(sizes.batch, sizes.embed_dim)
 
-    def run(module: nn.Module) -> Run:
-        def both() -> None:
-            features.grad = None
-            module(features, mask)[0].backward(upstream)
-
-        return both
+    def run(pool: Callable[[Tensor, Tensor], Tensor]) -> None:
+        features.grad = None
+        pool(features, mask).backward(upstream)
 
     title = f"GPO, {sizes.batch} x {sizes.regions} x {sizes.embed_dim}, forward and backward"
-    return [Row(title, run(PlainGPO(gpo)), run(gpo), ">= 4 x")]
-
-
-def gru_rows(sizes: Sizes) -> list[Row]:
-    """The text encoder, narrow and wide, forward and backward."""
-    lengths = torch.randint(1, sizes.words + 1, (sizes.batch,))
-    ids = torch.randint(1, sizes.vocabulary, (sizes.batch, int(lengths.max())))
-
-    def run(module: nn.Module) -> Run:
-        def both() -> None:
-            module.zero_grad()
-            module(ids, lengths).sum().backward()
-
-        return both
-
-    rows = []
-    for width in (sizes.embed_dim // 8, sizes.embed_dim):
-        encoder = BiGRUTextEncoder(sizes.vocabulary, width, width)
-        title = f"BiGRU of {width}, {sizes.batch} texts, forward and backward"
-        rows.append(Row(title, run(PackedBiGRU(encoder)), run(encoder), "faster"))
-    return rows
+    baseline = lambda: run(lambda *batch: plain_gpo(gpo, *batch))  # noqa: E731
+    return [(title, baseline, lambda: run(gpo.pool), ">= 7.5 x")]
 
 
 def sinkhorn_rows(sizes: Sizes) -> list[Row]:
     """AVSE's whole score matrix, and one text against a gallery."""
-    rows = []
+    rows: list[Row] = []
     for parts in (2, 4):
         block_dim = sizes.embed_dim // parts
-        ours = _avse(AVSE, sizes, block_dim)
-        plain = _avse(PlainAVSE, sizes, block_dim)
-        images = _block_views(ours, sizes.images, 2, sizes)
-        texts = _block_views(ours, sizes.texts, 1, sizes)
-        gallery = _block_views(ours, sizes.gallery, 2, sizes)
-        end = f"d2 = {block_dim}"
-        rows.append(
-            Row(
-                f"Sinkhorn, {sizes.images} x {sizes.texts}, {end}",
-                _score(plain, images, texts),
-                _score(ours, images, texts),
-                ">= 25 x",
-            )
+        method = AVSE(4, sizes.embed_dim, AVSEConfig(sizes.embed_dim, block_dim)).eval()
+        images, texts, gallery = (
+            block_views(torch.randn(count, views, sizes.embed_dim), block_dim)
+            for count, views in ((sizes.images, 2), (sizes.texts, 1), (sizes.gallery, 2))
         )
-        slow, fast = (_score(method, gallery, texts[:1]) for method in (plain, ours))
-        rows.append(Row(f"Sinkhorn, 1 x {sizes.gallery}, {end}", slow, fast, "faster"))
-        cosine = _cosine(gallery.embeddings.flatten(1))
-        rows.append(Row(f"the same beside plain cosine, {end}", cosine, fast, ">= 1/4 x"))
+        whole = f"Sinkhorn, {sizes.images} x {sizes.texts}, d2 = {block_dim}"
+        query = f"Sinkhorn, 1 x {sizes.gallery}, d2 = {block_dim}"
+        rows.append((whole, *_both(method, images, texts), ">= 25 x"))
+        rows.append((query, *_both(method, gallery, texts[:1]), "faster"))
     return rows
 
 
-def pvse_rows(sizes: Sizes) -> list[Row]:
-    """PVSE's loss, forward and backward."""
-    method, objective = PVSE(4, 4, sizes.embed_dim), Polysemous(released=True)
-    shape = (2, sizes.batch, 2, sizes.embed_dim)
-    given, residuals = torch.randn(shape, requires_grad=True), torch.rand(shape, requires_grad=True)
-    ids = torch.arange(sizes.batch)
-
-    def views() -> tuple[Views, Views]:
-        given.grad = residuals.grad = None
-        unit = l2_normalize(given)
-        first, second = (Views(unit[i], extras={"residuals": residuals[i]}) for i in (0, 1))
-        return first, second
-
-    def plain() -> None:
-        images, texts = views()
-        own = torch.eye(sizes.batch, dtype=torch.bool)
-        plain_pvse_loss(method, images, texts, own, objective.diversity).backward()
-
-    def ours() -> None:
-        images, texts = views()
-        terms = objective(method, images, texts, ids, 0)
-        torch.stack(list(terms.values())).sum().backward()
-
-    title = f"PVSE's loss, batch {sizes.batch}, K = 2, {sizes.embed_dim}-d, forward and backward"
-    return [Row(title, plain, ours, ">= 10 x")]
+def block_views(embeddings: Tensor, block_dim: int) -> Views:
+    """Embeddings (B, V, D) as AVSE's views, whose blocks have unit length."""
+    return Views(l2_normalize(embeddings.unflatten(-1, (-1, block_dim))).flatten(-2))
 
 
-def step_rows(sizes: Sizes) -> list[Row]:
-    """A whole training step of each method, in float32 and, where the CPU computes in it, bfloat16.
-
-    Beside them a step's matrix products in float32 and nothing else: no step that multiplies these
-    matrices is faster, however well it is written, so their ratio is what float32 can reach.
-    """
-    residual = {"mlp_dim": sizes.embed_dim // 2, "released_gpo": True}
-    arguments: dict[str, dict[str, Any]] = {
-        "vse_infty": residual,
-        "mv_vse": residual,
-        "pvse": {},
-        "avse": {"released_gpo": True},
-    }
-    rows = []
-    for name, own in arguments.items():
-        own = {"embed_dim": sizes.embed_dim, **own}
-        plain = training_step(name, own, sizes, plain=True)
-        for precision in (torch.float32, torch.bfloat16)[: 1 + computes_in_bfloat16()]:
-            ours = training_step(name, own, sizes, precision)
-            title = f"training step of {name}, {str(precision).removeprefix('torch.')}"
-            rows.append(Row(title, plain, ours, ">= 2 x"))
-        alone = products(training_step(name, own, sizes))
-        rows.append(Row("its matrix products alone, float32", plain, alone, "the ceiling"))
-    return rows
+def _both(method: AVSE, images: Views, texts: Views) -> tuple[Run, Run]:
+    """Scoring with the authors' formulation, and with ours."""
+    return lambda: plain_sinkhorn(method, images, texts), lambda: method.score(images, texts)
 
 
-def computes_in_bfloat16() -> bool:
-    """Whether matrix products in bfloat16 have instructions here; emulated, they only cost time."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def products(run: Run) -> Run:
-    """The matrix products of `run` alone: of the same shapes and strides, as often, on noise."""
-    with _Recorder() as recorder:
-        run()
-    noise = {key: tuple(_noise(*part) for part in key) for key in recorder.seen}
-
-    def alone() -> None:
-        for key, times in recorder.seen.items():
-            left, right = noise[key]
-            for _ in range(times):
-                left @ right
-
-    return alone
-
-
-class _Recorder(TorchDispatchMode):
-    """Counts the matrix products of what runs under it, by the shapes and strides of factors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: Counter[tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]] = Counter()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func.overloadpacket.__name__ in PRODUCTS:
-            factors = [part for part in args if isinstance(part, Tensor)][-2:]
-            self.seen[tuple((tuple(part.shape), part.stride()) for part in factors)] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def _noise(shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
-    last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    return torch.randn(last + 1).as_strided(shape, stride)
-
-
-SECTIONS: dict[str, Callable[[Sizes], list[Row]]] = {
-    "gpo": gpo_rows,
-    "gru": gru_rows,
-    "sinkhorn": sinkhorn_rows,
-    "pvse": pvse_rows,
-    "steps": step_rows,
-}
-
-
-def training_step(
-    name: str,
-    arguments: dict[str, Any],
-    sizes: Sizes,
-    precision: torch.dtype = torch.float32,
-    *,
-    plain: bool = False,
-) -> Run:
-    """A training step of a method on noise, on the default device that torch has now.
-
-    Args:
-        name: of the method and its objective.
-        arguments: the method's own.
-        sizes: how large everything is.
-        precision: of the forward pass, by autocast.
-        plain: as the authors' releases formulate it.
-    """
-    torch.manual_seed(0)
-    words = 0 if name == "pvse" else 2
-    encoder = BiGRUTextEncoder(sizes.vocabulary, 300, sizes.embed_dim, directions=words)
-    method = models.build(name, sizes.image_dim, encoder.dim, arguments).train()
-    texts: nn.Module = PackedBiGRU(encoder) if plain and words else encoder
-    objective = build_objective(name, {"released": True} if name == "pvse" else {})
-    method = plain_method(method) if plain else method
-    pair = nn.ModuleList([method, texts])
-    optimizer = torch.optim.AdamW(pair.parameters(), lr=1e-4, fused=not plain)
-    features = torch.randn(sizes.batch, sizes.regions, sizes.image_dim)
-    mask = torch.ones(features.shape[:2], dtype=torch.bool)
-    ids = torch.randint(1, sizes.vocabulary, (sizes.batch, sizes.words))
-    lengths, spoken = torch.full((sizes.batch,), sizes.words), torch.ones_like(ids).bool()
-    image_ids, own = torch.arange(sizes.batch), torch.eye(sizes.batch, dtype=torch.bool)
-
-    def loss_of(images: Views, texts: Views) -> Tensor:
-        images, texts = (v.apply(lambda part: part.float()) for v in (images, texts))
-        if plain and isinstance(objective, Polysemous):
-            return plain_pvse_loss(method, images, texts, own, objective.diversity)
-        terms = objective(method, images, texts, image_ids, 1)
-        return torch.stack(list(terms.values())).sum()
-
-    def step() -> None:
-        with torch.autocast(features.device.type, precision, enabled=precision != torch.float32):
-            images = method.encode_image(features, mask)
-            views = method.encode_text(texts(ids, lengths), spoken)
-        loss = loss_of(images, views)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(pair.parameters(), 2.0)
-        optimizer.step()
-
-    return step
-
-
-def _avse(kind: type[AVSE], sizes: Sizes, block_dim: int) -> AVSE:
-    return kind(4, sizes.embed_dim, AVSEConfig(sizes.embed_dim, block_dim)).eval()
-
-
-def _block_views(method: AVSE, count: int, views: int, sizes: Sizes) -> Views:
-    return Views(method._unit_blocks(torch.randn(count, views, sizes.embed_dim)))
-
-
-def _score(method: Method, images: Views, texts: Views) -> Run:
-    def run() -> None:
-        with torch.inference_mode():
-            method.score(images, texts)
-
-    return run
-
-
-def _cosine(gallery: Tensor) -> Run:
-    """One query against the rows (n, D) of a gallery."""
-    query = torch.randn(1, gallery.shape[1])
-
-    def run() -> None:
-        with torch.inference_mode():
-            torch.mm(query, gallery.T)
-
-    return run
-
-
-def measure(row: Row, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
-    """The best times of the baseline and of ours, in seconds."""
-    best = [float("inf"), float("inf")]
-    for turn in range(repeats + 1):
-        for place, run in enumerate((row.baseline, row.ours)):
+def measure(runs: tuple[Run, Run], repeats: int, clock: Callable[[], float]) -> list[float]:
+    """The best times of two runs that take turns, in seconds; the first turn warms up."""
+    turns: list[list[float]] = []
+    for _ in range(repeats + 1):
+        turns.append([])
+        for run in runs:
             began = clock()
             run()
-            spent = clock() - began
-            if turn or repeats == 0:  # the first turn warms up
-                best[place] = min(best[place], spent)
-    return best[0], best[1]
+            turns[-1].append(clock() - began)
+    return [min(times) for times in zip(*(turns[1:] or turns), strict=True)]
 
 
 def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
     """Measures and prints a table; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3, help="turns after the first; 0 for one")
-    given = parser.parse_args(argv)
-    if given.threads < 1 or given.repeats < 0:
+    options = parser.parse_args(argv)
+    if options.threads < 1 or options.repeats < 0:
         parser.error("--threads must be at least 1, and --repeats at least 0")
-    torch.set_num_threads(given.threads)
-    clock = time.thread_time if given.threads == 1 else time.perf_counter
-    print(f"torch {torch.__version__}, {given.threads} thread(s), best of {given.repeats or 1}")
+    torch.set_num_threads(options.threads)
+    clock = time.thread_time if options.threads == 1 else time.perf_counter
+    print(f"torch {torch.__version__}, {options.threads} thread(s), best of {options.repeats or 1}")
     print(f"{'':<62} {'baseline ms':>12} {'ours ms':>10} {'ratio':>7}   target")
-    for section in given.only:
-        torch.manual_seed(0)
-        for row in SECTIONS[section](sizes or Sizes()):
-            baseline, ours = measure(row, given.repeats, clock)
+    torch.manual_seed(0)
+    for rows in (gpo_rows, sinkhorn_rows):
+        for title, *runs, target in rows(sizes or Sizes()):
+            with torch.set_grad_enabled(rows is gpo_rows):
+                baseline, ours = measure((runs[0], runs[1]), options.repeats, clock)
             times = f"{baseline * 1e3:>12.1f} {ours * 1e3:>10.1f} {baseline / ours:>6.1f}x"
-            print(f"{row.title:<62} {times}   {row.target}", flush=True)
-    if "steps" in given.only and not computes_in_bfloat16():
-        print("no steps in bfloat16: this CPU has no instructions for it")
+            print(f"{title:<62} {times}   {target}", flush=True)
     return 0
 
 

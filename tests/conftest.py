@@ -37,7 +37,6 @@ TOGETHER = {
     "tests/app/blocks/api/test_http.py": "views_server",
     "tests/app/blocks/api/test_mcp.py": "views_server",
     "tests/app/blocks/api/test_evidence_api.py": "many_server",
-    "tests/benchmarks/test_soak.py": "many_server",
     "tests/app/blocks/api/test_views_api.py": "many_server",
     "tests/app/blocks/tabs/test_views_browser.py": "many_server",
 }

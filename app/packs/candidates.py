@@ -1,6 +1,6 @@
 """How the time of a query grows with the images it is compared with, recorded beside a pack.
 
-AVSE's Fig. 5. `python -m benchmarks.candidates --record` measures it, with methods that the pack
+AVSE's Fig. 5. `python -m benchmarks.gallery candidates --record` measures it, with methods that the pack
 does not hold, too.
 """
 

@@ -2,7 +2,7 @@
 
 What is timed is `Retriever.search` of a sentence (tokenize, ONNX text encoder, head, exact top-k
 over the gallery) on captions of the collection, one query at a time.
-`python -m benchmarks.query_latency --record` writes the record.
+`python -m benchmarks.gallery latency --record` writes the record.
 """
 
 import logging

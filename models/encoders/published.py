@@ -1,7 +1,7 @@
 """Published backbones as encoders: the networks are those of `transformers`.
 
 Each is built from its Hugging Face configuration as plain JSON, so that a checkpoint can say how to
-build it; `export/hub/published.py` reads the weights. `transformers` is imported only when one is
+build it; `export/encoders/` reads the weights. `transformers` is imported only when one is
 built.
 """
 
@@ -163,7 +163,7 @@ class BertTextEncoder(TextEncoder):
 
     Args:
         config: the network's Hugging Face configuration as JSON, `model_type` included; see
-            `export/hub/published.py` for the types.
+            `export/encoders/` for the types.
     """
 
     summary_token: ClassVar[bool] = True

@@ -1,45 +1,65 @@
-"""The gallery benchmark measures stores that hold the same, and finds what there is to find."""
+"""Each part of the gallery benchmark measures every method, and records what the app shows."""
 
-import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from app.packs import candidates, speed
 from benchmarks import gallery
+from export.pack.reading import load_info
+from training.loop.config import RECIPES
 
 
-def test_stores_see_the_same_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "rows.json"
-    asked = ["--sizes", "600", "--rules", "max", "sinkhorn", "--queries", "3", "--out", str(out)]
-    drawn = tmp_path / "curve.svg"
-    assert gallery.main([*asked, "--qdrant-up-to", "600", "--plot", str(drawn)]) == 0
-    assert "<svg" in drawn.read_text()
-    rows = json.loads(out.read_text())
-    stores = [(row["rule"], row["store"]) for row in rows]
-    assert stores == [
-        ("max", "numpy"),
-        ("max", "polyview"),
-        ("max", "qdrant"),
-        ("sinkhorn", "score all"),
-        ("sinkhorn", "polyview"),
-    ]
-    for row in rows:
-        assert row["recall"] == 1.0
-        assert 0 < row["p50"] <= row["p95"]
-        assert row["memory"] >= 600 * 4 * 512
-    printed = capsys.readouterr().out.splitlines()
-    assert len([line for line in printed if line.startswith(("max", "sinkhorn"))]) == len(rows)
+@pytest.fixture
+def pack(tiny_pack: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_pack, tmp_path / "pack"))
+
+
+def test_query_latency_is_recorded(pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gallery.main(["latency", "--pack", str(pack), "--queries", "5", "--record"]) == 0
+    recorded = speed.recorded(load_info(pack))
+    assert recorded is not None
+    printed = [row.split() for row in capsys.readouterr().out.splitlines()[-2:]]
+    assert {name: f"{ms:.2f}" for name, ms in recorded.median.items()} == {
+        name: p50 for name, p50, *_ in printed
+    }
+    assert recorded.queries == 5
+    assert recorded.command.startswith("python -m benchmarks.gallery latency --pack")
+
+
+def test_growth_is_recorded_for_every_recipe(pack: Path) -> None:
+    arguments = ["candidates", "--sizes", "40", "20", "--queries", "2", "--pack", str(pack)]
+    assert gallery.main([*arguments, "--record"]) == 0
+    recorded = candidates.recorded(load_info(pack))
+    assert recorded is not None
+    assert recorded.images == (20, 40)
+    methods = {path.stem for path in (RECIPES / "scenes").glob("*.toml")} - {"backbone"}
+    assert recorded.median.keys() == methods == set(gallery.SCENES)
+
+
+def test_the_gallery_finds_what_brute_force_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["index", "--sizes", "600", "--rules", "max", "sinkhorn", "--queries", "3"]
+    assert gallery.main(arguments) == 0
+    *_, head, first, ours, second, theirs = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["rule", "images", "store", "MB", "build"]
+    for rule, rows in (("max", (first, ours)), ("sinkhorn", (second, theirs))):
+        assert all(row.split()[:2] == [rule, "600"] for row in rows)
+        recall, p50, p95, rate = map(float, rows[1].split()[-4:])
+        assert recall == 1.0
+        assert 0 < p50 <= p95
+        assert rate > 0
 
 
 def test_images_lie_in_clusters() -> None:
-    images = gallery.draw(1000, 2, 64, seed=1)
+    images = gallery.draw(1000, 2, 64)
     np.testing.assert_allclose(np.linalg.norm(images, axis=-1), 1.0, rtol=1e-5)
     cosines = images[:, 0] @ images[:, 0].T
-    near = (cosines > 0.3).sum(axis=1) - 1
-    assert near.mean() == pytest.approx(gallery.IMAGES_OF_CENTRE, rel=0.4)
-    assert np.abs(np.median(cosines)) < 0.1
+    assert (cosines > 0.3).sum(axis=1).mean() - 1 == pytest.approx(200, rel=0.4)
 
 
-def test_recall_is_the_share_of_the_truth() -> None:
-    assert gallery.recall([[1, 2, 3, 4], [5, 6, 7, 8]], [[4, 3, 2, 9], [8, 7, 6, 5]]) == 0.875
+def test_nothing_to_measure_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gallery.main(["latency", "--queries", "0"])
+    assert "--sizes and --queries must be at least 1" in capsys.readouterr().err

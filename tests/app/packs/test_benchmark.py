@@ -147,7 +147,7 @@ def test_a_recorded_speed_is_read_and_a_damaged_one_is_not(pack: Path) -> None:
 
 def test_the_bundled_packs_speed_is_recorded(bundled: Retriever) -> None:
     found = speed.recorded(bundled.info)
-    assert found is not None, "run python -m benchmarks.query_latency --record"
+    assert found is not None, "run python -m benchmarks.gallery latency --record"
     assert found.median.keys() == bundled.runtime.methods.keys()
     html = view.accuracy_and_speed(measured.table(bundled, found), found, captions=True)
     assert html.count('class="pv-point"') == 2 * len(found.median)  # drawn wide and narrow
@@ -202,7 +202,7 @@ def test_what_is_no_record_of_candidates_is_not_shown(pack: Path, change: dict[s
 
 def test_the_time_against_candidates_is_recorded_for_every_method(bundled: Retriever) -> None:
     found = candidates.recorded(bundled.info)
-    assert found is not None, "run python -m benchmarks.candidates --record"
+    assert found is not None, "run python -m benchmarks.gallery candidates --record"
     assert found.median.keys() >= bundled.runtime.methods.keys() | {"scan"}
     assert text(found.hardware) in view.against_candidates(found)
 

@@ -1,0 +1,41 @@
+"""The app is started, and answers one user and several at once alike."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import serving
+
+
+@pytest.mark.slow
+def test_the_app_answers_all_of_them(tiny_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--pack", str(tiny_pack), "--users", "3", "--queries", "2"]
+    assert serving.main(arguments) == 0
+    _, start, one, many, memory = capsys.readouterr().out.splitlines()
+    assert re.match(r"first page [\d.]+ s, first answer [\d.]+ s later, .* RSS \d+ MB", start)
+    assert one.startswith("one user: p50 ")
+    assert many.startswith("3 users: p50 ")
+    assert "6 answers, 0 wrong or missing" in one
+    assert "6 answers, 0 wrong or missing" in many
+    assert re.fullmatch(r"RSS \d+ MB after 13 questions", memory)
+
+
+@pytest.mark.slow
+def test_wrong_and_missing_answers_are_noticed(tiny_pack: Path) -> None:
+    questions = [("a dog", "vsepp"), ("a cat", "vsepp"), ("a cat", "no such method")]
+    with serving.running(tiny_pack) as (url, process):
+        serving.starting(url, process, questions[0])
+        _, answers = serving.ask_all(url, [questions[:2]], {})
+        answers[questions[0]] = [(image, score + 1) for image, score in answers[questions[0]]]
+        load, _ = serving.ask_all(url, [[question] for question in questions], answers)
+    assert len(load.spent) == 1
+    wrong, missing = sorted(load.failures, reverse=True)
+    assert "a dog: ValueError: another answer" in wrong
+    assert "no such method, a cat: HTTPStatusError" in missing
+
+
+def test_nobody_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        serving.main(["--users", "0"])
+    assert "--users and --queries must be at least 1" in capsys.readouterr().err
