@@ -1,7 +1,7 @@
 """How the time of a query grows with the images it is compared with, recorded beside a pack.
 
-AVSE's Fig. 5. `python -m benchmarks.gallery candidates --record` measures it, with methods that the pack
-does not hold, too.
+AVSE's Fig. 5. `python -m benchmarks.gallery candidates --record` measures it, with methods that the
+pack does not hold, too.
 """
 
 import logging
