@@ -32,7 +32,7 @@ def runtime(pack: Path) -> Runtime:
     return Runtime.load(pack, "cpu", threads=1)
 
 
-def pictures(count: int) -> list[Image.Image]:
+def noise_images(count: int) -> list[Image.Image]:
     """Noise images of the encoder's size."""
     rng = np.random.default_rng(count)
     return [Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)) for _ in range(count)]
@@ -64,7 +64,7 @@ def test_equal_torch(
     lengths = torch.tensor([len(row) for row in ids])
     longest = int(lengths.max())
     padded = torch.tensor([row + [0] * (longest - len(row)) for row in ids])
-    photos = pictures(images)
+    photos = noise_images(images)
     with torch.no_grad():
         features = encoder(torch.from_numpy(runtime.preprocess(photos)))
         mask = torch.ones(features.shape[:2], dtype=torch.bool)
@@ -74,18 +74,18 @@ def test_equal_torch(
         )
         expected = method.score(expected_images, expected_texts)
 
-    found_images = runtime.image_views(runtime.image_features(photos), name, attention=True)
-    found_texts = runtime.text_views(texts, name, attention=True)
-    scores = runtime.methods[name].score(found_images, found_texts)
-    for found, wanted in (
-        (found_images.embeddings, expected_images.embeddings),
-        (found_texts.embeddings, expected_texts.embeddings),
-        (found_images.attention, expected_images.attention),
-        (found_texts.attention, expected_texts.attention),
+    image_views = runtime.image_views(runtime.image_features(photos), name, attention=True)
+    text_views = runtime.text_views(texts, name, attention=True)
+    scores = runtime.methods[name].score(image_views, text_views)
+    for actual, reference in (
+        (image_views.embeddings, expected_images.embeddings),
+        (text_views.embeddings, expected_texts.embeddings),
+        (image_views.attention, expected_images.attention),
+        (text_views.attention, expected_texts.attention),
         (scores, expected),
     ):
-        assert found is not None
-        torch.testing.assert_close(found, wanted, atol=2e-5, rtol=1e-4)
+        assert actual is not None
+        torch.testing.assert_close(actual, reference, atol=2e-5, rtol=1e-4)
 
 
 def test_what_a_loaded_pack_says(runtime: Runtime) -> None:
@@ -100,7 +100,7 @@ def test_what_a_loaded_pack_says(runtime: Runtime) -> None:
 
 
 def test_batches_do_not_change_features(runtime: Runtime) -> None:
-    photos = pictures(35)
+    photos = noise_images(35)
     together = runtime.image_features(photos)
     assert together.shape == (35, 16, IMAGE_DIM)
     alone = torch.cat([runtime.image_features([photo]) for photo in photos[30:]])
@@ -240,10 +240,10 @@ def test_encoder_that_contradicts_pack_json_is_refused(
     edit: Callable[[Callable[[dict[str, Any]], object]], Path],
 ) -> None:
     pack = edit(lambda values: values["image_encoder"].update(grid=[2, 8]))
-    assert Runtime.load(pack, "cpu").image_features(pictures(1)).shape == (1, 16, IMAGE_DIM)
+    assert Runtime.load(pack, "cpu").image_features(noise_images(1)).shape == (1, 16, IMAGE_DIM)
     pack = edit(lambda values: values["image_encoder"].update(grid=[4, 5]))
     with pytest.raises(PackError, match=r"gives \(16, 12\) features .* says \(20, 12\)"):
-        Runtime.load(pack, "cpu").image_features(pictures(1))
+        Runtime.load(pack, "cpu").image_features(noise_images(1))
 
 
 def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_card_of_the_pack_is_the_rendered_one(pack: Path) -> None:
     results = text.split("## Results")[1].split("##")[0]
     assert "Not measured yet" in results
     assert "|" not in results
-    for said in (info.title, info.description, info.credits, "## Intended use and limits"):
-        assert said in text
+    for part in (info.title, info.description, info.credits, "## Intended use and limits"):
+        assert part in text
     for method in METHODS.values():
         assert f"{method.title} | {method.paper}" in text

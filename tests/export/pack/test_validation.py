@@ -84,9 +84,9 @@ def test_wrong_values_are_named(values: Any, parts: list[str]) -> None:
 
 def test_right_values_come_back() -> None:
     values = {"title": "x", "several": [{"decay": 1, "epochs": [2, 1]}], "arguments": {"k": [1]}}
-    found = check(Outer, values)
-    assert found == Outer("x", several=(Inner(1.0, (2, 1)),), arguments={"k": [1]})
-    assert type(found.several[0].decay) is float
+    value = check(Outer, values)
+    assert value == Outer("x", several=(Inner(1.0, (2, 1)),), arguments={"k": [1]})
+    assert type(value.several[0].decay) is float
     assert check(Outer, {"title": "x", "inner": Inner(0.5)}) == Outer("x", Inner(0.5))
 
 
