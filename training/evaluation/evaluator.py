@@ -168,12 +168,7 @@ def view_metrics(
 ) -> dict[str, float]:
     """`view_statistics` of a method, and `faithfulness` where it can be measured.
 
-    Args:
-        runtime: a loaded pack.
-        method: one of its methods.
-        data: the split of the views.
-        views: `split_views` of the same data; without attention there is no faithfulness.
-        covered: `mentioned_cells` of the same data.
+    That needs `split_views` with attention, and `mentioned_cells` (N_txt, cells) of the same data.
     """
     head, (images, texts) = runtime.methods[method], views
     values = view_statistics(head, images, texts, data.image_of)

@@ -63,13 +63,10 @@ def named_places(
     image_of: np.ndarray,
     grid: tuple[int, int],
 ) -> list[Place]:
-    """The places of the objects that the words of captions name, by any name of their kind.
+    """The places of the objects that captions name, by any name of their kind.
 
-    Args:
-        objects: masks and names of the objects of N_img images, and mentions of N_txt captions.
-        words: of each caption, as its encoder reads them.
-        image_of: (N_txt,) row of each caption's image.
-        grid: rows and columns of the maps.
+    `words` are those of each of N_txt captions, as its encoder reads them, `image_of` (N_txt,) the
+    rows of their images, and `grid` the rows and columns of the maps.
     """
     places = []
     for image, (mask, names) in enumerate(zip(objects.masks, objects.names, strict=True)):

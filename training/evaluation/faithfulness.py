@@ -1,12 +1,11 @@
-"""View faithfulness: does a view look at what the caption speaks of?
+"""View faithfulness: does a view look at the objects that the caption mentions?
 
 Measured where the objects that each caption mentions, and the pixels of every object, are known
-(rendered scenes). For a caption and its own image, each view's attention map over the grid is asked
-two things:
+(rendered scenes), for a caption and each view's attention map over its own image:
 
 - *Pointing* (the pointing game of Zhang et al., ECCV 2016, by cells): does the map's highest cell
   hold at least one pixel of a mentioned object? Equal highest cells count by the share of them that
-  do. Chance is the share of all cells that do: what a flat map scores.
+  do. Chance is the share of all cells that do, the score of a flat map.
 - *Mass*: how much of the map lies on mentioned objects. Negative values (of maps that hold cosines)
   are set to 0 and the map is scaled to sum to 1; a cell's part is split by the share of its pixels
   that belong to mentioned objects. Chance is the share of the image that they cover. A map
@@ -47,15 +46,9 @@ def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 def mentioned_shares(
     objects: SeenObjects, image_of: np.ndarray, grid: tuple[int, int]
 ) -> np.ndarray:
-    """Share of each cell of a caption's own image that shows objects which the caption mentions.
+    """Share (N_txt, N) in 0..1 of each cell of a caption's own image with objects it mentions.
 
-    Args:
-        objects: masks of N_img images and mentions of N_txt captions.
-        image_of: (N_txt,) row of each caption's image.
-        grid: rows and columns of the attention maps.
-
-    Returns:
-        (N_txt, N) float64 in 0..1.
+    `image_of` (N_txt,) has the row of each caption's image, `grid` rows and columns of the maps.
     """
     covered = np.zeros((len(image_of), grid[0] * grid[1]))
     for image, mask in enumerate(objects.masks):

@@ -44,12 +44,7 @@ def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def ensemble_parts(names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
-    """The methods or runs that names and ensembles (`a+b`) consist of, each once.
-
-    Args:
-        names: as the user typed them.
-        known: the names that exist.
-        what: "method" or "run", for messages.
+    """The methods or runs (`what`) that names and ensembles (`a+b`) consist of, each once.
 
     Raises:
         ValueError: a name is not known, or an ensemble repeats one.
