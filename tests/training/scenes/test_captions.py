@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from training.scenes import templates
 from training.scenes.captions import VIEWS, write_captions
 from training.scenes.classes import CLASSES, COLORS
 from training.scenes.layout import Layout, sample_layout
-from training.scenes.relevance import holds, relevant_images, satisfies, satisfying_rows
+from training.scenes.relevance import holds, satisfies, satisfying_rows
 from training.scenes.world import (
     INDOORS,
     LABEL_GROUPS,
     LABELS,
-    SETTINGS,
     SIZE,
     TIMELESS,
     Scene,
@@ -98,21 +96,6 @@ def test_class_table_has_no_ambiguous_word() -> None:
             assert owner == holder or not inside, (form, other)
 
 
-def test_glyphs_are_single_code_points_and_belong_to_one_class() -> None:
-    looks = [(kind.name, look.glyph) for kind in CLASSES for look in kind.looks]
-    assert all(len(glyph) == 1 for _, glyph in looks)
-    assert max(Counter(glyph for _, glyph in set(looks)).values()) == 1
-
-
-def test_place_words_never_name_an_object() -> None:
-    tables = (templates.PLACES, templates.TIME_PHRASES, templates.WEATHER_PHRASES)
-    for table in tables:
-        for phrases in table.values():
-            for phrase in phrases:
-                assert not words_found(phrase), phrase
-    assert set(templates.PLACES) == set(SETTINGS)
-
-
 def test_layouts_hold_what_the_captions_need(scenes: list[Scene]) -> None:
     for scene in scenes:
         counts = Counter(item.name for item in scene.objects)
@@ -180,24 +163,6 @@ def test_texts_never_contradict_the_truth(scenes: list[Scene]) -> None:
                 assert counts[name] >= (2 if plural else 1), text
 
 
-def test_left_and_right_agree_with_the_boxes(scenes: list[Scene]) -> None:
-    seen = 0
-    pattern = re.compile(r"(?<!\w)(left|right) (?:side )?of|(?:on|to|at) the (left|right)")
-    for scene in scenes:
-        text = scene.captions[2].text
-        match = pattern.search(text)
-        if match is None:
-            continue
-        names = [name for name, *_ in words_found(text)]
-        inverted = re.match(r"(to the )?(left|right) of", text) is not None
-        subject, anchor = reversed(names) if inverted else names
-        centers = {item.name: (item.box[0] + item.box[2]) / 2 for item in scene.objects}
-        to_the_left = "left" in match.group(0)
-        assert (centers[subject] < centers[anchor]) == to_the_left, text
-        seen += 1
-    assert seen > 200
-
-
 def test_every_caption_is_true_of_its_own_scene(scenes: list[Scene]) -> None:
     for scene in scenes:
         for caption in scene.captions:
@@ -234,14 +199,6 @@ def test_fast_relevance_equals_the_naive_loop(scenes: list[Scene]) -> None:
         slow = [index for index, scene in enumerate(few) if naive(scene, fact)]
         assert found.tolist() == slow
         assert found.dtype == np.int64
-
-
-def test_captions_are_neither_vague_nor_unique_on_average(scenes: list[Scene]) -> None:
-    found = np.array([len(indices) for indices in relevant_images(scenes)])
-    assert 1.0 < found.mean() < 4.0
-    assert found.min() >= 1
-    assert (found > 1).mean() > 0.15
-    assert np.percentile(found, 99) < 30
 
 
 def item(

@@ -100,22 +100,6 @@ def test_masks_boxes_and_visibility_agree(rendered: list[Rendered]) -> None:
 
 
 @pytest.mark.font
-def test_objects_stand_out_from_what_is_behind_them(rendered: list[Rendered]) -> None:
-    contrasts = []
-    for one in rendered:
-        image = one.image.astype(np.float32)
-        for index in range(len(one.scene.objects)):
-            mask = one.instances == index + 1
-            ring = np.zeros_like(mask)
-            for axis in (0, 1):
-                for step in (-4, 4):
-                    ring |= np.roll(mask, step, axis)
-            ring &= one.instances == 0
-            contrasts.append(np.abs(image[mask] - image[ring].mean(0)).max(-1).mean())
-    assert np.mean(np.array(contrasts) < 18) <= 0.01
-
-
-@pytest.mark.font
 @pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     for out, workers in (("one", 1), ("two", 2)):
