@@ -8,7 +8,7 @@ from typing import Any
 from app.gallery.indexing import Index
 from app.packs.csv_table import csv_table
 from app.search.retriever import Retriever
-from export.hub.address import cached_commit
+from export.hub.client import cached_commit
 
 _MOST = 1000  # files of a list
 _DATA = re.compile(r"(?<=--data[ =])\S+")

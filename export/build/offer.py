@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from export.encoders.published import encoder_files
-from export.hub.address import parse_hub_id
-from export.hub.client import Repo, Token, fetch_chosen, inspect_repo
+from export.hub.client import Repo, Token, fetch_chosen, inspect_repo, parse_hub_id
 from export.hub.errors import HubError
 from export.pack.schema import MANIFEST
 

@@ -36,8 +36,7 @@ from export.encoders.published import (
     read_tokenizer,
     read_weights,
 )
-from export.hub.address import is_hub_id
-from export.hub.client import fetch_chosen
+from export.hub.client import fetch_chosen, is_hub_id
 from export.hub.errors import HubError
 from export.pack.reading import check_file, read_info
 from export.pack.schema import MANIFEST

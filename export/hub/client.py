@@ -25,7 +25,6 @@ from filelock import FileLock, Timeout
 from huggingface_hub import HfApi, constants
 from huggingface_hub.utils import tqdm
 
-from export.hub.address import parse_hub_id
 from export.hub.errors import (
     HubError,
     NotCachedError,
@@ -44,7 +43,47 @@ ANSWER = 10.0  # seconds until the Hub must begin to answer
 _STALL = 60.0  # seconds without a byte, after which a transfer fails
 _EVERY = 0.3  # seconds between two reports of progress
 _CACHE_NAMES = ("ETag", "X-Linked-ETag", "X-Repo-Commit")  # headers of a HEAD request's answer
+# Each part of a revision begins with a letter, a digit or "_": the Hub client makes the path of a
+# file of it, also where it asks nobody.
+_HUB_ID = re.compile(
+    r"(?![^@]*(?:--|\.\.))(?P<id>\w[\w.-]{0,95}/\w[\w.-]{0,95})"
+    r"(@(?P<revision>(?!.*\.\.)(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*))?",
+    re.ASCII,
+)
 _PLAIN = re.compile(r'(W/)?"?[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}"?')
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether a text is spelled as `owner/name` or `owner/name@revision`."""
+    return _HUB_ID.fullmatch(text) is not None
+
+
+def parse_hub_id(text: str) -> tuple[str, str | None]:
+    """Splits a Hub id into repository and revision; neither can lead out of the client's cache.
+
+    Raises:
+        ValueError: it is no Hub id.
+
+    >>> parse_hub_id("owner/name@refs/pr/1")
+    ('owner/name', 'refs/pr/1')
+    """
+    match = _HUB_ID.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text[:200]}" is no Hub id; name it as owner/name or owner/name@v1')
+    return match["id"], match["revision"]
+
+
+def cached_commit(folder: Path) -> tuple[str, str] | None:
+    """The repository and the commit that a folder in the Hub client's cache holds.
+
+    >>> cached_commit(Path("hub/models--owner--name/snapshots/0a1b"))
+    ('owner/name', '0a1b')
+    >>> cached_commit(Path("runs/pack"))
+    """
+    kind, _, repo_id = folder.parent.parent.name.partition("--")
+    if folder.parent.name != "snapshots" or kind != "models" or "--" not in repo_id:
+        return None
+    return repo_id.replace("--", "/", 1), folder.name
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, constants, scan_cache_dir
 
-from export.hub.address import parse_hub_id
 from export.hub.client import (
     Progress,
     Repo,
@@ -23,6 +22,7 @@ from export.hub.client import (
     connect,
     fetch,
     inspect_repo,
+    parse_hub_id,
     remove_commit,
 )
 from export.hub.errors import HubError, NotCachedError, RefusedError, UnreachableError, one_sentence

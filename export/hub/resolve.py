@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from export.hub.address import is_hub_id
+from export.hub.client import is_hub_id
 from export.hub.packs import pull
 from export.pack.schema import current_name
 from models.files import no_such

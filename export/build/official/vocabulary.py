@@ -7,8 +7,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from export.build.offer import BERT_FILES, BERT_ID
 from export.build.official.checkpoint import OfficialError
-from export.hub.address import is_hub_id
-from export.hub.client import fetch_chosen
+from export.hub.client import fetch_chosen, is_hub_id
 from export.pack.tokens import WORDS
 from models.encoders.huggingface import import_transformers, quiet
 from models.files import no_such
