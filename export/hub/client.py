@@ -268,7 +268,8 @@ def _bar(address: str, max_bytes: int | None, progress: Progress | None) -> type
                 received += int(n or 0)
                 if max_bytes is not None and received > max_bytes:
                     raise RefusedError(f"more bytes came than the {max_bytes:,} of {address}")
-                if progress is not None and time.monotonic() - reported >= _EVERY:
+                late = time.monotonic() - reported >= _EVERY
+                if progress is not None and (late or received == max_bytes or (n or 0) > 10**6):
                     reported = time.monotonic()
                     progress(received, max_bytes or 0, f"Downloading {address}")
             return super().update(n)

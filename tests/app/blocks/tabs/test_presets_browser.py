@@ -76,7 +76,7 @@ def test_without_the_hub_and_after_a_cancel_the_app_goes_on(visit: Visit, hub: H
     expect(said).to_be_visible()
     hub.faults = {MODEL: Fault("trickle", 11_000_000)}
     fetch.click()
-    expect(said).to_contain_text("model.safetensors")
+    expect(said).to_contain_text(f"Downloading {CLIP}")
     expect(said).to_contain_text("of 12.6 MB")
     expect(said.get_by_role("progressbar")).to_be_visible()
     page.locator("#pv-start-cancel").click()
