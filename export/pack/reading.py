@@ -21,7 +21,7 @@ from export.pack.gallery import combined_sha256, read_gallery
 from export.pack.schema import CARD, FOLDER, MANIFEST, MAX_MANIFEST, PackInfo, parse_info
 from export.pack.validation import PackError, read_json
 from export.pack.weights import check_weights
-from models.files import sha256_of
+from models.files import no_such, sha256_of
 
 
 def load_info(path: Path, verify: bool = True) -> PackInfo:
@@ -48,7 +48,7 @@ def read_info(path: Path) -> PackInfo:
     """Reads and validates pack.json without looking at the files it names; see `load_info`."""
     folder = Path(path)
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no pack folder {folder}")
+        raise FileNotFoundError(no_such("pack folder", folder, "name a folder with a pack.json"))
     if not (folder / MANIFEST).is_file():
         raise FileNotFoundError(f"{folder} is not a pack: it has no {MANIFEST}")
     _refuse_links_outside(folder, [MANIFEST])

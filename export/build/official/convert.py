@@ -16,9 +16,8 @@ from torch import nn
 import models
 from export.build.command import Labels, labels_from, pack_parser, run_command
 from export.build.offer import fetch_checkpoint
-from export.build.official.checkpoint import OfficialError, read_checkpoint
+from export.build.official.checkpoint import OfficialError, load_renamed, read_checkpoint
 from export.build.official.releases import RELEASES
-from export.build.official.renaming import load_renamed
 from export.build.official.vocabulary import MAX_LENGTH
 from export.build.pack import MethodParts, PackParts, build_pack
 from export.build.parity import TorchStack

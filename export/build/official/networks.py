@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from export.build.official.checkpoint import Checkpoint, OfficialError
-from export.build.official.renaming import Table
+from export.build.official.checkpoint import Checkpoint, OfficialError, Table
 from export.pack.validation import read_json
 from models.encoders.resnet import STAGES, ResNet
 

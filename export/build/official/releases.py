@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from export.build.official.checkpoint import Checkpoint, OfficialError
+from export.build.official.checkpoint import Checkpoint, OfficialError, Table
 from export.build.official.networks import (
     bert_table,
     build_resnet,
@@ -16,7 +16,6 @@ from export.build.official.networks import (
     resize_positions,
     vit_table,
 )
-from export.build.official.renaming import Table
 from export.build.official.vocabulary import bert_folder, bert_tokenizer, word_tokenizer
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import ImageEncoder, TextEncoder

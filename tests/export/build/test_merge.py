@@ -58,4 +58,6 @@ def test_packs_that_do_not_fit_stay_as_they_are(
     assert "different files image_encoder.onnx" in capsys.readouterr().err
     assert merge.main(["--pack", str(pack), "--source", str(more), "--method", "avse"]) == 1
     assert 'no method "avse"; choose one of mvam, pvse' in capsys.readouterr().err
+    assert merge.main(["--pack", f"{pack}s", "--source", str(more)]) == 1
+    assert f"there is no pack folder {pack}s; did you mean {pack}?" in capsys.readouterr().err
     assert load_info(pack) == before
