@@ -1,0 +1,148 @@
+/**
+ * The only module that talks to the server. Every function returns the answer of one route of
+ * `/api/v1` (docs/api.md); a refusal is thrown as `Refusal` with the server's sentence.
+ *
+ * A request has a *lane*: a newer request of the same lane aborts the older one, so an outdated
+ * answer never replaces a newer one. An aborted request never settles.
+ */
+
+const BASE = "/api/v1";
+const RETRIES = 3;
+/** @type {Map<string, AbortController>} */
+const lanes = new Map();
+
+/** What the server refused, in one sentence. */
+export class Refusal extends Error {
+  /** @param {string} sentence @param {number} status of HTTP; 0 where no answer came */
+  constructor(sentence, status) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+/**
+ * @param {string} path below `/api/v1`
+ * @param {Record<string, any>} [parameters] empty ones are left out
+ * @param {{lane?: string, method?: string, body?: BodyInit, json?: any}} [options]
+ * @returns {Promise<any>}
+ */
+export async function ask(path, parameters = {}, { lane = "", method = "GET", body, json } = {}) {
+  let signal;
+  if (lane) {
+    lanes.get(lane)?.abort();
+    const controller = new AbortController();
+    lanes.set(lane, controller);
+    signal = controller.signal;
+  }
+  const headers = json === undefined ? undefined : { "content-type": "application/json" };
+  const options = { method, signal, headers, body: json === undefined ? body : JSON.stringify(json) };
+  for (let tries = 0; ; tries += 1) {
+    let response;
+    try {
+      response = await fetch(`${BASE}${path}${queryString(parameters)}`, options);
+      if (response.ok) return await response.json();
+    } catch (error) {
+      if (signal?.aborted) return new Promise(() => {});
+      throw new Refusal("The server does not answer. Is the app still running?", 0);
+    }
+    const busy = response.status === 503 || response.status === 429;
+    if (busy && tries < RETRIES) {
+      await pause(1000 * Number(response.headers.get("retry-after") ?? 1));
+      if (signal?.aborted) return new Promise(() => {});
+      continue;
+    }
+    const answer = await response.json().catch(() => ({}));
+    if (signal?.aborted) return new Promise(() => {});
+    throw new Refusal(answer.error ?? `The server answered ${response.status}.`, response.status);
+  }
+}
+
+/** @param {Record<string, any>} parameters @returns {string} */
+function queryString(parameters) {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value === "" || value === null || value === undefined) continue;
+    if (Array.isArray(value) && name !== "filter") {
+      if (value.length) given.set(name, value.join(","));
+    } else {
+      for (const one of [value].flat()) given.append(name, String(one));
+    }
+  }
+  const search = given.toString();
+  return search ? `?${search}` : "";
+}
+
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+/** Which pack and collection a question is about. @param {import("./state.js").State} state */
+const where = ({ pack, collection }) => ({ pack, collection });
+
+/** Hits for the state's query, example image or both. @param {import("./state.js").State} state @param {number} k */
+export const search = (state, k) => {
+  const { q, method, like, more, less, filters } = state;
+  const given = { q, method, k, like, more, less, filter: filters, layout: true, ...where(state) };
+  return ask("/search", given, { lane: "search" });
+};
+
+/** Hits for an image that is no part of the collection. @param {import("./state.js").State} state @param {string} image data URI @param {number} k */
+export const searchByImage = (state, image, k) => {
+  const { q, method, filters } = state;
+  const given = { q, method, k, filter: filters, layout: true, ...where(state) };
+  return ask("/search", given, { lane: "search", method: "POST", json: { image } });
+};
+
+/** Evidence of several images at once, as arrays. @param {import("./state.js").State} state @param {number[]} images @param {string} method @param {string} [lane] */
+export const explainHits = (state, images, method, lane = "") => {
+  const { q, like, more, less } = state;
+  return ask("/explain/hits", { q, images, method, like, more, less, ...where(state) }, { lane });
+};
+
+/** Evidence of one image, per view. @param {import("./state.js").State} state @param {number} image @param {string} method */
+export const explain = (state, image, method) => {
+  const { q, like } = state;
+  return ask("/explain", { q, image, method, like, per_view: true, ...where(state) });
+};
+
+/** Views of one image, and how the query matches them. @param {import("./state.js").State} state @param {number} image @param {string} method @param {string[]} [settings] */
+export const views = (state, image, method, settings = []) =>
+  ask("/views", { image, method, q: state.q, settings, ...where(state) }, { lane: `views ${method}` });
+
+/** @param {import("./state.js").State} state @param {string[]} methods @param {number} k */
+export const compare = (state, methods, k) =>
+  ask("/compare", { q: state.q, methods, k, like: state.like, ...where(state) }, { lane: "compare" });
+
+/** @param {import("./state.js").State} state @param {string} method @param {number[]} weights 0 to 1, one a view @param {number} k */
+export const lens = (state, method, weights, k) =>
+  ask("/lens", { q: state.q, method, weights, k, ...where(state) }, { lane: "lens" });
+
+/** Every frame of a clip as a hit. @param {import("./state.js").State} state @param {number} image @param {string} method */
+export const timeline = (state, image, method) =>
+  ask("/timeline", { image, q: state.q, method, ...where(state) }, { lane: "timeline" });
+
+/** @param {import("./state.js").State} state @param {string} method */
+export const collapse = (state, method) =>
+  ask("/collapse", { method, ...where(state) }, { lane: "collapse" });
+
+/** @param {import("./state.js").State} state */
+export const info = (state) => ask("/info", where(state));
+
+/** @param {import("./state.js").State} state */
+export const examples = (state) => ask("/examples", where(state));
+
+/** @param {import("./state.js").State} state */
+export const health = (state) => ask("/health", where(state));
+
+/** @param {import("./state.js").State} state */
+export const results = (state) => ask("/results", where(state));
+
+/**
+ * Address of an image.
+ * @param {import("./state.js").State} state
+ * @param {number} image id
+ * @param {boolean} [large] up to 2,048 pixels instead of 320
+ */
+export const imageUrl = (state, image, large = false) =>
+  `${BASE}/image/${image}${queryString({ large: large || "", ...where(state) })}`;
+
+/** Address of a clip's file. @param {import("./state.js").State} state @param {number} image */
+export const clipUrl = (state, image) => `${BASE}/clip/${image}${queryString(where(state))}`;

@@ -1,0 +1,225 @@
+/**
+ * Evidence and attention, drawn over images from arrays.
+ *
+ * Evidence says what a word matched: colours stay inside, are calmer outside, and a contour in the
+ * word's colour surrounds it. Attention says where a view looked: one viridis overlay.
+ *
+ * @typedef {Object} Map_ values over the cells of one image
+ * @property {number[]} values rows * columns numbers, 1 is the strongest
+ * @property {string} colour "#rrggbb"
+ */
+
+/** Colours of up to four words; distinguishable with any colour vision. */
+export const COLOURS = ["#f59f00", "#2563eb", "#d6336c", "#2f9e44"];
+
+const CONTOUR = 0.38;
+const SOFT = [0.15, 0.5];
+const SATURATION = 0.7;
+const BRIGHTNESS = 0.88;
+const TINT = 0.28;
+const ATTENTION = 0.45;
+const VIRIDIS = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"].map(rgb);
+
+/**
+ * Divides each word's positive evidence by its largest cell over all images.
+ * @param {number[][][]} cells (images, cells, words)
+ * @param {number} word
+ * @returns {number[][]} (images, cells) in 0..1
+ */
+export function normalise(cells, word) {
+  let most = 1e-9;
+  for (const image of cells) for (const cell of image) most = Math.max(most, cell[word]);
+  return cells.map((image) => image.map((cell) => Math.max(0, cell[word]) / most));
+}
+
+/**
+ * Draws an image with the evidence of words.
+ * @param {HTMLCanvasElement} canvas its width and height in pixels are used
+ * @param {CanvasImageSource} image
+ * @param {Map_[]} maps one a word
+ * @param {[number, number]} grid rows and columns of cells
+ * @param {number[]} box part of the image that the cells cover: left, top, right, bottom in 0..1
+ */
+export function drawEvidence(canvas, image, maps, grid, box = [0, 0, 1, 1]) {
+  const { width, height } = canvas;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(image, 0, 0, width, height);
+  const fields = maps.map((map) => upsample(map.values, grid, width, height, box));
+  const pixels = context.getImageData(0, 0, width, height);
+  const { data } = pixels;
+  const colours = maps.map((map) => rgb(map.colour));
+  for (let i = 0; i < width * height; i += 1) {
+    let strongest = 0;
+    let which = 0;
+    for (let m = 0; m < fields.length; m += 1) {
+      if (fields[m][i] > strongest) [strongest, which] = [fields[m][i], m];
+    }
+    const inside = smoothStep(strongest);
+    const at = 4 * i;
+    const grey = 0.299 * data[at] + 0.587 * data[at + 1] + 0.114 * data[at + 2];
+    const saturation = SATURATION + (1 - SATURATION) * inside;
+    const brightness = BRIGHTNESS + (1 - BRIGHTNESS) * inside;
+    const tint = TINT * inside * Math.min(1, strongest);
+    for (let c = 0; c < 3; c += 1) {
+      const value = brightness * (grey + saturation * (data[at + c] - grey));
+      data[at + c] = fields.length ? value + tint * (colours[which][c] - value) : data[at + c];
+    }
+  }
+  context.putImageData(pixels, 0, 0);
+  const scale = Math.max(0.6, width / 420);
+  fields.forEach((field, m) => {
+    const path = contour(field, width, height);
+    context.lineCap = "round";
+    context.strokeStyle = "#ffffff";
+    context.lineWidth = 6 * scale;
+    context.stroke(path);
+    context.strokeStyle = maps[m].colour;
+    context.lineWidth = 3 * scale;
+    context.stroke(path);
+  });
+}
+
+/**
+ * Draws an image with one attention map.
+ * @param {HTMLCanvasElement} canvas
+ * @param {CanvasImageSource} image
+ * @param {number[]} values rows * columns numbers
+ * @param {[number, number]} grid
+ * @param {number[]} box
+ * @param {{strength?: number, outline?: boolean}} [options] strength: opacity of the overlay
+ */
+export function drawAttention(canvas, image, values, grid, box = [0, 0, 1, 1], options = {}) {
+  const { strength = ATTENTION, outline = false } = options;
+  const { width, height } = canvas;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(image, 0, 0, width, height);
+  const low = Math.min(...values);
+  const range = Math.max(...values) - low || 1;
+  const field = upsample(values.map((value) => (value - low) / range), grid, width, height, box);
+  if (outline) {
+    const path = contour(field, width, height, 0.5);
+    context.strokeStyle = "#ffffff";
+    context.lineWidth = 4;
+    context.stroke(path);
+    context.strokeStyle = "#22a884";
+    context.lineWidth = 2;
+    context.stroke(path);
+    return;
+  }
+  const pixels = context.getImageData(0, 0, width, height);
+  const { data } = pixels;
+  for (let i = 0; i < width * height; i += 1) {
+    const colour = viridis(field[i]);
+    for (let c = 0; c < 3; c += 1) data[4 * i + c] += strength * (colour[c] - data[4 * i + c]);
+  }
+  context.putImageData(pixels, 0, 0);
+}
+
+/** The strongest cells' word: index of the word with the largest total of positive evidence. @param {number[][][]} cells (images, cells, words) */
+export function strongestWord(cells) {
+  const totals = [];
+  for (const image of cells) {
+    for (const cell of image) cell.forEach((value, m) => (totals[m] = (totals[m] ?? 0) + Math.max(0, value)));
+  }
+  return totals.length ? totals.indexOf(Math.max(...totals)) : 0;
+}
+
+/**
+ * Bicubic (Catmull-Rom) interpolation of cells to pixels; 0 outside of the box.
+ * @returns {Float32Array} (height * width)
+ */
+function upsample(values, [rows, columns], width, height, [left, top, right, bottom]) {
+  const across = weights(columns, width, left, right);
+  const down = weights(rows, height, top, bottom);
+  const half = new Float32Array(rows * width);
+  for (let r = 0; r < rows; r += 1) {
+    for (let x = 0; x < width; x += 1) {
+      let sum = 0;
+      for (const [cell, weight] of across[x]) sum += weight * values[r * columns + cell];
+      half[r * width + x] = sum;
+    }
+  }
+  const field = new Float32Array(height * width);
+  for (let y = 0; y < height; y += 1) {
+    for (const [cell, weight] of down[y]) {
+      for (let x = 0; x < width; x += 1) field[y * width + x] += weight * half[cell * width + x];
+    }
+  }
+  return field;
+}
+
+/** For every pixel the cells that it is interpolated from, with weights. */
+function weights(cells, pixels, low, high) {
+  const result = [];
+  for (let pixel = 0; pixel < pixels; pixel += 1) {
+    const at = ((pixel + 0.5) / pixels - low) / (high - low || 1);
+    if (at < 0 || at > 1) {
+      result.push([]);
+      continue;
+    }
+    const place = at * cells - 0.5;
+    const first = Math.floor(place);
+    const t = place - first;
+    const kernel = [
+      ((-t + 2) * t - 1) * t * 0.5,
+      ((3 * t - 5) * t * t + 2) * 0.5,
+      ((-3 * t + 4) * t + 1) * t * 0.5,
+      (t - 1) * t * t * 0.5,
+    ];
+    result.push(kernel.map((weight, k) => [Math.min(cells - 1, Math.max(0, first - 1 + k)), weight]));
+  }
+  return result;
+}
+
+/** Marching squares: the line at which a field has a level, closed along the image's border. */
+function contour(field, width, height, level = CONTOUR) {
+  const step = Math.max(1, Math.round(width / 96));
+  const path = new Path2D();
+  const value = (x, y) => {
+    if (x <= 0 || y <= 0 || x >= width - 1 || y >= height - 1) return -1;
+    return field[y * width + x] - level;
+  };
+  const between = (x1, y1, a, x2, y2, b) => {
+    const share = a / (a - b);
+    return [clamp(x1 + share * (x2 - x1), 1, width - 2), clamp(y1 + share * (y2 - y1), 1, height - 2)];
+  };
+  for (let y = -step; y < height + step; y += step) {
+    for (let x = -step; x < width + step; x += step) {
+      const corners = [
+        [x, y],
+        [x + step, y],
+        [x + step, y + step],
+        [x, y + step],
+      ].map(([cx, cy]) => [cx, cy, value(cx, cy)]);
+      const crossings = [];
+      for (let c = 0; c < 4; c += 1) {
+        const [x1, y1, a] = corners[c];
+        const [x2, y2, b] = corners[(c + 1) % 4];
+        if (a > 0 !== b > 0) crossings.push(between(x1, y1, a, x2, y2, b));
+      }
+      for (let c = 0; c + 1 < crossings.length; c += 2) {
+        path.moveTo(...crossings[c]);
+        path.lineTo(...crossings[c + 1]);
+      }
+    }
+  }
+  return path;
+}
+
+const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+
+function smoothStep(value) {
+  const t = clamp((value - SOFT[0]) / (SOFT[1] - SOFT[0]), 0, 1);
+  return t * t * (3 - 2 * t);
+}
+
+function rgb(hex) {
+  return [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
+}
+
+function viridis(value) {
+  const place = clamp(value, 0, 1) * (VIRIDIS.length - 1);
+  const first = Math.min(VIRIDIS.length - 2, Math.floor(place));
+  const t = place - first;
+  return VIRIDIS[first].map((part, c) => part + t * (VIRIDIS[first + 1][c] - part));
+}

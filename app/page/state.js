@@ -1,0 +1,136 @@
+/**
+ * The URL is the state. Every screen reads the same state and changes it with `go`; Back, Forward,
+ * reload and a copied link restore it.
+ *
+ * An uploaded collection's key is secret: it stays in this tab's session storage, and the URL only
+ * says `c=mine`. A link with `c=mine` that is opened elsewhere has `gone: true`.
+ *
+ * @typedef {Object} State
+ * @property {string} screen "explore", "compare", "mistakes" or "results"
+ * @property {string} q query; empty for none
+ * @property {string} method key of one method; empty for the pack's best
+ * @property {string[]} methods of Compare; empty for its default
+ * @property {number|null} image id of the selected image
+ * @property {number|null} like id of an image that is asked with
+ * @property {number[]} more ids of examples to be like
+ * @property {number[]} less ids of examples to be unlike
+ * @property {string[]} filters "fact:value"
+ * @property {string} pack key; empty for the one that the app was started with
+ * @property {string} collection key; empty for the pack's own
+ * @property {boolean} gone an uploaded collection that this tab does not have
+ * @property {number[]|null} words indices of the chosen words; null for the strongest one
+ * @property {string} inspect open tab of Inspect: "", "words", "views", "lens" or "inside"
+ * @property {number|null} view chosen view of the selected image
+ */
+
+const MINE = "mine";
+const KEY = "polyview.collection";
+
+const text = (name) => ({ name, read: (all) => all[0] ?? "", write: (value) => (value ? [value] : []) });
+const number = (name) => ({
+  name,
+  read: (all) => (/^\d+$/.test(all[0] ?? "") ? Number(all[0]) : null),
+  write: (value) => (value === null ? [] : [String(value)]),
+});
+const list = (name) => ({
+  name,
+  read: (all) => (all[0] ? all[0].split(",") : []),
+  write: (value) => (value.length ? [value.join(",")] : []),
+});
+const numbers = (name) => ({
+  name,
+  read: (all) => (all[0] ?? "").split(",").filter((part) => /^\d+$/.test(part)).map(Number),
+  write: list(name).write,
+});
+
+/** How each field stands in the query string. @type {Record<string, any>} */
+const FIELDS = {
+  screen: { name: "screen", read: (all) => all[0] || "explore", write: (v) => (v === "explore" ? [] : [v]) },
+  q: text("q"),
+  method: text("method"),
+  methods: list("methods"),
+  image: number("image"),
+  like: number("like"),
+  more: numbers("more"),
+  less: numbers("less"),
+  filters: { name: "only", read: (all) => all, write: (value) => value },
+  pack: text("pack"),
+  words: {
+    name: "words",
+    read: (all) => (all[0] === undefined ? null : numbers("words").read(all)),
+    write: (value) => (value === null ? [] : [value.join(",")]),
+  },
+  inspect: text("inspect"),
+  view: number("view"),
+};
+
+/**
+ * @param {string} search query string of a URL
+ * @returns {State}
+ */
+export function parse(search) {
+  const given = new URLSearchParams(search);
+  const state = {};
+  for (const [key, field] of Object.entries(FIELDS)) state[key] = field.read(given.getAll(field.name));
+  const collection = given.get("c") ?? "";
+  const own = collection === MINE ? sessionStorage.getItem(KEY) ?? "" : collection;
+  return { ...state, collection: own, gone: collection === MINE && !own };
+}
+
+/**
+ * @param {State} state
+ * @returns {string} path and query string; never holds an upload's key
+ */
+export function link(state) {
+  const given = new URLSearchParams();
+  for (const [key, field] of Object.entries(FIELDS)) {
+    for (const value of field.write(state[key])) given.append(field.name, value);
+  }
+  if (isPrivate(state.collection) || state.gone) given.set("c", MINE);
+  else if (state.collection) given.set("c", state.collection);
+  const search = given.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+  return search ? `/?${search}` : "/";
+}
+
+/** Whether a collection is an upload, whose key must not be shared. @param {string} key */
+export const isPrivate = (key) => key.startsWith("upload-");
+
+/** @type {State} */
+let current = parse(location.search);
+/** @type {Set<(state: State, before: State) => void>} */
+const listeners = new Set();
+
+/** The state now. @returns {State} */
+export const state = () => current;
+
+/**
+ * Changes the state, and the URL with it.
+ * @param {Partial<State>} change
+ * @param {{replace?: boolean}} [options] replace: no step of its own in the history
+ */
+export function go(change, { replace = false } = {}) {
+  const before = current;
+  current = { ...before, ...change };
+  if ("collection" in change) {
+    current.gone = false;
+    if (isPrivate(current.collection)) sessionStorage.setItem(KEY, current.collection);
+  }
+  const url = link(current);
+  if (url !== link(before)) history[replace ? "replaceState" : "pushState"](null, "", url);
+  notify(before);
+}
+
+/** Calls back after every change. @param {(state: State, before: State) => void} callback */
+export function subscribe(callback) {
+  listeners.add(callback);
+}
+
+function notify(before) {
+  for (const callback of listeners) callback(current, before);
+}
+
+addEventListener("popstate", () => {
+  const before = current;
+  current = parse(location.search);
+  notify(before);
+});
