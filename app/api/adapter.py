@@ -23,6 +23,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import gradio as gr
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, TypeAdapter, ValidationError, validate_call
 from starlette.exceptions import HTTPException
@@ -126,6 +127,7 @@ class Adapter:
     def __init__(self, server: Server, opened: Opened, slots: Slots | None = None) -> None:
         self._server, self._opened = server, opened
         self._slots = slots or Slots()
+        self._described = FastAPI(title=server.title, description=server.description, version="1")
 
     def add(self, question: Question) -> None:
         """Registers a question both ways."""
@@ -163,8 +165,11 @@ class Adapter:
         model = get_type_hints(question.function)["return"] if answers else None
         refusals = {status: {"model": Refused} for status in (400, 404, 410, 429, 503)}
         about = inspect.cleandoc(question.function.__doc__ or "")
-        for method in question.methods:
-            self._server.add_api_route(
+        # a plain route: FastAPI would look into a request once more, and describes it only
+        methods = list(question.methods)
+        self._server.add_route(f"{PREFIX}{question.path}", route, methods, include_in_schema=False)
+        for method in methods:
+            self._described.add_api_route(
                 f"{PREFIX}{question.path}",
                 route,
                 methods=[method],
@@ -218,6 +223,10 @@ class Adapter:
         about = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
         _log.error("a question failed: %s: %.200s", about, error)
         return 500, "this could not be answered; ask for it in another way", 0
+
+    def describe(self) -> dict[str, Any]:
+        """The OpenAPI description of all routes."""
+        return self._described.openapi()
 
     def handlers(self) -> dict[Any, Any]:
         """Exception handlers of the server: every refusal is {"error": sentence}."""

@@ -78,7 +78,7 @@ def register(server: Server, opened: Opened, asked: Sequence[Question]) -> None:
         return await run_in_threadpool(_clip, opened, image_id, pack, collection)
 
     server.add_api_route(f"{PREFIX}/clip/{{image_id}}", clip, response_model=None)
-    schema = server.openapi()  # of our routes alone: Gradio adds its own as it launches
+    schema = adapter.describe()
     described, listed = JSONResponse(schema), page(schema)
 
     async def describe(request: Request) -> Response:
