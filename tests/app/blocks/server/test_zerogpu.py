@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from app.blocks.server import zerogpu
+from app.server import declare_zerogpu
 from export.sessions import DeviceError, choose_device
 
 
@@ -29,10 +30,12 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
     return functions
 
 
+@pytest.mark.parametrize("declare", [zerogpu.declare, declare_zerogpu])
 @pytest.mark.parametrize(("value", "count"), [("true", 1), ("1", 1), ("false", 0), (None, 0)])
 def test_a_function_is_declared_there_and_only_there(
     declared: list[Callable[..., Any]],
     monkeypatch: pytest.MonkeyPatch,
+    declare: Callable[[], None],
     value: str | None,
     count: int,
 ) -> None:
@@ -40,7 +43,7 @@ def test_a_function_is_declared_there_and_only_there(
         monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     else:
         monkeypatch.setenv("SPACES_ZERO_GPU", value)
-    zerogpu.declare()
+    declare()
     assert len(declared) == count
 
 
