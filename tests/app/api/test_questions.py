@@ -112,6 +112,8 @@ def test_both_ways_answer_the_same(
     server: Running, table: dict[str, Any], name: str, values: dict[str, Any]
 ) -> None:
     reply = ask(server, table[name], values)
+    while name == "collapse" and reply.json()["state"] == "running":
+        reply = ask(server, table[name], values)
     assert reply.status_code == 200, reply.text
     said = server.predict(name, **values)
     if reply.headers["content-type"].startswith("image/"):
