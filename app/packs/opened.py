@@ -408,7 +408,7 @@ class Opened:
 
     def _make(self, pack: str, collection: str) -> Retriever:
         """A pack over a collection, which is not read yet."""
-        runtime, images = self._runtime(pack), self._images(pack, collection)
+        runtime, images = self._runtime(pack), self._images(collection)
         if collection != pack:
             runtime.require_images()
         if collection == "qdrant" and self._ready is not None:
@@ -417,7 +417,7 @@ class Opened:
         encoded = upload.folder / "encoded" if upload else None
         return Retriever(runtime, images, self._cache, encoded=encoded)
 
-    def _images(self, pack: str, collection: str) -> Collection:
+    def _images(self, collection: str) -> Collection:
         if images := self._collections.get(collection):
             self._collections.move_to_end(collection)
             return images
@@ -434,8 +434,9 @@ class Opened:
         info = self.packs().get(collection)
         if info is None or info.gallery is None:
             raise GoneError(f'there is no collection "{collection[:80]}" here; choose another one')
-        shared = self._runtimes.get(collection) if collection != pack else None
-        return from_pack(shared.info.folder if shared else info.folder)
+        with self._lock:  # one object, by which packs over the same images are known
+            alike = [one for (_, key), one in self._retrievers.items() if key == collection]
+        return alike[0].collection if alike else from_pack(info.folder)
 
     def _runtime(self, pack: str) -> Runtime:
         """A pack in memory."""

@@ -230,6 +230,8 @@ def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
     moved = server.post("search", image=IMAGE, collection=key, pack="photos")
     server.await_stage("ready", key, "photos")
     assert moved["hits"]
+    asked = {"q": TEXT, "methods": ["vsepp", "photos/vsepp"], "k": 2, "collection": key}
+    assert [one["method"] for one in server.get("compare", **asked)["columns"]] == asked["methods"]
     assert server.predict("open_collection", place=str(tmp_path))["collection"] == key
     reply = server.http.post("collections/open", json={"place": str(tmp_path / "none")})
     assert reply.status_code == 404
@@ -239,6 +241,11 @@ def test_packs_open_when_they_are_asked(server: Running) -> None:
     assert server.await_stage("ready", "scenes", "scenes")["searchable"] == 1000
     found = server.get("search", q="a dog", pack="scenes", k=1)
     assert "dog" in found["hits"][0]["objects"]
+    [own] = [one for one in server.get("collections")["collections"] if one["pictures"] == 24]
+    server.get("search", q="a dog", pack="photos", collection=own["key"], k=1)
+    server.await_stage("ready", own["key"], "photos")
+    asked = {"q": "a dog", "methods": "mvam,photos/mvam", "k": 2}
+    assert len(server.get("compare", **asked)["columns"]) == 2
     [scenes] = [one for one in server.get("packs")["packs"] if one["key"] == "scenes"]
     assert scenes["open"]
     assert scenes["own_images"]
