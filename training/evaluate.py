@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.hub.resolve import resolve
+from export.hub.packs import resolve
 from export.pack.schema import MANIFEST
 from export.pack.writing import update_metrics
 from export.runtime import Runtime

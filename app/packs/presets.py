@@ -13,10 +13,8 @@ from app.packs.jobs import Step
 from app.packs.obtaining import Obtainer
 from app.settings import bundled_pack
 from export.build.offer import CLIP, PACK, NoWeightsError, Offer, look
-from export.hub.client import cached_folder
-from export.hub.errors import UnreachableError
-from export.hub.packs import find_cached
-from export.hub.resolve import resolve
+from export.hub.client import UnreachableError, cached_folder
+from export.hub.packs import find_cached, resolve
 from export.pack.schema import MANIFEST
 
 _MOST_GROWTH = 1.5  # times the size that is stated here; what is larger is something else by now

@@ -8,8 +8,7 @@ from app.packs.jobs import Step
 from app.packs.obtaining import Obtainer
 from app.settings import Settings, bundled_pack, bundled_packs
 from export.build.offer import PACK, Offer, look
-from export.hub.client import cached_instead, is_hub_id, parse_hub_id
-from export.hub.errors import UnreachableError
+from export.hub.client import UnreachableError, cached_instead, is_hub_id, parse_hub_id
 from export.hub.packs import find_cached
 from export.pack.schema import MANIFEST
 

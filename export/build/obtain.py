@@ -28,8 +28,7 @@ from export.build import clip
 from export.build.command import Labels
 from export.build.offer import CLIP, KINDS, PACK, Offer, look
 from export.build.official import convert as official
-from export.hub.client import Repo, fetch
-from export.hub.errors import HubError
+from export.hub.client import HubError, Repo, fetch
 from export.hub.packs import pull
 from export.pack.schema import UNKNOWN_LICENCE
 from models.files import naming_full_disk

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from export.encoders.published import encoder_files
-from export.hub.client import Repo, Token, fetch_chosen, inspect_repo, parse_hub_id
-from export.hub.errors import HubError
+from export.hub.client import HubError, Repo, Token, fetch_chosen, inspect_repo, parse_hub_id
 from export.pack.schema import MANIFEST
 
 PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"

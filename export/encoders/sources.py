@@ -36,8 +36,7 @@ from export.encoders.published import (
     read_tokenizer,
     read_weights,
 )
-from export.hub.client import fetch_chosen, is_hub_id
-from export.hub.errors import HubError
+from export.hub.client import HubError, fetch_chosen, is_hub_id
 from export.pack.reading import check_file, read_info
 from export.pack.schema import MANIFEST
 from export.pack.validation import PackError

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from export.hub.client import cached_commit
-from export.hub.errors import UnreachableError
+from export.hub.client import UnreachableError, cached_commit
 from export.hub.packs import Row, cached_packs, list_packs, pull, push
 
 _HEADER: Row = ("PACK", "COMMIT", "SIZE", "LICENCE", "METHODS", "CACHED")

@@ -8,12 +8,15 @@ An address is `owner/name` or `owner/name@revision`. A token of None is the one 
 logged in with, if any; False sends none.
 """
 
+import errno
 import glob
+import json
 import logging
+import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,16 +26,9 @@ import httpx2
 import huggingface_hub
 from filelock import FileLock, Timeout
 from huggingface_hub import HfApi, constants
+from huggingface_hub import errors as hf
 from huggingface_hub.utils import tqdm
 
-from export.hub.errors import (
-    HubError,
-    NotCachedError,
-    RefusedError,
-    UnreachableError,
-    endpoint,
-    one_sentence,
-)
 from models.files import sha256_of, write_whole
 
 Token = str | bool | None
@@ -51,6 +47,91 @@ _HUB_ID = re.compile(
     re.ASCII,
 )
 _PLAIN = re.compile(r'(W/)?"?[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}"?')
+
+
+_LOGIN = "log in with `hf auth login` or pass a token"
+_ADVICE = {401: _LOGIN, 403: "use a token that is allowed to", 429: "wait {wait} s, and " + _LOGIN}
+_NO_HUB = (
+    "what answers at {hub} is no Hub; check HF_ENDPOINT, and whether the network wants a login"
+)
+_OUT_OF_REACH = (
+    "the Hub at {hub} cannot be reached ({error}); check the connection and HF_ENDPOINT, or try "
+    "again later"
+)
+
+
+class HubError(ValueError):
+    """A transfer from or to the Hub failed; the message is one sentence."""
+
+
+class RefusedError(HubError):
+    """What the Hub holds or sends may not be used; nothing of it is kept."""
+
+
+class NotCachedError(HubError):
+    """Something is not, or not completely, in the local cache, and the Hub was not asked."""
+
+
+class UnreachableError(HubError):
+    """The Hub cannot be asked, so that only the local cache is left."""
+
+
+# The client's error -> ours and its sentence.
+_SENTENCES: dict[type[BaseException], tuple[type[HubError], str]] = {
+    hf.GatedRepoError: (
+        HubError,
+        "{address} is gated; accept its conditions on its page, then " + _LOGIN,
+    ),
+    hf.RepositoryNotFoundError: (
+        HubError,
+        "there is no {address} at {hub}, or it is private or the token is not valid; check the "
+        "name, and " + _LOGIN,
+    ),
+    hf.RevisionNotFoundError: (
+        HubError,
+        "{address}: there is no such revision; leave it out, or name a branch, tag or commit",
+    ),
+    hf.OfflineModeIsEnabled: (UnreachableError, "HF_HUB_OFFLINE is set; unset it"),
+    httpx2.TransportError: (UnreachableError, _OUT_OF_REACH),
+    httpx2.TooManyRedirects: (UnreachableError, _OUT_OF_REACH),
+    json.JSONDecodeError: (UnreachableError, _NO_HUB),
+    hf.FileMetadataError: (UnreachableError, _NO_HUB),
+}
+
+
+def endpoint() -> str:
+    """The server to talk to; the client itself reads the environment only when imported."""
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
+
+
+@contextmanager
+def one_sentence(address: str) -> Iterator[None]:
+    """Turns the client's errors into `HubError`s about an address, or a subclass of it."""
+    try:
+        yield
+    except HubError:
+        raise
+    except (hf.HTTPError, OSError, RuntimeError, ValueError) as error:
+        raise _explained(error, address) from error
+
+
+def _explained(error: BaseException, address: str) -> HubError:
+    if isinstance(error, (hf.LocalEntryNotFoundError, RuntimeError)) and error.__cause__:
+        return _explained(error.__cause__, address)  # the first only says that something failed
+    for kind, (result, sentence) in _SENTENCES.items():
+        if isinstance(error, kind):
+            return result(sentence.format(address=address, hub=endpoint(), error=error))
+    if isinstance(error, hf.LocalEntryNotFoundError):
+        return NotCachedError(f"{address} is not, or not all, in the local cache; pull it")
+    if isinstance(error, hf.HfHubHTTPError):
+        status = error.response.status_code
+        wait = error.response.headers.get("Retry-After", "some")[:20]
+        advice = _ADVICE.get(status, "try again later").format(wait=wait)
+        result = UnreachableError if status == 429 or status >= 500 else HubError
+        return result(f"the Hub at {endpoint()} refuses {address}, status {status}; {advice}")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return HubError(f"{address}: the disk is full; make room and try again")
+    return HubError(f"{address}: {str(error).partition(chr(10))[0]}")
 
 
 def is_hub_id(text: str) -> bool:
@@ -190,10 +271,14 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
         if file.size is not None and not (type(file.size) is int and file.size >= 0):
             size = str(file.size)[:80]
             raise RefusedError(f"{address} states {size!r} as the size of {file.rfilename}")
+    card = info.card_data
+    licence = card and (card.get("license_name") or card.get("license"))
+    if isinstance(licence, list):
+        licence = ", ".join(map(str, licence))
     return Repo(
         address,
         str(info.sha),
-        _licence(info.card_data),
+        str(licence)[:200] if licence else None,
         frozenset(info.tags or []),
         {file.rfilename: file.size for file in siblings},
         {file.rfilename: file.lfs.sha256 for file in siblings if file.lfs is not None},
@@ -209,13 +294,6 @@ def _stays_inside(file: str) -> bool:
     parts = re.split(r"[/\\]", file)
     plain = file.isprintable() and len(file) <= 1000
     return plain and not {"", ".", ".."}.intersection(parts) and ":" not in parts[0]
-
-
-def _licence(card: Any) -> str | None:
-    licence = card.get("license_name") or card.get("license") if card else None
-    if isinstance(licence, list):
-        licence = ", ".join(map(str, licence))
-    return str(licence)[:200] if licence else None
 
 
 def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> None:
@@ -269,7 +347,7 @@ def _bar(address: str, max_bytes: int | None, progress: Progress | None) -> type
                 if max_bytes is not None and received > max_bytes:
                     raise RefusedError(f"more bytes came than the {max_bytes:,} of {address}")
                 late = time.monotonic() - reported >= _EVERY
-                if progress is not None and (late or received == max_bytes or (n or 0) > 10**6):
+                if progress is not None and (late or received == max_bytes):
                     reported = time.monotonic()
                     progress(received, max_bytes or 0, f"Downloading {address}")
             return super().update(n)
@@ -308,15 +386,14 @@ def cached_folder(address: str) -> Path:
     """
     repo_id, revision = parse_hub_id(address)
     with one_sentence(address):
-        return Path(
-            connect().snapshot_download(
-                repo_id,
-                revision=revision,
-                cache_dir=constants.HF_HUB_CACHE,
-                local_files_only=True,
-                allow_patterns=[],
-            )
+        folder = connect().snapshot_download(
+            repo_id,
+            revision=revision,
+            cache_dir=constants.HF_HUB_CACHE,
+            local_files_only=True,
+            allow_patterns=[],
         )
+    return Path(folder)
 
 
 def cached_instead(address: str, error: UnreachableError, find: Callable[[str], Path]) -> Path:

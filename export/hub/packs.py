@@ -1,31 +1,33 @@
-"""Packs on the Hub: push, pull, and the list of what there is.
+"""Packs on the Hub: push, pull, list, and a pack by its folder or address.
 
 On the Hub a pack is a model repository with a pack's files, found by the tag that its model card
 carries (`export/pack/card.py`). Addresses and tokens are those of `export/hub/client.py`.
 """
 
-import logging
 import shutil
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, constants, scan_cache_dir
 
 from export.hub.client import (
+    HubError,
+    NotCachedError,
     Progress,
+    RefusedError,
     Repo,
     Token,
+    UnreachableError,
     cached_folder,
     cached_instead,
     connect,
     fetch,
     inspect_repo,
+    is_hub_id,
+    one_sentence,
     parse_hub_id,
     remove_commit,
 )
-from export.hub.errors import HubError, NotCachedError, RefusedError, UnreachableError, one_sentence
 from export.pack import card
 from export.pack.gallery import parse_gallery
 from export.pack.reading import list_files, load_info
@@ -37,14 +39,15 @@ from export.pack.schema import (
     MAX_MANIFEST,
     UNKNOWN_LICENCE,
     PackInfo,
+    current_name,
     parse_info,
 )
 from export.pack.validation import MAX_JSON, PackError, read_json
 from models import METHODS
+from models.files import no_such
 
 Row = tuple[str, str, str, str, str, str]
 
-_log = logging.getLogger(__name__)
 _MAX_CARD = 10**6  # bytes of README.md, which is left out where it has more
 _MAX_LISTED = 100  # packs on the Hub that are looked at
 # What visitors of an app that others reach may have fetched of one pack, in bytes.
@@ -149,33 +152,31 @@ def read_description(repo: Repo, token: Token = None) -> tuple[PackInfo, Repo]:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
     _fetch_text(repo, MANIFEST, MAX_MANIFEST, token)
     info = parse_info(read_json(repo.folder / MANIFEST, MAX_MANIFEST), repo.folder)
-    for name, file in info.files.items():
-        _compare(repo, [name], file.bytes, f"{name} has")
-    names = {MANIFEST, *info.files}
+    sizes = {name: file.bytes for name, file in info.files.items()}
+    images = []
     if info.gallery is not None:
         _fetch_text(repo, f"{FOLDER}/{INDEX}", MAX_JSON, token)
         images = [f"{FOLDER}/{name}" for name in parse_gallery(repo.folder / FOLDER).files]
-        _compare(repo, images, info.gallery.images_bytes, "the images of its gallery have")
-        names.update(images)
+    for name in (*sizes, *images):
+        if name not in repo.files:
+            raise PackError(f"it lacks {name}")
+        if name in sizes and repo.files[name] not in (None, sizes[name]):
+            raise PackError(
+                f"{name} has {repo.files[name]:,} bytes on the Hub, but pack.json says "
+                f"{sizes[name]:,}"
+            )
+    names = {MANIFEST, *sizes, *images}
     if CARD in repo.files and (repo.files[CARD] or 0) <= _MAX_CARD:
         names.add(CARD)
     return info, repo.only(sorted(names))
 
 
 def _fetch_text(repo: Repo, name: str, max_bytes: int, token: Token) -> None:
-    if (size := repo.files.get(name)) is not None and size > max_bytes:
-        raise PackError(f"{name} has {size:,} bytes, more than the {max_bytes:,} that are read")
+    if (repo.files.get(name) or 0) > max_bytes:
+        raise PackError(
+            f"{name} has {repo.files[name]:,} bytes, more than the {max_bytes:,} that are read"
+        )
     fetch(repo.only([name]), token, progress=lambda *_: None)
-
-
-def _compare(repo: Repo, names: Sequence[str], expected: int, what: str) -> None:
-    """Refuses files that the Hub lacks, or whose bytes together are others than `expected`."""
-    if missing := next((name for name in names if name not in repo.files), None):
-        raise PackError(f"it lacks {missing}")
-    sizes = [repo.files[name] for name in names]
-    total = sum(size or 0 for size in sizes)
-    if None not in sizes and total != expected:
-        raise PackError(f"{what} {total:,} bytes on the Hub, but pack.json says {expected:,}")
 
 
 def _check_limits(repo: Repo) -> None:
@@ -214,55 +215,70 @@ def find_cached(address: str) -> Path:
         raise NotCachedError(sentence) from error
 
 
+def resolve(pack: str) -> Path:
+    """Finds a pack by what a person typed.
+
+    Args:
+        pack: a folder, or a Hub repository as `owner/name` or `owner/name@revision`, which is
+            fetched; a folder that exists wins, and the Hub is not asked for `owner/name` where
+            there is a folder `owner`.
+
+    Raises:
+        FileNotFoundError: it is neither a folder nor looks like a repository.
+        HubError: the repository could not be fetched, or is no pack.
+    """
+    path = Path(pack).expanduser()
+    for folder in (path, path.parent / current_name(path.name)):
+        if folder.is_dir():
+            return folder
+    if not is_hub_id(pack) or (path.parent.is_dir() and "@" not in pack):
+        advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
+        raise FileNotFoundError(no_such("folder", path, advice))
+    return pull(pack)
+
+
 def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
-    """The packs on the Hub, and those in the cache that it does not list.
+    """The packs on the Hub.
 
     Args:
         author: only this owner's.
         token: a token that may read private ones.
 
     Returns:
-        Address, commit, size, licence, methods, and which commits are in the cache.
+        Address, commit, size, licence, methods, and whether the commit is in the cache.
 
     Raises:
         UnreachableError: the Hub cannot be asked; `cached_packs` is what is left.
         HubError: it refused.
     """
-    cached = cached_packs(author)
+    rows = []
     with one_sentence("the list of packs"):
-        models = connect(token).list_models(filter=card.TAG, author=author, limit=_MAX_LISTED)
-        repo_ids = [model.id for model in models]
-
-    def describe(repo_id: str) -> Row:
-        commits = [row[1] for row in cached if row[0] == repo_id]
-        try:
-            repo = inspect_repo(repo_id, token)
-        except UnreachableError:
-            raise
-        except HubError:  # such as a gated one
-            return (repo_id, "?", "?", "?", "?", ", ".join(commits) or "no")
-        methods = [method for method in METHODS if method in repo.tags]
-        size = sum(size or 0 for name, size in repo.files.items() if name != ".gitattributes")
-        row = _row(repo_id, repo.commit, size, repo.licence or "?", methods)
-        return (*row[:-1], "yes" if row[1] in commits else ", ".join(commits) or "no")
-
-    with ThreadPoolExecutor(8) as pool:
-        rows = list(pool.map(describe, repo_ids))
-    return rows + [row for row in cached if row[0] not in repo_ids]
+        for model in connect(token).list_models(filter=card.TAG, author=author, limit=_MAX_LISTED):
+            try:
+                repo = inspect_repo(model.id, token)
+            except UnreachableError:
+                raise
+            except HubError:  # such as a gated one
+                rows.append((model.id, "?", "?", "?", "?", "no"))
+                continue
+            size = sum(size or 0 for name, size in repo.files.items() if name != ".gitattributes")
+            methods = [method for method in METHODS if method in repo.tags]
+            row = _row(model.id, repo.commit, size, repo.licence or "?", methods)
+            rows.append(row if (repo.folder / MANIFEST).is_file() else (*row[:-1], "no"))
+    return rows
 
 
 def cached_packs(author: str | None = None) -> list[Row]:
-    """The whole packs in the Hub client's cache, a row for each commit, the newest first."""
+    """The whole packs in the Hub client's cache, a row for each commit; see `list_packs`."""
     if not Path(constants.HF_HUB_CACHE).is_dir():
         return []
     rows = []
     for repo in sorted(scan_cache_dir(constants.HF_HUB_CACHE).repos, key=lambda repo: repo.repo_id):
-        for commit in sorted(repo.revisions, key=lambda commit: -commit.last_modified):
+        for commit in repo.revisions if author in (None, repo.repo_id.partition("/")[0]) else ():
             with suppress(ValueError, OSError):  # something else, or not whole
                 info = load_info(commit.snapshot_path, verify=False)
-                if author in (None, repo.repo_id.partition("/")[0]):
-                    size, methods = commit.size_on_disk, list(info.methods)
-                    rows.append(_row(repo.repo_id, commit.commit_hash, size, info.licence, methods))
+                size, methods = commit.size_on_disk, list(info.methods)
+                rows.append(_row(repo.repo_id, commit.commit_hash, size, info.licence, methods))
     return rows
 
 

@@ -14,7 +14,7 @@ from app.packs import fit
 from app.packs.columns import Columns
 from app.packs.open_packs import OpenPacks
 from app.settings import BUNDLED, Settings
-from export.hub.resolve import resolve
+from export.hub.packs import resolve
 from export.pack.reading import load_info
 from export.runtime import Runtime
 from export.space import Plan, build_space

@@ -22,7 +22,7 @@ from app.settings import Settings
 from export.build.obtain import obtain
 from export.build.offer import CLIP, PACK, VSE_INFTY, Offer, look
 from export.hub.client import Repo as HubRepo
-from export.hub.errors import UnreachableError
+from export.hub.client import UnreachableError
 from export.pack.reading import list_files, load_info
 from tests.export import releases
 from tests.export.faults import Fault

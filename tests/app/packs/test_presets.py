@@ -26,7 +26,7 @@ from app.packs.presets import PRESETS, offered, pack_folder
 from app.settings import Settings
 from export.build import obtain as obtaining
 from export.build.offer import CLIP, look
-from export.hub.errors import HubError, UnreachableError
+from export.hub.client import HubError, UnreachableError
 from export.pack.reading import load_info
 from tests.app.packs.test_obtaining import ID, VISITOR, fetched, leftovers, stock_pack
 from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin

@@ -8,7 +8,7 @@ import pytest
 from export.build.obtain import obtain
 from export.build.offer import PACK
 from export.hub import client
-from export.hub.errors import HubError, NotCachedError
+from export.hub.client import HubError, NotCachedError
 from export.hub.packs import find_cached, pull, push
 from export.pack.reading import list_files, load_info
 from tests.export.faults import Fault
