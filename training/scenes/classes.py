@@ -1,77 +1,16 @@
-"""The object classes of the scenes world: names, synonyms, glyphs, colours.
+"""The object classes of the scenes world: names, synonyms, glyphs, colours (`classes.toml`).
 
 No surface form belongs to two classes, and none occurs inside another class's form, so that the
 words of a caption identify classes without doubt (tested).
 """
 
+import tomllib
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
-_TABLES: dict[tuple[str, bool], str] = {
-    ("animals", False): """
-dog: 🐶🐕: puppy, hound; cat: 🐱🐈: kitten, kitty; mouse: 🐭🐁; rabbit: 🐰🐇: bunny; fox: 🦊;
-bear: 🐻; panda: 🐼; koala: 🐨; tiger: 🐯🐅; lion: 🦁; leopard: 🐆: cheetah; cow: 🐮🐄;
-pig: 🐷🐖: piglet; frog: 🐸: toad; monkey: 🐵🐒; gorilla: 🦍: ape; chicken: 🐔🐓; chick: 🐤🐥🐣;
-penguin: 🐧; duck: 🦆; swan: 🦢; flamingo: 🦩; peacock: 🦚; wolf: 🐺; horse: 🐴🐎: pony;
-unicorn: 🦄; snail: 🐌; spider: 🕷; turtle: 🐢: tortoise; snake: 🐍: serpent; lizard: 🦎: gecko;
-octopus: 🐙; lobster: 🦞; crab: 🦀; fish: 🐟🐠; dolphin: 🐬; whale: 🐳🐋; shark: 🦈;
-crocodile: 🐊: alligator; zebra: 🦓; elephant: 🐘; rhino: 🦏: rhinoceros; camel: 🐪🐫;
-giraffe: 🦒; kangaroo: 🦘; sheep: 🐑🐏; deer: 🦌: stag; hedgehog: 🦔; dinosaur: 🦕🦖""",
-    ("animals", True): """
-parrot: 🦜; eagle: 🦅: hawk; owl: 🦉; bat: 🦇; bee: 🐝: honeybee; butterfly: 🦋;
-ladybug: 🐞: ladybird""",
-    ("people", False): """
-baby: 👶: infant; clown: 🤡; santa: 🎅: santa claus; wizard: 🧙: sorcerer; ninja: 🥷; dancer: 💃;
-builder: 👷: construction worker; guard: 💂""",
-    ("food", False): """
-apple: red=🍎 green=🍏; pear: 🍐; tangerine: 🍊: mandarin; lemon: 🍋; banana: 🍌; watermelon: 🍉;
-bunch of grapes: 🍇; strawberry: 🍓; pineapple: 🍍; eggplant: 🍆: aubergine; avocado: 🥑;
-chili pepper: 🌶; carrot: 🥕; mushroom: 🍄: toadstool; loaf of bread: 🍞; croissant: 🥐;
-pretzel: 🥨; wedge of cheese: 🧀: piece of cheese; burger: 🍔: hamburger, cheeseburger;
-box of fries: 🍟; pizza: 🍕: slice of pizza; taco: 🌮; box of popcorn: 🍿; ice cream: 🍦🍨;
-donut: 🍩: doughnut; cookie: 🍪: biscuit; cake: 🎂🍰: birthday cake; cupcake: 🧁: muffin;
-lollipop: 🍭; cup of coffee: ☕; mug of beer: 🍺: glass of beer""",
-    ("vehicles", False): """
-car: red=🚗 blue=🚗@215 green=🚗@120: automobile; taxi: 🚕: cab; bus: 🚌: coach; ambulance: 🚑;
-fire engine: 🚒; truck: 🚚🚛: lorry; tractor: 🚜; bicycle: 🚲: bike; motorcycle: 🏍: motorbike;
-scooter: 🛵: moped; train: 🚂: locomotive; sailboat: ⛵: sailing boat; ship: 🚢🛳: cruise ship""",
-    ("vehicles", True): """
-plane: ✈🛩: airplane, aeroplane; helicopter: 🚁: chopper; rocket: 🚀: spaceship;
-ufo: 🛸: flying saucer""",
-    ("buildings", False): """
-house: 🏠: cottage; castle: 🏰: palace; church: ⛪: chapel; tent: ⛺; ferris wheel: 🎡""",
-    ("plants", False): """
-tree: 🌳🌲; palm: 🌴; cactus: 🌵; sunflower: 🌻; rose: 🌹; tulip: pink=🌷 purple=🌷@280;
-maple leaf: 🍁""",
-    ("sports", False): """
-soccer ball: ⚽: football; basketball: 🏀; baseball: ⚾; tennis racket: 🎾; skateboard: 🛹;
-boxing glove: 🥊; trophy: 🏆; dartboard: 🎯: bullseye""",
-    ("music", False): """
-guitar: 🎸; violin: 🎻: fiddle; trumpet: 🎺; saxophone: 🎷: sax; drum: 🥁; piano: 🎹: keyboard;
-microphone: 🎤: mic; bell: 🔔""",
-    ("things", False): """
-book: red=📕 green=📗 blue=📘 orange=📙; umbrella: purple=☂@280 red=☂@0 blue=☂@215 green=☂@120;
-shirt: blue=👕 pink=👕@350 purple=👕@280: tee shirt; present: 🎁: gift; key: 🔑; alarm clock: ⏰;
-camera: 📷📸; laptop: 💻: computer; television: 📺: tv; light bulb: 💡: lightbulb;
-backpack: red=🎒 blue=🎒@215 green=🎒@120: rucksack, schoolbag; suitcase: 🧳; crown: 👑;
-top hat: 🎩; sneaker: 👟: running shoe; anchor: ⚓; robot: 🤖; snowman: ⛄☃;
-pumpkin: 🎃: jack-o-lantern; diamond: 💎: gem; chair: 🪑; sofa: 🛋: couch; traffic light: 🚦🚥;
-magnet: 🧲""",
-    ("things", True): """
-balloon: red=🎈 blue=🎈@215 green=🎈@120 purple=🎈@280;
-heart: red=❤ blue=💙 green=💚 yellow=💛 purple=💜; kite: 🪁; ghost: 👻""",
-}
-"""By group, and by whether its classes may float in the sky: "name: glyphs: synonyms; ...".
-
-Glyphs are a string of emoji, each another look of the class, or "colour=emoji" and
-"colour=emoji@hue" entries, where the hue (degrees) replaces the glyph's dominant hue. Classes of
-the second kind have an exact colour in the truth. Synonyms are optional.
-"""
-
-_IRREGULAR_PLURALS = {
-    **{"mouse": "mice", "wolf": "wolves", "snowman": "snowmen", "fish": "fish", "deer": "deer"},
-    **{"sheep": "sheep", "octopus": "octopuses", "cactus": "cacti", "loaf": "loaves"},
-}
+_FILE = tomllib.loads(Path(__file__).with_name("classes.toml").read_text("utf-8"))
+_IRREGULAR_PLURALS: dict[str, str] = _FILE["irregular_plurals"]
 
 
 @dataclass(frozen=True)
@@ -152,9 +91,9 @@ def _parse_class(entry: str, group: str, aloft: bool) -> ObjectClass:
 
 
 CLASSES: tuple[ObjectClass, ...] = tuple(
-    _parse_class(entry, group, aloft)
-    for (group, aloft), table in _TABLES.items()
-    for entry in table.split(";")
+    _parse_class(entry, table["group"], table["aloft"])
+    for table in _FILE["tables"]
+    for entry in table["classes"].split(";")
 )
 CLASS_INDEX: dict[str, int] = {kind.name: index for index, kind in enumerate(CLASSES)}
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(kind.group for kind in CLASSES))

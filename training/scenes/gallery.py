@@ -1,19 +1,17 @@
-"""Turns a split of scenes or clips into the gallery of a pack, or lays scenes out on one image.
+"""Turns a split of scenes or clips into the gallery of a pack.
 
 `python -m training.scenes.gallery --data data/scenes/test --out build/gallery`
-`python -m training.scenes.gallery --data data/scenes/test --count 40 --sheet scenes.png`
 """
 
 import argparse
 import json
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 from tqdm import tqdm
 
 from export.pack.gallery import GalleryInfo
@@ -28,7 +26,6 @@ from training.scenes.world import SETTINGS, SIZE, Caption, Scene, SceneObject
 
 _SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # of the WebP files
 _FRAME_MILLISECONDS = 200
-_SHEET_COLUMNS, _SHEET_TEXT, _SHEET_GAP = 8, 172, 8  # a sheet's columns; pixels below, between
 
 
 def write_gallery(data: SceneData, split: str, out: Path) -> None:
@@ -167,48 +164,25 @@ def scenes_of(gallery: GalleryInfo) -> list[Scene]:
     return scenes
 
 
-def contact_sheet(data: SceneData) -> Image.Image:
-    """Draws scenes in rows, each with its conditions and captions beneath."""
-    columns = min(_SHEET_COLUMNS, len(data))
-    wide, high = SIZE + _SHEET_GAP, SIZE + _SHEET_TEXT
-    sheet = Image.new("RGB", (columns * wide, -(-len(data) // columns) * high), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
-    for index, scene in enumerate(data.scenes):
-        left, top = index % columns * wide, index // columns * high
-        sheet.paste(Image.fromarray(data.images[index]), (left, top))
-        lines = [f"{scene.id}: {scene.setting}, {scene.time}, {scene.weather}"]
-        for caption in scene.captions:
-            lines += textwrap.wrap(caption.text, 40, initial_indent="- ", subsequent_indent="  ")
-        draw.text((left + 2, top + SIZE + 2), "\n".join(lines), fill="black", font=font, spacing=2)
-    return sheet
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads the command line and writes the gallery or the sheet."""
+    """Reads the command line and writes the gallery."""
     parser = argparse.ArgumentParser(prog="python -m training.scenes.gallery", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the split")
     parser.add_argument(
-        "--count", type=int, help="how many, from the first (all scenes, 40 on a sheet; 300 clips)"
+        "--count", type=int, help="how many, from the first (all scenes; 300 clips)"
     )
-    output = parser.add_mutually_exclusive_group(required=True)
-    output.add_argument("--out", type=Path, help="gallery folder to write")
-    output.add_argument("--sheet", type=Path, help="image to lay scenes and captions out on")
+    parser.add_argument("--out", type=Path, required=True, help="gallery folder to write")
     options = parser.parse_args(arguments)
     try:
         if is_clips(options.data):
-            if options.sheet:
-                raise ValueError(f"--sheet shows scenes, and {options.data} holds clips: use --out")
             clips = load_clips(options.data)[: options.count or 300]
             write_clip_gallery(clips, options.data.name, options.out)
             return
         data = load_scenes(options.data)
-        selected = slice(options.count or (40 if options.sheet else None))
+        selected = slice(options.count)
         images, instances = data.images[selected], data.instances[selected]
         data = replace(data, scenes=data.scenes[selected], images=images, instances=instances)
-        if options.sheet:
-            contact_sheet(data).save(options.sheet)
-        else:
-            write_gallery(data, str(data.meta["split"]), options.out)
+        write_gallery(data, str(data.meta["split"]), options.out)
     except (ValueError, OSError) as error:
         raise SystemExit(f"{error}") from error
 
