@@ -38,8 +38,8 @@ import numpy as np
 import torch
 
 from export.hub.packs import resolve
+from export.pack.reading import update_metrics
 from export.pack.schema import MANIFEST
-from export.pack.writing import update_metrics
 from export.runtime import Runtime
 from export.sessions import hardware
 from models import Views

@@ -36,7 +36,7 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     """What is wrong with a pack over images; None where nothing is known to be.
 
     Images are compared with those that the pack was trained on as soon as a few are read, see
-    `export.pack.domain`. The domain of the pack for photographs is wide: rendered scenes are
+    `export.pack.calibration`. The domain of the pack for photographs is wide: rendered scenes are
     within, so these are told by their truth.
     """
     info, images = retriever.info, retriever.collection

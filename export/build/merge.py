@@ -13,9 +13,8 @@ from pathlib import Path
 
 from export.build.command import run_command
 from export.build.labels import refuse_freer
-from export.pack.reading import list_files, load_info
+from export.pack.reading import list_files, load_info, write_info
 from export.pack.schema import MethodInfo, PackInfo
-from export.pack.writing import write_info
 from models.files import replacing_folder
 
 

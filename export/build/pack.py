@@ -15,7 +15,7 @@ from export.build.command import Labels
 from export.build.graph import export_image_encoder, export_text_encoder, round_to_half
 from export.build.parity import TorchStack, check_parity
 from export.pack.gallery import load_gallery
-from export.pack.reading import load_info
+from export.pack.reading import describe_file, load_info, summarize_gallery, write_info
 from export.pack.schema import (
     FOLDER,
     INDEX,
@@ -25,7 +25,6 @@ from export.pack.schema import (
     PackInfo,
     TokenizerInfo,
 )
-from export.pack.writing import describe_file, summarize_gallery, write_info
 from export.runtime import Runtime
 from models import METHODS, complete_arguments
 from models.checkpoint import save_tensors

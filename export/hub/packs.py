@@ -29,7 +29,7 @@ from export.hub.client import (
     remove_commit,
 )
 from export.pack import card
-from export.pack.gallery import parse_gallery
+from export.pack.gallery import read_gallery
 from export.pack.reading import list_files, load_info
 from export.pack.schema import (
     CARD,
@@ -156,7 +156,9 @@ def read_description(repo: Repo, token: Token = None) -> tuple[PackInfo, Repo]:
     images = []
     if info.gallery is not None:
         _fetch_text(repo, f"{FOLDER}/{INDEX}", MAX_JSON, token)
-        images = [f"{FOLDER}/{name}" for name in parse_gallery(repo.folder / FOLDER).files]
+        images = [
+            f"{FOLDER}/{name}" for name in read_gallery(repo.folder / FOLDER, files=False).files
+        ]
     for name in (*sizes, *images):
         if name not in repo.files:
             raise PackError(f"it lacks {name}")

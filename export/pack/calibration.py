@@ -1,10 +1,12 @@
-"""From the scores of one question to probabilities that something matches, and that a hit does.
+"""How sure a method is of what it found, and whether images are like those it was trained on.
 
 Scores of different methods, questions and galleries are not comparable. Two logistic regressions
 judge how the best scores stand out from the gallery's; they were fitted on questions with and
 without an answer (`training/evaluation/calibration.py`). One gives the log odds that anything
 matches; the other takes these and gives the probability of one hit.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
@@ -36,7 +38,14 @@ _PRAISE = {
     "show", "find", "please", "my", "me", "our",
 }  # fmt: skip
 
+_EPSILON = 1e-3  # added to a deviation before its logarithm: a uniform image has none
+_MIN_DEVIATION = 1e-3  # of a number that hardly differs between images
+_WITHIN_LIMIT = 0.95  # share of the pack's own images
 
+Row = Annotated[tuple[float, ...], Field(max_length=131_072)]
+Deviations = Annotated[
+    tuple[Annotated[float, Field(ge=_MIN_DEVIATION)], ...], Field(max_length=131_072)
+]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 
@@ -224,3 +233,52 @@ def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
         if place + 1 in fine or unknown[place].lower() in _PRAISE:
             fine.add(place)
     return (len(describing) - len(fine)) / max(1, len(describing))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Domain:
+    """The distribution of the features of a pack's own images.
+
+    An image is described by 2d numbers: the mean of each of its d features over the cells, and the
+    logarithm of the deviation. Its distance is the root mean square of those numbers after
+    standardising each by the mean and deviation of the pack's own images.
+
+    Attributes:
+        mean: of each number (2d,).
+        deviation: of each number (2d,).
+        limit: the distance that 95 % of the pack's own images do not exceed.
+    """
+
+    mean: Row
+    deviation: Deviations
+    limit: Annotated[float, Field(gt=0)]
+
+    def __post_init__(self) -> None:
+        """Refuses a mean and deviations of different lengths."""
+        if len(self.mean) != len(self.deviation):
+            raise ValueError(
+                f"mean has {len(self.mean)} numbers, but deviation has {len(self.deviation)}"
+            )
+
+    def distances(self, features: np.ndarray) -> np.ndarray:
+        """Distances (B,) of images from features (B, N, d); about 1 for the pack's own."""
+        standardised = (_statistics(features) - np.array(self.mean)) / np.array(self.deviation)
+        return np.sqrt((standardised**2).mean(axis=1))
+
+    @classmethod
+    def fit(cls, features: np.ndarray) -> Domain:
+        """The domain of images with features (B, N, d); every other image sets the limit."""
+        statistics = _statistics(features)
+        fitted, held_out = statistics[::2], statistics[1::2]
+        mean = fitted.mean(axis=0).round(4)
+        deviation = np.maximum(fitted.std(axis=0), _MIN_DEVIATION).round(4)
+        distances = np.sqrt((((held_out - mean) / deviation) ** 2).mean(axis=1))
+        limit = round(float(np.quantile(distances, _WITHIN_LIMIT)), 4)
+        return cls(tuple(mean.tolist()), tuple(deviation.tolist()), limit)
+
+
+def _statistics(features: np.ndarray) -> np.ndarray:
+    """An image's numbers (B, 2d) from features (B, N, d)."""
+    values = features.astype(np.float64)
+    spread = np.log(values.std(axis=1) + _EPSILON)
+    return np.concatenate([values.mean(axis=1), spread], axis=1)

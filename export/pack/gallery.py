@@ -11,7 +11,6 @@
 Only `split`, `images`, `file`, `captions` and `text` are required; other keys are ignored.
 """
 
-import hashlib
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from functools import cached_property
@@ -23,7 +22,6 @@ from pydantic.dataclasses import dataclass
 
 from export.pack.schema import FOLDER, INDEX, MANIFEST, Count, Line, Page
 from export.pack.validation import OPEN, PackError, PlainPath, check, read_json
-from models.files import sha256_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
 # a long list with many faults stops at the first
@@ -135,32 +133,18 @@ def load_gallery(path: Path) -> GalleryInfo:
     return read_gallery(path / FOLDER if (path / MANIFEST).is_file() else path)
 
 
-def read_gallery(folder: Path) -> GalleryInfo:
-    """Reads the gallery in exactly this folder; see `load_gallery`."""
-    gallery = parse_gallery(folder)
-    for file in gallery.files:
-        if not (folder / file).is_file():
-            raise FileNotFoundError(f"the gallery {folder} lacks {file}, which its {INDEX} names")
-    return gallery
-
-
-def parse_gallery(folder: Path) -> GalleryInfo:
-    """Reads the `gallery.json` in this folder, without looking at the files that it names."""
+def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
+    """Reads the gallery in exactly this folder; without `files` only its `gallery.json`."""
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"there is no gallery in {folder}: it has no {INDEX}")
     index = check(_Index, read_json(folder / INDEX), INDEX)
     count = len(index.images)
     images = tuple(_with_indices(image, row, count) for row, image in enumerate(index.images))
-    return GalleryInfo(folder, index.split, index.world, images)
-
-
-def combined_sha256(gallery: GalleryInfo) -> tuple[str, int]:
-    """One checksum of all images and masks, and their total size in bytes."""
-    digest, total = hashlib.sha256(), 0
-    for file in gallery.files:
-        digest.update(f"{file} {sha256_of(gallery.folder / file)}\n".encode())
-        total += (gallery.folder / file).stat().st_size
-    return digest.hexdigest(), total
+    gallery = GalleryInfo(folder, index.split, index.world, images)
+    for file in gallery.files if files else ():
+        if not (folder / file).is_file():
+            raise FileNotFoundError(f"the gallery {folder} lacks {file}, which its {INDEX} names")
+    return gallery
 
 
 def _with_indices(image: GalleryImage, row: int, count: int) -> GalleryImage:

@@ -13,15 +13,36 @@ A folder, or a Hub repository with the same files:
     README.md                    the model card, rendered from pack.json
 """
 
-from collections.abc import Iterable
-from functools import cache
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from export.pack.gallery import combined_sha256, read_gallery
-from export.pack.schema import CARD, FOLDER, MANIFEST, MAX_MANIFEST, PackInfo, parse_info
-from export.pack.validation import PackError, read_json
-from export.pack.weights import check_weights
-from models.files import no_such, sha256_of
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from export.pack import card
+from export.pack.gallery import GalleryInfo, read_gallery
+from export.pack.schema import (
+    CARD,
+    FOLDER,
+    MANIFEST,
+    MAX_MANIFEST,
+    FileInfo,
+    GallerySummary,
+    Metrics,
+    PackInfo,
+    parse_info,
+)
+from export.pack.validation import PackError, check, read_json
+from models.checkpoint import load_tensors
+from models.files import no_such, sha256_of, write_whole
+
+_DOMAINS = ("", "ai.onnx")  # the two spellings of ONNX's own operators
 
 
 def load_info(path: Path, verify: bool = True) -> PackInfo:
@@ -40,7 +61,20 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
     for name in info.files:
         check_file(info, name, verify)
     if info.gallery is not None:
-        _check_gallery(info, verify)
+        gallery = read_gallery(info.folder / FOLDER)
+        _refuse_links_outside(info.folder, (f"{FOLDER}/{name}" for name in gallery.files))
+        stated = info.gallery
+        found = _summary(gallery, None if verify else (stated.images_sha256, stated.images_bytes))
+        counts, expected = ((s.split, s.images, s.captions) for s in (found, stated))
+        if counts != expected:
+            raise PackError(
+                f"the gallery of {info.folder} is {counts}, but pack.json says {expected}"
+            )
+        if found != stated:
+            raise PackError(
+                f"the gallery images of {info.folder} are not those whose SHA-256 pack.json says; "
+                "fetch the pack again"
+            )
     return info
 
 
@@ -89,25 +123,63 @@ def list_files(info: PackInfo) -> list[str]:
     return sorted(names)
 
 
-def _check_gallery(info: PackInfo, verify: bool) -> None:
-    """Compares the gallery's size and images with what pack.json states."""
-    folder, expected = info.folder, info.gallery
-    assert expected is not None
-    gallery = read_gallery(folder / FOLDER)
-    _refuse_links_outside(folder, (f"{FOLDER}/{name}" for name in gallery.files))
-    counted = (gallery.split, len(gallery.images), len(gallery.captions))
-    stated = (expected.split, expected.images, expected.captions)
-    if counted != stated:
-        raise PackError(f"the gallery of {folder} is {counted}, but pack.json says {stated}")
-    if verify and combined_sha256(gallery) != (expected.images_sha256, expected.images_bytes):
-        raise PackError(
-            f"the gallery images of {folder} are not those whose SHA-256 pack.json says; "
-            "fetch the pack again"
-        )
+def describe_file(path: Path) -> FileInfo:
+    """Size and SHA-256 of a file."""
+    return FileInfo(sha256_of(path), path.stat().st_size)
+
+
+def summarize_gallery(folder: Path) -> GallerySummary:
+    """The entry of pack.json for the gallery in a pack's folder."""
+    return _summary(read_gallery(folder / FOLDER))
+
+
+def write_info(info: PackInfo) -> None:
+    """Writes pack.json and the model card into the pack's folder, each whole or not at all."""
+    write_whole(info.folder / CARD, card.render(info))
+    content = json.dumps(info.to_json(), indent=2, ensure_ascii=False) + "\n"
+    write_whole(info.folder / MANIFEST, content)
+
+
+def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:
+    """Writes a method's measured values into pack.json and renders the model card again.
+
+    Args:
+        pack: the pack's folder.
+        method: a method of the pack.
+        metrics: `split`, `command`, `hardware` and `values`, see `Metrics`; by default `seed` is
+            the training configuration's.
+
+    Returns:
+        The pack's new description.
+
+    Raises:
+        PackError: the pack has no such method, or the metrics are incomplete.
+    """
+    info = load_info(pack, verify=False)
+    if method not in info.methods:
+        raise PackError(f'{pack} has no method "{method}"; it has {", ".join(info.methods)}')
+    entry = info.methods[method]
+    values = {"seed": entry.config.get("seed"), **metrics}
+    entry = replace(entry, metrics=check(Metrics, values, f"metrics of {method}"))
+    updated = replace(info, methods={**info.methods, method: entry})
+    write_info(updated)
+    return updated
+
+
+def _summary(gallery: GalleryInfo, images: tuple[str, int] | None = None) -> GallerySummary:
+    """What pack.json says of a gallery; `images` is their checksum and size, if known."""
+    if images is None:
+        digest, total = hashlib.sha256(), 0
+        for file in gallery.files:
+            digest.update(f"{file} {sha256_of(gallery.folder / file)}\n".encode())
+            total += (gallery.folder / file).stat().st_size
+        images = digest.hexdigest(), total
+    counts = len(gallery.images), len(gallery.captions)
+    return GallerySummary("gallery/gallery.json", gallery.split, *counts, *images)
 
 
 def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
-    """Refuses links to outside the pack; each folder is resolved once, of files only links.
+    """Refuses links to outside the pack.
 
     In the Hub client's cache a pack is `models--owner--name/snapshots/commit`, made of links to the
     `blobs` beside `snapshots`, which may be links to the cache's common `blobs`.
@@ -116,13 +188,66 @@ def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
     allowed = [root]
     if root.parent.name == "snapshots":
         allowed += [parent / "blobs" for parent in root.parents[1:3]]
-
-    @cache
-    def inside(path: Path) -> bool:
+    for path in (folder / name for name in names):
         real = path.resolve()
-        return any(real.is_relative_to(place) for place in allowed)
-
-    for name in names:
-        path = folder / name
-        if not inside(path if path.is_symlink() else path.parent):
+        if not any(real.is_relative_to(place) for place in allowed):
             raise PackError(f"{path} is a link to outside the pack; put the file itself there")
+
+
+def check_weights(path: Path) -> None:
+    """Checks an ONNX or safetensors file: readable, complete in itself, and of finite numbers.
+
+    Args:
+        path: a file ending in `.onnx` or `.safetensors`; others hold no weights and pass.
+
+    Raises:
+        PackError: the file is damaged or holds NaN or infinity; or an ONNX file uses operators of
+            another domain than ONNX's own, or keeps tensors in a second file.
+    """
+    if path.suffix == ".safetensors":
+        try:
+            load_tensors(path)
+        except (ValueError, RecursionError) as error:
+            raise PackError(str(error)) from error
+    if path.suffix != ".onnx":
+        return
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf's own errors have no name that onnx exports
+        raise PackError(f"{path} is not a readable ONNX file: {error}") from error
+    for part in _parts(model):
+        name = f"{part.name!s:.60}" if hasattr(part, "name") else ""
+        if isinstance(part, onnx.NodeProto) and part.domain not in _DOMAINS:
+            raise PackError(
+                f"{path} uses the operator {part.op_type!s:.60} of the domain {part.domain!s:.60}; "
+                "export it again with ONNX's own operators only"
+            )
+        try:
+            finite = _is_finite(part)
+        except (ValueError, TypeError, KeyError) as error:
+            raise PackError(f"{path}: tensor {name} is damaged: {error}") from error
+        if not finite:
+            raise PackError(f"{path}: {name} holds NaN or infinity; the file is damaged")
+
+
+def _is_finite(part: Any) -> bool:
+    """Whether an ONNX attribute or tensor holds finite numbers only; other messages hold none."""
+    if isinstance(part, onnx.AttributeProto):
+        return all(map(math.isfinite, (part.f, *part.floats)))
+    if not isinstance(part, onnx.TensorProto):
+        return True
+    if part.data_location == onnx.TensorProto.EXTERNAL or part.external_data:
+        raise ValueError("it is in another file; export it again with all weights inside")
+    values = numpy_helper.to_array(part)
+    if values.dtype.kind not in "fciub":  # a 16-bit or 8-bit type that numpy itself lacks
+        values = values.astype(np.float32)
+    return bool(np.isfinite(values).all())
+
+
+def _parts(message: Any) -> Iterator[Any]:
+    """A protobuf message and all messages inside it, at any depth."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if hasattr(value, "extend") else (value,):
+                yield from _parts(inner)

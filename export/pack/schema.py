@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from export.pack.calibration import Calibration
-from export.pack.domain import Domain
+from export.pack.calibration import Calibration, Domain
 from export.pack.validation import (
     MAX_WHOLE,
     STRICT,

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from export.pack.reading import load_info
+from export.pack.reading import describe_file, load_info, summarize_gallery, write_info
 from export.pack.schema import PackInfo
-from export.pack.writing import describe_file, summarize_gallery, write_info
 from models import build, complete_arguments
 from models.checkpoint import save_tensors
 from tests.export.conftest import settle

@@ -17,7 +17,7 @@ from torch import nn
 
 from export.build.command import Labels
 from export.build.to_onnx import export_runs
-from export.pack.writing import describe_file
+from export.pack.reading import describe_file
 from models import METHODS, build, complete_arguments
 from models.checkpoint import save_tensors
 from models.encoders.bigru import BiGRUTextEncoder

@@ -16,10 +16,10 @@ from safetensors.torch import save
 from app.gallery.images import ImageError, open_image
 from app.gallery.thumbnails import make_thumbnail
 from export.pack.gallery import read_gallery
+from export.pack.reading import check_weights
 from export.pack.schema import parse_info
 from export.pack.tokens import load_tokenizer
 from export.pack.validation import PackError, read_json
-from export.pack.weights import check_weights
 from models.checkpoint import load_tensors
 from training.data.image_files import ImageFiles
 from training.data.photographs import open_photographs

@@ -11,8 +11,8 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from export.pack.reading import describe_file, summarize_gallery
 from export.pack.schema import FOLDER, INDEX, MANIFEST
-from export.pack.writing import describe_file, summarize_gallery
 from tests.export.editing import edited
 from training.evaluate import main
 

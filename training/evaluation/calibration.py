@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from export.pack.calibration import TENTH, Background, Calibration, sigmoid, weighted
-from export.pack.domain import Domain
-from export.pack.reading import load_info
+from export.pack.calibration import TENTH, Background, Calibration, Domain, sigmoid, weighted
+from export.pack.reading import load_info, write_info
 from export.pack.schema import Metrics
 from export.pack.validation import check
-from export.pack.writing import write_info
 from export.runtime import Runtime
 from export.sessions import hardware
 from training.data.split import Split

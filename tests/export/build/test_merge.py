@@ -6,8 +6,7 @@ import pytest
 
 from export.build import merge
 from export.build.to_onnx import export_runs
-from export.pack.reading import list_files, load_info
-from export.pack.writing import update_metrics
+from export.pack.reading import list_files, load_info, update_metrics
 from export.runtime import Runtime
 from tests.export.conftest import LABELS, write_backbone, write_run
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from export.pack.domain import Domain
+from export.pack.calibration import Domain
 from export.pack.reading import load_info
 from export.pack.schema import parse_info
 from export.pack.validation import PackError

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from export.pack.gallery import load_gallery
-from export.pack.reading import load_info
+from export.pack.reading import load_info, update_metrics
 from export.pack.validation import PackError
-from export.pack.writing import update_metrics
 from models import METHODS
 from tests.export.editing import edited
 

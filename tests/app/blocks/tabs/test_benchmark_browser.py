@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from app.packs.candidates import record
-from export.pack.writing import update_metrics
+from export.pack.reading import update_metrics
 from export.runtime import Runtime
 from tests.app.serving import Serve, Server
 from tests.app.visitor import Guests, Visit, Visitor
