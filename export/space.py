@@ -44,23 +44,6 @@ from app.main import main
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 '''
-_PAGE = """---
-{front}
----
-
-# {title}
-
-Type a sentence, get images, and look at what each view saw: methods from the research on
-visual-semantic embeddings, side by side, with a map for every hit of where in the image its score
-comes from. Made with Polyview. The code is under the Apache License 2.0.
-
-## Packs
-
-{packs}
-
-The Space starts on the first one. Its variable `POLYVIEW_PACK` names another: one of these, or a
-pack on the Hub as `owner/name@revision`.
-"""
 
 
 @dataclass(frozen=True)
@@ -102,22 +85,33 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(f"{out} is not an empty folder; choose another place for the Space")
     packs = [_find_pack(name, root) for name in plan.packs]
-    front: dict[str, Any] = {
-        **(metadata_load(root / "README.md") or {}),
-        "suggested_hardware": plan.hardware,
-        **({} if plan.title is None else {"title": plan.title}),
-    }
+    front: dict[str, Any] = metadata_load(root / "README.md") or {}
+    front["suggested_hardware"] = plan.hardware
+    if plan.title is not None:
+        front["title"] = plan.title
     first, listed = packs[0].name if packs else "", packs
     if plan.hub is not None:
-        first, info, preloaded = _preload(plan.hub)
-        front, listed = front | preloaded, [info, *packs]
-    _refuse_packs(listed)
+        repo = inspect_repo(plan.hub)
+        info, wanted = read_description(repo)
+        first, listed = f"{repo.repo_id}@{repo.commit}", [info, *packs]
+        few = len(wanted.files) <= _MAX_NAMED
+        line = f"{repo.repo_id} {','.join(wanted.files)} {repo.commit}" if few else repo.repo_id
+        front |= {"models": [repo.repo_id], "preload_from_hub": [line]}
+    names = [info.name for info in listed]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f'two packs are called "{twice[0]}"; name each once')
+    if listed[0].gallery is None:
+        raise ValueError(
+            f'the pack "{names[0]}" comes without images, so that a Space could not start on it; '
+            f"name one with a gallery first, such as --pack {FIRST} --pack {names[0]}"
+        )
     if first != FIRST:
         front["app_file"] = "start.py"
-    needs = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
-    about = (f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in listed)
+    requirements = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
+    about = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in listed)
+    page = Path(__file__).with_suffix(".md").read_text("utf-8")
     yaml = SpaceCardData(**front).to_yaml()
-    page = _PAGE.format(front=yaml, title=front["title"], packs="\n".join(about))
+    page = page.format(front=yaml, title=front["title"], packs=about)
     with replacing_folder(out.expanduser().absolute()) as work:
         for name in CODE:
             shutil.copytree(root / name, work / name, ignore=shutil.ignore_patterns(*_LEFTOVERS))
@@ -125,7 +119,7 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
             _copy_pack(info, work / BUNDLED, root / BUNDLED)
         shutil.copyfile(root / "LICENSE", work / "LICENSE")
         (work / "README.md").write_text(page, "utf-8")
-        (work / "requirements.txt").write_text(needs, "utf-8")
+        (work / "requirements.txt").write_text(requirements, "utf-8")
         if first != FIRST:
             (work / "start.py").write_text(_STARTER.format(pack=first), "utf-8")
     return out
@@ -142,27 +136,6 @@ def _find_pack(name: str, root: Path) -> PackInfo:
             f'there is no pack "{name[:200]}"; name a bundled one ({known}) or the folder of one'
         )
     return load_info(Path(name))
-
-
-def _preload(address: str) -> tuple[str, PackInfo, dict[str, Any]]:
-    """The pinned address of a pack on the Hub, what it is, and the front matter that fetches it."""
-    repo = inspect_repo(address)
-    info, wanted = read_description(repo)
-    few = len(wanted.files) <= _MAX_NAMED
-    line = f"{repo.repo_id} {','.join(wanted.files)} {repo.commit}" if few else repo.repo_id
-    front = {"models": [repo.repo_id], "preload_from_hub": [line]}
-    return f"{repo.repo_id}@{repo.commit}", info, front
-
-
-def _refuse_packs(packs: Sequence[PackInfo]) -> None:
-    names = [info.name for info in packs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f'two packs are called "{twice[0]}"; name each once')
-    if packs[0].gallery is None:
-        raise ValueError(
-            f'the pack "{names[0]}" comes without images, so that a Space could not start on it; '
-            f"name one with a gallery first, such as --pack {FIRST} --pack {names[0]}"
-        )
 
 
 def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:

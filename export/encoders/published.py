@@ -38,7 +38,7 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A source source: its folder, the text it was named by, and what stands behind its #."""
+    """A source: its folder, the text it was named by, and what stands behind its #."""
 
     folder: Path
     name: str
@@ -85,25 +85,52 @@ TEXTS = {
 }
 
 
-def describe_published_image(source: Source) -> dict[str, Any]:
-    """See `export.encoders.sources.describe_image_source`."""
-    about = _describe(source, IMAGES, "image_backbone", "an image encoder")
-    about["preprocess"] = read_preprocess(source.folder, source.name).to_json()
-    return _with_identity(about, source)
+def describe_published(source: Source, kind: str) -> dict[str, Any]:
+    """What an encoder in a Hugging Face folder is.
 
+    Args:
+        source: where it is.
+        kind: "image_backbone" or "text_encoder".
 
-def describe_published_text(source: Source) -> dict[str, Any]:
-    """See `export.encoders.sources.describe_text_source`."""
+    Returns:
+        See `export.encoders.sources.describe_image_source` and `describe_text_source`.
+    """
+    images = kind == "image_backbone"
+    kinds = IMAGES if images else TEXTS
     if not (source.folder / "config.json").is_file():
+        raise SourceError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
+    config = _read_config(source)
+    model_type = config.get("model_type")
+    if model_type not in kinds:
+        what = "an image encoder" if images else "a text encoder"
         raise SourceError(
-            f"{source.name} is a training run; text.source must be a Hugging Face folder or Hub id"
+            f'{source.name} is a model of type "{model_type}", which is not {what} known here; '
+            f"known: {', '.join(kinds)}"
         )
-    about = _describe(source, TEXTS, "text_encoder", "a text encoder")
-    config = about["arguments"]["config"]
-    offset = 2 if config["model_type"] == "roberta" else 0
-    longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
-    about["max_length"] = min(MAX_LENGTH, longest)
-    return _with_identity(about, source)
+    entry = kinds[model_type]
+    if source.projected and not entry.part:
+        raise SourceError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
+    if model_type in ("clip", "siglip"):
+        shared = {"projection_dim": config.get("projection_dim", 512)} if entry.projects else {}
+        config = {**config[f"{entry.part}_config"], **shared}
+        config["model_type"] = f"{model_type}_{entry.part}_model"
+    arguments = {"config": config} | ({"projected": source.projected} if entry.projects else {})
+    about: dict[str, Any] = {"kind": kind, "arch": entry.arch, "arguments": arguments}
+    files = [source.folder / "config.json", *_weight_files(source)]
+    if images:
+        about["preprocess"] = read_preprocess(source.folder, source.name).to_json()
+    else:
+        offset = 2 if model_type == "roberta" else 0
+        longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
+        about["max_length"] = min(MAX_LENGTH, longest)
+        files += [source.folder / name for name in _TOKENIZERS]
+    # of the weights' files and of everything else that shapes the features
+    parts = [entry.arch, source.projected, about.get("preprocess")]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+    for path in files:
+        if path.is_file():
+            digest.update(bytes.fromhex(sha256_of(path)))
+    return {**about, "source": source.name, "sha256": digest.hexdigest()}
 
 
 def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
@@ -141,28 +168,6 @@ def encoder_files(files: Iterable[str]) -> list[str]:
     return sorted(name for name in files if name in wanted or _SHARDS.fullmatch(name))
 
 
-def _describe(source: Source, kinds: dict[str, Kind], kind: str, what: str) -> dict[str, Any]:
-    """What the configuration of a Hugging Face folder says, all but `sha256`."""
-    config = _read_config(source)
-    model_type = config.get("model_type")
-    if model_type not in kinds:
-        raise SourceError(
-            f'{source.name} is a model of type "{model_type}", which is not {what} known here; '
-            f"known: {', '.join(kinds)}"
-        )
-    entry = kinds[model_type]
-    if model_type in ("clip", "siglip"):
-        shared = {"projection_dim": config.get("projection_dim", 512)} if entry.projects else {}
-        config = {**config[f"{entry.part}_config"], **shared}
-        config["model_type"] = f"{model_type}_{entry.part}_model"
-    arguments: dict[str, Any] = {"config": config}
-    if entry.projects:
-        arguments["projected"] = source.projected
-    elif source.projected and not entry.part:
-        raise SourceError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
-    return {"kind": kind, "arch": entry.arch, "arguments": arguments, "source": source.name}
-
-
 def _read_config(source: Source) -> dict[str, Any]:
     """The whole configuration, defaults included, as JSON."""
     try:
@@ -180,19 +185,6 @@ def _pruned(values: dict[str, Any]) -> dict[str, Any]:
     """A configuration without what says nothing about the network's shape."""
     shape = {k: v for k, v in values.items() if k not in _NOT_SHAPE and not k.startswith("_")}
     return {k: _pruned(v) if isinstance(v, dict) else v for k, v in shape.items()}
-
-
-def _with_identity(about: dict[str, Any], source: Source) -> dict[str, Any]:
-    """Adds `sha256`: of the weights' files and of everything else that shapes the features."""
-    parts = [about["arch"], source.projected, about.get("preprocess")]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
-    files = [source.folder / "config.json", *_weight_files(source)]
-    if about["kind"] == "text_encoder":
-        files += [source.folder / name for name in _TOKENIZERS]
-    for path in files:
-        if path.is_file():
-            digest.update(bytes.fromhex(sha256_of(path)))
-    return {**about, "sha256": digest.hexdigest()}
 
 
 def _weight_files(source: Source) -> list[Path]:

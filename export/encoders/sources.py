@@ -30,8 +30,7 @@ from export.encoders.published import (
     TEXTS,
     Source,
     SourceError,
-    describe_published_image,
-    describe_published_text,
+    describe_published,
     encoder_files,
     read_tokenizer,
     read_weights,
@@ -73,7 +72,7 @@ def load_image_source(
     located = _locate(source)
     about = _describe_image(located)
     encoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
-    if _is_run(located.folder):
+    if (located.folder / RUN_WEIGHTS).is_file():
         tensors, _ = load_tensors(located.folder / RUN_WEIGHTS)
     elif is_pack(located.folder):
         tensors = _read_packed(located.folder, encoder)
@@ -106,7 +105,7 @@ def load_text_source(
         `max_length` tokens and pads nothing; and `describe_text_source`.
     """
     located = _locate(source)
-    about = describe_published_text(located)
+    about = describe_published(located, "text_encoder")
     encoder = TEXT_ENCODERS[about["arch"]](**about["arguments"])
     _fill(encoder, read_weights(located, TEXTS, encoder), located, rounded)
     return encoder.to(device).eval(), read_tokenizer(located.folder, about["max_length"]), about
@@ -119,7 +118,7 @@ def describe_text_source(source: str | Path) -> dict[str, Any]:
         JSON-ready: `kind`, `arch` (key of `TEXT_ENCODERS`), `arguments`, `max_length`, `source` and
         `sha256`.
     """
-    return describe_published_text(_locate(source))
+    return describe_published(_locate(source), "text_encoder")
 
 
 def _locate(source: str | Path) -> Source:
@@ -151,12 +150,8 @@ def is_pack(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def _is_run(folder: Path) -> bool:
-    return (folder / RUN_WEIGHTS).is_file()
-
-
 def _describe_image(located: Source) -> dict[str, Any]:
-    if _is_run(located.folder):
+    if (located.folder / RUN_WEIGHTS).is_file():
         path = located.folder / RUN_WEIGHTS
         _, about = load_tensors(path)
         if about.get("kind") != "image_backbone" or about.get("arch") not in IMAGE_ENCODERS:
@@ -167,7 +162,7 @@ def _describe_image(located: Source) -> dict[str, Any]:
     elif located.part == FRAME:
         raise SourceError(f'{located.name}: only our own encoders know "#{FRAME}"; leave it out')
     else:
-        return describe_published_image(located)
+        return describe_published(located, "image_backbone")
     if located.part == FRAME:  # the cells joined to one feature
         about["arguments"] = {**about["arguments"], "parts": list(PARTS)}
         identity = json.dumps([about["sha256"], PARTS])

@@ -76,26 +76,19 @@ class UnreachableError(HubError):
     """The Hub cannot be asked, so that only the local cache is left."""
 
 
-# The client's error -> ours and its sentence.
-_SENTENCES: dict[type[BaseException], tuple[type[HubError], str]] = {
-    hf.GatedRepoError: (
-        HubError,
-        "{address} is gated; accept its conditions on its page, then " + _LOGIN,
-    ),
-    hf.RepositoryNotFoundError: (
-        HubError,
-        "there is no {address} at {hub}, or it is private or the token is not valid; check the "
-        "name, and " + _LOGIN,
-    ),
-    hf.RevisionNotFoundError: (
-        HubError,
-        "{address}: there is no such revision; leave it out, or name a branch, tag or commit",
-    ),
-    hf.OfflineModeIsEnabled: (UnreachableError, "HF_HUB_OFFLINE is set; unset it"),
-    httpx2.TransportError: (UnreachableError, _OUT_OF_REACH),
-    httpx2.TooManyRedirects: (UnreachableError, _OUT_OF_REACH),
-    json.JSONDecodeError: (UnreachableError, _NO_HUB),
-    hf.FileMetadataError: (UnreachableError, _NO_HUB),
+_REFUSALS: dict[type[BaseException], str] = {
+    hf.GatedRepoError: "{address} is gated; accept its conditions on its page, then " + _LOGIN,
+    hf.RepositoryNotFoundError: "there is no {address} at {hub}, or it is private or the token is "
+    "not valid; check the name, and " + _LOGIN,
+    hf.RevisionNotFoundError: "{address}: there is no such revision; leave it out, or name a "
+    "branch, tag or commit",
+}
+_SILENCE: dict[type[BaseException], str] = {
+    hf.OfflineModeIsEnabled: "HF_HUB_OFFLINE is set; unset it",
+    httpx2.TransportError: _OUT_OF_REACH,
+    httpx2.TooManyRedirects: _OUT_OF_REACH,
+    json.JSONDecodeError: _NO_HUB,
+    hf.FileMetadataError: _NO_HUB,
 }
 
 
@@ -118,8 +111,9 @@ def one_sentence(address: str) -> Iterator[None]:
 def _explained(error: BaseException, address: str) -> HubError:
     if isinstance(error, (hf.LocalEntryNotFoundError, RuntimeError)) and error.__cause__:
         return _explained(error.__cause__, address)  # the first only says that something failed
-    for kind, (result, sentence) in _SENTENCES.items():
+    for kind, sentence in (_REFUSALS | _SILENCE).items():
         if isinstance(error, kind):
+            result = HubError if kind in _REFUSALS else UnreachableError
             return result(sentence.format(address=address, hub=endpoint(), error=error))
     if isinstance(error, hf.LocalEntryNotFoundError):
         return NotCachedError(f"{address} is not, or not all, in the local cache; pull it")
@@ -263,14 +257,14 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
         )
     siblings = info.siblings or []
     for file in siblings:
-        if not _stays_inside(file.rfilename):
+        name, size = file.rfilename, file.size
+        if not _stays_inside(name):
             raise RefusedError(
-                f"{address} lists a file {file.rfilename[:200]!r}, which is no path inside a "
-                "repository; nothing of it is fetched"
+                f"{address} lists a file {name[:200]!r}, which is no path inside a repository; "
+                "nothing of it is fetched"
             )
-        if file.size is not None and not (type(file.size) is int and file.size >= 0):
-            size = str(file.size)[:80]
-            raise RefusedError(f"{address} states {size!r} as the size of {file.rfilename}")
+        if size is not None and not (type(size) is int and size >= 0):
+            raise RefusedError(f"{address} states {str(size)[:80]!r} as the size of {name}")
     card = info.card_data
     licence = card and (card.get("license_name") or card.get("license"))
     if isinstance(licence, list):
