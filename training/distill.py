@@ -8,43 +8,96 @@ Hinton et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 
 photographs without captions. In the last epochs a retrieval loss is added for those with captions.
 Only the student's trunk is saved.
 
-The teacher reads some crops of every photograph once (`training/loop/teacher.py`); the student
-reads the same crops (Beyer et al., CVPR 2022), mirrored and with other colours, in every epoch.
+The teacher reads some crops of every photograph once, and its maps are cached as any features are
+(`training/data/features.py`); the student reads the same crops (Beyer et al., CVPR 2022), mirrored
+and with other colours, in every epoch.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 import models
 from export.encoders.sources import describe_image_source
-from models import Views
 from models.checkpoint import load_strict, load_tensors
 from models.encoders import IMAGE_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
-from models.views import lengths_to_mask
-from training.data.features import refuse_missing
+from training.data.extraction import Extraction
+from training.data.features import read_features, refuse_features, refuse_missing
+from training.data.image_files import Crops
 from training.data.open_split import names_of_data, open_split, open_training
+from training.data.split import Copies, Pixels, Split
 from training.data.texts import TokenTable
 from training.data.tokenizer import build_tokenizer
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
 from training.loop.command import Command
+from training.loop.config import BackboneConfig, TrainConfig
 from training.loop.loop import Loop, check_pace, is_first_process
 from training.loop.runs import BEST, RunFolder, describe_backbone
-from training.loop.teacher import DistillConfig, prepare
+from training.loop.trainer import DualEncoder, encode_split
 from training.objectives.losses import info_nce, same_image
 
-_FITTED = 1500  # photographs that the linear map over a trunk that has learned is fitted on
 WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the retrieval loss's throw-away heads
+_FITTED = 1500  # photographs that the teacher's principal components are fitted on
+_MAPPED = 300  # photographs that the linear map over a trained trunk is fitted on
+
+
+class DistillConfig(BackboneConfig):
+    """Training of a small image encoder under a teacher.
+
+    Attributes:
+        data: folder of captioned photographs, see `training/data/photographs.py`.
+        also: further such folders to learn from; photographs there without captions have the
+            teacher alone.
+        teacher: a source of the published image encoder, see `export/encoders/`.
+        cache: folder for the teacher's maps.
+        init: run of an image encoder from whose weights this one starts, perhaps with more blocks
+            at its end; empty for none.
+        side: of the squares that the encoder reads when it is used. Crops show things larger than
+            whole images do, so that somewhat more than the 224 of training is better (FixRes,
+            Touvron et al., NeurIPS 2019).
+        crops: looks at each training image that the teacher reads: the image itself and random
+            crops of at least half of it.
+        targets: principal components of the teacher's features that the student learns.
+        color: largest relative change of brightness, contrast and saturation.
+        epochs: passes over the training images, one random crop of each.
+        retrieval_epochs: last epochs with the retrieval loss.
+        retrieval_weight: its weight beside the distillation loss.
+    """
+
+    widths: tuple[int, ...] = (32, 64, 160, 320)
+    blocks: tuple[int, ...] = (2, 2, 2)
+    data: str = "data/flickr8k"
+    also: tuple[str, ...] = ()
+    teacher: str = "data/mobilenet_v2"
+    cache: str = "data/cache"
+    init: str = ""
+    side: int = Field(default=224, ge=32, le=1024)
+    crops: int = Field(default=8, ge=1)
+    targets: int = Field(default=256, ge=1)
+    color: float = Field(default=0.3, ge=0, lt=1)
+    epochs: int = Field(default=40, ge=1)
+    retrieval_epochs: int = Field(default=12, ge=0)
+    retrieval_weight: float = Field(default=0.1, ge=0)
+    precision: Literal["fp32", "bf16"] = "bf16"
+
+    @model_validator(mode="after")
+    def _check_epochs(self) -> Self:
+        if self.retrieval_epochs > self.epochs:
+            raise ValueError(
+                f"retrieval_epochs must be 0 to epochs ({self.epochs}), not {self.retrieval_epochs}"
+            )
+        return self
 
 
 class Student(nn.Module):
@@ -54,19 +107,10 @@ class Student(nn.Module):
         super().__init__()
         self.trunk = SceneNet(config.widths, config.blocks)
         self.imitate = nn.Linear(self.trunk.dim, config.targets)
-        self.words = BiGRUTextEncoder(vocabulary, WORD_DIM, EMBED_DIM)
+        words = BiGRUTextEncoder(vocabulary, WORD_DIM, EMBED_DIM)
         heads = {"embed_dim": EMBED_DIM, "released_gpo": True}
-        self.heads = models.build("vse_infty", self.trunk.dim, EMBED_DIM, heads)
-
-    def texts(self, ids: Tensor, lengths: Tensor) -> Views:
-        """Captions (B, L) to views (B, 1, D)."""
-        spoken = lengths_to_mask(lengths, ids.shape[1])
-        return self.heads.encode_text(self.words(ids, lengths), spoken)
-
-    def images(self, cells: Tensor) -> Views:
-        """Feature maps (B, N, d) to views (B, 1, D)."""
-        mask = torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
-        return self.heads.encode_image(cells, mask)
+        method = models.build("vse_infty", self.trunk.dim, EMBED_DIM, heads)
+        self.heads = DualEncoder(method, words, TrainConfig(size_augmentation=0.0))
 
 
 class Distillation(Loop[DistillConfig, np.ndarray]):
@@ -77,22 +121,27 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     def __init__(self, config: DistillConfig, out: Path, *, resume: bool) -> None:
         super().__init__(config)
-        self.preprocess = Preprocess()
-        check_distillation(config, self.preprocess.size)
+        train, val = check_distillation(config)
         RunFolder(out, config, resume=resume or not is_first_process())
-        self.train, self.val = (
-            prepare(config, split, self.preprocess, self.device) for split in ("train", "val")
-        )
-        tokenizer = build_tokenizer(self.train.captions, min_count=2)
-        self.train_table, self.val_table = (
-            TokenTable(tokenizer, lesson.captions) for lesson in (self.train, self.val)
-        )
+        how = Extraction(Path(config.cache), device=self.device.type)
+        self.train = read_features(train, config.teacher, how, config.crops)
+        self.val = read_features(val, config.teacher, how)
+        looks: Any = self.train.features
+        self.maps = looks.parts if isinstance(looks, Copies) else [looks]  # (P, N, d) each
+        self.preprocess = student_preprocess(config)
+        images = [train.images, *(Crops(train.images, n) for n in range(1, config.crops))]
+        self.pixels = [Pixels(look, self.preprocess) for look in images]  # (P, 3, S, S) each
+        self.val_pixels = replace(val, features=Pixels(val.images, self.preprocess))
+        self.captioned = int(train.image_of[-1]) + 1  # photographs with captions come first
+        basis = principal_components(self.maps[0], config.targets)
+        self.mean, self.basis, self.weights = (part.to(self.device) for part in basis)
+        tokenizer = build_tokenizer(train.captions, min_count=2)
+        self.tables = [TokenTable(tokenizer, split.captions) for split in (train, val)]
         self.model = Student(config, tokenizer.get_vocab_size())
         self.grid = self.model.trunk.grid(self.preprocess.size)[0]
-        self.weights = component_weights(self.train.targets).to(self.device)
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
-        resumed = self.start(self.model, out, items=len(self.train.squares), resume=resume)
+        resumed = self.start(self.model, out, items=train.image_count, resume=resume)
         if config.init and not resumed:
             start_from(Path(config.init), self.model.trunk)
             self._fit_imitation()
@@ -100,7 +149,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """See `Loop`."""
         self.random = np.random.default_rng([self.config.seed, epoch])
-        order = self.random.permutation(len(self.train.squares))
+        order = self.random.permutation(self.train.image_count)
         for start in range(0, self.steps * self.config.batch_size, self.config.batch_size):
             yield np.sort(order[start : start + self.config.batch_size])
 
@@ -111,28 +160,42 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def _retrieves(self, epoch: int) -> bool:
         return epoch >= self.config.epochs - self.config.retrieval_epochs
 
+    def look(self, rows: np.ndarray, crops: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Looks at some images (B,): pixels (B, 3, S, S) and the teacher's maps (B, N, T)."""
+        pairs = list(zip(crops.tolist(), rows.tolist(), strict=True))
+        pixels = np.concatenate([self.pixels[crop][row : row + 1] for crop, row in pairs])
+        maps = np.stack([self.maps[crop][row] for crop, row in pairs])
+        return torch.from_numpy(pixels), self._targets(maps)
+
+    def _targets(self, maps: np.ndarray) -> Tensor:
+        """Maps (B, N, d) as principal components (B, N, T)."""
+        return (torch.tensor(maps).float().to(self.device) - self.mean) @ self.basis
+
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:
         """See `Loop`."""
         rows, random = batch, self.random
-        crops = random.integers(self.config.crops, size=len(rows))
-        pixels = self.train.pixels(rows, crops)  # (B, S, S, 3)
-        targets = torch.from_numpy(self.train.maps(rows, crops)).float()  # (B, N, T)
-        mirrored = random.random(len(rows)) < 0.5
-        pixels[mirrored] = pixels[mirrored, :, ::-1]
+        pixels, targets = self.look(rows, random.integers(self.config.crops, size=len(rows)))
+        mirrored = torch.from_numpy(random.random(len(rows)) < 0.5)
+        pixels[mirrored] = pixels[mirrored].flip(3)
         square = targets.unflatten(1, (self.grid, self.grid))  # (B, rows, columns, T)
         square[mirrored] = square[mirrored].flip(2)
-        targets = square.flatten(1, 2)
         cells = self._cells(change_colors(pixels, self.config.color, random))
-        terms = {"distillation": self._missed(cells, targets)}
-        spoken_of = rows < self.train.captioned
+        terms = {"distillation": self._missed(cells, square.flatten(1, 2))}
+        spoken_of = rows < self.captioned
         if self._retrieves(epoch) and spoken_of.any():
             rows, cells = rows[spoken_of], cells[spoken_of]
-            captions = self.train.caption_of(rows, random)
-            ids, lengths = map(torch.from_numpy, self.train_table.rows(captions))
-            texts = self.model.texts(ids.to(self.device), lengths.to(self.device))
-            scores = self.model.heads.score(self.model.images(cells), texts)
-            images = torch.from_numpy(rows).to(self.device)
-            contrastive = info_nce(scores, same_image(images, images), TEMPERATURE)
+            first, last = (np.searchsorted(self.train.image_of, rows + n) for n in (0, 1))
+            ids, lengths = map(torch.from_numpy, self.tables[0].rows(random.integers(first, last)))
+            images, texts = self.model.heads(
+                cells,
+                torch.ones(cells.shape[:2], dtype=torch.bool, device=self.device),
+                torch.arange(len(rows), device=self.device),
+                ids.to(self.device),
+                lengths.to(self.device),
+            )
+            scores = self.model.heads.method.score(images, texts)
+            image_ids = torch.from_numpy(rows).to(self.device)
+            contrastive = info_nce(scores, same_image(image_ids, image_ids), TEMPERATURE)
             terms["retrieval"] = self.config.retrieval_weight * contrastive
         return terms
 
@@ -140,30 +203,26 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def _fit_imitation(self) -> None:
         """Sets the linear map to the least squares of what a trunk that has learned gives."""
         self.model.eval()
-        rows = np.linspace(0, len(self.train.squares) - 1, _FITTED).astype(int)
-        crops = np.random.default_rng(self.config.seed).integers(self.config.crops, size=_FITTED)
-        squares, products = torch.zeros(()), torch.zeros(())
-        for start in range(0, _FITTED, 50):
-            part = rows[start : start + 50], crops[start : start + 50]
-            cells = self._cells(self.train.pixels(*part)).flatten(0, 1).double()
-            cells = nn.functional.pad(cells, (0, 1), value=1.0)  # (B * N, d + 1), for the bias
-            maps = torch.from_numpy(self.train.maps(*part)).to(cells).flatten(0, 1)  # (B * N, T)
-            squares, products = squares + cells.mT @ cells, products + cells.mT @ maps
-        ridge = 1e-6 * _FITTED * self.grid**2 * torch.eye(len(squares)).to(squares)
-        fitted = torch.linalg.solve(squares + ridge, products)  # (d + 1, T)
+        count = self.train.image_count
+        rows = np.linspace(0, count - 1, min(_MAPPED, count)).astype(int)
+        inputs, outputs = [], []
+        for part in np.array_split(rows, -(-len(rows) // 50)):
+            pixels, targets = self.look(part, np.zeros(len(part), int))
+            inputs.append(self._cells(pixels).flatten(0, 1).double())  # (B * N, d)
+            outputs.append(targets.flatten(0, 1).double())  # (B * N, T)
+        cells = nn.functional.pad(torch.cat(inputs), (0, 1), value=1.0)  # for the bias
+        fitted = torch.linalg.lstsq(cells, torch.cat(outputs)).solution  # (d + 1, T)
         self.model.imitate.weight.copy_(fitted[:-1].mT)
         self.model.imitate.bias.copy_(fitted[-1])
 
     def _missed(self, cells: Tensor, targets: Tensor) -> Tensor:
         """Weighted squared error of imitated maps (B, N, T); 1 where all cells are the mean."""
-        error = (self.model.imitate(cells) - targets.to(self.device)).square()
-        return (error * self.weights).mean()
+        return ((self.model.imitate(cells) - targets).square() * self.weights).mean()
 
-    def _cells(self, pixels: np.ndarray) -> Tensor:
-        """What the student makes of (B, S, S, 3) in 0..255: (B, N, d)."""
-        normal = torch.from_numpy(self.preprocess.planes(pixels))
+    def _cells(self, pixels: Tensor) -> Tensor:
+        """The student's features (B, N, d) of pixels (B, 3, S, S)."""
         with self.autocast():
-            cells: Tensor = self.model.trunk(normal.to(self.device))
+            cells: Tensor = self.model.trunk(pixels.to(self.device))
         return cells.float()
 
     @torch.no_grad()
@@ -175,55 +234,55 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             retrieval loss, the metrics of `retrieval_metrics` by the student's own heads.
         """
         self.model.eval()
-        images, missed = [], 0.0
-        for start in range(0, len(self.val.squares), 100):
-            rows = np.arange(start, min(start + 100, len(self.val.squares)))
-            whole = np.zeros(len(rows), int)
-            cells = self._cells(self.val.pixels(rows, whole))
-            targets = torch.from_numpy(self.val.maps(rows, whole)).float()
-            missed += self._missed(cells, targets).item() * len(rows) / len(self.val.squares)
-            images.append(self.model.images(cells).embeddings.cpu())
+        missed, count = 0.0, self.val.image_count
+        for start in range(0, count, 100):
+            part = slice(start, start + 100)
+            cells = self._cells(torch.from_numpy(self.val_pixels.features[part]))
+            targets = self._targets(self.val.features[part])
+            missed += self._missed(cells, targets).item() * len(cells) / count
         score = {"val_distillation": round(missed, 4)}
         if self._retrieves(epoch):
-            texts = []
-            for start in range(0, len(self.val.captions), 500):
-                index = np.arange(start, min(start + 500, len(self.val.captions)))
-                ids, lengths = map(torch.from_numpy, self.val_table.rows(index))
-                read = self.model.texts(ids.to(self.device), lengths.to(self.device))
-                texts.append(read.embeddings.cpu())
-            views = Views(torch.cat(images)), Views(torch.cat(texts))
-            found = retrieval_metrics(score_matrix(self.model.heads, *views), self.val.image_of)
-            score |= {name: round(value, 2) for name, value in found.items()}
+            method, words = self.model.heads.method, self.model.heads.text_encoder
+            whole = DualEncoder(method, words, TrainConfig(), image_encoder=self.model.trunk).eval()
+            views = encode_split(whole, self.val_pixels, self.tables[1], self.device)
+            metrics = retrieval_metrics(score_matrix(method, *views), self.val.image_of)
+            score |= {name: round(value, 2) for name, value in metrics.items()}
         return score
 
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`."""
-        config, shown = self.config, replace(self.preprocess, size=self.config.side)
+        config = self.config
         data = {
             "kind": "photographs",
             "name": names_of_data(Path(config.data), config.also),
-            "images": len(self.train.squares),
+            "images": self.train.image_count,
             "captions": len(self.train.captions),
             "teacher": config.teacher,
         }
+        shown = Preprocess(size=config.side)
         return self.model.trunk.state_dict(), describe_backbone(config, shown, data)
 
 
-def check_distillation(config: DistillConfig, side: int) -> None:
-    """Checks the settings of a student before images are read.
+def student_preprocess(config: DistillConfig) -> Preprocess:
+    """How the student reads images in training: the teacher's squares, normalised as its own."""
+    own = Preprocess()
+    teacher = Preprocess.from_json(describe_image_source(config.teacher)["preprocess"])
+    return replace(teacher, mean=own.mean, std=own.std)
 
-    Args:
-        config: its settings.
-        side: of the squares that it reads in training.
+
+def check_distillation(config: DistillConfig) -> tuple[Split, Split]:
+    """Opens the splits and checks the settings of a student before images are read.
 
     Raises:
         ValueError, OSError: data, teacher or `init` are missing or do not fit; one sentence.
     """
     train = open_training(Path(config.data), config.also, without_captions=True)
-    open_split(Path(config.data), "val")
-    check_pace(config, len(train.images))
+    val = open_split(Path(config.data), "val")
+    refuse_features(train)
+    check_pace(config, train.image_count)
     refuse_missing(config.teacher, "teacher")
     about = describe_image_source(config.teacher)
+    side = student_preprocess(config).size
     with torch.device("meta"):  # sizes alone
         teacher = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
         student = SceneNet(config.widths, config.blocks)
@@ -235,6 +294,7 @@ def check_distillation(config: DistillConfig, side: int) -> None:
         )
     if config.init and not (Path(config.init) / BEST).is_file():
         raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
+    return train, val
 
 
 def start_from(run: Path, trunk: SceneNet) -> None:
@@ -256,42 +316,53 @@ def start_from(run: Path, trunk: SceneNet) -> None:
     load_strict(trunk, tensors, str(run / BEST))
 
 
-def component_weights(targets: np.ndarray) -> Tensor:
-    """The weight of each component's error: its variance, so that the first ones count most.
+def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Principal components of a teacher's features, fitted on a subset of the photographs.
+
+    Each is divided by the root of its standard deviation, so that the first do not drown the
+    others, and all by one number, so that their mean square is 1.
 
     Args:
-        targets: (crops, N, T).
+        maps: (P, N, d) of whole photographs.
+        count: T, how many components.
 
     Returns:
-        (T,), such that the error of a student that predicts zeros is 1.
+        Mean (d,) and map (d, T), (features - mean) @ map; and the weight (T,) of each component's
+        squared error: its variance, scaled so that the error of predicting zeros is 1.
     """
-    sample = torch.tensor(targets[:: max(1, len(targets) // 500)]).float()
-    variance = sample.square().mean(dim=(0, 1))  # (T,)
-    return variance / variance.square().mean().clamp_min(1e-12)
+    rows = np.linspace(0, len(maps) - 1, min(_FITTED, len(maps))).astype(int)
+    total, square, cells = torch.zeros(()), torch.zeros(()), 0
+    for part in np.array_split(rows, -(-len(rows) // 64)):
+        features = torch.from_numpy(maps[part]).flatten(0, 1).double()  # (B * N, d)
+        total, square = total + features.sum(dim=0), square + features.mT @ features
+        cells += len(features)
+    mean = total / cells  # (d,)
+    variance, vectors = torch.linalg.eigh(square / cells - torch.outer(mean, mean))
+    deviation = variance.flip(0)[:count].clamp_min(1e-12).sqrt()
+    scaled = vectors.flip(1)[:, :count] / (deviation * deviation.mean()).sqrt()
+    spread = deviation / deviation.mean()  # variance of each scaled component
+    return mean.float(), scaled.float(), (spread / spread.square().mean()).float()
 
 
-def change_colors(pixels: np.ndarray, most: float, random: np.random.Generator) -> np.ndarray:
-    """Another brightness, contrast and saturation for each image.
-
-    Saturation moves a pixel away from its grey, contrast away from the image's mean, brightness
-    scales: together one matrix and one shift an image.
+def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:
+    """Another saturation, contrast and brightness for each image, one after the other.
 
     Args:
-        pixels: (B, H, W, 3) in 0..255.
-        most: largest relative change; 0 changes nothing.
-        random: where the changes come from.
+        pixels: (B, 3, H, W) in -1..1, black to white.
+        largest: relative change; 0 changes nothing.
+        random: draws the changes.
 
     Returns:
-        (B, H, W, 3) float32 in 0..255.
+        (B, 3, H, W) in -1..1.
     """
-    factors = 1.0 + random.uniform(-most, most, (3, len(pixels), 1, 1))
+    factors = 1.0 + random.uniform(-largest, largest, (3, len(pixels), 1, 1, 1))
     brightness, contrast, saturation = torch.from_numpy(factors).float()
-    mix = saturation * torch.eye(3) + (1 - saturation) / 3  # (B, 3, 3)
-    flat = torch.from_numpy(pixels).float().flatten(1, 2)  # (B, H * W, 3)
-    level = flat.mean(dim=(1, 2), keepdim=True)  # (B, 1, 1)
-    changed = torch.bmm(flat, brightness * contrast * mix)
-    changed += brightness * (1 - contrast) * level
-    return changed.clamp_(0.0, 255.0).reshape(pixels.shape).numpy()
+    light = (pixels + 1) / 2
+    grey = light.mean(dim=1, keepdim=True)
+    light = grey + saturation * (light - grey)
+    level = light.mean(dim=(1, 2, 3), keepdim=True)
+    light = brightness * (level + contrast * (light - level))
+    return light.clamp(0.0, 1.0) * 2 - 1
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -6,8 +6,6 @@ A setting is known by its dotted name, `optimizer.learning_rate`.
 import difflib
 import inspect
 import json
-import re
-import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
@@ -16,14 +14,8 @@ from pydantic import BaseModel, ConfigDict
 
 from export.pack.validation import STRICT, check
 
-_ENTRY = re.compile(r"^(\w+): ", re.MULTILINE)
-_LIMITS = {
-    "minimum": "at least",
-    "exclusiveMinimum": "above",
-    "maximum": "at most",
-    "exclusiveMaximum": "below",
-}
-"""Keys of a JSON schema -> words."""
+_SHOWN = ("type", "enum", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+"""Keys of a JSON schema that `describe` prints."""
 
 
 class Settings(BaseModel):
@@ -104,39 +96,22 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
-    """Lines with the name, default, range and meaning of each setting, for a terminal.
+    """Lines with the meaning, default and JSON schema of each setting, for a terminal.
 
     Args:
         kind: which settings.
         prefix: of their dotted names, such as "optimizer.".
     """
-    schema, meanings = kind.model_json_schema()["properties"], meanings_of(kind)
+    schema, nested = kind.model_json_schema()["properties"], []
+    for base in reversed(kind.__mro__[: kind.__mro__.index(Settings)]):
+        yield inspect.cleandoc(base.__doc__ or "")
     for name, field in kind.model_fields.items():
         default = field.get_default(call_default_factory=True)
         if isinstance(default, Settings):
-            yield from describe(type(default), f"{prefix}{name}.")
+            nested.append((type(default), f"{prefix}{name}."))
             continue
-        entry = schema[name]
-        words = [f"{text} {entry[key]}" for key, text in _LIMITS.items() if key in entry]
-        words += [f"one of {json.dumps(entry['enum'])[1:-1]}"] if "enum" in entry else []
-        limits = ", ".join([entry.get("type", "number"), *words])
-        yield setting(f"{prefix}{name}", default, meanings.get(name, ""), limits)
-
-
-def setting(name: str, default: Any, meaning: str, limits: str = "") -> str:
-    """The lines of a setting, as `describe` gives them."""
-    head = f"{name} = {json.dumps(default)}{limits and f'  ({limits})'}"
-    return "\n".join(
-        [head, *textwrap.wrap(meaning, 92, initial_indent="    ", subsequent_indent="    ")]
-    )
-
-
-def meanings_of(kind: type) -> dict[str, str]:
-    """The entries of "Attributes" or "Args" in the docstrings of a class and its bases."""
-    meanings: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        text = re.split(r"\n(?:Attributes|Args):\n", inspect.cleandoc(base.__doc__ or ""))[-1]
-        _, *parts = _ENTRY.split(inspect.cleandoc(re.split(r"\n\S", text)[0]))
-        entries = zip(parts[::2], parts[1::2], strict=True)
-        meanings |= {name: " ".join(meaning.split()) for name, meaning in entries}
-    return meanings
+        limits = {key: schema[name][key] for key in _SHOWN if key in schema[name]}
+        yield f"{prefix}{name} = {json.dumps(default)}  {json.dumps(limits)}"
+    for inner, dotted in nested:
+        yield f"\n{dotted[:-1]}:"
+        yield from describe(inner, dotted)

@@ -5,6 +5,8 @@
 
 import argparse
 import functools
+import inspect
+import json
 from collections.abc import Iterator, Sequence
 
 from models import METHODS, argument_defaults
@@ -14,7 +16,7 @@ from training.loop.command import Command
 from training.loop.config import TrainConfig
 from training.loop.trainer import Trainer, build_trainer
 from training.objectives import OBJECTIVES
-from training.settings import describe, meanings_of, setting
+from training.settings import describe
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -41,9 +43,9 @@ def _settings() -> Iterator[str]:
     for name, objective in OBJECTIVES.items():
         method = METHODS[name]
         yield f'\nmethod = "{name}": {method.title}'
-        meanings = meanings_of(method.config_type or method)
+        yield inspect.cleandoc((method.config_type or method).__doc__ or "")
         for argument, default in argument_defaults(name).items():
-            yield setting(f"arguments.{argument}", default, meanings.get(argument, ""))
+            yield f"arguments.{argument} = {json.dumps(default)}"
         yield from describe(objective, "objective.")
 
 

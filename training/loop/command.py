@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -58,7 +57,6 @@ class Command(Generic[S]):
             what = "leave out images that cannot be read"
             add("--skip-damaged", action="store_true", help=what)
         add("--threads", type=int, default=0, help="CPU threads; 0 leaves it to torch")
-        add("--tensorboard", action="store_true", help="also write TensorBoard's events into --out")
         add("--list", action=_Print, lines=lambda: recipe_lines(kind), help="name the recipes")
         what = "print every setting: its default, range and meaning"
         lines = settings or (lambda: describe(kind))
@@ -77,14 +75,7 @@ class Command(Generic[S]):
         if options.threads:
             torch.set_num_threads(options.threads)
         with refusals_end(lambda: self._continuation(options)):
-            if options.tensorboard and find_spec("tensorboard") is None:
-                raise ValueError(
-                    "--tensorboard needs the package: pip install tensorboard; without it, "
-                    "python -m training.plot draws the same curves"
-                )
             loop = build(self._settings(options), options)
-            if options.tensorboard and is_first_process():
-                loop.write_events()
             metrics = loop.fit()
             if is_first_process():
                 best = metrics.get(loop.best_by)
@@ -115,8 +106,8 @@ class Command(Generic[S]):
             value = getattr(options, option, None)
             if value != self.parser.get_default(option):
                 parts += [f"--{option}", shlex.quote(str(value))]
-        flags = ("tensorboard", "skip_damaged")
-        parts += [f"--{flag.replace('_', '-')}" for flag in flags if getattr(options, flag, False)]
+        if getattr(options, "skip_damaged", False):
+            parts.append("--skip-damaged")
         return f"continue with {' '.join(parts)}"
 
 

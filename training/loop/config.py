@@ -90,8 +90,7 @@ class TrainConfig(Settings):
             of them mirrored; a batch draws one of them. 1 for itself alone.
         patience: stop after so many epochs without a better validation rsum.
         validate_every: epochs between two validations; the last epoch always has one.
-        precision: "fp32", "bf16", which needs a GPU or a CPU that computes in it, or "fp16", which
-            needs a GPU.
+        precision: "fp32", or "bf16", which needs a GPU or a CPU that computes in it.
         seed: of weights, batches and augmentation.
         projection_init: "xavier" draws the linear maps of image features as VSE++'s and
             VSE-infinity's releases do, uniformly within sqrt(6 / (d + D)), with biases of 0;
@@ -121,7 +120,7 @@ class TrainConfig(Settings):
     feature_copies: int = Field(default=1, ge=1)
     patience: int = Field(default=5, ge=1)
     validate_every: int = Field(default=1, ge=1)
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "bf16"] = "fp32"
     seed: int = 0
     projection_init: Literal["torch", "xavier"] = "torch"
     train_images: int = Field(default=0, ge=0)

@@ -24,8 +24,6 @@ from training.loop.logs import STEPS, StepLog, time_left
 from training.loop.runs import RunFolder
 from training.settings import to_values
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
 C = TypeVar("C", bound=TrainConfig | BackboneConfig)
 B = TypeVar("B")
 
@@ -47,7 +45,6 @@ class Loop(ABC, Generic[C, B]):
 
     def __init__(self, config: C) -> None:
         self.config = config
-        self._events: Any = None  # TensorBoard's writer
         self.rank, self.world = _join_processes()
         self.device = device_for(config.precision)
         torch.manual_seed(config.seed)
@@ -89,7 +86,6 @@ class Loop(ABC, Generic[C, B]):
             amsgrad=plan.amsgrad,
             fused=fused or None,
         )
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.run = RunFolder(out, config, resume=resume or self.rank > 0)
         loaded = self.run.load_last(module, self.optimizer)
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
@@ -122,19 +118,6 @@ class Loop(ABC, Generic[C, B]):
     def stop_reason(self, epoch: int) -> str:  # noqa: ARG002
         """Why training ends before this epoch, as a sentence; empty where it continues."""
         return ""
-
-    def write_events(self) -> None:
-        """Also writes what is logged as TensorBoard's events into the run folder."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        folder, step = self.run.path / "tensorboard", self.progress["step"]
-        self._events = SummaryWriter(folder, purge_step=step + 1)
-
-    def _add_events(self, group: str, values: dict[str, float]) -> None:
-        if self._events:
-            for name, value in values.items():
-                self._events.add_scalar(f"{group}/{name}", value, self.progress["step"])
-            self._events.flush()
 
     def fit(self) -> dict[str, float]:
         """Trains to the end, with a checkpoint after each epoch.
@@ -169,8 +152,8 @@ class Loop(ABC, Generic[C, B]):
 
     def autocast(self) -> torch.autocast:
         """The context of a forward pass in the configured precision."""
-        kind = PRECISIONS[self.config.precision]
-        return torch.autocast(self.device.type, kind, enabled=kind != torch.float32)
+        enabled = self.config.precision == "bf16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
     def _epoch(self, epoch: int) -> dict[str, float]:
         totals: dict[str, float] = {}
@@ -195,12 +178,10 @@ class Loop(ABC, Generic[C, B]):
         terms = self.losses(batch, epoch)
         loss = torch.stack(list(terms.values())).sum()
         self.optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
-        self.scaler.unscale_(self.optimizer)
+        loss.backward()
         largest = self.config.optimizer.clip_norm
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), largest)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        self.optimizer.step()
         self.after_step()
         self.progress["step"] += 1
         values = {name: value.item() for name, value in terms.items()}
@@ -216,7 +197,6 @@ class Loop(ABC, Generic[C, B]):
         row = {name: float(f"{value:.6g}") for name, value in values.items()}
         row["images_per_second"] = round(speed, 1)
         self.step_log.rows.append({"step": step, "epoch": epoch + 1, **row})
-        self._add_events("step", row)
         return now, step
 
     def after_step(self) -> None:
@@ -272,7 +252,6 @@ class Loop(ABC, Generic[C, B]):
 
     def _report(self, epoch: int, terms: dict[str, float], metrics: dict[str, float]) -> None:
         """Prints how an epoch went and how long the others will take."""
-        self._add_events("epoch", {**terms, **metrics})
         reached = f", val {self.best_by} {metrics[self.best_by]}" if self.best_by in metrics else ""
         left = f", {self._time_left()}" if epoch + 1 < self.config.epochs else ""
         name = f"epoch {epoch + 1}/{self.config.epochs}"
@@ -361,10 +340,6 @@ def device_for(precision: str) -> torch.device:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
         return device
-    if precision == "fp16":
-        raise ValueError(
-            'precision "fp16" needs a CUDA GPU; set precision=fp32 or bf16 on this machine'
-        )
     if precision == "bf16" and not computes_in_bf16():
         raise ValueError(
             'precision "bf16" takes ten times as long as fp32 on this processor, which has no '

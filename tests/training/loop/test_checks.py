@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails where an image is read or the Hub is asked."""
     monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
-    monkeypatch.setattr(distill, "prepare", lambda *_: pytest.fail("an image is read"))
+    monkeypatch.setattr(distill, "read_features", lambda *_: pytest.fail("an image is read"))
     monkeypatch.setattr(client, "fetch", lambda *_: pytest.fail("the Hub is asked"))
     monkeypatch.chdir(tmp_path)
 
