@@ -19,6 +19,7 @@ import { go, isPrivate, link, state, subscribe } from "./state.js";
 /** @type {Record<string, () => Promise<any>>} */
 const SCREENS = {
   explore: () => import("./explore.js"),
+  compare: () => import("./compare.js"),
 };
 const HISTORY = "polyview.queries";
 const byId = (id) => /** @type {any} */ (document.getElementById(id));
@@ -61,6 +62,7 @@ async function update(now, before) {
     anchor.toggleAttribute("aria-current", name === now.screen);
   }
   const name = now.screen in SCREENS ? now.screen : "explore";
+  document.body.dataset.screen = name;
   if (shown.name !== name) {
     const module = await SCREENS[name]();
     if (now !== state()) return;

@@ -1,0 +1,161 @@
+"""Compare in a browser: columns, moves, maps of the selected image, files."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from tests.app.api.conftest import Running, run  # noqa: F401  # a fixture
+
+pytestmark = pytest.mark.browser
+USUAL = ["vse_infty", "mv_vse", "avse", "mvam"]
+QUERY = "there is a top hat and a mic in the picture"
+
+
+@pytest.fixture(scope="module")
+def server(run: Callable[..., Running]) -> Running:  # noqa: F811
+    """The app over the bundled scenes."""
+    return run()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page that fails its test where a script fails."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    page, errors = context.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert errors == []
+
+
+def compare(page: Page, server: Running, extra: str = "") -> None:
+    """Opens Compare, and waits for its answer."""
+    page.goto(f"{server.url}/?screen=compare{extra}")
+    expect(page.locator(".columns .tile img").first).to_be_visible()
+
+
+def test_columns_and_moves_are_those_of_the_api(server: Running, page: Page) -> None:
+    methods = ["pvse", "vse_infty", "mvam+avse"]
+    compare(page, server, f"&q={QUERY}&methods={','.join(methods).replace('+', '%2B')}")
+    answer = server.get("compare", q=QUERY, methods=",".join(methods))
+    columns = page.locator(".column")
+    expect(columns).to_have_count(3)
+    for place, column in enumerate(answer["columns"]):
+        right = f"right at {column['best_true_rank']}"
+        expect(columns.nth(place).locator(".at")).to_contain_text(right)
+        tiles = columns.nth(place).locator(".tile")
+        ids = tiles.evaluate_all("tiles => tiles.map(tile => Number(tile.dataset.image))")
+        assert ids == [hit["image_id"] for hit in column["hits"]]
+        signs = tiles.evaluate_all(
+            "tiles => tiles.map(tile => tile.querySelector('.move')?.textContent.trim() ?? '')"
+        )
+        arrows = [
+            "new" if hit["new"] else f"{'▲' if hit['move'] > 0 else '▼'}{abs(hit['move'])}"
+            if hit["move"] else ""
+            for hit in column["hits"]
+        ]  # fmt: skip
+        assert signs == arrows
+        alone = {found["image_id"] for found in answer["only_found"][column["method"]]}
+        marked = tiles.evaluate_all(
+            "tiles => tiles.filter(tile => tile.querySelector('.badge'))"
+            ".map(tile => Number(tile.dataset.image))"
+        )
+        assert set(marked) == alone
+    page.get_by_label("How far the methods agree").click()
+    cells = page.locator(".agreement table").first.locator("td")
+    expect(cells.nth(2)).to_have_text(f"{answer['overlap'][0][1]:.0%}".replace("%", " %"))
+
+
+def test_it_opens_with_four_methods_and_a_curated_example(server: Running, page: Page) -> None:
+    compare(page, server)
+    columns = page.locator(".column")
+    methods = columns.evaluate_all("columns => columns.map(column => column.dataset.method)")
+    assert methods == USUAL
+    best = page.locator(".at.best")
+    expect(best).to_contain_text("right at 1")
+    top = page.locator(".columns .tile").first.bounding_box()
+    assert top is not None
+    assert top["y"] <= 300
+    page.get_by_label("Add a method").select_option("pvse")
+    expect(columns).to_have_count(5)
+    page.get_by_label("Remove AVSE").click()
+    expect(columns).to_have_count(4)
+    page.go_back()
+    expect(columns).to_have_count(5)
+    page.locator("summary", has_text="Examples").click()
+    page.locator(".menu.list button", has_text="Only PVSE finds it first").first.click()
+    expect(page.locator("[data-method=pvse] .at.best")).to_contain_text("right at 1")
+
+
+def test_the_selected_image_has_a_map_of_every_method(server: Running, page: Page) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    compare(page, server, f"&q={QUERY}")
+    maps = page.locator(".dock .map")
+    expect(maps).to_have_count(4)
+    for place in range(4):
+        expect(maps.nth(place).locator("small")).to_contain_text("of 0.")
+        expect(maps.nth(place).locator("canvas")).to_have_attribute("height", "280")
+    assert sum("/explain/hits" in url for url in asked) == 4
+    page.get_by_role("button", name="hat", exact=True).click()
+    expect(page.locator(".chip[aria-pressed=true]")).to_have_count(2)
+    page.locator("[data-method=mvam] .tile").nth(1).click()
+    image = page.locator("[data-method=mvam] .tile").nth(1).get_attribute("data-image")
+    expect(page).to_have_url(re.compile(f"image={image}(&|$)"))
+    expect(maps.nth(3)).to_contain_text("rank 2")
+    maps.nth(3).click()
+    expect(page).to_have_url(re.compile("method=mvam.*inspect=views"))
+
+
+def test_files(server: Running, page: Page, tmp_path: Path) -> None:
+    compare(page, server, f"&q={QUERY}")
+    files = {}
+    for kind in ("PNG", "CSV", "JSON"):
+        page.locator("summary", has_text="Save").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=kind, exact=True).click()
+        name = "polyview-there-is-a-top-hat-and-a-mic-in-the-picture"
+        assert download.value.suggested_filename == f"{name}.{kind.lower()}"
+        files[kind] = tmp_path / kind
+        download.value.save_as(files[kind])
+    rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
+    assert len(rows) == 40
+    assert {row["method"] for row in rows} == set(USUAL)
+    answer = server.get("compare", q=QUERY, methods=",".join(USUAL))
+    first = answer["columns"][0]["hits"][0]
+    assert int(rows[0]["image_id"]) == first["image_id"]
+    assert rows[0]["right"] == "true"
+    assert f'"{first["file"]}"' in files["JSON"].read_text("utf-8")
+    with Image.open(files["PNG"]) as sheet:
+        assert sheet.format == "PNG"
+        assert sheet.width > 4 * 200
+        assert sheet.height > 10 * 180
+        assert len(sheet.convert("RGB").crop((24, 118, 224, 298)).getcolors(10**6) or []) > 100
+
+
+def test_a_phone_swipes_and_axe_is_content(server: Running, browser: Browser) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    page = context.new_page()
+    compare(page, server, f"&q={QUERY}")
+    top = page.locator(".columns .tile").first.bounding_box()
+    assert top is not None
+    assert top["y"] <= 260
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator(".jump .chip", has_text="MVAM").click()
+    expect(page.locator("[data-method=mvam] .tile").first).to_be_in_viewport()
+    page.locator("[data-method=mvam] .tile").first.click()
+    expect(page.locator(".dock .map small").last).to_contain_text("of 0.")
+    serious = [
+        (violation["id"], violation["nodes"][0]["html"])
+        for violation in Axe().run(page).response["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    context.close()
