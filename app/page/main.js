@@ -20,6 +20,7 @@ import { go, isPrivate, link, state, subscribe } from "./state.js";
 const SCREENS = {
   explore: () => import("./explore.js"),
   compare: () => import("./compare.js"),
+  results: () => import("./results.js"),
 };
 const HISTORY = "polyview.queries";
 const byId = (id) => /** @type {any} */ (document.getElementById(id));
