@@ -324,12 +324,14 @@ class Packs(BaseModel):
     """Packs on this machine, offers that can be fetched by name, and accepted addresses.
 
     Of a pack key, title, description, licence, bytes, methods, own_images (it brings images) and
-    open (it is in memory); of an offer name, title, about, facts and installed.
+    open (it is in memory); of an offer name, title, about, facts and installed. `private` says
+    whether folders of this machine may be opened.
     """
 
     packs: list[Fields]
     offers: list[Fields]
     accepts: str
+    private: bool
 
 
 class Look(BaseModel):

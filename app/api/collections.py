@@ -172,7 +172,8 @@ class PackQuestions:
             {**{name: getattr(one, name) for name in names}, "installed": here}
             for one, here in (presets.offered(opened.sources.obtainer) if opened.private else ())
         ]
-        return answers.Packs(packs=packs, offers=offers, accepts=opened.sources.accepts)
+        accepts = opened.sources.accepts
+        return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
 
     def look_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
         """Says what an address would fetch; nothing is fetched."""

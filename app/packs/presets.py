@@ -61,6 +61,8 @@ class Preset:
     @property
     def facts(self) -> str:
         """Size, licence and time, as far as they are known before the Hub is asked."""
+        if not self.addresses:
+            return self.needs
         if self.addresses != self.published:
             return f"from {self.addresses[0]}, under its publisher's licence, {self.time}"
         return f"about {self.megabytes} MB once, {self.licence} licence, {self.time}"

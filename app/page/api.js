@@ -146,3 +146,42 @@ export const imageUrl = (state, image, large = false) =>
 
 /** Address of a clip's file. @param {import("./state.js").State} state @param {number} image */
 export const clipUrl = (state, image) => `${BASE}/clip/${image}${queryString(where(state))}`;
+
+/** Packs on this machine, offers, and what may be opened. */
+export const packs = () => ask("/packs");
+
+export const collections = () => ask("/collections");
+
+/** Opens a folder or ZIP archive of the app's machine. @param {string} place */
+export const openPlace = (place) => ask("/collections/open", {}, { method: "POST", json: { place } });
+
+/** Begins an upload; its key is secret. */
+export const newUpload = () => ask("/collections/new", {}, { method: "POST", json: {} });
+
+/** @param {string} collection @param {string} name @param {Blob} content */
+export const addFile = (collection, name, content) =>
+  ask("/collections/file", { collection, name }, { method: "POST", body: content });
+
+/** @param {string} collection */
+export const startUpload = (collection) => ask("/collections/start", {}, { method: "POST", json: { collection } });
+
+/** @param {import("./state.js").State} state */
+export const progress = (state) => ask("/collections/progress", where(state));
+
+/** @param {import("./state.js").State} state */
+export const stopReading = (state) => ask("/collections/stop", {}, { method: "POST", json: where(state) });
+
+/** @param {import("./state.js").State} state */
+export const resumeReading = (state) => ask("/collections/resume", {}, { method: "POST", json: where(state) });
+
+/** What an address would fetch. @param {string} address @param {string} kind "pack", "clip" or "vse_infty" */
+export const lookPack = (address, kind) => ask("/packs/look", {}, { method: "POST", json: { address, kind } });
+
+/** @param {string} address @param {string} kind */
+export const fetchPack = (address, kind) => ask("/packs/fetch", {}, { method: "POST", json: { address, kind } });
+
+/** @param {string} job */
+export const packJob = (job) => ask("/packs/job", { job });
+
+/** @param {string} job */
+export const cancelPack = (job) => ask("/packs/cancel", {}, { method: "POST", json: { job } });

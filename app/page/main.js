@@ -44,14 +44,19 @@ async function load(now) {
   byId("method").replaceChildren(
     ...Object.entries(info.methods).map(([key, about]) => el("option", { value: key }, about.title)),
   );
-  byId("collection").textContent = `${info.gallery?.title ?? info.pack.title} ▾`;
+  const title = /^(upload|folder)-/.test(now.collection) ? info.gallery.title : info.pack.title;
+  byId("collection").textContent = `${title} · ${info.gallery.pictures.toLocaleString("en")} ▾`;
 }
 
 async function update(now, before) {
+  if (now.gone) {
+    await refuse(410, "The link leads to images that were uploaded in another browser. Such images are never shared.");
+    return;
+  }
   try {
     await load(now);
   } catch (error) {
-    byId("screen").replaceChildren(el("p.problem", {}, error.message));
+    await refuse(error.status, error.message);
     return;
   }
   if (now !== state()) return; // a newer state is on its way
@@ -72,6 +77,26 @@ async function update(now, before) {
     shown = { name, screen: module.render(byId("screen"), context) };
   }
   shown.screen.update(now, before);
+  const { watch } = await import("./collections.js");
+  watch(now, context, redraw);
+}
+
+/** Shows why there is no screen, and what can be done. */
+async function refuse(status, sentence) {
+  shown.screen?.close();
+  shown = { name: "", screen: null };
+  place = "";
+  const { gone } = await import("./collections.js");
+  const message = status === 410 ? gone(sentence) : el("p.problem", { role: "alert" }, sentence);
+  byId("screen").replaceChildren(message);
+}
+
+/** Draws the screen anew, with what a collection holds by now. */
+async function redraw() {
+  place = "";
+  shown.screen?.close();
+  shown = { name: "", screen: null };
+  await update(state(), null);
 }
 
 /** The method that a state means: the named one, or the one whose evidence is best. */
@@ -126,11 +151,17 @@ byId("image-file").addEventListener("change", () => {
   if (byId("image-file").files[0]) askWith(byId("image-file").files[0]);
   byId("image-file").value = "";
 });
+byId("collection").addEventListener("click", async () => {
+  const { open } = await import("./collections.js");
+  open(context);
+});
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {
   event.preventDefault();
-  const file = event.dataTransfer?.files[0];
-  if (file?.type.startsWith("image/")) askWith(file);
+  const files = [...(event.dataTransfer?.files ?? [])];
+  const [file] = files;
+  if (files.length > 1) import("./collections.js").then(({ upload }) => upload(files));
+  else if (file?.type.startsWith("image/")) askWith(file);
   else if (file) toast(`${file.name} is not an image.`);
 });
 addEventListener("keydown", (event) => {

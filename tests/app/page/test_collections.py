@@ -1,0 +1,141 @@
+"""The collection menu in a browser: own files, two visitors, what is gone, folders, packs."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.app.api.conftest import Running, encoded, run  # noqa: F401  # a fixture
+from tests.app.conftest import draw
+
+pytestmark = pytest.mark.browser
+FILES = 12
+
+
+@pytest.fixture(scope="module")
+def server(run: Callable[..., Running], tiny_pack: Path) -> Running:  # noqa: F811
+    """The app over the tiny pack."""
+    return run("--pack", tiny_pack)
+
+
+@pytest.fixture
+def pages(browser: Browser) -> Iterator[Callable[[], Page]]:
+    """Makes visitors, each with a browser of their own."""
+    contexts = []
+
+    def make() -> Page:
+        contexts.append(browser.new_context(viewport={"width": 1280, "height": 800}))
+        return contexts[-1].new_page()
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+def open_menu(page: Page, server: Running) -> None:
+    """Opens the first page and its collection menu."""
+    page.goto(server.url)
+    expect(page.locator(".tile img").first).to_be_visible()
+    page.locator("#collection").click()
+    expect(page.locator("#menu .card").first).to_be_visible()
+
+
+def send(page: Page, server: Running, name: str, first: int, count: int = FILES) -> None:
+    """Uploads drawn images, and waits until they are searched."""
+    open_menu(page, server)
+    files = [
+        {"name": f"{name}-{i}.png", "mimeType": "image/png", "buffer": encoded(first + i)}
+        for i in range(count)
+    ]
+    page.locator("#own-files").set_input_files(files)  # type: ignore[arg-type]
+    expect(page).to_have_url(f"{server.url}/?pack=photos&c=mine", timeout=30_000)
+    expect(page.locator("#reading progress")).to_have_count(0, timeout=60_000)
+    page.fill("#query", "a red circle")
+    page.press("#query", "Enter")
+    expect(page.locator(".tile img").first).to_be_visible()
+
+
+def labels(page: Page) -> list[str]:
+    """What the tiles are called."""
+    return page.locator(".tile").evaluate_all("tiles => tiles.map(tile => tile.ariaLabel)")
+
+
+@pytest.mark.slow
+def test_two_visitors_do_not_see_each_others_files(
+    server: Running, pages: Callable[[], Page]
+) -> None:
+    one, other = pages(), pages()
+    send(one, server, "mine", 0)
+    send(other, server, "yours", 8)
+    for page, own, foreign in ((one, "mine-", "yours-"), (other, "yours-", "mine-")):
+        found = labels(page)
+        assert found
+        assert all(own in label and foreign not in label for label in found), found
+        assert "upload-" not in page.url
+    page = one
+    page.reload()
+    expect(page.locator(".tile img").first).to_be_visible()
+    assert all("mine-" in label for label in labels(page))
+    listed = server.get("collections")["collections"]
+    assert all(not each["key"].startswith("upload-") for each in listed)
+    other.goto(one.url.replace("c=mine", "c=upload-0123456789abcdef0123456789abcdef"))
+    expect(other.locator(".gone")).to_contain_text("upload the files again")
+
+
+def test_a_link_to_files_of_another_browser_says_so(
+    server: Running, pages: Callable[[], Page]
+) -> None:
+    page = pages()
+    page.goto(f"{server.url}/?c=mine&q=a+red+circle")
+    gone = page.locator(".gone")
+    expect(gone).to_contain_text("uploaded in another browser")
+    expect(page.locator(".tile")).to_have_count(0)
+    gone.get_by_role("button", name="Choose images again").click()
+    expect(page.locator("#menu .card").first).to_be_visible()
+    page.keyboard.press("Escape")
+    gone.get_by_role("button", name="Search the scenes").click()
+    expect(page.locator(".tile img").first).to_be_visible()
+    expect(gone).to_have_count(0)
+
+
+def test_a_folder_is_opened_and_a_wrong_one_is_named(
+    server: Running, pages: Callable[[], Page], tmp_path: Path
+) -> None:
+    for i in range(4):
+        draw(i)[0].save(tmp_path / f"drawn-{i}.png")
+    (tmp_path / "notes.png").write_text("no image")
+    page = pages()
+    open_menu(page, server)
+    page.fill("#menu input[name=place]", str(tmp_path / "missing"))
+    page.press("#menu input[name=place]", "Enter")
+    expect(page.locator("#menu .problem:not([hidden])")).to_contain_text("missing")
+    page.fill("#menu input[name=place]", str(tmp_path))
+    page.press("#menu input[name=place]", "Enter")
+    expect(page.locator("#reading")).to_contain_text("1 files are left out", timeout=60_000)
+    page.get_by_role("button", name="Which?").click()
+    page.locator("#menu .fold summary").click()
+    expect(page.locator("#menu .fold")).to_contain_text("notes.png")
+
+
+def test_the_menu_names_packs_the_device_and_is_accessible(
+    server: Running, pages: Callable[[], Page]
+) -> None:
+    page = pages()
+    open_menu(page, server)
+    menu = page.locator("#menu")
+    expect(menu.locator(".card", has_text="Scenes in motion")).to_contain_text("300 images")
+    expect(menu.locator(".packs")).to_contain_text("605 MB")
+    expect(menu).to_contain_text("CPUExecutionProvider")
+    menu.locator("input[aria-label='Hub address or folder']").fill("nobody/nothing")
+    menu.get_by_role("button", name="Look").click()
+    expect(menu.locator(".problem:not([hidden])")).to_be_visible(timeout=30_000)
+    serious = [
+        (violation["id"], violation["nodes"][0]["html"])
+        for violation in Axe().run(page).response["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    page.keyboard.press("Escape")
+    expect(menu).not_to_be_visible()
