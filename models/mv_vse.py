@@ -5,7 +5,7 @@ IJCAI 2022.
 
 It adds to a single-view model K aggregators in place of one (Eq. 4), the maximum over views as the
 score (Eqs. 5-6), and losses that keep every view in use
-(`training/objectives/mv_vse.py`). The framework takes any aggregator: `aggregator`
+(`training/objectives/losses.py`). The framework takes any aggregator: `aggregator`
 chooses between the paper's GPO and the average pooling of VSE++. Section 1, step 2 and Eq. (4) put
 the projection inside the aggregator, so each view has its own. With `own_projections=False` views
 over GPO share one, which fits the 0.1 M parameters that the paper counts for an aggregator; trained

@@ -18,11 +18,15 @@ from tests import reference
 from tests.golden.loading import check, grad, load, load_weights, released_gpo, renamed
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.papers.terms import IDS, encoded, terms_of, views_of
-from training.objectives.losses import Cost, Hinge, Softmax, hinge_triplet, same_image
-from training.objectives.mv_vse import (
+from training.objectives.losses import (
+    Cost,
+    Hinge,
+    Softmax,
     best_view_loss,
     each_view_loss,
+    hinge_triplet,
     released_losses,
+    same_image,
     shared_scores,
     upper_bound_loss,
 )

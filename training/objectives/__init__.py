@@ -1,11 +1,10 @@
-"""Objectives: the losses that a method trains with, one file a paper and one line a method."""
+"""Objectives: the losses that a method trains with, one class a paper and one line a method."""
 
 from typing import Any
 
 from models import METHODS
 from training.objectives.avse import Asymmetric
-from training.objectives.losses import Objective, Triplet
-from training.objectives.mv_vse import MultiView
+from training.objectives.losses import MultiView, Objective, Triplet
 from training.objectives.mvam import Contrastive, DiverseContrastive
 from training.objectives.pvse import Polysemous
 from training.settings import from_values, unknown_name
