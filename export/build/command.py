@@ -1,6 +1,7 @@
 """The command line that `export.clip`, `to_onnx`, `official` and `merge` share."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ _LABELS = {
     "credits": "whose work is in the pack",
     "description": "one or two sentences",
 }
+
+_NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -53,6 +56,19 @@ def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
     """
     values = {name: getattr(options, name) or defaults.get(name) for name in _LABELS}
     return check(Labels, values, "labels of the pack")
+
+
+def refuse_freer(licence: str, theirs: str, whose: str) -> None:
+    """Refuses a licence for commerce for weights over others that exclude it.
+
+    Raises:
+        ValueError: `licence` allows what `theirs` does not.
+    """
+    if _NON_COMMERCIAL.search(theirs) and not _NON_COMMERCIAL.search(licence):
+        raise ValueError(
+            f'the licence "{licence}" does not keep what {whose} asks for, which is under '
+            f"{theirs}: no commercial use; give --licence {theirs}"
+        )
 
 
 def run_command(

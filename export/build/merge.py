@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from export.build.command import run_command
-from export.build.labels import refuse_freer
+from export.build.command import refuse_freer, run_command
 from export.pack.reading import list_files, load_info, write_info
 from export.pack.schema import MethodInfo, PackInfo
 from models.files import replacing_folder
@@ -61,23 +60,25 @@ def merge_methods(pack: Path, source: Path, names: Sequence[str] = ()) -> PackIn
 
 def _refuse_unlike(target: PackInfo, origin: PackInfo, moved: Mapping[str, MethodInfo]) -> None:
     """Methods can move only where images and texts are read as they were where they come from."""
-    shared: list[str | None] = [origin.tokenizer.file]
-    if any(method.image_encoder is None for method in moved.values()):
-        shared.append(origin.image_encoder.file)
     refuse_freer(target.licence, origin.licence, f"{origin.folder}")
-    both = f"{origin.folder} and {target.folder}"
-    for file in shared:
-        if file is None and target.image_encoder.file is None:
-            continue  # both read features that were computed elsewhere
-        if file is None or target.files.get(file) != origin.files[file]:
+    shared = any(method.image_encoder is None for method in moved.values())
+
+    def reads(info: PackInfo) -> dict[str, object]:
+        encoder = info.image_encoder
+        return {
+            "tokenizers": info.files.get(info.tokenizer.file),
+            "image encoders": (encoder.file, info.files.get(encoder.file or "")) if shared else "",
+            "image features": replace(encoder, file=None),
+            "image preprocessing": info.preprocess,
+        }
+
+    theirs = reads(origin)
+    for what, ours in reads(target).items():
+        if ours != theirs[what]:
             raise ValueError(
-                f"{both} have different files {file}; methods can only move between packs whose "
-                "image encoder and tokenizer are the same"
+                f"{origin.folder} and {target.folder} have different {what}; methods can only move "
+                "between packs where they are the same"
             )
-    if origin.preprocess != target.preprocess:
-        raise ValueError(f"{both} prepare images differently")
-    if replace(origin.image_encoder, file=None) != replace(target.image_encoder, file=None):
-        raise ValueError(f"the image encoders of {both} give features of different shapes")
 
 
 def _belongs(path: str, methods: Collection[str]) -> bool:

@@ -28,7 +28,7 @@ from export.build import clip
 from export.build.command import Labels
 from export.build.offer import CLIP, KINDS, PACK, Offer, look
 from export.build.official import convert as official
-from export.hub.client import HubError, Repo, fetch
+from export.hub.client import HubError, fetch
 from export.hub.packs import pull
 from export.pack.schema import UNKNOWN_LICENCE
 from models.files import naming_full_disk
@@ -82,7 +82,10 @@ def obtain(
                 clip.DESCRIPTION,
             )
             clip.build_clip(out, address, labels)
-        elif status := official.main(_official(address, out, first)):
+            return out
+        licence = ["--licence", first.licence] if first.licence else []
+        place = ["--hub", address, "--out", str(out), "--force"]
+        if status := official.main(["--from", "vse_infty", *place, *licence]):
             raise SystemExit(status)  # it has said why
     return out
 
@@ -95,7 +98,8 @@ def _check_room(offer: Offer, out: Path) -> None:
     cache = Path(constants.HF_HUB_CACHE)
     for place in (cache, out.parent):
         place.mkdir(parents=True, exist_ok=True)
-    needed = offer.missing_bytes + offer.known_bytes + _SPARE
+    known = sum(size or 0 for part in offer.parts for size in part.files.values())
+    needed = offer.missing_bytes + known + _SPARE
     free = min(shutil.disk_usage(place).free for place in (cache, out.parent))
     if free < needed:
         raise HubError(
@@ -103,11 +107,6 @@ def _check_room(offer: Offer, out: Path) -> None:
             f"becomes, and {free / 1e6:,.0f} MB are free; make room, or set HF_HUB_CACHE and "
             "POLYVIEW_CACHE to a larger disk"
         )
-
-
-def _official(address: str, out: Path, repo: Repo) -> list[str]:
-    licence = ["--licence", repo.licence] if repo.licence else []
-    return ["--from", "vse_infty", "--hub", address, "--out", str(out), "--force", *licence]
 
 
 def report(done: int, total: int, doing: str) -> None:

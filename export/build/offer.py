@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from export.encoders.published import encoder_files
-from export.hub.client import HubError, Repo, Token, fetch_chosen, inspect_repo, parse_hub_id
+from export.hub.client import HubError, Repo, Token, fetch_chosen, inspect_repo, is_hub_id
 from export.pack.schema import MANIFEST
 
 PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"
@@ -44,11 +44,6 @@ class Offer:
         return sum(size or 0 for part in self.parts for size in part.missing.values())
 
     @property
-    def known_bytes(self) -> int:
-        """How much it is with what is cached, as far as the Hub states it."""
-        return sum(size or 0 for part in self.parts for size in part.files.values())
-
-    @property
     def unknown(self) -> int:
         """Of how many files to fetch the Hub states no size."""
         return sum(size is None for part in self.parts for size in part.missing.values())
@@ -76,7 +71,7 @@ def look(kind: str, address: str, token: Token = None) -> Offer:
         place, inside = split_checkpoint(address)
         repo = inspect_repo(place, token)
         pieces = inspect_repo(BERT_ID, token)
-        weights = repo.only([choose_checkpoint(repo.files, place, inside)])
+        weights = repo.only([choose_checkpoint(repo.files, inside)])
         return Offer(kind, address, [weights, pieces.only(pieces.files.keys() & set(BERT_FILES))])
     repo = inspect_repo(address, token)
     if kind == CLIP:
@@ -103,13 +98,12 @@ def fetch_checkpoint(address: str) -> tuple[Path, str]:
         The file, and where it is from: repository, path and commit.
 
     Raises:
-        HubError: the address names no repository, or no checkpoint in it.
-        HubError: the Hub refused or could not be reached.
+        HubError: the address names no checkpoint, or the Hub refused or could not be reached.
     """
     place, inside = split_checkpoint(address)
-    folder = fetch_chosen(place, lambda names: [choose_checkpoint(names, place, inside)])
+    folder = fetch_chosen(place, lambda names: [choose_checkpoint(names, inside)])
     files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    name = choose_checkpoint(files, place, inside)
+    name = choose_checkpoint(files, inside)
     return folder / name, f"{place.partition('@')[0]}/{name}@{folder.name}"
 
 
@@ -124,37 +118,28 @@ def split_checkpoint(address: str) -> tuple[str, str]:
     """
     path, at, revision = address.partition("@")
     parts = [part for part in path.split("/") if part]
-    try:
-        if ".." in parts:
-            raise ValueError
-        place = "/".join(parts[:2]) + at + revision
-        parse_hub_id(place)
-    except ValueError as error:
+    place = "/".join(parts[:2]) + at + revision
+    if not is_hub_id(place):
         raise HubError(
-            f"--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "
+            "--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "
             f'not "{address}"'
-        ) from error
+        )
     return place, "/".join(parts[2:])
 
 
-def choose_checkpoint(names: Iterable[str], place: str, inside: str) -> str:
+def choose_checkpoint(names: Iterable[str], inside: str) -> str:
     """The one checkpoint that a file or folder of a repository means.
 
     Raises:
         HubError: there is none, or there are several.
     """
-    files = list(names)
-    if inside in files:
-        return inside
-    checkpoints = [name for name in files if name.endswith(_CHECKPOINTS)]
-    below = [name for name in checkpoints if not inside or name.startswith(f"{inside}/")]
+    checkpoints = sorted(name for name in names if name.endswith(_CHECKPOINTS))
+    folder = inside and f"{inside}/"
+    below = [name for name in checkpoints if name == inside or name.startswith(folder)]
     best = [name for name in below if Path(name).name.startswith(_BEST)] or below
-    if len(best) == 1:
-        return best[0]
-    if best:
+    if len(best) != 1:
         raise HubError(
-            f"there are several checkpoints under {inside or place}; name one of "
-            f"{', '.join(sorted(best))}"
+            f"there are {len(best) or 'no'} checkpoints under {inside or 'the whole repository'}; "
+            f"name one of {', '.join(best or checkpoints) or 'another repository'}"
         )
-    known = ", ".join(sorted(checkpoints)) or "none"
-    raise HubError(f"there is no checkpoint under {inside or place}; there is {known}")
+    return best[0]

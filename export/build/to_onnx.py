@@ -3,23 +3,25 @@
 import argparse
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from export.build.command import Labels, pack_parser, run_command
-from export.build.labels import labels_for
+from export.build.command import Labels, labels_from, pack_parser, refuse_freer, run_command
 from export.build.pack import MethodParts, PackParts, build_pack
-from export.build.trained import TrainedRun, load_run
+from export.build.trained import DataAbout, TrainedRun, load_run
 from export.encoders.sources import LOGS, is_pack, load_image_source
 from export.pack.schema import PackInfo
+from export.pack.validation import check
 from models import METHODS
 from models.preprocess import Preprocess
 
 CONFIG = "config.toml"
 _LONGEST_HISTORY = 9  # image encoders, each of which went on from the next
 MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
+_OURS = "Apache-2.0"  # of weights that learned from rendered scenes alone
+_GLYPHS = "Noto Color Emoji (OFL 1.1)"  # what the scenes are made of
 
 
 def export_runs(
@@ -59,7 +61,7 @@ def export_runs(
         trained[run.name] = run
     first, *_ = trained.values()
     if not isinstance(labels, Labels):
-        labels = labels_for(labels, about, list(trained.values()))
+        labels = _labels_for(labels, about, list(trained.values()))
     methods = {
         name: MethodParts(
             run.stack,
@@ -83,6 +85,74 @@ def export_runs(
         logs=logs | {name: run.folder for name, run in trained.items()},
     )
     return build_pack(out, labels, parts)
+
+
+def _labels_for(
+    options: argparse.Namespace, encoder: Mapping[str, Any], runs: Sequence[TrainedRun]
+) -> Labels:
+    """What people read about a pack: what the command line says, or else what training wrote.
+
+    A licence is known only where everything was rendered here. `encoder` describes the image
+    encoder; it is empty for runs on ready-made features.
+    """
+    known = _known_labels(encoder, runs)
+    names = Labels.__dataclass_fields__
+    missing = [name for name in names if not (getattr(options, name) or known.get(name))]
+    if missing == ["licence"]:
+        over = f" over {encoder['source']}" if encoder else ""
+        raise ValueError(
+            f"nobody knows the licence of weights that learned from {known['name']}{over}; say it "
+            'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
+        )
+    if missing:
+        needed = " ".join(f"--{name} ..." for name in missing)
+        raise ValueError(
+            f"{runs[0].folder} does not say what it learned from: an earlier version trained it; "
+            f"say what people are to read with {needed}"
+        )
+    if not options.title and options.name:
+        known["title"] = options.name.replace("_", " ").capitalize()
+    labels = labels_from(options, **known)
+    if pack := encoder.get("pack"):
+        refuse_freer(labels.licence, pack["licence"], f'the pack "{pack["title"]}"')
+    return labels
+
+
+def _known_labels(encoder: Mapping[str, Any], runs: Sequence[TrainedRun]) -> dict[str, str]:
+    """Those of the labels that follow from what was trained on what."""
+    data = [run.about.data for run in runs if run.about.data is not None]
+    if len(data) < len(runs):
+        return {}
+    names = " and ".join(dict.fromkeys(about.name for about in data))
+    scenes = all(about.kind == "scenes" for about in data)
+    texts = [f"text encoder {source}" for run in runs if (source := run.about.text_encoder.source)]
+    own = _GLYPHS if scenes else f"{'Images' if encoder else 'Features'} and captions: {names}"
+    credits = [own, _encoder_credits(encoder), *texts]
+    methods = ", ".join(METHODS[run.about.method].title for run in runs)
+    slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
+    known = {
+        "name": "scenes" if scenes else slug,
+        "title": "Scenes" if scenes else names[:200],
+        "description": (
+            f"{methods}, trained on {names} "
+            f"({data[0].images:,} images with {data[0].captions:,} captions)."
+        ),
+        "credits": "; ".join(dict.fromkeys(filter(None, credits))),
+    }
+    return known | ({"licence": _OURS} if known["credits"] == _GLYPHS else {})
+
+
+def _encoder_credits(about: Mapping[str, Any]) -> str:
+    """Whose work an image encoder is; empty without one."""
+    if not about:
+        return ""
+    if "pack" in about:
+        return str(about["pack"]["credits"])
+    if "data" not in about:
+        return f"image encoder {about['source']}"
+    data = check(DataAbout, about["data"], about["source"])
+    teacher = f", with {Path(data.teacher).name} as the teacher" if data.teacher else ""
+    return _GLYPHS if data.kind == "scenes" else f"image encoder: {data.name}{teacher}"
 
 
 def _refuse_unfit(run: TrainedRun, others: dict[str, TrainedRun]) -> None:

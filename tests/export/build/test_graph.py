@@ -51,19 +51,6 @@ def test_text_encoder_takes_any_batch_and_length(
     torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_several_recurrent_encoders_of_one_process_stay_dynamic(tmp_path: Path) -> None:
-    for seed in range(3):
-        torch.manual_seed(seed)
-        encoder = rounded(BiGRUTextEncoder(vocab_size=30, word_dim=6, hidden_dim=4 + seed))
-        export_text_encoder(encoder, tmp_path / f"{seed}.onnx")
-        session = ort.InferenceSession(
-            tmp_path / f"{seed}.onnx", providers=["CPUExecutionProvider"]
-        )
-        ids = np.full((2, 11), 3, np.int64)
-        features = session.run(None, {"ids": ids, "lengths": np.array([11, 4])})[0]
-        assert features.shape == (2, 11, 4 + seed)
-
-
 def test_image_encoder_takes_any_batch(tmp_path: Path) -> None:
     torch.manual_seed(2)
     encoder = rounded(SceneNet((6, 8, 12), (1, 1)))

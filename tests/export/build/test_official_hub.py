@@ -60,8 +60,8 @@ def test_one_command(server: HubState, tmp_path: Path, capsys: pytest.CaptureFix
     [
         ("somewhere", "takes owner/name/FOLDER_OR_FILE"),
         ("nobody/nothing/x", "there is no nobody/nothing"),
-        (f"{REPO}/absent", "no checkpoint under absent; there is .*model_best.pth"),
-        (f"{REPO}/other", "several checkpoints under other; name one of other/one.pth, other/two"),
+        (f"{REPO}/absent", "no checkpoints under absent; name one of .*model_best.pth"),
+        (f"{REPO}/other", "2 checkpoints under other; name one of other/one.pth, other/two"),
         (f"{REPO}/{NAME}@nowhere", "no such revision"),
         (f"{REPO}/other/one.pth", "is not a whole PyTorch checkpoint"),
     ],

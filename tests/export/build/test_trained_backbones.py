@@ -97,7 +97,7 @@ def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> N
     assert all(method.parity["ranking"] is True for method in both.methods.values())
     content = json.loads((world / "both/pack.json").read_text())
     assert "image_encoder" not in content["methods"]["base_attn"]
-    assert '[Image.open("picture.jpg")], "mvam"), "mvam")' in render(alone)
+    assert '[Image.open("image.jpg")], "mvam"), "mvam")' in render(alone)
 
 
 def test_each_method_reads_pictures_through_its_encoder(world: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_method_moves_with_its_encoder(world: Path, tmp_path: Path) -> None:
     merged = merge.merge_methods(tmp_path / "pack", world / "alone")
     assert merged.files[OWN] == load_info(world / "alone").files[OWN]
     assert load_info(tmp_path / "pack").methods["mvam"].image_encoder == OWN
-    with pytest.raises(ValueError, match=f"different files {IMAGE_ENCODER}"):
+    with pytest.raises(ValueError, match="different image encoders"):
         merge.merge_methods(world / "alone", tmp_path / "pack", ["base_attn"])
 
 
