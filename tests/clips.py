@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 
 LAYOUTS = ("tgif", "mrw", "msrvtt", "vatex")
 WIDTH = 12
@@ -24,8 +23,7 @@ def sentence(clip: str, which: int) -> str:
 def write_clips(folder: Path, layout: str) -> Path:
     """Writes annotations, lists and features: 8 clips to train, 4 and 4 to choose and test.
 
-    Clip i of a part has 3 i + 1 frames; frame t of it holds t in its first number. Every other file
-    is .safetensors.
+    Clip i of a part has 3 i + 1 frames; frame t of it holds t in its first number.
     """
     folder.mkdir()
     write = {"tgif": _tgif, "mrw": _mrw, "msrvtt": _msrvtt, "vatex": _vatex}[layout]
@@ -36,10 +34,7 @@ def write_clips(folder: Path, layout: str) -> Path:
         for i, clip in enumerate(names(part)):
             frames = random.normal(size=(3 * i + 1, WIDTH)).astype(np.float16)
             frames[:, 0] = np.arange(len(frames))
-            if i % 2:
-                save_file({"features": frames}, folder / "features" / f"{clip}.safetensors")
-            else:
-                np.save(folder / "features" / f"{clip}.npy", frames)
+            np.save(folder / "features" / f"{clip}.npy", frames)
     return folder
 
 

@@ -27,10 +27,9 @@ matrices and the rank of each query, `--trec DIR` runs for `trec_eval` and `ranx
 
 import argparse
 import json
-import math
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +49,6 @@ from training.data.pack_gallery import from_pack
 from training.data.split import Split
 from training.evaluation.calibration import calibrate_pack
 from training.evaluation.evaluator import (
-    CAPTIONS_AT_ONCE,
-    IMAGES_AT_ONCE,
     as_read,
     image_features,
     mentioned_cells,
@@ -156,8 +153,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--trec", type=Path, metavar="DIR", help=what)
     what = "store the metrics in the pack, those of ensembles excepted"
     add("--write", action="store_true", help=what)
-    what = "report each step on stderr, one JSON object a line"
-    add("--progress", action="store_true", help=what)
     what = f"of a run: folder of cached features; {CACHE} without it"
     add("--cache", type=Path, default=CACHE, help=what)
     add("--device", default="auto", choices=("auto", "cpu", "cuda"))
@@ -211,20 +206,15 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     parts = ensemble_parts(scored, known, "method")
     extras = _Extras(options, runtime, data)
     readers = {runtime.image_encoder_of(part): part for part in parts}
-    tell = _progress(options, data, len(readers), parts, names)
-    watch = tell if options.progress else None
-    features = {file: image_features(runtime, data, watch, part) for file, part in readers.items()}
+    features = {file: image_features(runtime, data, part) for file, part in readers.items()}
     scores, everyday, more = dict[str, np.ndarray](), dict[str, np.ndarray](), _Rows()
     for part in parts:
         read = features[runtime.image_encoder_of(part)]
-        views = split_views(runtime, part, data, read, options.views, tell)
+        views = split_views(runtime, part, data, read, options.views)
         scores[part] = score_matrix(runtime.methods[part], *views)
         everyday[part] = extras.everyday_scores(part, views[0])
-        tell(part)
         if part in names:
             more[part] = extras.measure(part, read, views)
-            if options.evidence:
-                tell(part)
     scores |= {name: ensemble_scores(scores, name) for name in scored}
     rows: _Rows = {}
     for name in names:
@@ -232,7 +222,6 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         rows[name] |= everyday_metrics(ensemble_scores(everyday, name), list(extras.truth.values()))
         rows[name] |= people.agreement(scores[name]) if people else {}
         rows[name] |= more.get(name, {})
-        tell(name)
     _print_rows(rows, data, options)
     extras.show(more)
     differences = _differences(pairs, scores, data)
@@ -300,30 +289,6 @@ def _open(options: argparse.Namespace) -> tuple[Path, Split]:
     if options.data:
         return pack, open_split(options.data, options.split)
     return pack, from_pack(pack, options.split)
-
-
-def _progress(
-    options: argparse.Namespace, data: Split, readers: int, parts: list[str], names: list[str]
-) -> Callable[[str], None]:
-    """Reports steps on stderr if `--progress` is set, one JSON object a line.
-
-    {"done": 33, "total": 53, "doing": "vsepp"}: steps done, of how many, and whose the last one was
-    ("pictures", or a row of the table).
-    """
-    batches = readers * math.ceil(len(data.images) / IMAGES_AT_ONCE)
-    each = math.ceil(len(data.captions) / CAPTIONS_AT_ONCE) + 1  # one more for the scores
-    total = batches + len(parts) * each + len(names)
-    total += len(set(parts) & set(names)) if options.evidence else 0
-    done = 0
-
-    def tell(doing: str) -> None:
-        nonlocal done
-        done += 1
-        if options.progress:
-            step = {"done": done, "total": total, "doing": doing}
-            print(json.dumps(step), file=sys.stderr, flush=True)
-
-    return tell
 
 
 def _print_rows(rows: _Rows, data: Split, options: argparse.Namespace) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
-ENDINGS = (".npy", ".safetensors")
 STEPS = 3  # training takes every frame of a run, every second or every third (PVSE's data.py)
 
 
@@ -93,16 +91,11 @@ def _evenly(total: int, count: int) -> np.ndarray:
 
 
 def _open(path: Path) -> np.ndarray:
-    """Features (T, d) of a file; a .npy file is memory-mapped."""
+    """Features (T, d) of a .npy file, memory-mapped."""
     try:
-        if path.suffix == ".npy":
-            values: np.ndarray = np.load(path, mmap_mode="r")
-        else:
-            with safe_open(path, framework="np") as file:
-                (name,) = file.keys()
-                values = file.get_tensor(name)
-    except (ValueError, EOFError, TypeError, SafetensorError) as error:
-        raise ValueError(f"{path} is not a whole file of one array of floats: {error}") from error
+        values: np.ndarray = np.load(path, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
         raise ValueError(
             f"{path} must hold floats (frames, numbers), not {values.dtype} {values.shape}"

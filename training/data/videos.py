@@ -1,8 +1,8 @@
 """Clips with sentences, in the layouts in which the field's data sets are published.
 
 A folder holds the annotations as they are published, and in `features/` a file a clip, made by an
-image or video encoder beforehand: `<clip>.npy`, or `<clip>.safetensors` with one tensor; float
-(T, d), a row a frame, in order of time. T may differ from clip to clip.
+image or video encoder beforehand: `<clip>.npy`, float (T, d), a row a frame, in order of time. T
+may differ from clip to clip.
 
     tgif-v1.0.tsv      TGIF (Li et al., CVPR 2016; raingo/TGIF-Release, data/): a line is a GIF's
                        URL, a tab, a sentence; in PVSE's copy (tgif-v1.0-gulp.tsv) a tab and the
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.clips import ENDINGS, Clips
+from training.data.clips import Clips
 from training.data.split import Split
 
 FEATURES = "features"
@@ -69,17 +69,17 @@ def open_videos(folder: Path, name: str) -> Split:
             f'{folder} has no clips of the split "{name}": none in its annotations, and no '
             f"splits/{name}.txt"
         )
-    files = {clip: _features(folder, clip) for clip in clips}
+    files = {clip: folder / FEATURES / f"{clip}.npy" for clip in clips}
     for what, missing in (
         ("sentence", [clip for clip in clips if clip not in captions]),
-        (f"file in {FEATURES}/", [clip for clip, path in files.items() if path is None]),
+        (f"file in {FEATURES}/", [clip for clip, path in files.items() if not path.is_file()]),
     ):
         if missing:
             raise ValueError(
                 f"{folder}: {len(missing):,} of {len(clips):,} clips have no {what}, the first is "
                 f"{missing[0]}; add it, or list unavailable clips in {ABSENT}, one a line"
             )
-    features = Clips([path for path in files.values() if path is not None])
+    features = Clips(list(files.values()))
     return Split(
         [sentence for clip in clips for sentence in captions[clip]],
         np.repeat(np.arange(len(clips)), [len(captions[clip]) for clip in clips]),
@@ -161,8 +161,3 @@ def _listed(folder: Path, name: str) -> list[str] | None:
     names = [f"{alias}{end}" for alias in _NAMES.get(name, (name,)) for end in (".txt", ".tsv")]
     paths = (folder / place / file for place in ("splits", "split") for file in names)
     return next((_lines(path) for path in paths if path.is_file()), None)
-
-
-def _features(folder: Path, clip: str) -> Path | None:
-    paths = (folder / FEATURES / f"{clip}{ending}" for ending in ENDINGS)
-    return next((path for path in paths if path.is_file()), None)

@@ -5,7 +5,7 @@ sizes; those with an answer a second time after every image that satisfies them 
 gallery.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -123,17 +123,9 @@ def _galleries(
             yield answers._replace(weights=answers.weights / draws)
 
 
-class Fitted(NamedTuple):
-    """The numbers of a `Calibration`."""
-
-    question: tuple[float, ...]
-    refusal: tuple[float, ...]
-    hit: tuple[float, ...]
-
-
 def fit(
     questions: Questions, scores: np.ndarray, facts: tuple[np.ndarray, np.ndarray], seed: int
-) -> Fitted:
+) -> dict[str, tuple[float, ...]]:
     """Fits the calibration of one method.
 
     Args:
@@ -141,6 +133,9 @@ def fit(
         scores: (N, Q) of the method.
         facts: `read_texts` of the questions.
         seed: of the draws of galleries.
+
+    Returns:
+        `question`, `refusal` and `hit`, as `Calibration` holds them.
     """
     parts = list(_galleries(questions, scores, facts, seed))
     background = Background(*map(np.concatenate, zip(*(p.background for p in parts), strict=True)))
@@ -164,7 +159,8 @@ def fit(
     real = np.isfinite(hits) & whole[:, None]
     features = background.hit_features(logits, np.where(real, hits, 0))[real]
     share = np.broadcast_to(weights[:, None], hits.shape)[real]
-    return Fitted(question, refusal, logistic(features, right[real], share, _HIT_SIGNS))
+    hit = logistic(features, right[real], share, _HIT_SIGNS)
+    return {"question": question, "refusal": refusal, "hit": hit}
 
 
 def logistic(
@@ -274,9 +270,9 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
     scores = np.where(real, answers.hits, 0)
     probabilities = calibration.probabilities(background, scores)[real]
     share = np.broadcast_to(weights[:, None], real.shape)[real]
-    values["ece"] = calibration_error(reliability(probabilities, answers.right[real], share))
-    of_questions = reliability(sigmoid(logits), answers.answered, weights)
-    return values | {"ece_question": calibration_error(of_questions)}
+    values["ece"] = calibration_error(probabilities, answers.right[real], share)
+    values["ece_question"] = calibration_error(sigmoid(logits), answers.answered, weights)
+    return values
 
 
 def calibrate_pack(
@@ -307,13 +303,13 @@ def calibrate_pack(
     facts = read_texts(runtime, questions.texts)
     texts = replace(data, captions=questions.texts, image_of=np.zeros(len(questions.texts), int))
     readers = {runtime.image_encoder_of(part): part for part in about}
-    features = {file: image_features(runtime, data, None, part) for file, part in readers.items()}
+    features = {file: image_features(runtime, data, part) for file, part in readers.items()}
     changes, rows = dict[str, dict[str, Any]](), dict[str, dict[str, float]]()
     for part, record in about.items():
         views = split_views(runtime, part, texts, features[runtime.image_encoder_of(part)])
         scores, how = score_matrix(runtime.methods[part], *views), {"hardware": hardware()}
         if refit:
-            values = {**fit(questions, scores, facts, SEED)._asdict(), "seed": SEED}
+            values = {**fit(questions, scores, facts, SEED), "seed": SEED}
             made = check(Calibration, {**values, **record, **how})
             changes[part] = {"calibration": made, "calibration_metrics": None}
         elif (stored := runtime.info.methods[part].calibration) is None:
@@ -334,31 +330,18 @@ def calibrate_pack(
     return rows
 
 
-def reliability(
-    probabilities: np.ndarray, truth: np.ndarray, weights: np.ndarray
-) -> list[tuple[float, float, float]]:
-    """For each tenth of the probabilities: their mean, the share that is true, and their weight.
+def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
+    """The expected calibration error: in tenths of the probabilities, their distance from truth.
 
-    >>> reliability(np.array([0.2, 0.2, 0.9]), np.array([True, False, True]), np.ones(3))[0]
-    (0.2, 0.5, 0.6666666666666666)
+    >>> calibration_error(np.array([0.25, 0.25, 0.75]), np.array([True, False, True]), np.ones(3))
+    0.25
     """
-    bins = np.minimum((probabilities * BINS).astype(int), BINS - 1)
-    curve = []
+    bins, error = np.minimum((probabilities * BINS).astype(int), BINS - 1), 0.0
     for place in np.unique(bins):
         rows = bins == place
-        share = weights[rows] / weights[rows].sum()
-        means = float(share @ probabilities[rows]), float(share @ truth[rows])
-        curve.append((*means, float(weights[rows].sum() / weights.sum())))
-    return curve
-
-
-def calibration_error(curve: Sequence[tuple[float, float, float]]) -> float:
-    """The expected calibration error of a `reliability` curve: its mean distance from the truth.
-
-    >>> calibration_error([(0.2, 0.5, 0.5), (0.9, 0.9, 0.5)])
-    0.15
-    """
-    return sum(weight * abs(expected - true) for expected, true, weight in curve)
+        share = weights[rows] / weights.sum()
+        error += abs(float(share @ probabilities[rows] - share @ truth[rows]))
+    return error
 
 
 def area_under_curve(values: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:

@@ -1,6 +1,6 @@
 """Scores a whole split with a method of a pack and turns the matrix into metrics."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +19,10 @@ from training.evaluation.statistics import view_statistics, winning_views
 
 IMAGES_AT_ONCE = 32
 CAPTIONS_AT_ONCE = 256
-Tell = Callable[[str], None]  # is called after every step with what was done
 
 
 def image_features(
-    runtime: Runtime, data: Split, tell: Tell | None = None, method: str | None = None
+    runtime: Runtime, data: Split, method: str | None = None
 ) -> torch.Tensor | np.ndarray:
     """Features (N_img, N, d) of all images, of clips frame by frame, through an ONNX encoder.
 
@@ -33,7 +32,6 @@ def image_features(
     Args:
         runtime: a loaded pack.
         data: whose images.
-        tell: is called after every batch; without it a progress bar is drawn.
         method: whose image encoder reads them; None takes the pack's.
 
     Raises:
@@ -59,11 +57,9 @@ def image_features(
             "images"
         )
     parts, starts = [], range(0, len(data.images), IMAGES_AT_ONCE)
-    for start in tqdm(starts, desc="images", mininterval=1, disable=tell is not None):
+    for start in tqdm(starts, desc="images", mininterval=1):
         rows = range(start, min(start + IMAGES_AT_ONCE, len(data.images)))
         parts.append(runtime.image_features([data.images[row] for row in rows], method))
-        if tell is not None:
-            tell("pictures")
     made = torch.cat(parts)  # (images, n, d)
     return made.reshape(data.image_count, -1, made.shape[2])
 
@@ -92,7 +88,6 @@ def split_views(
     data: Split,
     features: torch.Tensor | np.ndarray,
     attention: bool = False,
-    tell: Tell | None = None,
 ) -> tuple[Views, Views]:
     """Views of all images and of all captions as the pack ships: ONNX encoders, torch heads.
 
@@ -102,16 +97,17 @@ def split_views(
         data: what to encode.
         features: `image_features` of the same data, as the method reads it.
         attention: also compute the images' maps (N_img, V, N).
-        tell: is called after every batch of captions.
     """
-    texts = []
-    for start in range(0, len(data.captions), CAPTIONS_AT_ONCE):
-        batch = data.captions[start : start + CAPTIONS_AT_ONCE]
-        texts.append(runtime.text_views(batch, method).embeddings)
-        if tell is not None:
-            tell(method)
     mask = torch.from_numpy(data.mask(slice(None), features.shape[1]))
-    return runtime.image_views(features, method, attention, mask), Views(torch.cat(texts))
+    images = runtime.image_views(features, method, attention, mask)
+    return images, text_views(runtime, method, data.captions)
+
+
+def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
+    """Views of texts by a method, encoded some at a time."""
+    starts = range(0, len(texts), CAPTIONS_AT_ONCE)
+    batches = [runtime.text_views(texts[i : i + CAPTIONS_AT_ONCE], method) for i in starts]
+    return Views(torch.cat([batch.embeddings for batch in batches]))
 
 
 def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:

@@ -12,7 +12,7 @@ import torch
 from export.runtime import Runtime
 from models import Views
 from training.data.split import Split
-from training.evaluation.evaluator import CAPTIONS_AT_ONCE
+from training.evaluation.evaluator import text_views
 from training.evaluation.report import print_rows
 from training.scenes.foils import KINDS, Foil
 
@@ -48,10 +48,13 @@ def foil_metrics(
         half the 95 % interval in percent, by the normal approximation.
     """
     rows = np.array([foil.image for foil in foils])
-    true, false = (
-        _own_scores(runtime, method, images, rows, texts)
-        for texts in ([foil.true for foil in foils], [foil.false for foil in foils])
-    )
+    texts = text_views(runtime, method, [foil.true for foil in foils] + [f.false for f in foils])
+    scores = np.empty(len(texts), np.float32)
+    for row in np.unique(rows).tolist():
+        own = np.flatnonzero(np.tile(rows, 2) == row)
+        block = runtime.methods[method].score(images[row : row + 1], texts[torch.from_numpy(own)])
+        scores[own] = block[0].float().cpu().numpy()
+    true, false = np.split(scores, 2)
     above = (true > false) + 0.5 * (true == false)
     kinds = np.array([foil.kind for foil in foils])
     values = dict[str, float]()
@@ -62,21 +65,6 @@ def foil_metrics(
         values[f"foil_{kind}_pairs"] = float(len(right))
         values[f"foil_{kind}_margin"] = 100 * float(margin)
     return values
-
-
-def _own_scores(
-    runtime: Runtime, method: str, images: Views, rows: np.ndarray, texts: Sequence[str]
-) -> np.ndarray:
-    """The scores (Q,) of texts, each with its own image."""
-    starts = range(0, len(texts), CAPTIONS_AT_ONCE)
-    batches = [texts[start : start + CAPTIONS_AT_ONCE] for start in starts]
-    embeddings = torch.cat([runtime.text_views(batch, method).embeddings for batch in batches])
-    scores = np.empty(len(texts), np.float32)
-    for row in np.unique(rows).tolist():
-        own = np.flatnonzero(rows == row)
-        block = runtime.methods[method].score(images[row : row + 1], Views(embeddings[own]))
-        scores[own] = block[0].float().cpu().numpy()
-    return scores
 
 
 def print_foils(rows: dict[str, dict[str, float]]) -> None:

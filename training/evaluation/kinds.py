@@ -9,14 +9,9 @@ that cannot tell them apart gets half.
 import numpy as np
 
 from training.data.split import Split
-from training.evaluation.metrics import (
-    RECALLS,
-    mean_interval,
-    resampled_means,
-    retrieval_metrics,
-    retrieval_ranks,
-)
+from training.evaluation.metrics import mean_interval, retrieval_metrics
 from training.evaluation.report import COLUMNS, format_value, print_rows
+from training.evaluation.statistics import bootstrap_difference, image_hits
 
 _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr", "t2i_nmr")
 
@@ -31,18 +26,19 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
     Returns:
         For each kind, its name before them: `retrieval_metrics`; `rsum_low` and `rsum_high`, its
         95 % interval; and, where images are alike others, `above_alike` in percent with `_low` and
-        `_high`. Intervals are by bootstrap over images, alike ones together.
+        `_high`. Intervals are by bootstrap over images, alike ones together. All images have the
+        same number of captions of a kind.
     """
     metrics: dict[str, float] = {}
     for kind in dict.fromkeys(data.kinds):
         columns, image_of = _of_kind(data, kind)
         part = scores[:, columns]
         values = retrieval_metrics(part, image_of)
-        low, high = mean_interval(_gains(part, image_of), data.alike)
+        images, texts, captions, _ = image_hits(part, image_of)  # (N_img,) each
+        low, high = mean_interval(100 * (images + texts / captions), data.alike)
         values |= {"rsum_low": low, "rsum_high": high}
         if data.alike is not None:
             above = _above(part, image_of, data.alike)
-            captions = np.bincount(image_of, minlength=len(scores))
             shares = np.bincount(image_of, above, minlength=len(scores)) / captions
             values["above_alike"] = 100 * float(shares.mean())
             low, high = mean_interval(100 * shares, data.alike)
@@ -53,33 +49,17 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
 
 def kind_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
     """For each kind the rsum difference a - b, as `bootstrap_difference` gives it."""
-    differences = {}
-    for kind in dict.fromkeys(data.kinds):
-        columns, image_of = _of_kind(data, kind)
-        gains = _gains(a[:, columns], image_of) - _gains(b[:, columns], image_of)
-        means = resampled_means(gains, data.alike)
-        low, high = np.percentile(means, (2.5, 97.5)).tolist()
-        values = {"difference": float(gains.mean()), "low": low, "high": high}
-        differences[kind] = values | {"share_above": float(np.mean(means > 0))}
-    return differences
+    parts = {kind: _of_kind(data, kind) for kind in dict.fromkeys(data.kinds)}
+    return {
+        kind: bootstrap_difference(a[:, columns], b[:, columns], image_of, alike=data.alike)
+        for kind, (columns, image_of) in parts.items()
+    }
 
 
 def _of_kind(data: Split, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """The captions of a kind, and the image of each."""
     columns = np.flatnonzero(np.array(data.kinds) == kind)
     return columns, data.image_of[columns]
-
-
-def _gains(scores: np.ndarray, image_of: np.ndarray) -> np.ndarray:
-    """The contribution of each image (N_img,) to rsum, which is their mean.
-
-    All images have the same number of captions of a kind.
-    """
-    i2t, t2i = retrieval_ranks(scores, image_of)
-    images = (i2t[:, None] < np.array(RECALLS)).sum(axis=1).astype(float)
-    texts = (t2i[:, None] < np.array(RECALLS)).sum(axis=1)
-    per_image = len(scores) / len(image_of)
-    return 100 * (images + np.bincount(image_of, texts, minlength=len(scores)) * per_image)
 
 
 def _above(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:

@@ -89,17 +89,8 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
     i2t_ranks, t2i_ranks = retrieval_ranks(scores, text_images)
     i2t = recall_summary(i2t_ranks, "i2t", scores.shape[1])
     t2i = recall_summary(t2i_ranks, "t2i", scores.shape[0])
-    return {**i2t, **t2i, "rsum": recall_sum(i2t_ranks, t2i_ranks)}
-
-
-def recall_sum(i2t_ranks: np.ndarray, t2i_ranks: np.ndarray) -> float:
-    """rsum: the six recalls of ranks, see `retrieval_ranks`, added up in percent (0 to 600).
-
-    >>> recall_sum(np.array([0, 1]), np.array([0, 20]))
-    400.0
-    """
-    recalls = [100.0 * np.mean(ranks < k) for ranks in (i2t_ranks, t2i_ranks) for k in RECALLS]
-    return float(np.sum(recalls))
+    recalls = [i2t[f"i2t_r{k}"] for k in RECALLS] + [t2i[f"t2i_r{k}"] for k in RECALLS]
+    return {**i2t, **t2i, "rsum": float(np.sum(recalls))}
 
 
 def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:
@@ -161,25 +152,16 @@ def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     return float(hits.mean()), float((precision * hits).sum() / count)
 
 
-def resampled_means(values: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
-    """Means over bootstrap draws (Efron and Tibshirani, 1993).
+def mean_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
+    """The 95 % percentile interval of a mean, by bootstrap (Efron and Tibshirani, 1993).
 
     Args:
         values: (N,).
         groups: (N,) equal for values that are drawn together; None draws them one by one.
-
-    Returns:
-        (DRAWS,) means.
     """
     _, index = np.unique(np.arange(len(values)) if groups is None else groups, return_inverse=True)
     sums, sizes = np.bincount(index, values), np.bincount(index)
     uniform = np.full(len(sums), 1 / len(sums))
     draws = np.random.default_rng(SEED).multinomial(len(sums), uniform, size=DRAWS)
-    means: np.ndarray = draws @ sums / (draws @ sizes)
-    return means
-
-
-def mean_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
-    """The 95 % percentile interval of a mean, see `resampled_means`."""
-    low, high = np.percentile(resampled_means(values, groups), (2.5, 97.5))
+    low, high = np.percentile(draws @ sums / (draws @ sizes), (2.5, 97.5))
     return float(low), float(high)

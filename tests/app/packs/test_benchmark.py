@@ -228,12 +228,6 @@ def test_without_a_speed_there_is_an_invitation(retriever: Retriever) -> None:
     assert "A gallery with captions would show" in without
 
 
-def test_what_stands_in_the_way_of_running_it_is_no_alarm() -> None:
-    html = view.invitation("The pack <b> comes without pictures")
-    assert "The pack &lt;b&gt; comes without pictures." in html
-    assert 'role="alert"' not in html
-
-
 def test_ablations_are_shown_with_their_command(pack: Path) -> None:
     info = load_info(pack)
     assert ablations.load(info) == ([], [])

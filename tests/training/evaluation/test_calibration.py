@@ -30,7 +30,7 @@ def calibrated(seed: int) -> Calibration:
     questions, scores, facts = made_up(seed)
     fitted = fit(questions, scores, facts, 0)
     about = {"split": "val", "command": "x", "hardware": "y", "seed": 0}
-    return check(Calibration, {**fitted._asdict(), **about})
+    return check(Calibration, {**fitted, **about})
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ A sample of the pack's scenes is measured by default, see `sample.py`, and all b
 import csv
 import io
 import json
-import math
 import re
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +40,6 @@ class Report:
     pack: Path
     checksum: str
     printed: str
-    progress: str
     measured: dict[str, Any]
 
     @property
@@ -63,13 +61,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     checksum = sha256_of(pack / "pack.json")
     ensembles = ["--ensemble", "vsepp+vse_infty", "--ensemble", "vse_infty+vsepp"]
     compare = ["--compare", "vse_infty,vsepp", "--compare", "vsepp,vsepp"]
-    out = ["--write", "--progress", "--json", str(folder / "rows.json")]
+    out = ["--write", "--json", str(folder / "rows.json")]
     out += ["--scores", str(folder / "scores.npz"), "--trec", str(folder / "trec")]
     options = ["--all", "--split", "test", "--views", *ensembles, *compare, *out]
-    with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as progress:
+    with redirect_stdout(io.StringIO()) as printed:
         main(["--pack", str(pack), *options])
     measured = json.loads((folder / "rows.json").read_text())
-    return Report(pack, checksum, printed.getvalue(), progress.getvalue(), measured)
+    return Report(pack, checksum, printed.getvalue(), measured)
 
 
 def test_numbers_are_reproduced(report: Report) -> None:
@@ -115,17 +113,6 @@ def test_readme_states_the_packs_numbers() -> None:
         assert entry.metrics is not None
         rsum = f"{entry.metrics.values['rsum']:.1f}"
         assert rsum in {cell.strip(" *") for cell in cells}, f"README: another rsum of {name}"
-
-
-def test_progress_is_reported(report: Report) -> None:
-    # images first, by 32, then each method's captions, by 256, and scores, then each row's numbers
-    steps = [json.loads(line) for line in report.progress.splitlines()]
-    images, captions = math.ceil(SCENES / 32), math.ceil(5 * SCENES / 256)
-    doing = ["pictures"] * images
-    doing += [name for name in METHODS for _ in range(captions + 1)] + list(report.rows)
-    assert [step["doing"] for step in steps] == doing
-    assert [step["done"] for step in steps] == list(range(1, len(doing) + 1))
-    assert {step["total"] for step in steps} == {len(doing)}
 
 
 def test_json_holds_differences_and_how_they_were_measured(report: Report) -> None:

@@ -1,1 +1,1 @@
-"""The Benchmark tab: what every method reached and cost, and measuring it again."""
+"""The Benchmark tab: what every method reached and cost."""

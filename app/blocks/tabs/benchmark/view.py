@@ -1,4 +1,4 @@
-"""What the Benchmark tab's templates get: the table, the plot, ablations, and a run's outcome."""
+"""What the Benchmark tab's templates get: the table, the plot and ablations."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,21 +9,16 @@ from markupsafe import Markup
 from app.blocks.tabs.benchmark import candidates
 from app.blocks.tabs.benchmark.plot import Point, plot
 from app.blocks.tabs.benchmark.svg import NARROW, WIDE
-from app.blocks.tabs.html import line, problem, render
+from app.blocks.tabs.html import problem, render
 from app.packs.ablations import Ablation, Cell
 from app.packs.candidates import Candidates
 from app.packs.description import shown_command
-from app.packs.jobs import Step
-from app.packs.measured import COLUMNS, MEGABYTES, QUERY_MS, RSUM, Row, Table
-from app.packs.rerun import Pair
+from app.packs.measured import MEGABYTES, QUERY_MS, RSUM, Row, Table
 from app.packs.speed import Speed
 from models import METHODS
 
 _ACCURACY = "rsum, of 600"
 _UNKNOWN = "\N{EN DASH}"
-_TITLES = {column.key: column.title for column in COLUMNS}
-_RANKS = {"meanr": "mean rank", "nmr": "median rank / gallery"}
-_NAMES = {"t2i": "text to picture", "i2t": "picture to text"}
 _METHOD_OPTION = re.compile(r"(?<=--method )\S+")
 
 
@@ -89,62 +84,6 @@ def ablation_tables(tables: Sequence[Ablation], problems: Sequence[str]) -> Mark
         return Markup()
     shown = [(table, _rows(table)) for table in tables]
     return render("benchmark/ablations", tables=shown, problems=problem(*problems))
-
-
-def invitation(obstacle: str) -> Markup:
-    """What stands under the button before anything was run, or why nothing can be."""
-    return render("benchmark/invitation", obstacle=obstacle)
-
-
-def running(step: Step, title: str) -> Markup:
-    """How far an evaluation is; `title` says what is being measured."""
-    doing = f"{title}: {step.done} of {step.total} steps" if step.total else "Loading the pack …"
-    percent = step.percent
-    return render("benchmark/running", doing=doing, step=step, label="Evaluation", share=percent)
-
-
-def outcome(compared: dict[str, list[Pair]], titles: dict[str, str], details: str) -> Markup:
-    """What was measured here beside what the pack states, method by method.
-
-    Args:
-        compared: for each method its numbers.
-        titles: what people call each.
-        details: how long it took, and on what.
-    """
-    pairs = [pair for method in compared.values() for pair in method]
-    differing = sum(not pair.equal for pair in pairs)
-    if differing:
-        verdict = f"Not reproduced: {differing} of {len(pairs)} numbers differ."
-    else:
-        verdict = f"Reproduced: all {len(pairs)} numbers are equal to the last digit shown."
-    methods = [
-        (
-            titles[name],
-            sum(not pair.equal for pair in numbers),
-            [(metric(pair.key), pair) for pair in sorted(numbers, key=lambda pair: pair.equal)],
-        )
-        for name, numbers in compared.items()
-    ]
-    return render(
-        "benchmark/outcome", differing=differing, verdict=line(verdict, details), methods=methods
-    )
-
-
-def ended(message: Markup) -> Markup:
-    """That there are no numbers, and why."""
-    return render("benchmark/ended", message=message)
-
-
-def metric(key: str) -> str:
-    """A metric's key for people.
-
-    >>> metric("t2i_r1")
-    'text to picture R@1'
-    """
-    direction, _, rest = key.partition("_")
-    if direction not in _NAMES:
-        return key.replace("_", " ")
-    return f"{_NAMES[direction]} {_TITLES.get(key) or _RANKS.get(rest) or rest.replace('_', ' ')}"
 
 
 def _sources(rows: Iterable[Row]) -> list[tuple[str, dict[str, str]]]:

@@ -64,7 +64,6 @@ def test_strangers_may_not_use_the_machine(public_server: Server, tiny_pack: Pat
     place = {"place": str(tiny_pack / "gallery")}
     assert "ictures are chosen where the app runs" in caller.answer("choose_images", ["", place])
     assert "only where no other machine" in caller.answer("pause_reading", [""])
-    assert "only where no other machine" in caller.answer("benchmark_run", [None, None])
 
 
 @pytest.mark.slow
