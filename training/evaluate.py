@@ -185,16 +185,12 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     pairs = compared_pairs(options.compare, scores, "run")
     rows = {name: score_metrics(matrix, first, options.folds) for name, matrix in scores.items()}
     _print_rows(rows, first, options)
-    for name in {name for pair in pairs for name in pair}:
-        scores[name] = ensemble_scores(scores, name)
-    differences = _differences(pairs, scores, first)
-    _export(options, {name: scores[name] for name in rows}, first)
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
-    return {"sources": sources, "methods": rows, "differences": differences}
+    return {"sources": sources, **_compare_and_export(options, rows, pairs, scores, first)}
 
 
 def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
-    pack, data = _open(options)
+    pack, data = _open_pack(options)
     check_folds(data.image_count, options.folds)
     people = read_judgements(options.judgements, data) if options.judgements else None
     checksum = sha256_of(pack / MANIFEST)
@@ -202,8 +198,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     data, known = as_read(runtime, data), list(runtime.info.methods)
     names = [*([options.method] if options.method else known), *options.ensemble]
     pairs = compared_pairs(options.compare, known, "method")
-    scored = list(dict.fromkeys([*names, *(name for pair in pairs for name in pair)]))
-    parts = ensemble_parts(scored, known, "method")
+    parts = ensemble_parts([*names, *(name for pair in pairs for name in pair)], known, "method")
     extras = _Extras(options, runtime, data)
     readers = {runtime.image_encoder_of(part): part for part in parts}
     features = {file: image_features(runtime, data, part) for file, part in readers.items()}
@@ -215,7 +210,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         everyday[part] = extras.everyday_scores(part, views[0])
         if part in names:
             more[part] = extras.measure(part, read, views)
-    scores |= {name: ensemble_scores(scores, name) for name in scored}
+    scores |= {name: ensemble_scores(scores, name) for name in names}
     rows: _Rows = {}
     for name in names:
         rows[name] = score_metrics(scores[name], data, options.folds)
@@ -224,13 +219,12 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         rows[name] |= more.get(name, {})
     _print_rows(rows, data, options)
     extras.show(more)
-    differences = _differences(pairs, scores, data)
-    _export(options, {name: scores[name] for name in names}, data)
+    measured = _compare_and_export(options, rows, pairs, scores, data)
     if options.write:
         for name in set(names) & set(parts):
             about = {"split": options.split, "command": _command(options, name)}
             update_metrics(pack, name, {**about, "hardware": hardware(), "values": rows[name]})
-    return {"sources": {str(pack): checksum}, "methods": rows, "differences": differences}
+    return {"sources": {str(pack): checksum}, **measured}
 
 
 class _Extras:
@@ -283,42 +277,43 @@ class _Extras:
             print_foils(rows)
 
 
-def _open(options: argparse.Namespace) -> tuple[Path, Split]:
-    """The pack, and the split to measure it on."""
-    pack = resolve(options.pack)
-    if options.data:
-        return pack, open_split(options.data, options.split)
-    return pack, from_pack(pack, options.split)
-
-
 def _print_rows(rows: _Rows, data: Split, options: argparse.Namespace) -> None:
     print_metrics("method", COLUMNS, rows)
     print_kinds(rows, list(dict.fromkeys(data.kinds)) if options.folds == 1 else [])
 
 
-def _differences(
-    pairs: list[tuple[str, str]], scores: dict[str, np.ndarray], data: Split
-) -> list[dict[str, Any]]:
-    """The rsum differences of pairs, of all captions and by kind; printed and returned."""
+def _compare_and_export(
+    options: argparse.Namespace,
+    rows: _Rows,
+    pairs: list[tuple[str, str]],
+    scores: dict[str, np.ndarray],
+    data: Split,
+) -> dict[str, Any]:
+    """Prints the rsum differences of pairs, of all captions and by kind, and writes the files."""
     differences: list[dict[str, Any]] = []
     for a, b in pairs:
-        whole = bootstrap_difference(scores[a], scores[b], data.image_of, alike=data.alike)
-        for kind, values in {"": whole, **kind_differences(scores[a], scores[b], data)}.items():
+        first, second = (ensemble_scores(scores, name) for name in (a, b))
+        whole = bootstrap_difference(first, second, data.image_of, alike=data.alike)
+        for kind, values in {"": whole, **kind_differences(first, second, data)}.items():
             print_difference(a, b, values, kind)
             differences.append({"first": a, "second": b, "kind": kind, **values})
-    return differences
-
-
-def _export(options: argparse.Namespace, scores: dict[str, np.ndarray], data: Split) -> None:
+    table = {name: scores[name] for name in rows}
     if options.scores:
-        write_scores(options.scores, scores, data)
+        write_scores(options.scores, table, data)
     if options.trec:
-        write_trec(options.trec, scores, data)
+        write_trec(options.trec, table, data)
+    return {"methods": rows, "differences": differences}
+
+
+def _open_pack(options: argparse.Namespace) -> tuple[Path, Split]:
+    """The pack, and the split to measure it on."""
+    pack, part = resolve(options.pack), options.split
+    return pack, open_split(options.data, part) if options.data else from_pack(pack, part)
 
 
 def _certainty(options: argparse.Namespace) -> dict[str, Any]:
     """Fits the calibrations of a pack, or measures them."""
-    (pack, data), split = _open(options), options.split
+    (pack, data), split = _open_pack(options), options.split
     if options.halves:
         data, split = half(data, 0 if options.calibrate else 1), f"half of {split}"
     checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)

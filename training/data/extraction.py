@@ -142,10 +142,6 @@ def skipped_rows(path: Path) -> list[int]:
     return json.loads(about.read_text("utf-8"))["skipped"]
 
 
-def _unfinished(path: Path) -> Path:
-    return path.with_name(f".{path.name}.unfinished.partial")
-
-
 def _extract(
     encoder: nn.Module,
     preprocess: Preprocess,
@@ -154,7 +150,7 @@ def _extract(
     how: Extraction,
     title: str,
 ) -> None:
-    unfinished, total = _unfinished(path), len(images)
+    unfinished, total = path.with_name(f".{path.name}.unfinished.partial"), len(images)
     out = np.load(unfinished, mmap_mode="r+") if unfinished.is_file() else None
     missing = range(total) if out is None else np.flatnonzero(np.isnan(out[:, 0, 0])).tolist()
     if how.torch_device.type == "cpu" and len(missing) >= WORTH_A_GRAPH:

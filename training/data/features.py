@@ -15,7 +15,7 @@ from models.encoders.encoder import ImageEncoder
 from models.files import no_such
 from models.preprocess import Preprocess
 from training.data.extraction import Extraction, extract, skipped_rows
-from training.data.image_files import Crops, ImageFiles
+from training.data.image_files import ImageFiles, crops
 from training.data.open_split import open_split, open_training
 from training.data.split import Copies, Pixels, Split
 
@@ -103,7 +103,7 @@ def read_features(
     for copy in range(copies):
         path = feature_file(split, backbone, how, copy)
         if not path.is_file():
-            images = Crops(split.images, copy) if copy else split.images
+            images = crops(split.images, copy) if copy else split.images
             encoder, preprocess, _ = load_image_source(backbone, how.torch_device)
             title = f"features of {'/'.join(split.folder.parts[-2:])}"
             extract(encoder, preprocess, images, path, how, title)
@@ -134,7 +134,7 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
         split: rendered scenes, whose features lie beside them, or photographs.
         backbone: source of the image encoder.
         extraction: says where the cache is.
-        copy: 0 for the images as they are, else the number of a `Crops`.
+        copy: 0 for the images as they are, else the number of its `crops`.
     """
     sha256 = describe_image_source(backbone)["sha256"]
     if not isinstance(split.images, ImageFiles):

@@ -1,15 +1,35 @@
 """Sequences of images that are decoded on access."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence
 
 _MILLISECONDS = 100.0  # of a frame without a duration
 _CACHED_CLIPS = 3
+_Item = TypeVar("_Item")
+
+
+class Lazy(Sequence[_Item]):
+    """A sequence whose items are made on access.
+
+    Args:
+        count: of the items.
+        make: gives the item of a row, 0 to `count` - 1.
+    """
+
+    def __init__(self, count: int, make: Callable[[int], _Item]) -> None:
+        self._rows, self._make = range(count), make
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> _Item:  # type: ignore[override]
+        return self._make(self._rows[index])
 
 
 class ImageFiles(Sequence[Image.Image]):
@@ -45,52 +65,39 @@ class ImageFiles(Sequence[Image.Image]):
             raise ValueError(f"{path} is not a readable image: {reason}") from error
 
 
-class Crops(Sequence[Image.Image]):
+def crops(
+    images: Sequence[Image.Image], number: int, smallest: float = 0.5
+) -> Sequence[Image.Image]:
     """Another look at each of some images: a random crop, mirrored in half of all cases.
 
     Args:
-        images: of any size.
+        images: of any size; see `ImageFiles.__getitem__` for errors.
         number: which look; the same number always gives the same crops.
         smallest: area of the smallest crop, as a share of the image.
     """
 
-    def __init__(self, images: Sequence[Image.Image], number: int, smallest: float = 0.5) -> None:
-        self.images, self.number, self.smallest = images, number, smallest
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Image.Image:  # type: ignore[override]
-        """Opens an image and crops it; see `ImageFiles.__getitem__` for errors."""
-        random = np.random.default_rng([self.number, index])
-        image = ImageOps.exif_transpose(self.images[index])
-        area, tilt = random.uniform(self.smallest, 1.0), np.exp(random.uniform(-0.3, 0.3))
+    def crop(row: int) -> Image.Image:
+        random = np.random.default_rng([number, row])
+        image = ImageOps.exif_transpose(images[row])
+        area, tilt = random.uniform(smallest, 1.0), np.exp(random.uniform(-0.3, 0.3))
         width = round(image.width * min(1.0, np.sqrt(area * tilt)))
         height = round(image.height * min(1.0, np.sqrt(area / tilt)))
         left = int(random.integers(image.width - width + 1))
         top = int(random.integers(image.height - height + 1))
-        crop = image.crop((left, top, left + max(1, width), top + max(1, height)))
-        return ImageOps.mirror(crop) if random.random() < 0.5 else crop
+        part = image.crop((left, top, left + max(1, width), top + max(1, height)))
+        return ImageOps.mirror(part) if random.random() < 0.5 else part
+
+    return Lazy(len(images), crop)
 
 
-class ImageArrays(Sequence[Image.Image]):
-    """Images in one array.
-
-    Args:
-        pixels: (N, H, W, 3) uint8.
-    """
-
-    def __init__(self, pixels: np.ndarray) -> None:
-        self.pixels = pixels
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def __getitem__(self, index: int) -> Image.Image:  # type: ignore[override]
-        return Image.fromarray(self.pixels[index])
+def image_arrays(pixels: np.ndarray) -> Sequence[Image.Image]:
+    """The images of an array (N, H, W, 3) uint8."""
+    return Lazy(len(pixels), lambda row: Image.fromarray(pixels[row]))
 
 
-class Frames(Sequence[Image.Image]):
+def clip_frames(
+    read: Callable[[int], list[Image.Image]], clips: int, frames: int
+) -> Sequence[Image.Image]:
     """The frames of clips, one clip after the other; frame f of clip i is item i * frames + f.
 
     Args:
@@ -98,23 +105,13 @@ class Frames(Sequence[Image.Image]):
         clips: number of clips.
         frames: number of frames of each.
     """
+    lock, cached = Lock(), lru_cache(_CACHED_CLIPS)(read)
 
-    def __init__(self, read: Callable[[int], list[Image.Image]], clips: int, frames: int) -> None:
-        self._read, self._clips, self._frames = read, clips, frames
-        self._cached: OrderedDict[int, list[Image.Image]] = OrderedDict()
-        self._lock = Lock()  # several threads ask for frames of one clip
+    def frame(row: int) -> Image.Image:
+        with lock:  # several threads ask for frames of one clip
+            return cached(row // frames)[row % frames]
 
-    def __len__(self) -> int:
-        return self._clips * self._frames
-
-    def __getitem__(self, row: int) -> Image.Image:  # type: ignore[override]
-        clip, frame = divmod(range(len(self))[row], self._frames)
-        with self._lock:
-            if clip not in self._cached:
-                self._cached[clip] = self._read(clip)
-                if len(self._cached) > _CACHED_CLIPS:
-                    self._cached.popitem(last=False)
-            return self._cached[clip][frame]
+    return Lazy(clips * frames, frame)
 
 
 def read_frames(path: Path, count: int) -> list[Image.Image]:

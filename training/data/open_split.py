@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from training.data.captions_file import find_captions, name_of
-from training.data.image_files import Frames, ImageArrays, ImageFiles
+from training.data.image_files import ImageFiles, clip_frames, image_arrays
 from training.data.photographs import open_photographs, uncaptioned
 from training.data.precomputed import is_precomputed, open_regions
 from training.data.split import SeenObjects, Split
@@ -19,7 +19,7 @@ from training.scenes.clip_captions import relevant_clips
 from training.scenes.foils import make_foils
 from training.scenes.motion import FRAMES
 from training.scenes.relevance import relevant_images
-from training.scenes.render import clip_frames
+from training.scenes.render import clip_frames as rendered_frames
 from training.scenes.store import is_clips, load_clips, load_scenes
 
 
@@ -70,10 +70,10 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     Returns:
         `kind` ("scenes", "photographs" or "features"), `name`, numbers of `images` and `captions`.
     """
-    if isinstance(split.images, ImageArrays | Frames):
-        kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
-    elif isinstance(split.images, ImageFiles):
+    if isinstance(split.images, ImageFiles):
         kind, name = "photographs", names_of_data(data, also)
+    elif len(split.images):
+        kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
     else:
         kind, name = "features", data.resolve().name
     counts = {"images": split.image_count, "captions": len(split.captions)}
@@ -125,7 +125,7 @@ def _open_scenes(folder: Path) -> Split:
     return Split(
         [caption.text for caption in captions],
         np.repeat(np.arange(len(counts)), counts),
-        ImageArrays(data.images),
+        image_arrays(data.images),
         folder=folder,
         relevant=functools.cache(functools.partial(relevant_images, data.scenes)),
         objects=SeenObjects(
@@ -144,7 +144,9 @@ def _open_clips(folder: Path) -> Split:
     return Split(
         [caption.text for caption in captions],
         np.repeat(np.arange(len(clips)), [len(clip.captions) for clip in clips]),
-        Frames(lambda row: [frame.image for frame in clip_frames(clips[row])], len(clips), FRAMES),
+        clip_frames(
+            lambda row: [frame.image for frame in rendered_frames(clips[row])], len(clips), FRAMES
+        ),
         frames=FRAMES,
         folder=folder,
         relevant=functools.cache(functools.partial(relevant_clips, clips)),

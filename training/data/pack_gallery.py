@@ -1,6 +1,5 @@
 """The gallery that comes with a pack, as a split to measure on."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,24 +9,11 @@ from PIL import Image
 from export.pack.gallery import GalleryInfo, load_gallery
 from export.pack.reading import load_info
 from export.pack.regions import regions_of
-from training.data.image_files import Frames, ImageFiles, read_frames
+from training.data.image_files import ImageFiles, Lazy, clip_frames, read_frames
 from training.data.split import SeenMoments, SeenObjects, Split
 from training.scenes.classes import names_of
 from training.scenes.foils import make_foils
 from training.scenes.gallery import scenes_of
-
-
-class _Masks(Sequence[np.ndarray]):
-    """Masks of a gallery, opened on access."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> np.ndarray:  # type: ignore[override]
-        return np.asarray(Image.open(self.paths[index]).convert("L"))
 
 
 def from_pack(pack: Path, split: str) -> Split:
@@ -71,7 +57,7 @@ def from_pack(pack: Path, split: str) -> Split:
         return stills
     return replace(
         stills,
-        images=Frames(lambda row: read_frames(paths[row], frames), len(paths), frames),
+        images=clip_frames(lambda row: read_frames(paths[row], frames), len(paths), frames),
         frames=frames,
         moments=_seen_moments(gallery, frames),
     )
@@ -97,4 +83,5 @@ def _seen_objects(gallery: GalleryInfo) -> SeenObjects | None:
         return None
     paths = [gallery.folder / mask for mask in masks]
     mentions = [caption.mentions for caption in gallery.captions]
-    return SeenObjects(_Masks(paths), mentions, _names(gallery))
+    opened = Lazy(len(paths), lambda row: np.asarray(Image.open(paths[row]).convert("L")))
+    return SeenObjects(opened, mentions, _names(gallery))

@@ -22,7 +22,7 @@ from training.data import extraction as module
 from training.data import features
 from training.data.extraction import Extraction, extract, skipped_rows
 from training.data.features import feature_file, load_features, read_features
-from training.data.image_files import Crops, ImageArrays, ImageFiles
+from training.data.image_files import ImageFiles, crops, image_arrays
 from training.data.photographs import open_photographs
 from training.data.split import Copies
 
@@ -120,7 +120,7 @@ class Slow(t.Counting):
     def forward(self, pixels):
         time.sleep(0.4)
         return super().forward(pixels)
-t.run(Slow(), t.ImageArrays(np.load("{pixels}")), Path("{path}"))
+t.run(Slow(), t.image_arrays(np.load("{pixels}")), Path("{path}"))
 """
     process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.DEVNULL)
     unfinished, deadline = tmp_path / ".f.npy.unfinished.partial", time.monotonic() + 60
@@ -133,7 +133,7 @@ t.run(Slow(), t.ImageArrays(np.load("{pixels}")), Path("{path}"))
     process.wait()
     done = np.isfinite(np.load(unfinished)[:, 0, 0]).sum()
     assert 0 < done < 40
-    encoder, images = Counting(), ImageArrays(np.load(pixels))
+    encoder, images = Counting(), image_arrays(np.load(pixels))
     run(encoder, images, path)
     assert encoder.read == 40 - done
     run(Counting(), images, tmp_path / "whole.npy")
@@ -215,7 +215,7 @@ def test_sizes_that_make_no_sense_are_refused(values: dict[str, int], message: s
 
 def test_another_look_is_a_part_of_the_picture_and_always_the_same(photos: Path) -> None:
     pictures = files_of(photos)
-    looks = [Crops(pictures, number) for number in (1, 1, 2)]
+    looks = [crops(pictures, number) for number in (1, 1, 2)]
     assert all(len(look) == 10 for look in looks)
     first, again, other = ([np.asarray(look[i]) for i in range(10)] for look in looks)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
