@@ -333,8 +333,9 @@ def calibrate_pack(
 def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
     """The expected calibration error: in tenths of the probabilities, their distance from truth.
 
-    >>> calibration_error(np.array([0.25, 0.25, 0.75]), np.array([True, False, True]), np.ones(3))
-    0.25
+    >>> truth = np.array([True, False, True])
+    >>> round(calibration_error(np.array([0.2, 0.2, 0.9]), truth, np.ones(3)), 6)
+    0.233333
     """
     bins, error = np.minimum((probabilities * BINS).astype(int), BINS - 1), 0.0
     for place in np.unique(bins):
