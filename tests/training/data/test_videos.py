@@ -95,7 +95,7 @@ def _replaced(path: str, content: str) -> Callable[[Path], object]:
         (_replaced("mrw-v1.0.json", '[{"id": "../a", "sentence": "a"}]'), r"clip '\.\./a'"),
         (_replaced("mrw-v1.0.json", '[{"id": 7, "sentence": "a"}]'), r"near entry 1"),
         (_replaced("split/valid.tsv", "val_0\nmoon\n"), r"1 of 2 clips have no sentence.* moon"),
-        (_replaced("features/val_0.npy", "no array"), r"val_0\.npy is not a whole file"),
+        (_replaced("features/val_0.npy", "no array"), r"val_0\.npy is not a whole"),
         (lambda f: np.save(f / "features/val_0.npy", np.zeros(3)), r"\(frames, numbers\)"),
         (lambda f: np.save(f / "features/val_0.npy", np.zeros((0, 3))), r"\(frames, numbers\)"),
         (lambda f: np.save(f / "features/val_0.npy", np.ones((2, 2), np.int64)), "not int64"),
