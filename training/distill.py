@@ -33,7 +33,7 @@ from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from training.data.extraction import Extraction
 from training.data.features import read_features, refuse_features, refuse_missing
-from training.data.image_files import Crops
+from training.data.image_files import crops
 from training.data.open_split import names_of_data, open_split, open_training
 from training.data.split import Copies, Pixels, Split
 from training.data.texts import TokenTable
@@ -129,7 +129,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         looks: Any = self.train.features
         self.maps = looks.parts if isinstance(looks, Copies) else [looks]  # (P, N, d) each
         self.preprocess = student_preprocess(config)
-        images = [train.images, *(Crops(train.images, n) for n in range(1, config.crops))]
+        images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
         self.pixels = [Pixels(look, self.preprocess) for look in images]  # (P, 3, S, S) each
         self.val_pixels = replace(val, features=Pixels(val.images, self.preprocess))
         self.captioned = int(train.image_of[-1]) + 1  # photographs with captions come first
