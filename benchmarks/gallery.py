@@ -24,7 +24,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -65,7 +67,6 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--queries", type=int, default=40, help="for each number")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="images")
-    parser.add_argument("--methods", nargs="+", choices=SCENES, default=list(SCENES))
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
     parser.add_argument("--record", action="store_true", help="store the medians beside the pack")
     options = parser.parse_args(argv)
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
         path = speed.record(Runtime.load(options.pack, "cpu").info)
     elif options.what == "candidates":
         sizes = sorted(set(options.sizes or [1000, 3000, 10_000, 30_000, 100_000]))
-        measured = growth(options.methods, sizes, options.queries, command)
+        measured = growth(sizes, options.queries, command)
         path = candidates.record(options.pack)
     else:
         print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
@@ -116,13 +117,11 @@ def latency(pack: Path, queries: int, command: str) -> speed.Speed:
     return speed.Speed(median, queries, images, hardware(runtime.device), command)
 
 
-def growth(
-    methods: Sequence[str], sizes: Sequence[int], queries: int, command: str
-) -> candidates.Candidates:
+def growth(sizes: Sequence[int], queries: int, command: str) -> candidates.Candidates:
     """Times scoring one text against ever more images, for each method."""
     print(f"{'method':<12}" + "".join(f"{size:>12,}" for size in sizes))
     median = {}
-    for name in methods:
+    for name in SCENES:
         median[name] = tuple(score_all(name, size, queries) for size in sizes)
         print(f"{name:<12}" + "".join(f"{ms:>12.2f}" for ms in median[name]), flush=True)
     machine = f"{hardware()}, threads: {torch.get_num_threads()}"
@@ -168,8 +167,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     asked, probes = asked[:queries], asked[queries:]
     search = brute_force(images, method)
     truth = [search(query) for query in asked]
-    began = time.perf_counter()
-    gallery = Gallery("images", method, expected=size)
+    began, gallery = time.perf_counter(), Gallery("images", method, expected=size)
     for start in range(0, size, CHUNK):
         part = torch.from_numpy(images[start : start + CHUNK])
         gallery.add(range(start, start + len(part)), Views(part))
@@ -236,11 +234,7 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
 
 def timed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> list[float]:
     """Milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` at once."""
-    spent = []
-    for query in queries:
-        began = time.perf_counter()
-        search(query)
-        spent.append((time.perf_counter() - began) * 1000)
+    spent = [1000 * timeit(partial(search, query), number=1) for query in queries]
     with ThreadPoolExecutor(CLIENTS) as clients:
         began = time.perf_counter()
         list(clients.map(search, queries))

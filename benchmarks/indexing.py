@@ -4,9 +4,6 @@ Images beside the bare image encoder, which runs on decoded images, with all thr
 with a batch for each thread, whichever is faster; the app also decodes, makes the views of one
 method, then those of the others, and writes them to a cache of this run alone.
 
-With `--clips N` in place of `--gallery`, N clips are made of the bundled scenes (MP4 with H.264,
-1280 x 720, 30 frames a second) and indexed beside decoding alone and encoding alone.
-
 A machine's speed drifts: all parts of a run follow each other, the run is repeated, and the table
 has medians and the range of the ratio.
 """
@@ -21,55 +18,40 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
-import av
 import numpy as np
-from PIL import Image
 
-from app.gallery.clips import chosen_frames
 from app.gallery.collection import Collection, CollectionImage, from_folder
 from app.gallery.encoder import SHARD
 from app.gallery.images import ImageError, open_image
 from app.gallery.indexing import IMAGES_AT_ONCE
 from app.search.retriever import Retriever
-from app.settings import BUNDLED, PHOTOGRAPHS, SCENES
+from app.settings import BUNDLED, PHOTOGRAPHS
 from export.runtime import Runtime
 from export.sessions import processor
-
-RATE, SIZE, SHOWN = 30, (1280, 720), 2  # frames a second; pixels; seconds of a scene
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures and prints; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.indexing")
     parser.add_argument("--pack", type=Path, default=BUNDLED / PHOTOGRAPHS)
-    parser.add_argument("--gallery", type=Path, help="folder of images")
+    parser.add_argument("--gallery", type=Path, required=True, help="folder of images")
     parser.add_argument("--images", type=int, default=1000, help="how many of them")
-    parser.add_argument("--clips", type=int, default=0, help="make and index so many clips")
-    parser.add_argument("--seconds", type=int, default=20, help="of each clip")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(argv)
-    if not options.clips and options.gallery is None:
-        parser.error("name a folder of images with --gallery, or make clips with --clips N")
-    with tempfile.TemporaryDirectory() as made:
-        for number in range(options.clips):
-            write_clip(Path(made) / f"{number}.mp4", number, options.seconds)
-        try:
-            runtime = Runtime.load(options.pack, "cpu")
-            collection = from_folder(Path(made) if options.clips else options.gallery)
-        except (ValueError, OSError) as error:
-            raise SystemExit(f"{error}") from error
-        collection = replace(collection, images=collection.images[: options.images])
-        print(
-            f"pack {runtime.info.name}, {len(runtime.methods)} methods, {processor()}, "
-            f"{os.cpu_count()} cores, {runtime.threads} threads"
-        )
-        measure = measure_clips if options.clips else measure_images
-        runs = [measure(runtime, collection) for _ in range(options.repeats)]
-    count = options.clips * options.seconds * RATE or len(collection.images)
-    print(f"{count:,} {'frames' if options.clips else 'images'}")
+    try:
+        runtime = Runtime.load(options.pack, "cpu")
+        collection = from_folder(options.gallery)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"{error}") from error
+    collection = replace(collection, images=collection.images[: options.images])
+    count = len(collection.images)
+    print(
+        f"pack {runtime.info.name}, {len(runtime.methods)} methods, {processor()}, "
+        f"{os.cpu_count()} cores, {runtime.threads} threads, {count:,} images"
+    )
+    runs = [measure_images(runtime, collection) for _ in range(options.repeats)]
     print(f"{'medians':<40} {'a second':>9} {'of the first row':>17} {'range':>12}")
     base = next(iter(runs[0]))
     for name in runs[0]:
@@ -124,50 +106,6 @@ def _app(runtime: Runtime, collection: Collection) -> tuple[float, float]:
         every = time.perf_counter() - began
         index.wait()
         return first, every
-
-
-def measure_clips(runtime: Runtime, collection: Collection) -> dict[str, float]:
-    """Seconds of one run; decoding takes the frames that the app takes, about one in 30."""
-    name = next(iter(runtime.methods))
-
-    def decode(image: CollectionImage) -> list[Image.Image]:
-        with image.open() as file:
-            return [frame for _, frame in chosen_frames(file, image.file)]
-
-    def encode(squares: Sequence[Image.Image]) -> None:
-        runtime.image_views(runtime.square_features(squares, name, alone=True), name)
-
-    with ThreadPoolExecutor(runtime.threads) as crew:
-        began = time.perf_counter()
-        frames = [frame for part in crew.map(decode, collection.images) for frame in part]
-        decoding = time.perf_counter() - began
-        squares = [runtime.preprocess.square(frame) for frame in frames]
-        began = time.perf_counter()
-        list(crew.map(encode, (squares[i : i + SHARD] for i in range(0, len(squares), SHARD))))
-        encoding = time.perf_counter() - began
-    first, _ = _app(runtime, collection)
-    turns = decoding + encoding
-    return {"decoding, then encoding": turns, "decoding": decoding, "encoding": encoding} | {
-        "the app, one method": first
-    }
-
-
-def write_clip(path: Path, number: int, seconds: int) -> None:
-    """Makes a clip of bundled scenes, each moved slowly for two seconds."""
-    scenes = sorted((BUNDLED / SCENES / "gallery" / "images").iterdir())
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", RATE, {"preset": "veryfast"})
-        stream.width, stream.height = SIZE
-        stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, RATE)
-        for at in range(seconds * RATE):
-            scene, step = divmod(at, SHOWN * RATE)
-            if step == 0:
-                drawn = Image.open(scenes[(number * seconds + scene) % len(scenes)])
-                image = drawn.convert("RGB").resize((SIZE[0] + SHOWN * RATE, SIZE[1]))
-            frame = av.VideoFrame.from_image(image.crop((step, 0, step + SIZE[0], SIZE[1])))
-            frame.pts, frame.time_base = at, Fraction(1, RATE)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
+from timeit import timeit
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,37 +28,20 @@ Run = Callable[[], object]
 Row = tuple[str, Run, Run, str]  # title, baseline, ours, and the ratio of their times to reach
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How large everything is; the defaults are the papers'.
+class Sizes(NamedTuple):
+    """How large everything is; the defaults are the papers'."""
 
-    Attributes:
-        batch: image-text pairs of a training step.
-        regions: elements of an image's set.
-        embed_dim: width of the joint space.
-        images: of the whole score matrix.
-        texts: of the whole score matrix.
-        gallery: images that one text is compared with.
-    """
-
-    batch: int = 128
-    regions: int = 36
-    embed_dim: int = 1024
-    images: int = 1000
-    texts: int = 5000
-    gallery: int = 10_000
+    batch: int = 128  # image-text pairs of a training step
+    regions: int = 36  # elements of an image's set
+    embed_dim: int = 1024  # width of the joint space
+    images: int = 1000  # of the whole score matrix
+    texts: int = 5000  # of the whole score matrix
 
 
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
     """GPO with a generator run for every set and a sort along the set's strided axis.
 
-    Args:
-        gpo: whose weights to use.
-        features: (B, N, D).
-        mask: (B, N) bool, the real elements first.
-
-    Returns:
-        (B, D).
+    (B, N, D), (B, N) -> (B, D); the real elements of each set stand first.
     """
     sizes, longest = mask.sum(dim=1), mask.shape[1]
     k = torch.arange(longest)[:, None] + gpo.first_position
@@ -76,13 +61,7 @@ def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
 def plain_sinkhorn(method: AVSE, images: Views, texts: Views) -> Tensor:
     """AVSE's scores in the log domain over (pairs, p + 1, q + 1), 64 images at a time.
 
-    Args:
-        method: with a dustbin.
-        images: B_img views (B_img, n, d1).
-        texts: B_txt views (B_txt, 1, d1).
-
-    Returns:
-        (B_img, B_txt).
+    (B_img, n, d1), (B_txt, 1, d1) -> (B_img, B_txt); the method has a dustbin.
     """
     assert method.dustbin is not None
     visual, textual = (
@@ -123,24 +102,22 @@ def gpo_rows(sizes: Sizes) -> list[Row]:
         pool(features, mask).backward(upstream)
 
     title = f"GPO, {sizes.batch} x {sizes.regions} x {sizes.embed_dim}, forward and backward"
-    baseline = lambda: run(lambda *batch: plain_gpo(gpo, *batch))  # noqa: E731
-    return [(title, baseline, lambda: run(gpo.pool), ">= 7.5 x")]
+    return [(title, partial(run, partial(plain_gpo, gpo)), partial(run, gpo.pool), ">= 7.5 x")]
 
 
 def sinkhorn_rows(sizes: Sizes) -> list[Row]:
-    """AVSE's whole score matrix, and one text against a gallery."""
+    """AVSE's whole score matrix, with two and with four blocks in a view."""
     rows: list[Row] = []
     for parts in (2, 4):
         block_dim = sizes.embed_dim // parts
         method = AVSE(4, sizes.embed_dim, AVSEConfig(sizes.embed_dim, block_dim)).eval()
-        images, texts, gallery = (
+        images, texts = (
             block_views(torch.randn(count, views, sizes.embed_dim), block_dim)
-            for count, views in ((sizes.images, 2), (sizes.texts, 1), (sizes.gallery, 2))
+            for count, views in ((sizes.images, 2), (sizes.texts, 1))
         )
-        whole = f"Sinkhorn, {sizes.images} x {sizes.texts}, d2 = {block_dim}"
-        query = f"Sinkhorn, 1 x {sizes.gallery}, d2 = {block_dim}"
-        rows.append((whole, *_both(method, images, texts), ">= 25 x"))
-        rows.append((query, *_both(method, gallery, texts[:1]), "faster"))
+        runs = partial(plain_sinkhorn, method, images, texts), partial(method.score, images, texts)
+        title = f"Sinkhorn, {sizes.images} x {sizes.texts}, d2 = {block_dim}"
+        rows.append((title, *runs, ">= 25 x"))
     return rows
 
 
@@ -149,20 +126,9 @@ def block_views(embeddings: Tensor, block_dim: int) -> Views:
     return Views(l2_normalize(embeddings.unflatten(-1, (-1, block_dim))).flatten(-2))
 
 
-def _both(method: AVSE, images: Views, texts: Views) -> tuple[Run, Run]:
-    """Scoring with the authors' formulation, and with ours."""
-    return lambda: plain_sinkhorn(method, images, texts), lambda: method.score(images, texts)
-
-
 def measure(runs: tuple[Run, Run], repeats: int, clock: Callable[[], float]) -> list[float]:
     """The best times of two runs that take turns, in seconds; the first turn warms up."""
-    turns: list[list[float]] = []
-    for _ in range(repeats + 1):
-        turns.append([])
-        for run in runs:
-            began = clock()
-            run()
-            turns[-1].append(clock() - began)
+    turns = [[timeit(run, timer=clock, number=1) for run in runs] for _ in range(repeats + 1)]
     return [min(times) for times in zip(*(turns[1:] or turns), strict=True)]
 
 

@@ -130,13 +130,7 @@ def ask_all(
 ) -> tuple[Load, dict[Question, Hits]]:
     """Lets every user ask their share of the questions, all users at once.
 
-    Args:
-        url: of the app.
-        shares: each user's questions.
-        reference: the right answers; a question that it lacks is not checked.
-
-    Returns:
-        The outcome, and the answers.
+    Returns the outcome and the answers. A question that the reference lacks is not checked.
     """
     load, answers = Load(), dict[Question, Hits]()
 

@@ -1,4 +1,4 @@
-"""Indexing is measured beside the bare encoder, and beside decoding and encoding of clips."""
+"""Indexing is measured beside the bare encoder."""
 
 from pathlib import Path
 
@@ -26,14 +26,6 @@ def test_images(tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert rows["the app, one method"][0] >= rows["the app, all methods"][0]
     for rate, ratio in rows.values():
         assert ratio == pytest.approx(rate / bare, abs=0.02)
-
-
-def test_clips(tiny_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--pack", str(tiny_pack), "--clips", "1", "--seconds", "1", "--repeats", "1"]
-    assert indexing.main(arguments) == 0
-    rows = rows_of(capsys.readouterr().out)
-    assert list(rows) == ["decoding, then encoding", "decoding", "encoding", "the app, one method"]
-    assert rows["decoding"][0] > rows["decoding, then encoding"][0]
 
 
 def test_missing_folders_are_named(tiny_pack: Path, tmp_path: Path) -> None:

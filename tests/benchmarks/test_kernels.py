@@ -30,11 +30,11 @@ def test_plain_sinkhorn_scores_alike() -> None:
 
 
 def test_every_comparison_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = kernels.Sizes(batch=6, regions=5, embed_dim=8, images=7, texts=9, gallery=11)
+    sizes = kernels.Sizes(batch=6, regions=5, embed_dim=8, images=7, texts=9)
     threads = torch.get_num_threads()
     try:
         assert kernels.main(["--repeats", "0"], sizes) == 0
     finally:
         torch.set_num_threads(threads)
     rows = re.findall(r".* [\d.]+ +[\d.]+ +[\d.]+x   (.*)", capsys.readouterr().out)
-    assert rows == [">= 7.5 x", *[">= 25 x", "faster"] * 2]
+    assert rows == [">= 7.5 x", ">= 25 x", ">= 25 x"]
