@@ -153,7 +153,7 @@ class Runtime:
             alone: on the CPU, compute in the caller's thread only; several threads that do so
                 encode more images a second than one that uses them all.
         """
-        return self.pixel_features(self.preprocess.pixels(squares), method, alone)
+        return self.pixel_features(self.preprocess.planes(squares), method, alone)
 
     def pixel_features(
         self, pixels: np.ndarray, method: str | None = None, alone: bool = False

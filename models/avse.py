@@ -12,7 +12,7 @@ Choices of ours: at test time the paper samples at random; here the sample depen
 alone, so that scores neither change between calls nor with the order of the elements. Where the
 release differs, an argument offers it: `match="maxsim"` (its Sinkhorn call is commented out),
 `released_text`, `block_dim` (256 there), `train_share` (0.8) and `sampled_features`: it takes the
-patches nearest to a centre before its transformer reads them, as `models/encoders/sampled_vit.py`
+patches nearest to a centre before its transformer reads them, as `SampledViT`
 does.
 """
 
@@ -35,7 +35,7 @@ from models.layers import (
     text_projection,
 )
 from models.method import Method
-from models.panel import Knob, Panel, Settings, view_names
+from models.panel import Knob, Panel, Setting, Settings, view_names
 from models.sinkhorn import log_plan, match_blocks
 from models.views import Views
 
@@ -107,13 +107,7 @@ class AVSEConfig:
 
 
 class AVSE(Method):
-    """AVSE; V = n image views, one text view; each block of d2 dimensions has unit length.
-
-    Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
-        config: the arguments.
-    """
+    """AVSE; V = n image views, one text view; each block of d2 dimensions has unit length."""
 
     title = "AVSE"
     paper = "Liu et al., AAAI 2025"
@@ -159,7 +153,6 @@ class AVSE(Method):
         self.register_buffer("direction", direction, persistent=False)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_image`."""
         projected, members = self._sampled(features, mask)
         pairs = zip(projected, members, strict=True)
         pooled = [self.pool_image(view, group)[0] for view, group in pairs]
@@ -172,7 +165,6 @@ class AVSE(Method):
         )
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`."""
         pairs = zip(*self._sampled(features, mask), strict=True)
         parts = [self.pool_image.parts(view, group) for view, group in pairs]
         groups = Parts.of(torch.stack(parts, dim=1)).unit()  # (B, n, N + 2, d1)
@@ -181,7 +173,6 @@ class AVSE(Method):
         return groups.unit(self.block_dim)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`."""
         parts = Parts.of(self.pool_text.parts(self._project_text(features, mask), mask)[:, None])
         if isinstance(self.norm_text, nn.LayerNorm):
             parts = parts.layer_norm(self.norm_text)
@@ -262,7 +253,6 @@ class AVSE(Method):
         return torch.cat(maps, dim=1)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_text`."""
         projected = self._project_text(features, mask)
         pooled = self.norm_text(self.pool_text(projected, mask)[0])[:, None]  # (B, 1, d1)
         maps = cosine_attention(projected, l2_normalize(pooled), mask) if attention else None
@@ -326,17 +316,12 @@ class AVSE(Method):
         )
 
     def inside(
-        self, images: Views, texts: Views | None = None, settings: Settings | None = None
+        self, images: Views, texts: Views | None = None, /, **settings: Setting
     ) -> list[Panel]:
         """See `Method.inside`: affinities, plan and both scores (section 3.2), and the poolings."""
-        chosen = {knob.name: knob.read(settings or {}) for knob in self.knobs}
-        curves = pooling_panels(
-            images,
-            texts,
-            {"picture": self.pool_image},
-            {"text": self.pool_text},
-            self.config.test_share,
-        )
+        chosen = {knob.name: knob.read(settings) for knob in self.knobs}
+        poolings = {"picture": self.pool_image}, {"text": self.pool_text}
+        curves = pooling_panels(images, texts, *poolings, self.config.test_share)
         if texts is None or self.averaged:
             return curves
         visual = images.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, p, d2)
@@ -345,13 +330,11 @@ class AVSE(Method):
         panels = [self._affinity_panel(affinity, images.embeddings.shape[1], chosen)]
         if self.dustbin is not None:
             count = int(chosen["iterations"])
-            plan = log_plan(affinity[..., None], self.dustbin, count, self.config.temperature)[
-                ..., 0
-            ]
+            temperature = self.config.temperature
+            plan = log_plan(affinity[..., None], self.dustbin, count, temperature)[..., 0].exp()
             if chosen["match"] == "sinkhorn":
-                panels.append(_plan_panel(plan.exp(), panels[0]))
-            title = f"Score by Sinkhorn, {count} iterations"
-            panels.append(_sum_panel(title, plan.exp()[:-1, :-1]))
+                panels.append(_plan_panel(plan, panels[0]))
+            panels.append(_sum_panel(f"Score by Sinkhorn, {count} iterations", plan[:-1, :-1]))
         panels.append(_sum_panel("Score by MaxSim", affinity))
         return panels + curves
 

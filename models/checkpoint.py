@@ -50,29 +50,19 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             about = json.loads((file.metadata() or {}).get("about", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if not isinstance(about, dict):
-            raise ValueError(f"what it says about itself is a {type(about).__name__}, no object")
+            raise ValueError(f"its description is a {type(about).__name__}, no object")
     except (SafetensorError, ValueError, RecursionError, struct.error) as error:
         raise ValueError(
             f"{path} is not a readable safetensors file: {error}; fetch it again, or save its "
             "weights again"
         ) from error
-    if name := _first_not_finite(tensors):
-        raise ValueError(f"{path}: tensor {name} holds NaN or infinity; the file is damaged")
-    return tensors, about
-
-
-def _first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """The name of a tensor with a value that is not finite, or None.
-
-    In one thread: to wake others for a few small tensors takes many times as long as to look.
-    """
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        real = ((name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point())
-        return next((name for name, tensor in real if not torch.isfinite(tensor).all()), None)
-    finally:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(1)  # waking others for a few small tensors takes longer than the check
+    damaged = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    torch.set_num_threads(threads)
+    if damaged:
+        raise ValueError(f"{path}: tensor {damaged[0]} holds NaN or infinity; the file is damaged")
+    return tensors, about
 
 
 def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
@@ -116,8 +106,8 @@ def _check_header(path: Path) -> None:
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        stated = entry if isinstance(entry, dict) else {}
-        kind, shape = stated.get("dtype"), stated.get("shape")
+        fields = entry if isinstance(entry, dict) else {}
+        kind, shape = fields.get("dtype"), fields.get("shape")
         if kind not in _TYPES:
             raise ValueError(f"tensor {name:.60} is of type {kind!r:.20}, not {', '.join(_TYPES)}")
         if not isinstance(shape, list) or len(shape) > _MOST_AXES:

@@ -30,8 +30,6 @@ class CLIP(Method):
     the whole. The other elements are for the maps alone: they bring nothing to the score.
 
     Args:
-        image_dim: d of CLIP's image encoder.
-        text_dim: d of CLIP's text encoder.
         embed_dim: D of the joint space (512 for ViT-B/16 and B/32).
     """
 
@@ -47,21 +45,17 @@ class CLIP(Method):
         self.project_text = nn.Linear(text_dim, embed_dim, bias=False)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_image`."""
         return _embed(self.project_image, features, features[:, 0], mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_text`."""
         return _embed(self.project_text, features, last_element(features, mask), mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`."""
         first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)
         summary = self.project_image(features[:, 0])
         return Parts.of(one_element(summary, first, mask.shape[1])[:, None]).unit()
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`."""
         summary = self.project_text(last_element(features, mask))
         return Parts.of(one_element(summary, last_place(mask), mask.shape[1])[:, None]).unit()
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
-import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -26,7 +23,7 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives a file beside `path` to write, which takes its place only when all went well.
+    """Gives a path beside `path` to write to, which replaces it only when all went well.
 
     A file already at `path` stays until then; of a draft that fails nothing is left. Missing
     folders are made.
@@ -34,15 +31,14 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         DiskFullError: the disk has no space left.
     """
-    writer = f"{os.getpid()}-{threading.get_ident()}"
-    draft = path.with_name(f".{path.name}.{writer}.partial")
     with naming_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside:
+            draft = Path(beside) / path.name
             yield draft
+            if path.is_dir():
+                path.rename(Path(beside) / "replaced")
             draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -53,20 +49,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Gives an empty folder beside `path`, which takes its place only when all went well.
-
-    Raises:
-        DiskFullError: the disk has no space left.
-    """
-    with naming_full_disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside:
-            draft = Path(beside) / "draft"
-            draft.mkdir()
-            yield draft
-            if path.exists():
-                path.rename(Path(beside) / "replaced")
-            draft.rename(path)
+    """Gives an empty folder to fill, which replaces the one at `path` as `replacing` says."""
+    with replacing(path) as draft:
+        draft.mkdir()
+        yield draft
 
 
 @contextmanager
@@ -74,18 +60,16 @@ def naming_full_disk(path: Path) -> Iterator[None]:
     """Turns the error of a full disk, which names no file, into a sentence about `path`.
 
     Raises:
-        DiskFullError: something inside found no space left, or the user's quota exhausted.
+        DiskFullError: no space is left, or the user's quota is exhausted.
     """
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        place = next(place for place in path.absolute().parents if place.exists())
-        free = shutil.disk_usage(place).free / 1e6
         raise DiskFullError(
-            f"the disk is full: {path} needs more than the {free:,.1f} MB that are free in "
-            f"{place}; delete files there, or choose a folder on another disk"
+            f"the disk is full: {path} needs more than the free space; delete files there, or "
+            "choose a folder on another disk"
         ) from error
 
 

@@ -99,7 +99,6 @@ class FixedPooling(RankPooling):
         self.kind, self.count = kind, 1 if kind == "max" else count
 
     def coefficients(self, sizes: Tensor) -> Tensor:
-        """See `RankPooling.coefficients`."""
         used = sizes if self.kind == "mean" else sizes.clamp_max(self.count)  # (B,)
         places = torch.arange(int(sizes.max()), device=sizes.device)
         return (places < used[:, None]) / used[:, None].float()  # (B, longest)
@@ -246,19 +245,19 @@ def pooling_panels(
     ):
         if views is None or views.attention is None:
             continue
-        sizes = torch.tensor([max(1, round(share * views.attention.shape[-1]))])
-        sizes = sizes.to(views.embeddings.device)
+        size = max(1, round(share * views.attention.shape[-1]))
+        sizes = torch.tensor([size], device=views.embeddings.device)
         theta = [pooling.coefficients(sizes)[0] for pooling in poolings.values()]  # (N,) each
         panels.append(
             Panel(
                 "curve",
                 f"How the {side} is pooled",
-                f"How much the largest, the second largest ... of {int(sizes)} values counts in "
+                f"How much the largest, the second largest ... of {size} values counts in "
                 "every dimension (the coefficients of VSE∞, sections 3.2 and 5.3). Average pooling "
                 "would be a flat line, max pooling would have all its weight at 1.",
                 torch.stack(theta),  # (L, N)
                 tuple(poolings),
-                tuple(str(place + 1) for place in range(int(sizes))),
+                tuple(str(place + 1) for place in range(size)),
             )
         )
     return panels

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from models.evidence import Evidence, Parts, split_products
 from models.layers import cosine_scores
-from models.panel import Knob, Panel, Settings
+from models.panel import Knob, Panel, Setting
 from models.views import Views
 
 
 class Method(nn.Module, ABC):
     """A paper's way from two sets of features to a score.
 
-    A subclass builds its heads from three sizes and its own few named arguments, all with the
-    paper's value as default; nothing outside the subclass may branch on the method's name.
+    A subclass builds its heads from image_dim and text_dim, the widths d of both encoders, and its
+    own few named arguments, all with the paper's value as default; nothing outside the subclass may
+    branch on the method's name. Docstrings of overridden methods are those here.
 
     Attributes:
         title: the name people know the method by.
@@ -102,20 +103,23 @@ class Method(nn.Module, ABC):
         """Keeps a learned temperature in its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Scores of every image view: the best of the text's views for each.
+        """Scores of every image view: the best of the text's views, or its counterpart.
 
         Returns:
             (V, B_img, B_txt) cosines.
         """
+        if self.views_add_up:
+            return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
         return cosine_scores(images.embeddings, texts.embeddings).amax(dim=1)  # (V, B_img, B_txt)
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Matching scores, higher is better: the maximum over the image's views.
+        """Matching scores, higher is better: the maximum or the sum over the image's views.
 
         Returns:
             (B_img, B_txt).
         """
-        return self.view_scores(images, texts).amax(dim=0)  # (B_img, B_txt)
+        scores = self.view_scores(images, texts)  # (V, B_img, B_txt)
+        return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
         """How often each product of two views counts in the score of the image's view.
@@ -124,8 +128,10 @@ class Method(nn.Module, ABC):
             pairs: (B, V, W) inner products of the views of B pairs.
 
         Returns:
-            (B, V, W); of each image view the best product, once.
+            (B, V, W); of each image view the best product, or that with its counterpart, once.
         """
+        if self.views_add_up:
+            return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs)  # (B, V, V)
         return nn.functional.one_hot(pairs.argmax(dim=2), pairs.shape[2]).to(pairs.dtype)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
@@ -148,7 +154,7 @@ class Method(nn.Module, ABC):
             weights = weights * nn.functional.one_hot(won, pairs.shape[1])[..., None]
         return split_products(images, texts, weights[:, None]).view(0)
 
-    def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
+    def row_dim(self, views: int, dim: int) -> int:
         """How wide rows are, by which candidates are searched: a view, a part of one, or all.
 
         Args:
@@ -158,7 +164,7 @@ class Method(nn.Module, ABC):
         Returns:
             A divisor of V * D: views (V, D) are read as rows (V * D / row_dim, row_dim).
         """
-        return dim
+        return views * dim if self.views_add_up else dim
 
     def weighted(self, images: Views, weights: Tensor) -> Views:
         """Images as they would be if some of their views counted less: the view lens.
@@ -198,18 +204,13 @@ class Method(nn.Module, ABC):
         """What a reader may change about the panels of `inside`; none by default."""
         return ()
 
-    def inside(
-        self,
-        images: Views,  # noqa: ARG002
-        texts: Views | None = None,  # noqa: ARG002
-        settings: Settings | None = None,  # noqa: ARG002
-    ) -> list[Panel]:
+    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:  # noqa: ARG002
         """What there is to see beside views, maps and scores; nothing by default.
 
         Args:
             images: the views (1, V, D) of one image, with attention (1, V, N).
             texts: the views (1, W, D) of one text, with attention (1, W, M), or None.
-            settings: values of `knobs` by name; those not named keep their defaults.
+            _: values of `knobs` by name; those not named keep their defaults.
 
         Raises:
             ValueError: a setting makes no sense.

@@ -38,7 +38,7 @@ from models.layers import (
     text_projection,
 )
 from models.method import Method
-from models.panel import Panel, Settings, view_names
+from models.panel import Panel, Setting, view_names
 from models.ranking import pool_ranked, split_ranked
 from models.views import Views
 
@@ -78,13 +78,7 @@ class MVVSEConfig:
 
 
 class MVVSE(Method):
-    """MV-VSE; V = K image views, one text view.
-
-    Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
-        config: the arguments.
-    """
+    """MV-VSE; V = K image views, one text view."""
 
     title = "MV-VSE"
     paper = "Li et al., IJCAI 2022"
@@ -111,7 +105,6 @@ class MVVSE(Method):
             self.pool_text = build_pooling(text_pooling, released=config.released_gpo)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_image`."""
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
         embeddings = l2_normalize(self._aggregate(pool_ranked, projected, mask))  # (B, K, D)
         if not attention:
@@ -122,7 +115,6 @@ class MVVSE(Method):
         return Views(embeddings, torch.cat(maps, dim=1))  # (B, K, N)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_text`."""
         projected = self.project_text(features)  # (B, M, D)
         if self.pool_text is None:
             pooled = last_element(projected, mask)
@@ -132,12 +124,10 @@ class MVVSE(Method):
         return Views(embedding, cosine_attention(projected, embedding, mask) if attention else None)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`."""
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
         return Parts.of(self._aggregate(split_ranked, projected, mask)).unit()
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`."""
         projected = self.project_text(features)  # (B, M, D)
         if self.pool_text is None:
             parts = one_element(last_element(projected, mask), last_place(mask), mask.shape[1])
@@ -145,12 +135,7 @@ class MVVSE(Method):
             parts = self.pool_text.parts(projected, mask)
         return Parts.of(parts[:, None]).unit()
 
-    def inside(
-        self,
-        images: Views,
-        texts: Views | None = None,
-        settings: Settings | None = None,  # noqa: ARG002
-    ) -> list[Panel]:
+    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
         """See `Method.inside`: the coefficients of the K poolings of Eq. (4), and of the text's."""
         if not isinstance(self.pool_text, GPO):
             return []

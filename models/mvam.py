@@ -28,7 +28,7 @@ from models.layers import (
     text_projection,
 )
 from models.method import Method
-from models.panel import Panel, Settings, view_names
+from models.panel import Panel, Setting, view_names
 from models.views import Views
 
 CODE_SPACES = ("view", "encoder")
@@ -78,8 +78,6 @@ class MVAM(Method):
     """MVAM; V = m on both sides, and the m views together have unit length.
 
     Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
         embed_dim: D, width of one view (16 views of 64 make the paper's 1,024); 0 pools the
             encoders' features as they are, d of both sides being the same, as CLIP's projected are.
         views: m (paper: 16).
@@ -134,7 +132,6 @@ class MVAM(Method):
             self.log_temperature = nn.Parameter(torch.tensor(math.log(learned_temperature)))
 
     def contrastive_temperature(self) -> Tensor | None:
-        """See `Method.contrastive_temperature`."""
         return None if self.log_temperature is None else self.log_temperature.exp()
 
     @torch.no_grad()
@@ -144,53 +141,31 @@ class MVAM(Method):
             self.log_temperature.clamp_(min=-math.log(100))
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_image`."""
         return self._join(self.image_codes, self.project_image, features, mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_text`."""
         return self._join(self.text_codes, self.project_text, features, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`."""
         return self._parts(self.image_codes, self.project_image, features, mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`."""
         return self._parts(self.text_codes, self.project_text, features, mask)
-
-    def pair_weights(self, pairs: Tensor) -> Tensor:
-        """Each view with its own counterpart, Eq. (9)."""
-        return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs)  # (B, V, V)
-
-    def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """What each view adds to the score: (V, B_img, B_txt)."""
-        return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """Cosine of the joined views, Eq. (9)."""
         return images.embeddings.flatten(1) @ texts.embeddings.flatten(1).T
 
-    def row_dim(self, views: int, dim: int) -> int:
-        """All views joined, as they are scored."""
-        return views * dim
-
-    def inside(
-        self,
-        images: Views,
-        texts: Views | None = None,
-        settings: Settings | None = None,  # noqa: ARG002
-    ) -> list[Panel]:
+    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
         """See `Method.inside`: how alike the view codes are, and how widely each attends."""
         names = view_names(images.embeddings.shape[1])
-        panels = []
-        for side, codes in (("picture", self.image_codes), ("text", self.text_codes)):
-            if len(names) > 1:
-                panels.append(_codes_panel(side, codes.codes, names))
+        sides = {"picture": self.image_codes.codes, "text": self.text_codes.codes}
+        panels = [_codes_panel(*side, names) for side in sides.items() if len(names) > 1]
         spreads = {}
         for side, views in (("picture", images), ("text", texts)):
             if views is not None and views.attention is not None:
-                spreads[side] = _spread(views.attention[0])
+                highest = math.log(max(2, views.attention.shape[-1]))  # entropy of even attention
+                spreads[side] = torch.special.entr(views.attention[0]).sum(dim=-1) / highest  # (m,)
         if spreads:
             panels.append(_spread_panel(spreads, names))
         return panels
@@ -248,32 +223,28 @@ def _codes_panel(side: str, codes: Tensor, names: tuple[str, ...]) -> Panel:
     )
 
 
-def _spread(attention: Tensor) -> Tensor:
-    """Entropy of attention (m, N) in shares of the highest possible, log N: (m,) in 0..1."""
-    highest = math.log(max(2, attention.shape[-1]))
-    return torch.special.entr(attention).sum(dim=-1) / highest
-
-
 def _spread_panel(spreads: dict[str, Tensor], names: tuple[str, ...]) -> Panel:
     meaning = (
         "How widely each view looks: the entropy of its attention (Eq. 7), from 0, one element "
         "alone, to 1, all alike. The diversity loss (section 3.4, Eq. 10) wants views that look at "
         "few elements, each at others."
     )
-    values, limits = torch.stack(list(spreads.values())), (0.0, 1.0)  # (S, m)
-    if len(names) > 1:
-        title = "Spread of each view's attention"
-        return Panel("curve", title, meaning, values, tuple(spreads), names, limits=limits)
-    title = "Spread of the attention"
-    return Panel("matrix", title, meaning, values, tuple(spreads), names, limits=limits)
+    several = len(names) > 1
+    return Panel(
+        "curve" if several else "matrix",
+        "Spread of each view's attention" if several else "Spread of the attention",
+        meaning,
+        torch.stack(list(spreads.values())),  # (S, m), in shares of the highest entropy
+        tuple(spreads),
+        names,
+        limits=(0.0, 1.0),
+    )
 
 
 class BaseAttention(MVAM):
     """Attention pooling with one code, MVAM's baseline "+ Attn"; V = 1.
 
     Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
         embed_dim: D (paper: 1,024).
         mlp_dim: see `MVAM`.
         learned_temperature: see `MVAM`.
@@ -304,8 +275,6 @@ class BaseSummary(Method):
     For encoders that put such a state first, as transformers do.
 
     Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
         embed_dim: D (paper: 1,024).
     """
 
@@ -320,19 +289,15 @@ class BaseSummary(Method):
         self.project_text = nn.Linear(text_dim, embed_dim)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_image`."""
         return self._pool(self.project_image, features, mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_text`."""
         return self._pool(self.project_text, features, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`."""
         return self._parts(self.project_image, features, mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`."""
         return self._parts(self.project_text, features, mask)
 
     def _parts(self, project: nn.Linear, features: Tensor, mask: Tensor) -> Parts:

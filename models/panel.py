@@ -8,7 +8,8 @@ from typing import Literal
 
 from torch import Tensor
 
-Settings = Mapping[str, str | int]
+Setting = str | int
+Settings = Mapping[str, Setting]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Knob:
     low: int = 0
     high: int = 0
 
-    def read(self, settings: Settings) -> str | int:
+    def read(self, settings: Settings) -> Setting:
         """Its value in the settings, or the default where they do not name it.
 
         Raises:

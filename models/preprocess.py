@@ -120,44 +120,32 @@ class Preprocess:
         how = Image.Resampling[self.filter.upper()]
         return rgb.resize((self.size, self.size), how, box, reducing_gap=3.0)
 
-    def planes(self, pixels: np.ndarray) -> np.ndarray:
-        """What the encoder reads of RGB pixels.
+    def planes(self, squares: np.ndarray | Sequence[Image.Image]) -> np.ndarray:
+        """What the encoder reads of images that `square` has cut out.
 
         Args:
-            pixels: (B, H, W, 3) uint8.
+            squares: B RGB images of the size, or pixels (B, H, W, 3) uint8 of any.
 
         Returns:
             (B, 3, H, W) float32, contiguous: (pixels / 255 - mean) / std.
         """
-        out = np.empty((len(pixels), 3, *pixels.shape[1:3]), np.float32)
-        self._normalize(map(Image.fromarray, pixels), out)
-        return out
-
-    def pixels(self, squares: Sequence[Image.Image]) -> np.ndarray:
-        """What the encoder reads of images that `square` has cut out.
-
-        Args:
-            squares: B images, RGB.
-
-        Returns:
-            (B, 3, size, size) float32, contiguous: (pixels / 255 - mean) / std.
-        """
-        out = np.empty((len(squares), 3, self.size, self.size), np.float32)
-        self._normalize(squares, out)
-        return out
-
-    def __call__(self, images: Iterable[Image.Image]) -> np.ndarray:
-        """PIL images to (B, 3, size, size) float32, contiguous."""
-        return self.pixels([self.square(image) for image in images])
-
-    def _normalize(self, images: Iterable[Image.Image], out: np.ndarray) -> None:
-        """Writes normalised images to (B, 3, H, W), one after the other: each fits the cache."""
-        for planes, image in zip(out, images, strict=True):
+        height = width = self.size
+        if isinstance(squares, np.ndarray):
+            height, width = squares.shape[1:3]
+        out = np.empty((len(squares), 3, height, width), np.float32)
+        # one after the other: each fits the cache
+        for planes, square in zip(out, squares, strict=True):
+            image = Image.fromarray(square) if isinstance(square, np.ndarray) else square
             for channel, band in enumerate(image.split()):  # faster than a transpose in NumPy
                 plane = planes[channel]  # (H, W)
                 plane[...] = np.asarray(band)
                 plane -= np.float32(self.mean[channel]) * np.float32(255.0)
                 plane /= np.float32(self.std[channel]) * np.float32(255.0)
+        return out
+
+    def __call__(self, images: Iterable[Image.Image]) -> np.ndarray:
+        """PIL images to (B, 3, size, size) float32, contiguous."""
+        return self.planes([self.square(image) for image in images])
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

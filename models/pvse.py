@@ -33,7 +33,7 @@ from models.layers import (
     require_choice,
 )
 from models.method import Method
-from models.panel import Panel, Settings, view_names
+from models.panel import Panel, Setting, view_names
 from models.views import Views
 
 FUSIONS = ("residual", "concat", "local")
@@ -193,12 +193,13 @@ class Changes(nn.Module):
         return Parts.of(shares, whole=self.states(changes, mask)[:, None])
 
 
+GlobalFeature = MeanFeature | LastStates | Changes
+
+
 class PVSE(Method):
     """PVSE; V = K on both sides.
 
     Args:
-        image_dim: d of the image encoder, the paper's D.
-        text_dim: d of the text encoder.
         embed_dim: H (the paper tries 512, 1,024 and 2,048), even.
         views: K; 1 is the paper's "PVSE (K=1)", 0 leaves the PIE-Nets out.
         fusion: see `PIENet`.
@@ -237,7 +238,7 @@ class PVSE(Method):
         require_choice("match", match, MATCHES)
         require_choice("similarity", similarity, SIMILARITIES)
         require_choice("image_global", image_global, GLOBALS)
-        self.match, self.similarity = match, similarity
+        self.similarity = similarity
         self.row_search = similarity == "cosine"
         self.views_add_up = match == "concat"
         if match == "concat":
@@ -249,7 +250,7 @@ class PVSE(Method):
             )
         whole = fusion != "local" or not views
         self.order_matters = whole and image_global != "mean"
-        self.image_global: MeanFeature | LastStates | Changes | None = None
+        self.image_global: GlobalFeature | None = None
         if whole and image_global == "mean":
             self.image_global = MeanFeature(image_dim, embed_dim)
         elif whole and image_global == "changes":
@@ -265,7 +266,6 @@ class PVSE(Method):
         return self._embed(self.image_net, self.image_global, features, mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_text`."""
         return self._embed(self.text_net, self.text_global, features, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
@@ -278,38 +278,22 @@ class PVSE(Method):
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
         """See `Method.pair_weights`; "concat" takes the mean over views of the same number."""
-        if self.match == "concat":
-            return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs) / pairs.shape[1]
-        return super().pair_weights(pairs)
+        weights = super().pair_weights(pairs)
+        return weights / pairs.shape[1] if self.views_add_up else weights
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """See `Method.view_scores`; for "concat", each view's part of the sum."""
-        if self.match == "concat":
-            together = torch.einsum("ikd,tkd->kit", images.embeddings, texts.embeddings)
-            return together / images.embeddings.shape[1]
+        if self.views_add_up:
+            return super().view_scores(images, texts) / images.embeddings.shape[1]
         return self._pairs(images, texts).amax(dim=1)  # (K, B, B)
 
-    def score(self, images: Views, texts: Views) -> Tensor:
-        """See `Method.score`."""
-        scores = self.view_scores(images, texts)
-        return scores.sum(dim=0) if self.match == "concat" else scores.amax(dim=0)
-
-    def row_dim(self, views: int, dim: int) -> int:
-        """All views joined for "concat", which adds up their products; else a view."""
-        return views * dim if self.match == "concat" else dim
-
-    def inside(
-        self,
-        images: Views,
-        texts: Views | None = None,
-        settings: Settings | None = None,  # noqa: ARG002
-    ) -> list[Panel]:
+    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
         """See `Method.inside`: the K x K pairs that section 3.4 takes the best of."""
         if texts is None or images.embeddings.shape[1] == 1:
             return []
         pairs = self._pairs(images, texts)[..., 0, 0]  # (K, K)
         rows, columns = pairs.shape
-        if self.match == "concat":
+        if self.views_add_up:
             marks = [(view, view) for view in range(rows)]
             reading = "The score is the mean of the marked ones (section 5.3, No MIL)."
         else:
@@ -336,7 +320,7 @@ class PVSE(Method):
     def _embed(
         self,
         net: PIENet | None,
-        to_global: MeanFeature | LastStates | Changes | None,
+        to_global: GlobalFeature | None,
         local: Tensor,
         mask: Tensor,
         attention: bool,
@@ -350,11 +334,7 @@ class PVSE(Method):
         return Views(self._unit(embeddings), maps if attention else None, extras)
 
     def _parts(
-        self,
-        net: PIENet | None,
-        to_global: MeanFeature | LastStates | Changes | None,
-        local: Tensor,
-        mask: Tensor,
+        self, net: PIENet | None, to_global: GlobalFeature | None, local: Tensor, mask: Tensor
     ) -> Parts:
         if self.similarity == "order":
             raise ValueError(

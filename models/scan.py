@@ -30,8 +30,6 @@ class SCAN(Method):
     """SCAN; V = the number of cells on the image side, of words on the text side.
 
     Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
         embed_dim: D of the joint space (paper: 1,024).
         direction: "t2i" or "i2t", see above.
         sharpness: lambda_1, of the attention (the release's 9 for t2i; 4 for i2t).
@@ -73,11 +71,9 @@ class SCAN(Method):
         self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_image`."""
         return _elements(self.project_image(features, mask), mask, self.cells, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_text`."""
         return _elements(self.project_text(features), mask, self.words, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
@@ -85,7 +81,6 @@ class SCAN(Method):
         return _alone(self.encode_image(features, mask, attention=True))
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`."""
         return _alone(self.encode_text(features, mask, attention=True))
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:

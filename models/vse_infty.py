@@ -22,7 +22,7 @@ from models.evidence import Parts
 from models.gpo import RankPooling, build_pooling, pooling_panels
 from models.layers import FeatureProjection, l2_normalize, single_view, text_projection
 from models.method import Method
-from models.panel import Panel, Settings
+from models.panel import Panel, Setting
 from models.views import Views
 
 
@@ -30,8 +30,6 @@ class VSEInfinity(Method):
     """VSE-infinity; V = 1.
 
     Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
         embed_dim: D of the joint space (paper: 1024).
         mlp_dim: hidden width of the residual MLP; 0 for none.
         released_gpo: build the poolings as the release does, see `models/gpo.py`.
@@ -70,30 +68,21 @@ class VSEInfinity(Method):
         self.pool_text = build_pooling(text_pooling, pool_count, released=released_gpo)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_image`."""
         projected = self.project_image(features, mask)  # (B, N, D)
         pooled, shares = self.pool_image(projected, mask, shares=attention)
         return single_view(l2_normalize(pooled), shares)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        """See `Method.encode_text`."""
         pooled, shares = self.pool_text(self.project_text(features), mask, shares=attention)
         return single_view(l2_normalize(pooled), shares)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.image_parts`."""
         return _parts(self.pool_image, self.project_image(features, mask), mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.text_parts`."""
         return _parts(self.pool_text, self.project_text(features), mask)
 
-    def inside(
-        self,
-        images: Views,
-        texts: Views | None = None,
-        settings: Settings | None = None,  # noqa: ARG002
-    ) -> list[Panel]:
+    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
         """See `Method.inside`: the pooling coefficients of both sides, section 5.3."""
         return pooling_panels(images, texts, {"picture": self.pool_image}, {"text": self.pool_text})
 
@@ -107,8 +96,6 @@ class VSEPP(VSEInfinity):
     """VSE++ with average pooling on both sides; V = 1.
 
     Args:
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
         embed_dim: D of the joint space.
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         map_text: see `VSEInfinity`.
@@ -128,21 +115,9 @@ class VSEPP(VSEInfinity):
         mlp_dim: int = 0,
         map_text: bool = False,
     ) -> None:
-        super().__init__(
-            image_dim,
-            text_dim,
-            embed_dim,
-            mlp_dim,
-            pooling="mean",
-            text_pooling="mean",
-            map_text=map_text,
-        )
+        fixed = "mean", "mean", 1, map_text  # both poolings, and a count that "mean" has no use for
+        super().__init__(image_dim, text_dim, embed_dim, mlp_dim, False, False, *fixed)
 
-    def inside(
-        self,
-        images: Views,  # noqa: ARG002
-        texts: Views | None = None,  # noqa: ARG002
-        settings: Settings | None = None,  # noqa: ARG002
-    ) -> list[Panel]:
+    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:  # noqa: ARG002
         """See `Method.inside`: nothing, since every coefficient of an average is the same."""
         return []

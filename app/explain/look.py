@@ -126,7 +126,7 @@ def _panels(
     method: Method, images: Views, texts: Views | None, settings: Settings | None
 ) -> tuple[Panel, ...]:
     with torch.inference_mode():
-        return tuple(method.inside(images, texts, settings))
+        return tuple(method.inside(images, texts, **(settings or {})))
 
 
 def _cosines(views: Tensor) -> np.ndarray:

@@ -18,8 +18,7 @@ from tokenizers.models import Unigram
 from torch import Tensor, nn
 
 from export.pack.tokens import siglip_tokenizer
-from models.encoders.huggingface import import_transformers, quiet
-from models.encoders.processor import read_preprocess
+from models.encoders.huggingface import import_transformers, quiet, read_preprocess
 from models.files import sha256_of
 
 MAX_LENGTH = 128  # tokens of a text that are read at most; captions are far shorter

@@ -45,7 +45,6 @@ class BiGRUTextEncoder(TextEncoder):
             self.embed.weight[0].zero_()
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """See `TextEncoder.forward`."""
         words = self.dropout(self.embed(ids))  # (B, L, w)
         position = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, L)
         real = position < lengths[:, None]  # (B, L)

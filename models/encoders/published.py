@@ -14,6 +14,8 @@ from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.encoders.huggingface import build_network
 from models.views import lengths_to_mask
 
+EVAL_SHARE = 0.9  # of the token count, [CLS] included, that a view of `SampledViT` keeps patches
+
 
 class MobileNetV2ImageEncoder(ImageEncoder):
     """MobileNetV2 (Sandler et al., CVPR 2018): the last map before pooling, 7 x 7 x 1280 at 224.
@@ -29,12 +31,10 @@ class MobileNetV2ImageEncoder(ImageEncoder):
         self.stride = int(self.model.config.output_stride)
 
     def grid(self, size: int) -> tuple[int, int]:
-        """See `ImageEncoder.grid`."""
         side = -(-size // self.stride)
         return side, side
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """See `ImageEncoder.forward`."""
         return _cells(self.model(pixels).last_hidden_state)
 
 
@@ -55,13 +55,11 @@ class ResNetImageEncoder(ImageEncoder):
         self.halvings = 2 + stages - 1 + first
 
     def grid(self, size: int) -> tuple[int, int]:
-        """See `ImageEncoder.grid`."""
         for _ in range(self.halvings):
             size = -(-size // 2)
         return size, size
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """See `ImageEncoder.forward`."""
         return _cells(self.model(pixels).last_hidden_state)
 
 
@@ -100,8 +98,68 @@ class ViTImageEncoder(_VisionTransformer):
         self.dim = int(self.model.config.hidden_size)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """See `ImageEncoder.forward`."""
         return cast(Tensor, self.model(pixels).last_hidden_state)
+
+
+class SampledViT(_VisionTransformer):
+    """The image encoder of AVSE's release: a ViT that reads an image several times, in parts.
+
+    An element's states in each view stand side by side, 0 where a view left the element out. The
+    release samples by "radial bias": each view keeps [CLS] and the patches nearest to a centre, the
+    transformer's layers see those alone, and there is no last layer norm. It draws the centres anew
+    in every pass, in evaluation, too. Here they are fixed, so that an image always has the same
+    embedding (Liu et al., AAAI 2025, see `models/avse.py`).
+
+    Args:
+        config: a `ViTConfig` as JSON.
+        centres: a patch for each view, row-major from 0; None spreads two over the image.
+        share: how many patches a view keeps, over the number of tokens.
+    """
+
+    kept: Tensor
+    place: Tensor
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        centres: tuple[int, ...] | None = None,
+        share: float = EVAL_SHARE,
+    ) -> None:
+        super().__init__()
+        self.model = build_network("ViTModel", config, add_pooling_layer=False)
+        self.model.layernorm = None  # the release goes without it
+        side, _ = self.grid(self.model.config.image_size)
+        self.side = side
+        patches = side**2
+        count = int((patches + 1) * share)
+        if centres is None:
+            # the middles of the upper left and of the lower right quarter
+            near, far = side // 4, side - 1 - side // 4
+            centres = (near * side + near, far * side + far)
+        if not centres or any(not 0 <= centre < patches for centre in centres):
+            raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
+        if not 1 <= count <= patches:
+            raise ValueError(f"share {share} keeps {count} of {patches} patches")
+        nearest = torch.stack([_nearest(centre, side, count) for centre in centres])
+        tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
+        # where each token stands in each view; behind the end where it was left out
+        place = torch.full((len(nearest), patches + 1), count + 1)
+        place.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
+        self.register_buffer("kept", tokens, persistent=False)  # (n, count + 1)
+        self.register_buffer("place", place, persistent=False)  # (n, N)
+        self.dim = len(nearest) * int(self.model.config.hidden_size)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """See `ImageEncoder.forward`; d is n times the transformer's width."""
+        tokens = self.model.embeddings(pixels)  # (B, N, h)
+        views = []
+        for kept, place in zip(self.kept, self.place, strict=True):
+            hidden = tokens[:, kept]  # (B, count + 1, h)
+            for layer in self.model.layers:
+                hidden = layer(hidden)
+            nothing = torch.zeros_like(hidden[:, :1])
+            views.append(torch.cat([hidden, nothing], dim=1)[:, place])  # (B, N, h)
+        return torch.cat(views, dim=2)
 
 
 class CLIPImageEncoder(_VisionTransformer):
@@ -122,7 +180,6 @@ class CLIPImageEncoder(_VisionTransformer):
         self.dim = _clip_width(self.model.config, projected)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """See `ImageEncoder.forward`."""
         hidden = self.model.post_layernorm(self.model(pixels).last_hidden_state)  # (B, N, h)
         return cast(Tensor, hidden if self.projection is None else self.projection(hidden))
 
@@ -145,7 +202,6 @@ class SiglipImageEncoder(_VisionTransformer):
         self.dim = int(self.model.config.hidden_size)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """See `ImageEncoder.forward`."""
         output = self.model(pixels)
         head = self.model.head
         attention: nn.MultiheadAttention = head.attention
@@ -178,7 +234,6 @@ class BertTextEncoder(TextEncoder):
         self.max_length = int(self.model.config.max_position_embeddings) - offset
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """See `TextEncoder.forward`."""
         real = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         hidden: Tensor = self.model(ids, attention_mask=real.long()).last_hidden_state  # (B, L, d)
         return hidden * real[..., None]
@@ -203,7 +258,6 @@ class CLIPTextEncoder(TextEncoder):
         self.max_length = int(self.model.config.max_position_embeddings)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """See `TextEncoder.forward`."""
         real = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         hidden: Tensor = self.model(ids, attention_mask=real.long()).last_hidden_state  # (B, L, h)
         if self.projection is not None:
@@ -229,7 +283,6 @@ class SiglipTextEncoder(TextEncoder):
         self.padding = int(self.model.config.pad_token_id)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """See `TextEncoder.forward`."""
         longest = ids.shape[1]
         positions = torch.arange(cast(int, self.max_length), device=ids.device)  # (M,)
         extended = ids[:, positions.clamp(max=longest - 1)]  # (B, M)
@@ -253,3 +306,11 @@ def _shared_space(config: Any) -> nn.Linear:
 
 def _clip_width(config: Any, projected: bool) -> int:
     return int(config.projection_dim if projected else config.hidden_size)
+
+
+def _nearest(centre: int, side: int, count: int) -> Tensor:
+    """The `count` patches nearest to a patch, itself first; of equally near ones the first."""
+    row, column = divmod(centre, side)
+    places = torch.arange(side)
+    square = (places[:, None] - row) ** 2 + (places[None] - column) ** 2  # (side, side)
+    return square.flatten().argsort(stable=True)[:count]

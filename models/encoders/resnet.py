@@ -106,7 +106,6 @@ class ResNet(ImageEncoder):
             self.add_module(f"layer{stage + 1}", nn.Sequential(*stack))
 
     def grid(self, size: int) -> tuple[int, int]:
-        """See `ImageEncoder.grid`."""
         if self.pooled:
             return 1, 1
         side = (size - 1) // 2 + 1  # the first convolution
@@ -116,7 +115,6 @@ class ResNet(ImageEncoder):
         return side, side
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """See `ImageEncoder.forward`."""
         x = self.pool(torch.relu(self.bn1(self.conv1(pixels))))
         for stage in range(STAGES):
             x = self.get_submodule(f"layer{stage + 1}")(x)

@@ -412,17 +412,17 @@ def test_the_readers_settings_reach_the_plan_only() -> None:
     method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, block_dim=4))
     images, texts = encoded(method)
     before = method.score(images, texts)
-    once = by_title(method.inside(images, texts, {"iterations": 1}))
+    once = by_title(method.inside(images, texts, iterations=1))
     expected = torch.tensor(reference.sinkhorn(once["Affinity of blocks"].values, 0.0, 1))
     torch.testing.assert_close(once["Sinkhorn plan"].values, expected, rtol=1e-4, atol=1e-5)
-    maxsim = by_title(method.inside(images, texts, {"match": "maxsim"}))
+    maxsim = by_title(method.inside(images, texts, match="maxsim"))
     assert "Sinkhorn plan" not in maxsim
     marked = maxsim["Affinity of blocks"]
     total = sum(float(marked.values[cell]) for cell in marked.marks)
     assert total == pytest.approx(float(maxsim["Score by MaxSim"].values))
     assert torch.equal(method.score(images, texts), before)
     with pytest.raises(ValueError, match="match must be one of sinkhorn, maxsim, not"):
-        method.inside(images, texts, {"match": "hungarian"})
+        method.inside(images, texts, match="hungarian")
 
 
 def test_without_a_dustbin_there_is_nothing_to_choose() -> None:

@@ -37,9 +37,8 @@ from export.pack.validation import read_json
 from models import METHODS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.encoders.published import BertTextEncoder
+from models.encoders.published import BertTextEncoder, SampledViT
 from models.encoders.resnet import STAGES, ResNet
-from models.encoders.sampled_vit import SampledViT
 from models.preprocess import Preprocess
 
 MAX_LENGTH = 64  # tokens of a text that are read at most; the releases set no limit

@@ -21,7 +21,7 @@ from export.encoders.sources import (
 )
 from models.checkpoint import load_strict
 from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
-from models.encoders.processor import read_preprocess
+from models.encoders.huggingface import read_preprocess
 from models.layers import last_element
 from models.preprocess import Preprocess
 from models.views import lengths_to_mask

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.avse import AVSE, AVSEConfig
-from models.encoders.sampled_vit import SampledViT
+from models.encoders.published import SampledViT
 
 CONFIG = {
     "model_type": "vit",

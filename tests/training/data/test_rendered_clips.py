@@ -73,7 +73,7 @@ def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> Non
     made = read_features(split, f"{SCENES}#frame", Extraction(workers=2))
     encoder, preprocess, _ = load_image_source(f"{SCENES}#frame")
     with torch.inference_mode():
-        wanted = encoder(torch.from_numpy(preprocess.pixels(third)))  # (FRAMES, 1, d)
+        wanted = encoder(torch.from_numpy(preprocess.planes(third)))  # (FRAMES, 1, d)
     assert made.features.shape == (COUNT, FRAMES, encoder.dim)
     found = torch.from_numpy(np.array(made.features[2:3], np.float32))[0]
     assert torch.allclose(found, wanted[:, 0], atol=5e-3)
