@@ -57,18 +57,18 @@ export async function ask(path, parameters = {}, { lane = "", method = "GET", bo
   }
 }
 
-/** @param {Record<string, any>} parameters @returns {string} */
+/** @param {Record<string, any>} parameters empty ones are left out, but not `q` @returns {string} */
 function queryString(parameters) {
-  const given = new URLSearchParams();
+  const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
-    if (value === "" || value === null || value === undefined) continue;
+    if (value === null || value === undefined || (value === "" && name !== "q")) continue;
     if (Array.isArray(value) && name !== "filter") {
-      if (value.length) given.set(name, value.join(","));
+      if (value.length) query.set(name, value.join(","));
     } else {
-      for (const one of [value].flat()) given.append(name, String(one));
+      for (const item of [value].flat()) query.append(name, String(item));
     }
   }
-  const search = given.toString();
+  const search = query.toString();
   return search ? `?${search}` : "";
 }
 
@@ -77,35 +77,45 @@ const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, mil
 /** Which pack and collection a question is about. @param {import("./state.js").State} state */
 const where = ({ pack, collection }) => ({ pack, collection });
 
-/** Hits for the state's query, example image or both. @param {import("./state.js").State} state @param {number} k */
-export const search = (state, k) => {
+/**
+ * Hits for the state's query, example images or both.
+ * @param {import("./state.js").State} state
+ * @param {number} k
+ * @param {string} [image] data URI of an image that is no part of the collection
+ */
+export const search = (state, k, image = "") => {
   const { q, method, like, more, less, filters } = state;
-  const given = { q, method, k, like, more, less, filter: filters, layout: true, ...where(state) };
-  return ask("/search", given, { lane: "search" });
+  const parameters = { q, method, k, filter: filters, layout: true, ...where(state) };
+  if (image) return ask("/search", parameters, { lane: "search", method: "POST", json: { image } });
+  return ask("/search", { ...parameters, like, more, less }, { lane: "search" });
 };
 
-/** Hits for an image that is no part of the collection. @param {import("./state.js").State} state @param {string} image data URI @param {number} k */
-export const searchByImage = (state, image, k) => {
-  const { q, method, filters } = state;
-  const given = { q, method, k, filter: filters, layout: true, ...where(state) };
-  return ask("/search", given, { lane: "search", method: "POST", json: { image } });
-};
-
-/** Evidence of several images at once, as arrays. @param {import("./state.js").State} state @param {number[]} images @param {string} method @param {string} [lane] */
-export const explainHits = (state, images, method, lane = "") => {
+/**
+ * Evidence of several images at once, as arrays.
+ * @param {import("./state.js").State} state
+ * @param {number[]} images
+ * @param {string} method
+ * @param {{lane?: string, image?: string}} [options] image: data URI that is asked with
+ */
+export const explainHits = (state, images, method, { lane = "", image = "" } = {}) => {
   const { q, like, more, less } = state;
-  return ask("/explain/hits", { q, images, method, like, more, less, ...where(state) }, { lane });
+  const parameters = { q, images, method, ...where(state) };
+  if (image) return ask("/explain/hits", parameters, { lane, method: "POST", json: { content: image } });
+  return ask("/explain/hits", { ...parameters, like, more, less }, { lane });
 };
 
 /** Evidence of one image, per view. @param {import("./state.js").State} state @param {number} image @param {string} method */
 export const explain = (state, image, method) => {
   const { q, like } = state;
-  return ask("/explain", { q, image, method, like, per_view: true, ...where(state) });
+  return ask("/explain", { q, image, method, like, per_view: true, ...where(state) }, { lane: "explain" });
 };
 
-/** Views of one image, and how the query matches them. @param {import("./state.js").State} state @param {number} image @param {string} method @param {string[]} [settings] */
-export const views = (state, image, method, settings = []) =>
-  ask("/views", { image, method, q: state.q, settings, ...where(state) }, { lane: `views ${method}` });
+/** Views of one image, and how the query matches them. @param {import("./state.js").State} state @param {number} image @param {string} method @param {string[]} [settings] @param {string} [lane] */
+export const views = async (state, image, method, settings = [], lane = "") => {
+  const answer = await ask("/views", { image, method, q: state.q, settings, ...where(state) }, { lane });
+  for (const view of answer.views) view.attention = view.attention?.flat() ?? null;
+  return answer;
+};
 
 /** @param {import("./state.js").State} state @param {string[]} methods @param {number} k */
 export const compare = (state, methods, k) =>
@@ -185,3 +195,10 @@ export const packJob = (job) => ask("/packs/job", { job });
 
 /** @param {string} job */
 export const cancelPack = (job) => ask("/packs/cancel", {}, { method: "POST", json: { job } });
+
+/** Content of an image, as large as the server has it. @param {import("./state.js").State} state @param {number} image @returns {Promise<ArrayBuffer>} */
+export async function imageFile(state, image) {
+  const response = await fetch(imageUrl(state, image, true));
+  if (!response.ok) throw new Refusal(`Image ${image} could not be read.`, response.status);
+  return response.arrayBuffer();
+}

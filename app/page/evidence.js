@@ -18,19 +18,8 @@ const SATURATION = 0.7;
 const BRIGHTNESS = 0.88;
 const TINT = 0.28;
 const ATTENTION = 0.45;
+const AGAINST = "#7c3aed"; // evidence against: violet hatching
 const VIRIDIS = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"].map(rgb);
-
-/**
- * Divides each word's positive evidence by its largest cell over all images.
- * @param {number[][][]} cells (images, cells, words)
- * @param {number} word
- * @returns {number[][]} (images, cells) in 0..1
- */
-export function normalise(cells, word) {
-  let most = 1e-9;
-  for (const image of cells) for (const cell of image) most = Math.max(most, cell[word]);
-  return cells.map((image) => image.map((cell) => Math.max(0, cell[word]) / most));
-}
 
 /**
  * Draws an image with the evidence of words.
@@ -39,8 +28,11 @@ export function normalise(cells, word) {
  * @param {Map_[]} maps one a word
  * @param {[number, number]} grid rows and columns of cells
  * @param {number[]} box part of the image that the cells cover: left, top, right, bottom in 0..1
+ * @param {{strength?: number, outline?: boolean, against?: number[]|null}} [options] strength: 0 leaves
+ *   the image as it is; against: evidence against the words in 0..1, hatched
  */
-export function drawEvidence(canvas, image, maps, grid, box = [0, 0, 1, 1]) {
+export function drawEvidence(canvas, image, maps, grid, box = [0, 0, 1, 1], options = {}) {
+  const { strength = 1, outline = true, against = null } = options;
   const { width, height } = canvas;
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.drawImage(image, 0, 0, width, height);
@@ -57,9 +49,9 @@ export function drawEvidence(canvas, image, maps, grid, box = [0, 0, 1, 1]) {
     const inside = smoothStep(strongest);
     const at = 4 * i;
     const grey = 0.299 * data[at] + 0.587 * data[at + 1] + 0.114 * data[at + 2];
-    const saturation = SATURATION + (1 - SATURATION) * inside;
-    const brightness = BRIGHTNESS + (1 - BRIGHTNESS) * inside;
-    const tint = TINT * inside * Math.min(1, strongest);
+    const saturation = 1 - (1 - SATURATION) * (1 - inside) * strength;
+    const brightness = 1 - (1 - BRIGHTNESS) * (1 - inside) * strength;
+    const tint = TINT * inside * Math.min(1, strongest) * strength;
     for (let c = 0; c < 3; c += 1) {
       const value = brightness * (grey + saturation * (data[at + c] - grey));
       data[at + c] = fields.length ? value + tint * (colours[which][c] - value) : data[at + c];
@@ -67,6 +59,8 @@ export function drawEvidence(canvas, image, maps, grid, box = [0, 0, 1, 1]) {
   }
   context.putImageData(pixels, 0, 0);
   const scale = Math.max(0.6, width / 420);
+  if (against) hatch(context, upsample(against, grid, width, height, box), width, height, scale);
+  if (!outline) return;
   fields.forEach((field, m) => {
     const path = contour(field, width, height);
     context.lineCap = "round";
@@ -93,9 +87,7 @@ export function drawAttention(canvas, image, values, grid, box = [0, 0, 1, 1], o
   const { width, height } = canvas;
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.drawImage(image, 0, 0, width, height);
-  const low = Math.min(...values);
-  const range = Math.max(...values) - low || 1;
-  const field = upsample(values.map((value) => (value - low) / range), grid, width, height, box);
+  const field = upsample(stretch(values), grid, width, height, box);
   if (outline) {
     const path = contour(field, width, height, 0.5);
     context.strokeStyle = "#ffffff";
@@ -115,13 +107,58 @@ export function drawAttention(canvas, image, values, grid, box = [0, 0, 1, 1], o
   context.putImageData(pixels, 0, 0);
 }
 
-/** The strongest cells' word: index of the word with the largest total of positive evidence. @param {number[][][]} cells (images, cells, words) */
-export function strongestWord(cells) {
-  const totals = [];
-  for (const image of cells) {
-    for (const cell of image) cell.forEach((value, m) => (totals[m] = (totals[m] ?? 0) + Math.max(0, value)));
+/**
+ * Draws one bar a frame along the lower edge: how much each frame of a clip matches.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Map_[]} maps one a word, values over the frames
+ */
+export function drawStrip(canvas, maps) {
+  const { width, height } = canvas;
+  const context = canvas.getContext("2d");
+  context.clearRect(0, 0, width, height);
+  const tall = Math.round(height * 0.18);
+  context.fillStyle = "rgb(0 0 0 / 45%)";
+  context.fillRect(0, height - tall, width, tall);
+  maps.forEach(({ values, colour }, m) => {
+    const wide = width / values.length;
+    context.fillStyle = colour;
+    values.forEach((value, i) => {
+      const bar = Math.max(1, value * (tall - 2));
+      context.fillRect(i * wide + 1 + (m * wide) / maps.length, height - bar, wide / maps.length - 1, bar);
+    });
+  });
+}
+
+/**
+ * A view's attention as it is drawn: views that have collapsed are drawn as their difference from
+ * the mean view.
+ * @param {any} answer of `/views`
+ * @param {number} view
+ * @returns {number[]|null}
+ */
+export function attentionOf(answer, view) {
+  const own = answer.views[view]?.attention ?? null;
+  if (!own || !answer.collapsed || answer.views.length < 2) return own;
+  const count = answer.views.length;
+  return own.map((value, cell) => value - answer.views.reduce((sum, each) => sum + each.attention[cell], 0) / count);
+}
+
+/** Values stretched to 0..1. @param {number[]} values */
+export function stretch(values) {
+  const low = Math.min(...values);
+  const range = Math.max(...values) - low || 1;
+  return values.map((value) => (value - low) / range);
+}
+
+/** Violet diagonal lines where a field is above the contour's level. */
+function hatch(context, field, width, height, scale) {
+  const gap = Math.round(9 * scale);
+  context.fillStyle = AGAINST;
+  for (let y = 0; y < height; y += 1) {
+    for (let x = 0; x < width; x += 1) {
+      if (field[y * width + x] > CONTOUR && (x + y) % gap < 2 * scale) context.fillRect(x, y, 1, 1);
+    }
   }
-  return totals.length ? totals.indexOf(Math.max(...totals)) : 0;
 }
 
 /**
@@ -217,7 +254,8 @@ function rgb(hex) {
   return [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
 }
 
-function viridis(value) {
+/** Colour of a value in 0..1. @param {number} value @returns {number[]} red, green, blue */
+export function viridis(value) {
   const place = clamp(value, 0, 1) * (VIRIDIS.length - 1);
   const first = Math.min(VIRIDIS.length - 2, Math.floor(place));
   const t = place - first;

@@ -1,40 +1,51 @@
 /** Explore: results of a query with the evidence of its words, and the selected image beside them. */
 
 import * as api from "./api.js";
-import { announce, el } from "./dom.js";
-import { COLOURS, drawEvidence, normalise, strongestWord } from "./evidence.js";
+import { announce, el, toast } from "./dom.js";
+import { drawEvidence, drawStrip } from "./evidence.js";
+import { Explanation } from "./explanation.js";
 import { Grid } from "./grid.js";
 import { methodOf } from "./main.js";
+import { drawNotes, factSelects } from "./notes.js";
 import { Panel } from "./panel.js";
-import { go, state } from "./state.js";
+import { Selection } from "./selection.js";
+import { go, link, state } from "./state.js";
+import { content } from "./uploads.js";
 
 const PAGE = 60; // hits asked for at a time
-const MOST = 1000;
+const MAX_HITS = 1000;
 const EXPLAINED = 100; // images in one request for evidence
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */
 export function render(container, context) {
-  const results = el("section", { "aria-label": "Results" });
-  const panel = el("aside.panel", { hidden: true, "aria-label": "Selected image" });
-  const split = el("div.split", {}, results, panel);
-  container.append(split);
-  return new Explore(context, split, results, panel);
+  return new Explore(container, context);
 }
 
 class Explore {
-  constructor(context, split, results, panel) {
+  constructor(container, context) {
     this.context = context;
-    this.split = split;
     this.k = PAGE;
     this.answer = null;
-    /** @type {{words: string[], terms: any[], grid: [number, number], by: Map<number, any>}|null} */
-    this.evidence = null;
-    this.grid = new Grid(results, {
+    /** @type {Explanation|null} */
+    this.explanation = null;
+    this.bar = el("div.bar");
+    const tiles = el("section", { "aria-label": "Results" });
+    const panel = el("aside.panel", { hidden: true, "aria-label": "Selected image" });
+    this.split = el("div.split", {}, el("div", {}, this.bar, tiles), panel);
+    container.append(this.split);
+    this.grid = new Grid(tiles, {
       address: (id) => api.imageUrl(state(), id),
-      choose: (hit) => go({ image: hit.image_id, view: null }),
+      choose: (hit, event) => this.#choose(hit, event),
       more: () => this.#more(),
-      appear: () => this.#explain(),
+      appear: () => {
+        this.#drawTiles();
+        this.#explain();
+      },
     });
+    this.selection = new Selection(
+      () => this.grid.hits,
+      () => this.grid.mark(this.selection.ids),
+    );
     this.panel = new Panel(panel, context, (step) => this.#step(step));
     this.keys = (event) => this.#key(event);
     addEventListener("keydown", this.keys);
@@ -48,182 +59,229 @@ class Explore {
 
   /** @param {import("./state.js").State} now @param {import("./state.js").State|null} before */
   async update(now, before) {
-    if (!now.q && now.like === null && !now.more.length && !this.context.upload.image) {
-      this.#openExample(now);
+    if (!now.q && now.like === null && !now.more.length && !now.upload) {
+      await this.#openExample(now);
       return;
     }
-    const question = questionOf(now, this.context);
-    if (question !== this.question) {
-      this.question = question;
-      this.k = PAGE;
-      await this.#ask(now);
-      if (before?.q !== now.q) scrollTo({ top: 0 });
-    } else {
+    const question = this.#questionOf(now);
+    if (question === this.question) {
       this.#draw(now);
+      return;
     }
+    this.question = question;
+    this.k = PAGE;
+    this.explanation = null;
+    if (before) scrollTo({ top: 0 });
+    await this.#ask(now);
   }
 
-  /** The first screen is an answered example. */
-  #openExample(now) {
+  /** What makes an answer another one. */
+  #questionOf(now) {
+    const { q, like, upload, more, less, filters, pack, collection } = now;
+    return JSON.stringify([q, methodOf(now), like, upload, more, less, filters, pack, collection]);
+  }
+
+  /** The first screen is an answered example: one whose first hit is right. */
+  async #openExample(now) {
     const { curated, queries } = this.context.examples;
     const method = methodOf(now);
-    const example = curated.find((each) => each.ranks[method] === 1);
-    const q = example?.caption ?? queries[0];
-    if (q) go({ q }, { replace: true });
-    else this.grid.show([]);
+    const captions = curated.filter((each) => each.ranks[method] === 1).map(({ caption }) => caption);
+    for (const q of [...captions, ...queries]) {
+      const answer = await api.search({ ...now, q, method }, 1).catch(() => null);
+      const right = answer?.hits[0]?.satisfies;
+      if (!answer || answer.matches === false || right === false) continue;
+      go({ q }, { replace: true });
+      return;
+    }
+    if (queries[0]) go({ q: queries[0] }, { replace: true });
   }
 
   async #ask(now) {
-    const wanted = { ...now, method: methodOf(now) };
-    try {
-      const { image } = this.context.upload;
-      this.answer = await (image ? api.searchByImage(wanted, image, this.k) : api.search(wanted, this.k));
-    } catch (error) {
-      document.getElementById("notes")?.replaceChildren(el("p.problem", {}, error.message));
-      this.grid.show([]);
+    const question = this.question;
+    const image = content(now.upload);
+    if (now.upload && !image) {
+      this.#fail("The image of this link stayed in the tab that asked with it. Choose the image again.");
       return;
     }
-    this.evidence = null;
+    try {
+      this.answer = await api.search({ ...now, method: methodOf(now) }, this.k, image);
+    } catch (error) {
+      this.#fail(error.message);
+      return;
+    }
+    if (question !== this.question) return;
     this.grid.clear();
     this.grid.show(this.answer.hits);
-    announce(`${this.answer.hits.length} images for ${now.q || "this image"}`);
+    const count = this.answer.hits.length;
+    announce(count ? `${count} images for ${now.q || "this image"}` : "No image has these properties.");
     const first = this.answer.hits[0];
     if (state().image === null && first && innerWidth >= 760) go({ image: first.image_id }, { replace: true });
     else this.#draw(state());
     await this.#explain();
   }
 
-  async #more() {
-    if (!this.answer || this.k >= MOST || this.answer.hits.length < this.k) return;
-    this.k = Math.min(MOST, this.k + PAGE);
-    await this.#ask(state());
+  #fail(sentence) {
+    this.answer = null;
+    document.getElementById("notes")?.replaceChildren(el("p.problem", {}, sentence));
+    this.grid.show([]);
+    this.panel.update(state(), null, null, []);
+    announce(sentence);
   }
 
-  /** Asks for the evidence of the tiles that have none yet, in one request. */
+  async #more() {
+    if (!this.answer || this.loading || this.k >= MAX_HITS || this.answer.hits.length < this.k) return;
+    this.loading = true;
+    const question = this.question;
+    const k = Math.min(MAX_HITS, 2 * this.k);
+    try {
+      const now = state();
+      const answer = await api.search({ ...now, method: methodOf(now) }, k, content(now.upload));
+      if (question !== this.question) return;
+      this.k = k;
+      this.answer = answer;
+      this.grid.show(answer.hits);
+      this.#draw(state());
+    } catch (error) {
+      toast(error.message);
+    } finally {
+      this.loading = false;
+    }
+  }
+
+  /** Asks for the evidence of the visible tiles that have none yet, in one request. */
   async #explain() {
-    const now = state();
-    if (!now.q || this.context.upload.image || this.asking) return;
+    if (this.explaining === this.question || !this.answer) return;
     const missing = this.grid.hits
       .map((hit) => hit.image_id)
-      .filter((id) => !this.evidence?.by.has(id) && this.grid.tiles.get(id)?.querySelector("img[src]"))
+      .filter((id) => this.grid.visible.has(id) && !this.explanation?.by.has(id))
       .slice(0, EXPLAINED);
     if (!missing.length) return;
-    this.asking = true;
-    const question = this.question;
+    const question = (this.explaining = this.question);
+    const now = state();
     try {
-      const answer = await api.explainHits(now, missing, methodOf(now), "evidence");
+      const image = content(now.upload);
+      const answer = await api.explainHits(now, missing, methodOf(now), { lane: "evidence", image });
       if (question !== this.question) return;
-      this.evidence ??= { words: answer.words, terms: answer.terms, grid: answer.grid, by: new Map() };
-      answer.images.forEach((id, i) =>
-        this.evidence?.by.set(id, { cells: answer.cells[i], box: answer.boxes[i], base: answer.base[i] }),
-      );
+      if (this.explanation) this.explanation.add(answer);
+      else this.explanation = new Explanation(answer);
       this.#draw(state());
     } catch {
       this.grid.clear(); // images without evidence are still an answer
     } finally {
-      this.asking = false;
+      if (this.explaining === question) this.explaining = "";
     }
+    this.#explain();
   }
 
-  /** Indices of the words that are shown. */
-  words(now) {
-    if (now.words !== null) return now.words.filter((word) => word < (this.evidence?.words.length ?? 0)).slice(0, 4);
-    const cells = [...(this.evidence?.by.values() ?? [])].map((each) => each.cells);
-    return cells.length ? [strongestWord(cells)] : [];
+  #words(now) {
+    return now.plain || !this.explanation ? [] : this.explanation.shown(now.words, null);
   }
 
   #draw(now) {
-    const open = now.image !== null && Boolean(this.answer);
-    this.split.toggleAttribute("data-open", open);
+    const hit = now.image !== null && this.answer ? (this.grid.current(now.image) ?? null) : null;
+    this.split.toggleAttribute("data-open", Boolean(hit));
     this.grid.select(now.image);
-    this.#notes(now);
-    const words = this.words(now);
-    if (this.evidence && words.length) this.#drawTiles(words);
-    else this.grid.clear();
-    const hit = open ? this.grid.current(now.image) : null;
-    this.panel.update(now, hit, this.answer, this.evidence, words);
+    const words = this.#words(now);
+    if (this.answer) drawNotes(now, this.answer, this.explanation, words, this.context);
+    this.#drawBar(now);
+    if (!words.length) this.grid.clear();
+    this.#drawTiles();
+    this.context.hit = hit;
+    this.panel.update(now, hit, this.explanation, words);
   }
 
-  async #drawTiles(words) {
-    const { by, grid } = this.evidence;
-    const ids = [...by.keys()];
-    const maps = words.map((word) => normalise(ids.map((id) => by.get(id).cells), word));
-    const question = this.question;
-    for (const [i, id] of ids.entries()) {
+  async #drawTiles() {
+    const { explanation, question } = this;
+    const words = this.#words(state());
+    if (!explanation || !words.length) return;
+    const key = words.join();
+    for (const id of [...this.grid.visible]) {
+      const tile = this.grid.tiles.get(id);
+      if (!explanation.by.has(id) || tile?.querySelector("canvas")?.dataset.words === key) continue;
       const layers = await this.grid.layers(id);
-      if (question !== this.question) return;
+      if (question !== this.question || key !== this.#words(state()).join()) return;
       if (!layers) continue;
       const [image, canvas] = layers;
+      canvas.dataset.words = key;
       canvas.width = image.naturalWidth;
       canvas.height = image.naturalHeight;
-      const shown = maps.map((map, w) => ({ values: map[i], colour: COLOURS[w] }));
-      drawEvidence(canvas, image, shown, grid, by.get(id).box);
+      const maps = explanation.maps(id, words);
+      if (explanation.sheet) drawStrip(canvas, maps);
+      else drawEvidence(canvas, image, maps, explanation.grid, explanation.by.get(id).box);
     }
   }
 
-  /** What stands between the query and the results: words, hints, examples. */
-  #notes(now) {
-    const notes = document.getElementById("notes");
-    if (!notes || !this.answer) return;
-    const chosen = this.words(now);
-    const chips = (this.evidence?.words ?? []).map((word, index) => {
-      const place = chosen.indexOf(index);
-      const chip = el(
-        "button.chip",
-        { type: "button", "aria-pressed": String(place >= 0), onclick: () => this.#toggle(index) },
-        word,
-      );
-      if (place >= 0) chip.style.setProperty("--word", COLOURS[place]);
-      return chip;
+  /** Switch of the evidence, filters, selection and the link. */
+  #drawBar(now) {
+    const key = JSON.stringify([now.plain, now.filters, now.pack, now.collection]);
+    if (this.barKey === key) return;
+    this.barKey = key;
+    const facts = factSelects(this.context.info.facts ?? {});
+    const evidence = el("input", {
+      type: "checkbox",
+      checked: !now.plain,
+      onchange: () => go({ plain: !state().plain }, { replace: true }),
     });
-    const hints = (this.answer.unknown ?? []).map(({ word, nearest }) =>
-      nearest.length
-        ? el("span", {}, `"${word}" is unknown. Did you mean `, this.#askFor(now.q.replace(word, nearest[0]), nearest[0]), "?")
-        : el("span", {}, `"${word}" is unknown.`),
+    const button = (label, action) => el("button.quiet", { type: "button", onclick: action }, label);
+    const filters = el(
+      "details.pop",
+      {},
+      el("summary", {}, now.filters.length ? `Filter (${now.filters.length})` : "Filter"),
+      el("div", {}, ...facts),
     );
-    const right = this.answer.hits.some((hit) => hit.satisfies);
-    if (this.answer.matches === false && !right) hints.push(el("span", {}, "Nothing here seems to match; these are the nearest."));
-    if (this.answer.remark) hints.push(el("span", {}, this.answer.remark));
-    const tries = now.q ? [] : this.context.examples.queries.slice(0, 3).map((q) => this.#askFor(q, q));
-    notes.replaceChildren(el("div.row", {}, ...chips, ...hints, ...tries));
+    this.bar.replaceChildren(
+      el("label.switch", {}, evidence, "Evidence"),
+      ...(facts.length ? [filters] : []),
+      button("Select", () => this.selection.toggle()),
+      button("Copy link", () => copyLink()),
+      this.selection.bar,
+    );
   }
 
-  #askFor(query, words) {
-    const anchor = el("a", { href: "#" }, words);
-    anchor.addEventListener("click", (event) => {
-      event.preventDefault();
-      go({ q: query, image: null, words: null });
-    });
-    return anchor;
-  }
-
-  #toggle(index) {
-    const words = this.words(state());
-    const next = words.includes(index) ? words.filter((word) => word !== index) : [...words, index].slice(-4);
-    go({ words: next }, { replace: true });
+  #choose(hit, event) {
+    if (this.selection.active || event.ctrlKey || event.metaKey || event.shiftKey) this.selection.flip(hit.image_id);
+    else go({ image: hit.image_id, view: null });
   }
 
   #step(step) {
     const ids = this.grid.hits.map((hit) => hit.image_id);
     const place = ids.indexOf(state().image);
-    const next = ids[Math.min(ids.length - 1, Math.max(0, place + step))];
-    if (next === undefined) return;
-    go({ image: next, view: null }, { replace: true });
-    this.grid.tiles.get(next)?.scrollIntoView({ block: "nearest" });
+    this.#select(ids[Math.min(ids.length - 1, Math.max(0, place + step))]);
+  }
+
+  #select(id) {
+    const tile = this.grid.tiles.get(id);
+    if (!tile) return;
+    const focused = this.grid.container.contains(document.activeElement);
+    go({ image: id, view: null }, { replace: true });
+    tile.scrollIntoView({ block: "nearest" });
+    if (focused) tile.focus({ preventScroll: true });
   }
 
   #key(event) {
-    if (event.target.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+    if (event.target.matches("input, select, textarea, video") || document.querySelector("dialog[open]")) return;
+    const inGrid = this.grid.container.contains(document.activeElement);
     if (event.key === "ArrowRight") this.#step(1);
     else if (event.key === "ArrowLeft") this.#step(-1);
-    else if (event.key === "Enter" && event.target === document.body && state().image !== null) {
+    else if (inGrid && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      event.preventDefault();
+      this.#select(this.grid.neighbour(state().image ?? -1, event.key === "ArrowDown" ? 1 : -1));
+    } else if (event.key === "x" && state().image !== null) this.selection.flip(state().image);
+    else if (event.key === "Enter" && state().image !== null) {
+      const tile = document.activeElement?.closest?.("[data-selected]");
+      if (!tile && document.activeElement !== document.body) return;
+      event.preventDefault();
       go({ inspect: "words" });
     }
   }
 }
 
-/** What makes an answer another one. */
-function questionOf(now, context) {
-  const { q, like, more, less, filters, pack, collection } = now;
-  return JSON.stringify([q, methodOf(now), like, more, less, filters, pack, collection, context.upload.image?.length]);
+async function copyLink() {
+  const address = `${location.origin}${link(state())}`;
+  try {
+    await navigator.clipboard.writeText(address);
+    toast("The link is copied.");
+  } catch {
+    toast(address);
+  }
 }

@@ -4,7 +4,7 @@
  *
  * @typedef {Object} GridOptions
  * @property {(id: number) => string} address of a thumbnail
- * @property {(hit: any) => void} choose called when a tile is chosen
+ * @property {(hit: any, event: MouseEvent) => void} choose called when a tile is chosen
  * @property {() => void} [more] called when the end comes near
  * @property {(hits: any[]) => void} [appear] called with hits that came into view, for evidence
  */
@@ -13,7 +13,7 @@ import { el } from "./dom.js";
 
 const GAP = 8;
 const ROW = 190; // height of a row on a wide screen
-const ROW_NARROW = 150;
+const ROW_NARROW = 172;
 
 export class Grid {
   /** @param {HTMLElement} container @param {GridOptions} options */
@@ -23,6 +23,8 @@ export class Grid {
     /** @type {Map<number, HTMLElement>} */
     this.tiles = new Map();
     this.hits = [];
+    /** Ids of the tiles in or near the window. @type {Set<number>} */
+    this.visible = new Set();
     this.width = 0;
     container.classList.add("grid");
     this.seen = new IntersectionObserver((entries) => this.#appear(entries), { rootMargin: "400px" });
@@ -43,6 +45,7 @@ export class Grid {
       this.seen.unobserve(tile);
       tile.remove();
       this.tiles.delete(id);
+      this.visible.delete(id);
     }
     this.hits.forEach((hit, place) => {
       let tile = this.tiles.get(hit.image_id);
@@ -66,6 +69,27 @@ export class Grid {
       tile.toggleAttribute("data-selected", key === id);
       tile.setAttribute("aria-pressed", String(key === id));
     }
+  }
+
+  /** Marks tiles that are chosen for export. @param {Set<number>} ids */
+  mark(ids) {
+    for (const [id, tile] of this.tiles) tile.toggleAttribute("data-marked", ids.has(id));
+  }
+
+  /** The nearest tile in the row above or below. @param {number} id @param {number} direction -1 or 1 @returns {number|undefined} */
+  neighbour(id, direction) {
+    const own = this.tiles.get(id)?.getBoundingClientRect();
+    if (!own) return undefined;
+    const centre = own.left + own.width / 2;
+    let best;
+    for (const hit of this.hits) {
+      const rect = this.tiles.get(hit.image_id).getBoundingClientRect();
+      const down = direction * (rect.top - own.top);
+      if (down < 10) continue;
+      const distance = 10 * down + Math.abs(rect.left + rect.width / 2 - centre);
+      if (!best || distance < best.distance) best = { id: hit.image_id, distance };
+    }
+    return best?.id;
   }
 
   /** The tile's canvas, over its image, once the image is loaded. @param {number} id @returns {Promise<[HTMLImageElement, HTMLCanvasElement]|null>} */
@@ -96,7 +120,7 @@ export class Grid {
     const image = el("img", { alt: "", draggable: false });
     const tile = el(
       "button.tile",
-      { type: "button", onclick: () => this.options.choose(this.current(hit.image_id)) },
+      { type: "button", onclick: (event) => this.options.choose(this.current(hit.image_id), event) },
       image,
       el("span.rank"),
       el("span.badge"),
@@ -126,11 +150,12 @@ export class Grid {
   #appear(entries) {
     const appeared = [];
     for (const { target, isIntersecting } of entries) {
-      if (!isIntersecting) continue;
       const id = Number(/** @type {HTMLElement} */ (target).dataset.id);
       const image = /** @type {HTMLImageElement} */ (target.querySelector("img"));
       const hit = this.current(id);
-      if (!hit) continue;
+      if (isIntersecting) this.visible.add(id);
+      else this.visible.delete(id);
+      if (!hit || !isIntersecting) continue;
       if (!image.getAttribute("src")) image.src = this.options.address(id);
       appeared.push(hit);
       if (hit === this.hits.at(-1)) this.options.more?.();

@@ -9,12 +9,13 @@
  * @typedef {Object} Context
  * @property {any} info answer of `/info` for the state's pack and collection
  * @property {any} examples answer of `/examples`
- * @property {{image: string|null}} upload an image that is asked with, as a data URI
+ * @property {any} hit the selected hit as the screen knows it; null for none
  */
 
 import * as api from "./api.js";
 import { el, toast } from "./dom.js";
 import { go, isPrivate, link, state, subscribe } from "./state.js";
+import { content, keep } from "./uploads.js";
 
 /** @type {Record<string, () => Promise<any>>} */
 const SCREENS = {
@@ -26,19 +27,24 @@ const HISTORY = "polyview.queries";
 const byId = (id) => /** @type {any} */ (document.getElementById(id));
 
 /** @type {Context} */
-const context = { info: null, examples: null, upload: { image: null } };
-let shown = { name: "", screen: null };
-let place = "";
+const context = { info: null, examples: null, hit: null };
+let current = { name: "", screen: null };
+let loaded = "";
+/** @type {any} */
+let inspect = null;
+
+/** Whether a screen exists. @param {string} name */
+export const hasScreen = (name) => name in SCREENS;
 
 /** Loads what belongs to a pack and a collection, where these have changed. */
 async function load(now) {
-  const wanted = `${now.pack} ${now.collection}`;
-  if (wanted === place) return;
+  const source = `${now.pack} ${now.collection}`;
+  if (source === loaded) return;
   const [info, examples] = await Promise.all([
     api.info(now),
     api.examples(now).catch(() => ({ curated: [], queries: [], algebra: "" })),
   ]);
-  place = wanted;
+  loaded = source;
   context.info = info;
   context.examples = examples;
   byId("method").replaceChildren(
@@ -62,30 +68,37 @@ async function update(now, before) {
   if (now !== state()) return; // a newer state is on its way
   if (document.activeElement !== byId("query") || now.q !== before?.q) byId("query").value = now.q;
   byId("method").value = methodOf(now);
+  drawExample(now);
   for (const anchor of document.querySelectorAll("[data-screen]")) {
     const name = /** @type {HTMLElement} */ (anchor).dataset.screen ?? "";
+    anchor.toggleAttribute("hidden", !hasScreen(name));
     anchor.setAttribute("href", link({ ...now, screen: name, inspect: "" }));
-    anchor.toggleAttribute("aria-current", name === now.screen);
+    if (name === now.screen) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
   }
-  const name = now.screen in SCREENS ? now.screen : "explore";
+  const name = hasScreen(now.screen) ? now.screen : "explore";
   document.body.dataset.screen = name;
-  if (shown.name !== name) {
+  if (current.name !== name) {
     const module = await SCREENS[name]();
     if (now !== state()) return;
-    shown.screen?.close();
+    current.screen?.close();
     byId("screen").replaceChildren();
-    shown = { name, screen: module.render(byId("screen"), context) };
+    current = { name, screen: module.render(byId("screen"), context) };
   }
-  shown.screen.update(now, before);
+  current.screen.update(now, before);
+  if (now.inspect && now.image !== null && !inspect) {
+    inspect = new (await import("./inspect.js")).Inspect(byId("inspect"), context);
+  }
+  inspect?.update(state());
   const { watch } = await import("./collections.js");
   watch(now, context, redraw);
 }
 
 /** Shows why there is no screen, and what can be done. */
 async function refuse(status, sentence) {
-  shown.screen?.close();
-  shown = { name: "", screen: null };
-  place = "";
+  current.screen?.close();
+  current = { name: "", screen: null };
+  loaded = "";
   const { gone } = await import("./collections.js");
   const message = status === 410 ? gone(sentence) : el("p.problem", { role: "alert" }, sentence);
   byId("screen").replaceChildren(message);
@@ -93,34 +106,69 @@ async function refuse(status, sentence) {
 
 /** Draws the screen anew, with what a collection holds by now. */
 async function redraw() {
-  place = "";
-  shown.screen?.close();
-  shown = { name: "", screen: null };
+  loaded = "";
+  current.screen?.close();
+  current = { name: "", screen: null };
   await update(state(), null);
 }
 
-/** The method that a state means: the named one, or the one whose evidence is best. */
+/** The image that is asked with stands in the query's box, with a button that removes it. */
+function drawExample(now) {
+  const source = now.upload ? content(now.upload) : now.like === null ? "" : api.imageUrl(now, now.like);
+  const remove = () => go({ upload: "", like: null, image: null, words: null });
+  byId("example").replaceChildren(
+    ...(now.upload || now.like !== null
+      ? [
+          source ? el("img", { src: source, alt: "The image that is asked with" }) : el("span", {}, "image"),
+          el("button.quiet", { type: "button", "aria-label": "Remove the image", onclick: remove }, "×"),
+        ]
+      : []),
+  );
+}
+
+/**
+ * The method that a state means: the named one, or the one whose words lie on their objects most
+ * often; where that is not measured, the one that retrieves best.
+ * @param {import("./state.js").State} now
+ */
 export function methodOf(now) {
-  const methods = Object.keys(context.info?.methods ?? {});
+  const methods = Object.entries(context.info?.methods ?? {});
   if (now.method) return now.method;
-  return methods.includes("vse_infty") ? "vse_infty" : methods[0] ?? "";
+  const quality = ([, { metrics }]) => metrics.values?.evidence_word_pointing ?? metrics.values?.rsum ?? 0;
+  return methods.reduce((best, each) => (quality(each) > quality(best) ? each : best), methods[0])?.[0] ?? "";
 }
 
 function ask() {
   const q = byId("query").value.trim();
   remember(q);
-  go({ q, like: null, more: [], less: [], image: null, words: null, view: null, inspect: "" });
+  go({ q, more: [], less: [], image: null, words: null, view: null, inspect: "" });
   byId("query").blur();
+}
+
+/** What the page does, and its keys. */
+function about() {
+  const { pack, device } = context.info ?? { pack: {}, device: "" };
+  byId("about").replaceChildren(
+    el("h2", { id: "about-title" }, "Polyview"),
+    el("p", {}, "Search images with words or with an image. Each method describes an image by one or several views; ",
+      "the page shows which part of an image a word matched, and where each view looked."),
+    el("p", {}, "Sums: ", el("code", {}, "dog + beach - 0.5: people"), "."),
+    el("p", {}, "Keys: / query · arrows images · Enter inspect · x select · Esc back."),
+    el("p.caption", {}, `${pack.title ?? ""}: ${pack.description ?? ""} ${pack.licence ?? ""}. ${pack.credits ?? ""}`),
+    el("p.caption", {}, `Device: ${device}. Nothing leaves this machine.`),
+    el("form", { method: "dialog" }, el("button", {}, "Close")),
+  );
+  byId("about").showModal();
 }
 
 function remember(query) {
   if (!query || isPrivate(state().collection)) return;
-  const queries = [query, ...history_().filter((other) => other !== query)].slice(0, 12);
+  const queries = [query, ...pastQueries().filter((other) => other !== query)].slice(0, 12);
   localStorage.setItem(HISTORY, JSON.stringify(queries));
   byId("history").replaceChildren(...queries.map((value) => el("option", { value })));
 }
 
-function history_() {
+function pastQueries() {
   try {
     return JSON.parse(localStorage.getItem(HISTORY) ?? "[]");
   } catch {
@@ -129,14 +177,13 @@ function history_() {
 }
 
 /** Asks with an image file. @param {File} file */
-export function askWith(file) {
-  const reader = new FileReader();
-  reader.addEventListener("load", () => {
-    context.upload.image = String(reader.result);
-    go({ image: null, like: null, words: null, view: null, screen: "explore" });
-    shown.screen?.update(state(), null);
-  });
-  reader.readAsDataURL(file);
+async function askWith(file) {
+  try {
+    const upload = await keep(file);
+    go({ upload, like: null, q: "", more: [], less: [], image: null, words: null, view: null, screen: "explore" });
+  } catch (error) {
+    toast(error.message);
+  }
 }
 
 byId("ask").addEventListener("submit", (event) => {
@@ -144,7 +191,7 @@ byId("ask").addEventListener("submit", (event) => {
   ask();
 });
 byId("method").addEventListener("change", () =>
-  go({ method: byId("method").value, words: null, view: null }),
+  go({ method: byId("method").value, by: "", words: null, view: null }),
 );
 byId("with-image").addEventListener("click", () => byId("image-file").click());
 byId("image-file").addEventListener("change", () => {
@@ -164,6 +211,15 @@ addEventListener("drop", (event) => {
   else if (file?.type.startsWith("image/")) askWith(file);
   else if (file) toast(`${file.name} is not an image.`);
 });
+addEventListener("paste", (event) => {
+  const file = [...(event.clipboardData?.files ?? [])].find(({ type }) => type.startsWith("image/"));
+  if (file) askWith(file);
+});
+document.addEventListener("click", (event) => {
+  for (const open of document.querySelectorAll("details.pop[open]")) {
+    if (!open.contains(/** @type {Node} */ (event.target))) open.removeAttribute("open");
+  }
+});
 addEventListener("keydown", (event) => {
   const typing = /** @type {HTMLElement} */ (event.target).matches("input, select, textarea");
   if (event.key === "/" && !typing) {
@@ -171,17 +227,22 @@ addEventListener("keydown", (event) => {
     byId("query").focus();
     byId("query").select();
   } else if (event.key === "Escape" && !typing && !document.querySelector("dialog[open]")) {
-    if (state().image !== null) go({ image: null, view: null });
+    const open = document.querySelector("details.pop[open]");
+    if (open) open.removeAttribute("open");
+    else if (state().view !== null) go({ view: null }, { replace: true });
+    else if (state().image !== null) go({ image: null });
   }
 });
 document.addEventListener("click", (event) => {
-  const anchor = /** @type {HTMLElement} */ (event.target).closest("a[data-screen], a[data-go]");
+  const anchor = /** @type {HTMLElement} */ (event.target).closest("a[data-screen]");
   if (!anchor || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   const name = /** @type {HTMLElement} */ (anchor).dataset.screen;
   go({ screen: name ?? "explore", inspect: "" });
+  scrollTo({ top: 0 });
 });
 
-byId("history").replaceChildren(...history_().map((value) => el("option", { value })));
+byId("help").addEventListener("click", about);
+byId("history").replaceChildren(...pastQueries().map((value) => el("option", { value })));
 subscribe(update);
 update(state(), null);

@@ -2,9 +2,13 @@
 
 import * as api from "./api.js";
 import { el } from "./dom.js";
-import { COLOURS, drawAttention, drawEvidence } from "./evidence.js";
-import { methodOf } from "./main.js";
+import { attentionOf, drawAttention, drawEvidence, drawStrip, stretch } from "./evidence.js";
+import { hasScreen, methodOf } from "./main.js";
+import { wordChips } from "./notes.js";
 import { go, state } from "./state.js";
+
+const MAX_WIDTH = 840; // pixels of the canvas
+const ATTENTION = "#2a9d8f"; // of bars over a clip's frames
 
 export class Panel {
   /** @param {HTMLElement} container @param {import("./main.js").Context} context @param {(step: number) => void} step */
@@ -12,103 +16,212 @@ export class Panel {
     this.container = container;
     this.context = context;
     this.step = step;
+    /** What the pointer is on: {word} or {view}. */
+    this.preview = null;
   }
 
-  /** @param {any} now @param {any} hit @param {any} answer @param {any} evidence @param {number[]} words */
-  async update(now, hit, answer, evidence, words) {
+  /**
+   * @param {import("./state.js").State} now
+   * @param {any} hit the selected one; null for none
+   * @param {import("./explanation.js").Explanation|null} explanation
+   * @param {number[]} words that are shown
+   */
+  update(now, hit, explanation, words) {
     this.container.hidden = !hit;
-    if (!hit) return;
-    const key = `${hit.image_id} ${methodOf(now)} ${now.q}`;
+    if (!hit) {
+      this.key = "";
+      return;
+    }
+    Object.assign(this, { hit, explanation, words });
+    const key = JSON.stringify([hit.image_id, hit.rank, now.q, now.pack, now.collection]);
     if (key !== this.key) {
       this.key = key;
+      this.viewKey = "";
       this.views = null;
-      this.#build(now, hit);
-      api
-        .views(now, hit.image_id, methodOf(now))
-        .then((views) => {
-          if (key !== this.key) return;
-          this.views = views;
-          this.#viewChips(state());
-          this.#draw(state(), hit, evidence, words);
-        })
-        .catch(() => {});
+      this.preview = null;
+      this.#build(now);
     }
-    this.#viewChips(now);
-    await this.#draw(now, hit, evidence, words);
+    this.#loadViews(now);
+    this.#drawChips(now);
+    this.#draw();
   }
 
-  #build(now, hit) {
-    this.image = el("img", { alt: hit.captions?.[0] ?? hit.file, src: api.imageUrl(now, hit.image_id, true) });
+  async #loadViews(now) {
+    const method = now.by || methodOf(now);
+    const key = `${this.key} ${method}`;
+    if (key === this.viewKey) return;
+    this.viewKey = key;
+    try {
+      const views = await api.views(now, this.hit.image_id, method, [], "panel");
+      if (key !== this.viewKey) return;
+      this.views = views;
+      this.#drawChips(state());
+      this.#draw();
+    } catch {
+      this.views = null;
+    }
+  }
+
+  #build(now) {
+    const { hit } = this;
+    const caption = hit.captions?.[0] ?? hit.file.split("/").pop();
+    this.image = el("img", { alt: caption, src: api.imageUrl(now, hit.image_id, true) });
     this.canvas = el("canvas", { "aria-hidden": "true" });
     this.stage = el("div.stage", {}, this.image, this.canvas);
     this.stage.style.aspectRatio = `${hit.width || 1} / ${hit.height || 1}`;
-    this.chips = el("div.chips", { role: "group", "aria-label": "Views" });
-    const move = (step, sign, label) =>
-      el("button.quiet", { type: "button", "aria-label": label, onclick: () => this.step(step) }, sign);
+    if (hit.seconds !== null && hit.seconds !== undefined) this.stage.append(this.#playButton(now));
+    this.wordRow = el("div.chips.small", { role: "group", "aria-label": "Words" });
+    this.sentence = el("p.caption");
+    this.methodRow = el("div.chips.small", { role: "group", "aria-label": "Method whose views are shown" });
+    this.viewRow = el("div.chips.views", { role: "group", "aria-label": "Views" });
+    this.remark = el("p.caption");
+    const icon = (label, sign, action) =>
+      el("button.quiet", { type: "button", "aria-label": label, title: label, onclick: action }, sign);
+    const similar = { like: hit.image_id, q: "", upload: "", more: [], less: [], image: null, words: null, view: null };
+    const action = (label, change) => el("button", { type: "button", onclick: () => go(change()) }, label);
+    const example = (kind) => () => ({ [kind]: [...new Set([...state()[kind], hit.image_id])].slice(-10), image: null });
     this.container.replaceChildren(
       el(
         "header",
         {},
-        el("span.grow", {}, `#${hit.rank}${hit.satisfies ? " ✓ known answer" : ""}`),
-        move(-1, "‹", "Previous image"),
-        move(1, "›", "Next image"),
-        el("button.quiet", { type: "button", "aria-label": "Inspect", onclick: () => go({ inspect: "words" }) }, "⛶"),
-        el("button.quiet", { type: "button", "aria-label": "Close", onclick: () => go({ image: null, view: null }) }, "×"),
+        el("span.grow", {}, `#${hit.rank}`, hit.satisfies ? el("span.right", {}, " ✓ known answer") : null),
+        icon("Previous image", "‹", () => this.step(-1)),
+        icon("Next image", "›", () => this.step(1)),
+        icon("Inspect", "Inspect", () => go({ inspect: state().view === null ? "words" : "views" })),
+        icon("Close", "×", () => go({ image: null, view: null })),
       ),
       this.stage,
-      el("div.legend", {}, el("span", {}, el("i"), "what the word matched"), el("span", {}, el("i.attention"), "where the view looks")),
-      el("h3", {}, "Views"),
-      this.chips,
-      el("p.caption", {}, hit.captions?.[0] ?? hit.file),
+      legend(),
+      el("h3", {}, "Words"),
+      this.wordRow,
+      this.sentence,
+      el("h3", {}, "Views of"),
+      this.methodRow,
+      this.viewRow,
+      this.remark,
       el(
         "div.actions",
         {},
-        el("button", { type: "button", onclick: () => go({ screen: "compare" }) }, "Compare methods"),
-        el("button", { type: "button", onclick: () => go({ like: hit.image_id, q: "", image: null, words: null }) }, "Similar"),
+        hasScreen("compare") ? action("Compare methods", () => ({ screen: "compare" })) : null,
+        action("Similar", () => similar),
+        action("More like this", example("more")),
+        action("Less like this", example("less")),
       ),
+      el("p.caption", {}, hit.captions?.length ? `Caption: ${caption}` : caption),
     );
   }
 
-  #viewChips(now) {
-    if (!this.views) return;
-    this.chips.replaceChildren(
-      ...this.views.views.map(({ view }) =>
+  #playButton(now) {
+    const { hit, image, canvas, stage } = this;
+    const button = el("button.play", { type: "button" }, "▶ Play");
+    button.addEventListener("click", () => {
+      const player = clipPlayer(now, hit);
+      canvas.remove();
+      image.replaceWith(player);
+      button.remove();
+      stage.style.aspectRatio = "";
+    });
+    return button;
+  }
+
+  #drawChips(now) {
+    const preview = (change) => {
+      this.preview = change;
+      this.#draw();
+    };
+    const focused = this.container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+    this.wordRow.replaceChildren(
+      ...wordChips(now, this.explanation, this.words, this.hit.image_id, (word) => preview(word === null ? null : { word })),
+    );
+    this.sentence.textContent = this.#contribution(now);
+    const method = now.by || methodOf(now);
+    this.methodRow.replaceChildren(
+      ...Object.entries(this.context.info.methods).map(([key, about]) =>
         el(
           "button.chip",
           {
             type: "button",
-            "aria-label": `View ${view + 1}`,
-            "aria-pressed": String(now.view === view),
-            onclick: () => go({ view: now.view === view ? null : view }, { replace: true }),
+            "data-key": `method ${key}`,
+            "aria-pressed": String(key === method),
+            onclick: () => go({ by: key, view: null }, { replace: true }),
           },
-          `${view + 1}${view === this.views.winner ? " ★" : ""}`,
+          about.title,
+          about.views > 1 ? el("small", {}, ` ${about.views}`) : null,
         ),
       ),
     );
+    const count = this.context.info.methods[method]?.views ?? 1;
+    const winner = this.views?.method === method ? this.views.winner : null;
+    this.viewRow.replaceChildren(
+      ...Array.from({ length: count }, (_, view) =>
+        el(
+          "button.chip",
+          {
+            type: "button",
+            "data-key": `view ${view}`,
+            "aria-label": `View ${view + 1}${view === winner ? ", the best" : ""}`,
+            "aria-pressed": String(now.view === view),
+            onclick: () => go({ view: now.view === view ? null : view }, { replace: true }),
+            onpointerenter: () => preview({ view }),
+            onpointerleave: () => preview(null),
+          },
+          `${view + 1}${view === winner && count > 1 ? " ★" : ""}`,
+        ),
+      ),
+    );
+    this.remark.textContent = this.views?.collapsed
+      ? "These views are nearly the same; maps show their difference from the mean view."
+      : "";
+    if (focused) this.container.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
   }
 
-  async #draw(now, hit, evidence, words) {
-    const { image, canvas } = this;
+  #contribution(now) {
+    if (!now.words || !this.explanation?.by.has(this.hit.image_id)) return "";
+    const sums = this.explanation.contributions(this.hit.image_id);
+    const { score } = this.explanation.by.get(this.hit.image_id);
+    return this.words
+      .map((word) => `"${this.explanation.words[word]}" contributes ${sums[word].toFixed(2)} of ${score.toFixed(2)}`)
+      .join("; ");
+  }
+
+  async #draw() {
+    const { image, canvas, hit, explanation } = this;
     await image.decode().catch(() => {});
     if (image !== this.image || !image.naturalWidth) return;
-    const scale = Math.min(1, 840 / image.naturalWidth);
-    canvas.width = Math.round(image.naturalWidth * scale);
-    canvas.height = Math.round(image.naturalHeight * scale);
-    const view = now.view === null ? null : this.views?.views.find((each) => each.view === now.view);
-    if (view?.attention) {
-      drawAttention(canvas, image, view.attention, this.views.grid, this.views.box);
+    const now = state();
+    const scale = Math.min(1, MAX_WIDTH / image.naturalWidth);
+    canvas.width = Math.round(image.naturalWidth * Math.max(scale, Math.min(2, 420 / image.naturalWidth)));
+    canvas.height = Math.round((canvas.width * image.naturalHeight) / image.naturalWidth);
+    const view = this.preview?.view ?? (this.preview ? null : now.view);
+    const attention = view === null || !this.views ? null : attentionOf(this.views, view);
+    if (attention) {
+      if (this.views.sheet) drawStrip(canvas, [{ values: stretch(attention), colour: ATTENTION }]);
+      else drawAttention(canvas, image, attention, this.views.grid, this.views.box);
       return;
     }
-    const own = evidence?.by.get(hit.image_id);
-    if (!own || !words.length) {
-      canvas.width = 0;
-      return;
-    }
-    const maps = words.map((word, w) => {
-      let most = 1e-9;
-      for (const each of evidence.by.values()) for (const cell of each.cells) most = Math.max(most, cell[word]);
-      return { values: own.cells.map((cell) => Math.max(0, cell[word]) / most), colour: COLOURS[w] };
-    });
-    drawEvidence(canvas, image, maps, evidence.grid, own.box);
+    const words = this.preview?.word === undefined ? this.words : [this.preview.word];
+    if (!explanation?.by.has(hit.image_id) || !words.length) return;
+    const maps = explanation.maps(hit.image_id, words);
+    if (explanation.sheet) drawStrip(canvas, maps);
+    else drawEvidence(canvas, image, maps, explanation.grid, explanation.by.get(hit.image_id).box);
   }
+}
+
+/** What the two kinds of maps mean. @returns {HTMLElement} */
+export const legend = () =>
+  el(
+    "div.legend",
+    {},
+    el("span", {}, el("i"), "what the word matched"),
+    el("span", {}, el("i.attention"), "where the view looks"),
+  );
+
+/** A player of a clip, from the moment that matched. @param {import("./state.js").State} now @param {any} hit */
+export function clipPlayer(now, hit) {
+  const address = api.clipUrl(now, hit.image_id);
+  if (/\.(webp|gif|apng|png)$/i.test(hit.file)) return el("img", { src: address, alt: `The clip ${hit.file}, playing` });
+  const video = el("video", { src: address, controls: true, autoplay: true, muted: true, playsInline: true });
+  video.setAttribute("aria-label", `The clip ${hit.file}`);
+  video.addEventListener("loadedmetadata", () => (video.currentTime = hit.seconds ?? 0), { once: true });
+  return video;
 }

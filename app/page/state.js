@@ -12,6 +12,7 @@
  * @property {string[]} methods of Compare; empty for its default
  * @property {number|null} image id of the selected image
  * @property {number|null} like id of an image that is asked with
+ * @property {string} upload name of an image file that is asked with; its content stays in this tab (`uploads.js`)
  * @property {number[]} more ids of examples to be like
  * @property {number[]} less ids of examples to be unlike
  * @property {string[]} filters "fact:value"
@@ -21,6 +22,8 @@
  * @property {number[]|null} words indices of the chosen words; null for the strongest one
  * @property {string} inspect open tab of Inspect: "", "words", "views", "lens" or "inside"
  * @property {number|null} view chosen view of the selected image
+ * @property {string} by method whose views are looked at; empty for the method that searches
+ * @property {boolean} plain whether images are shown without evidence
  */
 
 const MINE = "mine";
@@ -51,6 +54,7 @@ const FIELDS = {
   methods: list("methods"),
   image: number("image"),
   like: number("like"),
+  upload: text("file"),
   more: numbers("more"),
   less: numbers("less"),
   filters: { name: "only", read: (all) => all, write: (value) => value },
@@ -62,6 +66,8 @@ const FIELDS = {
   },
   inspect: text("inspect"),
   view: number("view"),
+  by: text("by"),
+  plain: { name: "plain", read: (all) => all[0] === "1", write: (value) => (value ? ["1"] : []) },
 };
 
 /**
@@ -69,10 +75,10 @@ const FIELDS = {
  * @returns {State}
  */
 export function parse(search) {
-  const given = new URLSearchParams(search);
+  const query = new URLSearchParams(search);
   const state = {};
-  for (const [key, field] of Object.entries(FIELDS)) state[key] = field.read(given.getAll(field.name));
-  const collection = given.get("c") ?? "";
+  for (const [key, field] of Object.entries(FIELDS)) state[key] = field.read(query.getAll(field.name));
+  const collection = query.get("c") ?? "";
   const own = collection === MINE ? sessionStorage.getItem(KEY) ?? "" : collection;
   return { ...state, collection: own, gone: collection === MINE && !own };
 }
@@ -82,13 +88,13 @@ export function parse(search) {
  * @returns {string} path and query string; never holds an upload's key
  */
 export function link(state) {
-  const given = new URLSearchParams();
+  const query = new URLSearchParams();
   for (const [key, field] of Object.entries(FIELDS)) {
-    for (const value of field.write(state[key])) given.append(field.name, value);
+    for (const value of field.write(state[key])) query.append(field.name, value);
   }
-  if (isPrivate(state.collection) || state.gone) given.set("c", MINE);
-  else if (state.collection) given.set("c", state.collection);
-  const search = given.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+  if (isPrivate(state.collection) || state.gone) query.set("c", MINE);
+  else if (state.collection) query.set("c", state.collection);
+  const search = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
   return search ? `/?${search}` : "/";
 }
 

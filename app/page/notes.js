@@ -1,0 +1,169 @@
+/** The line between the query and the results: words, examples that are asked with, hints, suggestions. */
+
+import * as api from "./api.js";
+import { el } from "./dom.js";
+import { COLOURS } from "./evidence.js";
+import { isFunctionWord } from "./explanation.js";
+import { go, state } from "./state.js";
+
+const NOTICE = "polyview.photos-notice";
+const NEGATION = /\b(?:no|not|without|lacks|lacking)\s+(?:an?\s+|any\s+|the\s+)?([\p{L}-]+)/iu;
+const QUIET = 0.2; // words that add less than this share of the strongest one
+
+/**
+ * @param {import("./state.js").State} now
+ * @param {any} answer of `/search`
+ * @param {import("./explanation.js").Explanation|null} explanation
+ * @param {number[]} chosen words that are shown
+ * @param {import("./main.js").Context} context
+ */
+export function drawNotes(now, answer, explanation, chosen, context) {
+  const notes = document.getElementById("notes");
+  if (!notes) return;
+  const byLength = [...context.examples.queries].sort((a, b) => a.length - b.length);
+  const suggestions = [...byLength.slice(0, 3), context.examples.algebra].filter((q) => q && q !== now.q);
+  notes.replaceChildren(
+    el(
+      "div.row",
+      {},
+      ...likeChips(now),
+      ...wordChips(now, explanation, chosen, answer.hits[0]?.image_id ?? null),
+      ...hints(now, answer, context),
+      el("span.try", {}, "Try: ", ...suggestions.flatMap((q, i) => [i ? " · " : "", askFor(q, q)])),
+    ),
+  );
+}
+
+/**
+ * One chip a word; its tint says how much the word adds to the score of an image.
+ * @param {import("./state.js").State} now
+ * @param {import("./explanation.js").Explanation|null} explanation
+ * @param {number[]} chosen words that are shown
+ * @param {number|null} id of the image
+ * @param {(word: number|null) => void} [preview] called while the pointer is on a word
+ */
+export function wordChips(now, explanation, chosen, id, preview) {
+  if (!explanation) return now.q ? now.q.split(/\s+/).slice(0, 12).map((word) => el("span.chip", {}, word)) : [];
+  const sums = explanation.contributions(id ?? -1);
+  const most = Math.max(...sums.map(Math.abs), 1e-9);
+  return explanation.words.map((word, index) => {
+    const place = chosen.indexOf(index);
+    const share = Math.max(0, sums[index]) / most;
+    const chip = el(
+      "button.chip",
+      {
+        type: "button",
+        title: `"${word}" adds ${sums[index].toFixed(2)} to the score of this image`,
+        "aria-pressed": String(place >= 0),
+        onclick: () => toggle(chosen, index),
+        onpointerenter: () => preview?.(index),
+        onpointerleave: () => preview?.(null),
+      },
+      `${explanation.negative[index] ? "− " : ""}${word}`,
+    );
+    chip.style.setProperty("--tint", `${Math.round(45 * share)}%`);
+    if (share < QUIET || isFunctionWord(word)) chip.classList.add("faint");
+    if (place >= 0) chip.style.setProperty("--word", COLOURS[place]);
+    return chip;
+  });
+}
+
+function toggle(chosen, index) {
+  const words = chosen.includes(index) ? chosen.filter((word) => word !== index) : [...chosen, index].slice(-4);
+  go({ words, view: null, plain: false }, { replace: true });
+}
+
+/** Examples to be like or unlike, each with a button that removes it. */
+function likeChips(now) {
+  const chip = (id, sign, change) =>
+    el(
+      "span.example",
+      {},
+      sign,
+      el("img", { src: api.imageUrl(now, id), alt: `image ${id}` }),
+      el("button.quiet", { type: "button", "aria-label": "Remove this example", onclick: () => go(change) }, "×"),
+    );
+  const without = (ids, id) => ids.filter((other) => other !== id);
+  return [
+    ...now.more.map((id) => chip(id, "+", { more: without(now.more, id) })),
+    ...now.less.map((id) => chip(id, "−", { less: without(now.less, id) })),
+  ];
+}
+
+function hints(now, answer, context) {
+  if (!answer) return [];
+  const hints = [];
+  const negated = answer.unsupported.includes("negation") ? NEGATION.exec(now.q) : null;
+  if (negated) {
+    const rest = now.q.replace(negated[0], " ").replace(/\b(and|but|with)\s*$/i, "").replace(/\s+/g, " ").trim();
+    const sum = `${rest.replace(/\s+(and|but|with)$/i, "")} - 0.5: ${negated[1]}`;
+    const chip = el("button.chip", { type: "button", onclick: () => ask(sum) }, `− ${negated[1]}`);
+    hints.push(el("span", {}, `"${negated[0]}" is not understood; subtract instead: `, chip));
+  }
+  for (const { word, nearest } of answer.unknown) {
+    if (negated?.[0].toLowerCase().split(/\s+/)[0] === word.toLowerCase()) continue;
+    const suggestion = nearest.length ? [" Did you mean ", askFor(now.q.replace(word, nearest[0]), nearest[0]), "?"] : [];
+    hints.push(el("span", {}, `"${word}" is unknown.`, ...suggestion));
+  }
+  if (answer.unsupported.includes("sides")) {
+    hints.push(el("span", {}, "Left and right, above and below are not distinguished."));
+  }
+  if (answer.remark && !answer.unknown.length && !answer.unsupported.length) hints.push(el("span", {}, answer.remark));
+  const small = context.info.pack.name === "photos";
+  const right = answer.hits.some((hit) => hit.satisfies);
+  if (answer.matches === false && !right && !small && !hints.length) {
+    hints.push(el("span", {}, "Nothing here seems to match; these are the nearest."));
+  }
+  if (answer.unfamiliar && !small) hints.push(el("span", {}, "This image is unlike those that the model was trained on."));
+  if (small && !localStorage.getItem(NOTICE)) hints.push(notice());
+  return hints;
+}
+
+/** Said once to each visitor. */
+function notice() {
+  const box = el("span", {}, "This small model often misses; results are guesses. Better: CLIP (605 MB). ");
+  const close = () => {
+    localStorage.setItem(NOTICE, "read");
+    box.remove();
+  };
+  box.append(el("button.quiet", { type: "button", "aria-label": "Hide this notice", onclick: close }, "×"));
+  return box;
+}
+
+const ask = (q) => go({ q, image: null, words: null, view: null, inspect: "" });
+
+/** A link that asks. @param {string} query @param {string} words */
+function askFor(query, words) {
+  const anchor = el("a", { href: `/?q=${encodeURIComponent(query)}` }, words);
+  anchor.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    ask(query);
+  });
+  return anchor;
+}
+
+/**
+ * Choices of facts, such as setting and weather, that restrict the results.
+ * @param {Record<string, Record<string, number>>} facts of `/info`
+ * @returns {any[]} one select a fact
+ */
+export function factSelects(facts) {
+  const { filters } = state();
+  return Object.entries(facts).map(([fact, values]) => {
+    const current = filters.find((filter) => filter.startsWith(`${fact}:`)) ?? "";
+    const select = el(
+      "select",
+      { "aria-label": fact, onchange: () => change(fact, select.value) },
+      el("option", { value: "" }, `any ${fact}`),
+      ...Object.entries(values).map(([value, count]) => el("option", { value: `${fact}:${value}` }, `${value} (${count})`)),
+    );
+    select.value = current;
+    return select;
+  });
+}
+
+function change(fact, filter) {
+  const rest = state().filters.filter((other) => !other.startsWith(`${fact}:`));
+  go({ filters: filter ? [...rest, filter] : rest, image: null });
+}
