@@ -13,6 +13,7 @@
 import { COLOURS } from "./evidence.js";
 
 const MAX_WORDS = 4; // that are shown at once
+const WEAK = 0.25; // share of the strongest cell; an image below it has no evidence to draw
 const FUNCTION_WORDS = new Set(
   "a an the of in on at to is are be and or with by for from it its this that there can some as i you".split(" "),
 );
@@ -79,13 +80,20 @@ export class Explanation {
     return [candidates.reduce((best, word) => (sums[word] > sums[best] ? word : best))];
   }
 
-  /** Maps of words over an image, 1 for the strongest cell of the first page. @param {number} id @param {number[]} words @returns {import("./evidence.js").Map_[]} */
-  maps(id, words) {
+  /**
+   * Maps of words over an image, 1 for the strongest cell of the first page.
+   * @param {number} id
+   * @param {number[]} words
+   * @param {boolean} [alone] the image is looked at by itself: weak evidence is drawn stronger
+   * @returns {import("./evidence.js").Map_[]}
+   */
+  maps(id, words, alone = false) {
     const { cells } = this.by.get(id);
-    return words.map((word, place) => ({
-      values: cells.map((cell) => Math.min(1, Math.max(0, cell[word]) / this.most[word])),
-      colour: COLOURS[place],
-    }));
+    return words.map((word, place) => {
+      const own = Math.max(...cells.map((cell) => cell[word]));
+      const most = alone ? Math.max(own, WEAK * this.most[word]) : this.most[word];
+      return { values: cells.map((cell) => Math.min(1, Math.max(0, cell[word]) / most)), colour: COLOURS[place] };
+    });
   }
 }
 

@@ -14,6 +14,7 @@ import { content } from "./uploads.js";
 
 const PAGE = 60; // hits asked for at a time
 const MAX_HITS = 1000;
+const WIDE = 760; // pixels of a window in which the panel stands beside the results
 const EXPLAINED = 100; // images in one request for evidence
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */
@@ -110,12 +111,14 @@ class Explore {
       return;
     }
     if (question !== this.question) return;
+    const first = this.answer.hits[0];
+    const select = state().image === null && first && innerWidth >= WIDE;
+    this.split.toggleAttribute("data-open", Boolean(select || state().image !== null)); // before the tiles are laid out
     this.grid.clear();
     this.grid.show(this.answer.hits);
     const count = this.answer.hits.length;
     announce(count ? `${count} images for ${now.q || "this image"}` : "No image has these properties.");
-    const first = this.answer.hits[0];
-    if (state().image === null && first && innerWidth >= 760) go({ image: first.image_id }, { replace: true });
+    if (select) go({ image: first.image_id }, { replace: true });
     else this.#draw(state());
     await this.#explain();
   }
@@ -198,13 +201,11 @@ class Explore {
     for (const id of [...this.grid.visible]) {
       const tile = this.grid.tiles.get(id);
       if (!explanation.by.has(id) || tile?.querySelector("canvas")?.dataset.words === key) continue;
-      const layers = await this.grid.layers(id);
+      const image = await this.grid.image(id);
       if (question !== this.question || key !== this.#words(state()).join()) return;
-      if (!layers) continue;
-      const [image, canvas] = layers;
+      if (!image) continue;
+      const canvas = this.grid.canvas(image);
       canvas.dataset.words = key;
-      canvas.width = image.naturalWidth;
-      canvas.height = image.naturalHeight;
       const maps = explanation.maps(id, words);
       if (explanation.sheet) drawStrip(canvas, maps);
       else drawEvidence(canvas, image, maps, explanation.grid, explanation.by.get(id).box);

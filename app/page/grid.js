@@ -92,18 +92,23 @@ export class Grid {
     return best?.id;
   }
 
-  /** The tile's canvas, over its image, once the image is loaded. @param {number} id @returns {Promise<[HTMLImageElement, HTMLCanvasElement]|null>} */
-  async layers(id) {
-    const tile = this.tiles.get(id);
-    const image = /** @type {HTMLImageElement|null} */ (tile?.querySelector("img") ?? null);
-    if (!tile || !image?.getAttribute("src")) return null;
-    await image.decode().catch(() => {});
-    let canvas = /** @type {HTMLCanvasElement|null} */ (tile.querySelector("canvas"));
+  /** The tile's image, once it is loaded. @param {number} id @returns {Promise<HTMLImageElement|null>} */
+  async image(id) {
+    const image = /** @type {HTMLImageElement|null} */ (this.tiles.get(id)?.querySelector("img[src]") ?? null);
+    await image?.decode().catch(() => {});
+    return image?.naturalWidth ? image : null;
+  }
+
+  /** The canvas over a tile's image, as large as the image. @param {HTMLImageElement} image @returns {HTMLCanvasElement} */
+  canvas(image) {
+    let canvas = image.parentElement?.querySelector("canvas");
     if (!canvas) {
       canvas = el("canvas", { "aria-hidden": "true" });
       image.after(canvas);
     }
-    return [image, canvas];
+    canvas.width = image.naturalWidth;
+    canvas.height = image.naturalHeight;
+    return canvas;
   }
 
   /** Takes evidence away from all tiles. */

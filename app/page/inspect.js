@@ -92,7 +92,7 @@ export class Inspect {
     this.canvas = el("canvas", { "aria-hidden": "true" });
     this.stage = el("div.stage", {}, this.image, this.canvas);
     const clip = hit && hit.seconds !== null && hit.seconds !== undefined;
-    this.strip = el("div.strip", { hidden: true });
+    this.strip = el("div.strip", { hidden: true, tabIndex: 0, role: "group", "aria-label": "Frames of the clip" });
     const choose = el(
       "select",
       { "aria-label": "Method", onchange: () => go({ by: choose.value, view: null }, { replace: true }) },

@@ -61,8 +61,9 @@ export function wordChips(now, explanation, chosen, id, preview) {
       },
       `${explanation.negative[index] ? "− " : ""}${word}`,
     );
-    chip.style.setProperty("--tint", `${Math.round(45 * share)}%`);
-    if (share < QUIET || isFunctionWord(word)) chip.classList.add("faint");
+    const tint = isFunctionWord(word) ? Math.min(0.3, share) : share;
+    chip.style.setProperty("--tint", `${Math.round(45 * tint)}%`);
+    if (share < QUIET) chip.classList.add("faint");
     if (place >= 0) chip.style.setProperty("--word", COLOURS[place]);
     return chip;
   });

@@ -201,7 +201,7 @@ export class Panel {
     }
     const words = this.preview?.word === undefined ? this.words : [this.preview.word];
     if (!explanation?.by.has(hit.image_id) || !words.length) return;
-    const maps = explanation.maps(hit.image_id, words);
+    const maps = explanation.maps(hit.image_id, words, true);
     if (explanation.sheet) drawStrip(canvas, maps);
     else drawEvidence(canvas, image, maps, explanation.grid, explanation.by.get(hit.image_id).box);
   }

@@ -27,13 +27,11 @@ class Tab:
         page: of Playwright.
         home: the server's address.
         complaints: errors on the page, and requests to other machines.
-        transferred: paths that were fetched from the server.
     """
 
     page: Page
     home: str
     complaints: list[str] = field(default_factory=list)
-    transferred: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(PATIENCE)
@@ -65,7 +63,6 @@ class Tab:
             self.complaints.append(message.text)
 
     def _request(self, request: Request) -> None:
-        self.transferred.append(request.url)
         if not request.url.startswith((self.home, "data:", "blob:")):
             self.complaints.append(f"asked another machine: {request.url}")
 
