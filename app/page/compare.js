@@ -447,7 +447,7 @@ class Compare {
       return chip;
     });
     const example = this.context.examples.curated.find((each) => each.caption === now.q);
-    const rest = now.filters.length + now.more.length + now.less.length > 0 || this.context.upload.image;
+    const rest = now.filters.length + now.more.length + now.less.length > 0 || now.upload;
     const sentences = [
       example?.why,
       this.answer.remark,

@@ -107,6 +107,15 @@ export function drawAttention(canvas, image, values, grid, box = [0, 0, 1, 1], o
   context.putImageData(pixels, 0, 0);
 }
 
+/** Index of the word with the largest total of positive evidence. @param {number[][][]} cells (images, cells, words) */
+export function strongestWord(cells) {
+  const totals = [];
+  for (const image of cells) {
+    for (const cell of image) cell.forEach((value, word) => (totals[word] = (totals[word] ?? 0) + Math.max(0, value)));
+  }
+  return totals.length ? totals.indexOf(Math.max(...totals)) : 0;
+}
+
 /**
  * Draws one bar a frame along the lower edge: how much each frame of a clip matches.
  * @param {HTMLCanvasElement} canvas
