@@ -343,7 +343,7 @@ export class Inspect {
     });
     return [
       el("div.chips", {}, kind("Where the view looks", false), now.q ? kind("What it matched", true) : null),
-      el("div.maps", {}, ...figures),
+      el("div.thumbs", {}, ...figures),
       views.collapsed ? el("p", {}, "These views are nearly the same. The maps show their difference from the mean view.") : null,
       el("p.caption", {}, `Attention: ${views.attention_is}.${views.view_scores_are ? ` Numbers: ${views.view_scores_are}.` : ""}${views.winner === null || views.winner === undefined ? "" : " ★ is the view that matched best."}`),
     ].filter(Boolean);
@@ -428,7 +428,7 @@ export class Inspect {
       this.lensHits.replaceChildren(
         el("h3", {}, `${answer.stayed} of the first ${LENS_HITS} stay`),
         el(
-          "div.maps",
+          "div.thumbs",
           {},
           ...answer.hits.map((hit) =>
             el(

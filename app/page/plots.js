@@ -32,7 +32,7 @@ export function heatmap({ values, rows, columns, marks = [], limits = null, titl
   const top = labelled ? Math.min(110, 5.5 * longest(columns) + 10) : 4;
   const width = left + side * columns.length + (labelled ? 40 : 4);
   const height = top + side * rows.length + 4;
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "plot" });
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "chart" });
   picture.setAttribute("aria-label", `${name}: ${rows.length} by ${columns.length}, from ${round(Math.min(...flat))} to ${round(Math.max(...flat))}`);
   const marked = new Set(marks.map(([row, column]) => `${row} ${column}`));
   values.forEach((row, r) =>
@@ -79,7 +79,7 @@ export function curves({ values, rows, columns, title: name }) {
   const flat = values.flat();
   const low = Math.min(0, ...flat);
   const high = Math.max(...flat) || 1;
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "plot" });
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "chart" });
   picture.setAttribute("aria-label", `${name}: ${rows.length} lines of ${columns.length} points`);
   const x = (place, count) => left + ((width - left - 10) * place) / Math.max(1, count - 1);
   const y = (value) => 8 + (height - bottom - 8) * (1 - (value - low) / (high - low || 1));

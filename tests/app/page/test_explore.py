@@ -195,8 +195,8 @@ def test_two_clicks_lead_from_a_hit_to_view_7_of_mvam(server: Running, new_tab: 
     panel.get_by_role("button", name="View 7", exact=False).first.click()
     expect(tab.page).to_have_url(re.compile("view=6.*by=mvam"))
     tab.page.get_by_role("button", name="Inspect").click()
-    expect(tab.page.locator(".maps .view")).to_have_count(16)
-    expect(tab.page.locator(".maps [aria-pressed=true]")).to_contain_text("7")
+    expect(tab.page.locator(".thumbs .view")).to_have_count(16)
+    expect(tab.page.locator(".thumbs [aria-pressed=true]")).to_contain_text("7")
 
 
 def test_inspect_shows_words_lens_and_the_inside_of_avse(server: Running, new_tab: NewTab) -> None:
