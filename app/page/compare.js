@@ -45,12 +45,12 @@ class Compare {
     container.append(el("div.compare", {}, this.bar, this.jump, this.columns, this.more, this.dock));
     this.keys = (event) => this.#key(event);
     this.outside = (event) => closeMenus(event.target);
-    addEventListener("keydown", this.keys);
+    addEventListener("keydown", this.keys, true); // before Escape takes the selection away
     addEventListener("click", this.outside);
   }
 
   close() {
-    removeEventListener("keydown", this.keys);
+    removeEventListener("keydown", this.keys, true);
     removeEventListener("click", this.outside);
     document.getElementById("notes")?.replaceChildren();
     this.question = "";

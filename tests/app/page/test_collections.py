@@ -51,7 +51,7 @@ def send(page: Page, server: Running, name: str, first: int, count: int = FILES)
         for i in range(count)
     ]
     page.locator("#own-files").set_input_files(files)  # type: ignore[arg-type]
-    expect(page).to_have_url(re.compile("pack=photos&c=mine"), timeout=30_000)
+    expect(page).to_have_url(re.compile("c=mine"), timeout=30_000)
     expect(page.locator("#reading progress")).to_have_count(0, timeout=60_000)
     page.fill("#query", "a red circle")
     page.press("#query", "Enter")
