@@ -75,7 +75,7 @@ export class Inspect {
       ]);
       if (key !== this.key) return;
       const ratio = this.image.naturalWidth / (this.image.naturalHeight || 1);
-      this.stage.style.cssText = `aspect-ratio:${ratio};width:min(100%, ${62 * ratio}vh)`;
+      this.stage.style.cssText = `aspect-ratio:${ratio};width:min(100%, calc(${ratio} * var(--tall)))`;
       this.views = views;
       this.explanation = answer && new Explanation(answer);
       this.#draw();
