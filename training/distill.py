@@ -26,13 +26,13 @@ from torch import Tensor, nn
 
 import models
 from export.encoders.sources import describe_image_source
-from models.checkpoint import load_strict, load_tensors
+from models.checkpoint import load_strict, load_tensors, save_tensors
 from models.encoders import IMAGE_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
 from training.data.extraction import Extraction
-from training.data.features import read_features, refuse_features, refuse_missing
+from training.data.features import feature_file, read_features, refuse_features, refuse_missing
 from training.data.image_files import crops
 from training.data.open_split import names_of_data, open_split, open_training
 from training.data.split import Copies, Pixels, Split
@@ -133,12 +133,18 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.pixels = [Pixels(look, self.preprocess) for look in images]  # (P, 3, S, S) each
         self.val_pixels = replace(val, features=Pixels(val.images, self.preprocess))
         self.captioned = int(train.image_of[-1]) + 1  # photographs with captions come first
-        basis = principal_components(self.maps[0], config.targets)
-        self.mean, self.basis, self.weights = (part.to(self.device) for part in basis)
+        path = feature_file(train, config.teacher, how)
+        path = path.with_name(f"{path.stem}-components{config.targets}.safetensors")
+        if not path.is_file():  # computed again, they could differ in the last bits
+            names = ("mean", "map", "weights")
+            basis = principal_components(self.maps[0], config.targets)
+            save_tensors(path, dict(zip(names, basis, strict=True)), {"kind": "components"})
+        fitted = {name: part.to(self.device) for name, part in load_tensors(path)[0].items()}
+        self.mean, self.basis, self.weights = fitted["mean"], fitted["map"], fitted["weights"]
         tokenizer = build_tokenizer(train.captions, min_count=2)
         self.tables = [TokenTable(tokenizer, split.captions) for split in (train, val)]
+        torch.manual_seed(config.seed)  # loading a teacher, where nothing is cached, draws numbers
         self.model = Student(config, tokenizer.get_vocab_size())
-        self.grid = self.model.trunk.grid(self.preprocess.size)[0]
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
         resumed = self.start(self.model, out, items=train.image_count, resume=resume)
@@ -176,11 +182,9 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         rows, random = batch, self.random
         pixels, targets = self.look(rows, random.integers(self.config.crops, size=len(rows)))
         mirrored = torch.from_numpy(random.random(len(rows)) < 0.5)
-        pixels[mirrored] = pixels[mirrored].flip(3)
-        square = targets.unflatten(1, (self.grid, self.grid))  # (B, rows, columns, T)
-        square[mirrored] = square[mirrored].flip(2)
+        mirror(pixels, targets, mirrored)
         cells = self._cells(change_colors(pixels, self.config.color, random))
-        terms = {"distillation": self._missed(cells, square.flatten(1, 2))}
+        terms = {"distillation": self._missed(cells, targets)}
         spoken_of = rows < self.captioned
         if self._retrieves(epoch) and spoken_of.any():
             rows, cells = rows[spoken_of], cells[spoken_of]
@@ -211,7 +215,9 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             inputs.append(self._cells(pixels).flatten(0, 1).double())  # (B * N, d)
             outputs.append(targets.flatten(0, 1).double())  # (B * N, T)
         cells = nn.functional.pad(torch.cat(inputs), (0, 1), value=1.0)  # for the bias
-        fitted = torch.linalg.lstsq(cells, torch.cat(outputs)).solution  # (d + 1, T)
+        ridge = 1e-6 * len(cells) * torch.eye(cells.shape[1]).to(cells)
+        products = cells.mT @ torch.cat(outputs)
+        fitted = torch.linalg.solve(cells.mT @ cells + ridge, products)  # (d + 1, T)
         self.model.imitate.weight.copy_(fitted[:-1].mT)
         self.model.imitate.bias.copy_(fitted[-1])
 
@@ -342,6 +348,19 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
     scaled = vectors.flip(1)[:, :count] / (deviation * deviation.mean()).sqrt()
     spread = deviation / deviation.mean()  # variance of each scaled component
     return mean.float(), scaled.float(), (spread / spread.square().mean()).float()
+
+
+def mirror(pixels: Tensor, maps: Tensor, which: Tensor) -> None:
+    """Mirrors some images and their maps, in place.
+
+    Args:
+        pixels: (B, 3, S, S).
+        maps: (B, N, T), N cells of a square grid, row by row.
+        which: (B,) bool.
+    """
+    side = math.isqrt(maps.shape[1])
+    pixels[which] = pixels[which].flip(3)
+    maps[which] = maps[which].unflatten(1, (side, side)).flip(2).flatten(1, 2)
 
 
 def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:
