@@ -108,7 +108,6 @@ def test_a_pack_without_an_image_encoder() -> None:
     assert info.image_encoder.dim == 16
     assert list(info.methods) == ["vsepp", "vsepp_2", "mv_vse"]
     assert (info.name, info.licence) == ("data", "research only")
-    assert "ready-made features of their regions" in info.description
     assert "60 images with 120 captions" in info.description
     assert "training/vsepp/config.toml" in info.files
     card = Path("pack/README.md").read_text()
