@@ -27,7 +27,9 @@ export async function open(context) {
   const body = el("div.choices", {}, el("p", {}, "…"));
   const close = el("button.quiet.round", { type: "button", "aria-label": "Close", onclick: () => box.close() }, "×");
   box.replaceChildren(el("header", {}, el("h2", { id: "menu-title" }, "What is searched"), close), body);
-  box.onclick = (event) => event.target === box && box.close();
+  box.onclick = (event) => {
+    if (event.target === box) box.close(); // returning false would cancel the click
+  };
   if (!box.open) box.showModal();
   try {
     const [packs, known] = await Promise.all([api.packs(), api.collections()]);

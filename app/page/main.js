@@ -134,7 +134,8 @@ function drawExample(now) {
 export function methodOf(now) {
   const methods = Object.entries(context.info?.methods ?? {});
   if (now.method) return now.method;
-  const quality = ([, { metrics }]) => metrics.values?.evidence_word_pointing ?? metrics.values?.rsum ?? 0;
+  const measured = ([, about]) => about.metrics?.values ?? {}; // null where nothing was measured
+  const quality = (each) => measured(each).evidence_word_pointing ?? measured(each).rsum ?? 0;
   return methods.reduce((best, each) => (quality(each) > quality(best) ? each : best), methods[0])?.[0] ?? "";
 }
 

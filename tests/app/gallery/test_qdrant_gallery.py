@@ -15,7 +15,7 @@ from app.gallery.qdrant.address import Address
 from app.gallery.qdrant.gallery import Contents, QdrantGallery
 from app.gallery.qdrant.server import PACK, Creation, QdrantError, Server, api
 from app.gallery.vector_index import Gallery, Match
-from models import METHODS, Method, Views
+from models import Method, Views, build
 
 DIM = 12
 # Each scoring rule: a method, its arguments, and the views of a picture and of a text.
@@ -34,7 +34,7 @@ def method_of(rule: str) -> tuple[Method, int, int]:
     """A rule's method, and the views V of a picture and W of a text."""
     name, arguments, views, words = RULES[rule]
     torch.manual_seed(0)
-    made = METHODS[name](image_dim=8, text_dim=8, embed_dim=DIM, **arguments)
+    made = build(name, 8, 8, {"embed_dim": DIM, **arguments})
     return made.eval().requires_grad_(False), views, words
 
 

@@ -16,7 +16,7 @@ from app.blocks.tabs.views.view import Shown
 from app.explain.collapse import Collapse, Reading
 from app.explain.look import Look, look
 from app.search.retriever import Retriever
-from models import METHODS
+from models import METHODS, build
 from models.panel import Knob, Panel
 from tests.app.conftest import HOSTILE
 from tests.app.many import HEIGHT, WIDTH, box
@@ -92,7 +92,7 @@ def test_a_map_says_its_peak_its_score_and_whether_it_won() -> None:
 
 
 def test_cosines_are_not_shown_as_shares() -> None:
-    method = METHODS["mv_vse"](4, 4, 4)
+    method = build("mv_vse", 4, 4, {"embed_dim": 4})
     drawn = view.maps(seen_by(), method, Shown(GREY, "x", (0, 0, 1, 1)))
     assert re.findall(r"peak [-\d.]+( %)?", drawn) == [""] * 4
     assert "0 or less" in drawn
