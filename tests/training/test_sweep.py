@@ -1,5 +1,6 @@
 """A sweep trains what is missing, resumes, chooses by validation and prints its table."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -96,15 +97,17 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
         subprocess.run([*command, "--split", part, "--count", str(count)], check=True, cwd=ROOT)
     path = tmp_path / "toy.toml"
     values = {"data": tmp_path / "scenes", "backbone": "app/bundled/scenes", "trial": 0, "rows": ""}
-    path.write_text(TOY.format(**values))
+    path.write_text(TOY.format(**values).replace("epochs=2", "epochs=20"))
     command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
     command += ["--results", f"{tmp_path}/results"]
     first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     csv = tmp_path / "results" / "toy.csv"
     while not csv.is_file() and first.poll() is None:
         time.sleep(0.05)
-    first.send_signal(signal.SIGINT)
-    first.communicate()
+    while first.poll() is None:  # again, should an interrupt fall into a destructor
+        first.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            first.communicate(timeout=20)
     assert first.returncode == 130
     recorded = read_rows(csv)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
