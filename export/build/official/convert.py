@@ -284,8 +284,21 @@ RELEASES = {
 }
 
 
+_OPTION_OF = {
+    "legacy_text": "pvse",
+    "block_dim": "avse",
+    "centres": "avse",
+    "image_backbone": "avse",
+}
+"""Options that a single release reads."""
+
+
 def convert(options: argparse.Namespace) -> PackInfo:
     """What the command does; see `main`."""
+    for option, owner in _OPTION_OF.items():
+        if getattr(options, option) is not None and owner != options.release:
+            flag = f"--{option.replace('_', '-')}"
+            raise ValueError(f"{flag} is for --from {owner}; leave it out with {options.release}")
     if (options.checkpoint is None) == (options.hub is None):
         raise ValueError("name a checkpoint file, or one on the Hub with --hub, and not both")
     path, origin = options.checkpoint, str(options.checkpoint and options.checkpoint.name)

@@ -378,3 +378,21 @@ def test_word_pieces_that_do_not_fit(command: Command, pieces: str) -> None:
     assert_sentence(sentence, "lists 31 word pieces, but .* embeddings of 30")
     sentence = command(content, "vse_infty", "--text-backbone", f"{folder}x")[1]
     assert_sentence(sentence, f"there is no folder .*did you mean {folder}")
+
+
+@pytest.mark.parametrize(
+    ("flag", "release", "owner"),
+    [
+        (["--block-dim", "128"], "vse_infty", "avse"),
+        (["--centres", "1", "2"], "pvse", "avse"),
+        (["--no-legacy-text"], "avse", "pvse"),
+    ],
+)
+def test_options_of_another_release_are_refused(
+    flag: list[str], release: str, owner: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "released.pth"
+    path.write_bytes(b"never read")
+    assert main([str(path), "--from", release, "--out", str(tmp_path / "pack"), *flag]) != 0
+    assert f"is for --from {owner}; leave it out with {release}" in capsys.readouterr().err
+    assert not (tmp_path / "pack").exists()
