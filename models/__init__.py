@@ -9,6 +9,7 @@ from typing import Any
 
 from models.avse import AVSE
 from models.clip import CLIP
+from models.late import LateInteraction
 from models.method import Method
 from models.mv_vse import MVVSE
 from models.mvam import MVAM, BaseAttention, BaseSummary
@@ -35,6 +36,7 @@ METHODS: dict[str, type[Method]] = {
     "avse": AVSE,
     "mvam": MVAM,
     "scan": SCAN,
+    "late": LateInteraction,
     "base_attn": BaseAttention,
     "base_cls": BaseSummary,
     "clip": CLIP,

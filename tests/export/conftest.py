@@ -1,6 +1,5 @@
 """Tiny random run folders, and the pack that the export makes of them."""
 
-import inspect
 import json
 import math
 import shutil
@@ -18,7 +17,7 @@ from torch import nn
 from export.build.command import Labels
 from export.build.to_onnx import export_runs
 from export.pack.reading import describe_file
-from models import METHODS, build, complete_arguments
+from models import METHODS, argument_defaults, build, complete_arguments
 from models.checkpoint import save_tensors
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
@@ -35,7 +34,7 @@ LABELS = Labels("tiny", "Tiny", "Apache-2.0", "nobody (CC0)", "Random weights fo
 
 def head_arguments(name: str) -> dict[str, Any]:
     """Small sizes for whichever of the usual arguments a method has."""
-    known = inspect.signature(METHODS[name].__init__).parameters
+    known = argument_defaults(name)
     return {key: value for key, value in {"embed_dim": 16, "mlp_dim": 8}.items() if key in known}
 
 

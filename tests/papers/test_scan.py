@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models import Views
 from models.layers import l2_normalize
-from models.scan import SCAN
+from models.scan import SCAN, SCANConfig
 from models.views import lengths_to_mask
 
 MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
@@ -34,7 +33,8 @@ def similarity(image: Tensor, text: Tensor, direction: str, sharpness: float) ->
 @pytest.mark.parametrize(("direction", "sharpness"), [("t2i", 9.0), ("i2t", 4.0)])
 def test_scores_equal_the_loop(direction: str, sharpness: float) -> None:
     torch.manual_seed(4)
-    method = SCAN(10, 8, 8, direction, sharpness, cells=7, words=5).eval()
+    config = SCANConfig(8, 7, 5, direction=direction, sharpness=sharpness)
+    method = SCAN(10, 8, config).eval()
     features, words = torch.randn(2, 6, 10), torch.randn(3, 4, 8)
     spoken = lengths_to_mask(torch.tensor([4, 1, 2]), 4)
     with torch.no_grad():
@@ -50,18 +50,8 @@ def test_scores_equal_the_loop(direction: str, sharpness: float) -> None:
     torch.testing.assert_close(method.view_scores(images, texts).sum(dim=0), scores)
 
 
-def test_many_texts_are_scored_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = SCAN(8, 8, 8, cells=4, words=3)
-    images = Views(l2_normalize(torch.randn(5, 4, 8)))
-    texts = Views(l2_normalize(torch.randn(7, 3, 8)))
-    whole = method.score(images, texts)
-    monkeypatch.setattr("models.scan._MOST", 2 * 5 * 4 * 3)
-    assert len(method._parts(images, texts)) == 4
-    torch.testing.assert_close(method.score(images, texts), whole)
-
-
 def test_what_is_too_much_is_left_out() -> None:
-    method = SCAN(8, 8, 8, cells=4, words=2)
+    method = SCAN(8, 8, SCANConfig(8, 4, 2))
     features = torch.randn(2, 6, 8)
     images = method.encode_image(features, MASK, attention=True)
     assert images.attention is not None
@@ -74,10 +64,10 @@ def test_what_is_too_much_is_left_out() -> None:
     ("wrong", "said"),
     [
         ({"direction": "both"}, 'direction must be one of t2i, i2t, not "both"'),
-        ({"words": 0}, "words 0 must be 1 or more"),
-        ({"sharpness": 0.0}, "sharpness 0.0 above 0"),
+        ({"words": 0}, "words must be 1 or more, not 0"),
+        ({"sharpness": 0.0}, "sharpness must be above 0, not 0.0"),
     ],
 )
 def test_nonsense_is_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        SCAN(8, 8, 8, **wrong)  # type: ignore[arg-type]
+        SCANConfig(**wrong)  # type: ignore[arg-type]

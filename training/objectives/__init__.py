@@ -19,6 +19,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "avse": Asymmetric,
     "mvam": DiverseContrastive,
     "scan": Triplet,
+    "late": Triplet,
     "base_attn": Contrastive,
     "base_cls": Contrastive,
 }

@@ -1,0 +1,148 @@
+"""Methods whose views are a set's elements: nothing is pooled before an image and a text meet.
+
+A score is a weighted sum of the cosines of cells and words. How the weights of a pair come about is
+the method's: `models/scan.py`, `models/late.py`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.evidence import Evidence, Parts, split_products
+from models.layers import FeatureProjection, l2_normalize, text_projection
+from models.method import Method
+from models.views import Views
+
+MAX_PRODUCTS = 1 << 24  # of elements, computed at a time
+
+
+@dataclass(frozen=True)
+class ElementConfig:
+    """Arguments that `ElementMethod`s share.
+
+    Attributes:
+        embed_dim: D of the joint space.
+        cells: how many elements of an image count; those beyond are left out.
+        words: how many words of a text count, likewise.
+        mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
+        map_text: see `VSEInfinity`.
+    """
+
+    embed_dim: int = 1024
+    cells: int = 49
+    words: int = 32
+    mlp_dim: int = 0
+    map_text: bool = False
+
+    def __post_init__(self) -> None:
+        """Rejects values that do not describe a model."""
+        for name in ("embed_dim", "cells", "words"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+
+
+class ElementMethod(Method):
+    """V = `cells` on the image side and `words` on the text side; unit length, 0 where absent."""
+
+    attention_is = "the cell that a view is"
+    row_search = False
+    views_are_elements = True
+    view_scores_are = "what each cell adds to the score"
+
+    def __init__(self, image_dim: int, text_dim: int, config: ElementConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.project_image = FeatureProjection(image_dim, config.embed_dim, config.mlp_dim)
+        self.project_text: nn.Module = text_projection(
+            text_dim, config.embed_dim, always=config.map_text
+        )
+
+    @abstractmethod
+    def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
+        """How often each cosine counts in the score of its pair.
+
+        Args:
+            cosines: (..., V, W).
+            cells: (..., V, D) views of images, 0 where absent; leading axes broadcast.
+            words: (..., W, D) views of texts, likewise.
+
+        Returns:
+            (..., V, W), 0 for absent cells and words.
+        """
+
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        return _elements(self.project_image(features, mask), mask, self.config.cells, attention)
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        return _elements(self.project_text(features), mask, self.config.words, attention)
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`: a view is one element."""
+        return _parts(self.encode_image(features, mask, attention=True))
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        return _parts(self.encode_text(features, mask, attention=True))
+
+    def view_scores(self, images: Views, texts: Views) -> Tensor:
+        """What each cell adds to the score: (V, B_img, B_txt)."""
+        added = [(self.weights(c, *sides) * c).sum(dim=3) for c, *sides in _pairs(images, texts)]
+        return torch.cat([part.permute(2, 0, 1) for part in added], dim=2)
+
+    def score(self, images: Views, texts: Views) -> Tensor:
+        """The weighted sum of a pair's cosines: (B_img, B_txt)."""
+        pairs = _pairs(images, texts)
+        return torch.cat([(self.weights(c, *s) * c).sum(dim=(2, 3)) for c, *s in pairs], dim=1)
+
+    def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
+        """See `Method.evidence`; with the weights of this pair held, cosines add up."""
+        cells, words = images.total, texts.total  # (B, V, D), (B or 1, W, D)
+        words = words.expand(len(cells), -1, -1)
+        weights = self.weights(cells @ words.mT, cells, words)  # (B, V, W)
+        if per_view:
+            return split_products(images, texts, torch.diag_embed(weights.mT).movedim(1, 3))
+        return split_products(images, texts, weights[:, None]).view(0)
+
+
+def present(views: Tensor) -> Tensor:
+    """Which views are elements, (..., V, D) -> (..., V) bool; absent ones are 0."""
+    return (views != 0).any(dim=-1)
+
+
+def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Cosines of all images with some texts, so few at a time that they fit into memory.
+
+    Yields:
+        (B_img, b, V, W') cosines, (B_img, 1, V, D) cells and (1, b, W', D) words of b texts, W' the
+        number of words of the longest.
+    """
+    cells = images.embeddings  # (B_img, V, D)
+    each = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
+    for words in texts.embeddings.split(max(1, MAX_PRODUCTS // each)):
+        longest = int(present(words).sum(dim=1).max().clamp_min(1))
+        words = words[:, :longest]
+        yield torch.einsum("ivd,twd->itvw", cells, words), cells[:, None], words[None]
+
+
+def _elements(features: Tensor, mask: Tensor, count: int, attention: bool) -> Views:
+    """The first `count` real elements of each set as views of unit length; 0 where it has fewer."""
+    order = (~mask).to(torch.int8).argsort(dim=1, stable=True)[:, :count]  # (B, V), real ones first
+    unit = l2_normalize(features).masked_fill(~mask[..., None], 0.0)
+    views = unit.gather(1, order[..., None].expand(-1, -1, unit.shape[2]))  # (B, V, D)
+    absent = count - order.shape[1]
+    maps = None
+    if attention:
+        alone = F.one_hot(order, mask.shape[1]) * mask.gather(1, order)[..., None]  # (B, V, N)
+        maps = F.pad(alone.to(unit.dtype), (0, 0, 0, absent))
+    return Views(F.pad(views, (0, 0, 0, absent)), maps)
+
+
+def _parts(views: Views) -> Parts:
+    """Views that are one element each, as parts."""
+    assert views.attention is not None
+    return Parts.of(views.attention[..., None] * views.embeddings[:, :, None])
