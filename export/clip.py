@@ -1,8 +1,101 @@
-"""The command line `python -m export.clip`; see `export/build/clip.py`."""
+"""A pack that searches with CLIP or SigLIP as pre-trained: `python -m export.clip --help`.
 
+python -m export.clip --from openai/clip-vit-base-patch32 --out PACK
+"""
+
+import argparse
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from export.build.clip import main
+import torch
+from torch import Tensor
+
+import models
+from export.build.command import Labels, labels_from, pack_parser, run_command
+from export.build.pack import MethodParts, PackParts, build_pack
+from export.build.parity import TorchStack
+from export.encoders.sources import load_image_source, load_text_source
+from export.pack.schema import PackInfo
+from models.checkpoint import load_strict
+from models.encoders.encoder import ImageEncoder, TextEncoder
+from models.encoders.published import (
+    CLIPImageEncoder,
+    CLIPTextEncoder,
+    SiglipImageEncoder,
+    SiglipTextEncoder,
+)
+
+METHOD = "clip"
+DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), as pre-trained."
+
+
+def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = None) -> PackInfo:
+    """Builds a pack of zero-shot CLIP; see `build_pack`.
+
+    Args:
+        out: the folder to make; one that exists is replaced.
+        source: a CLIP or SigLIP in the Hub's format, as a folder or a Hub id; see
+            `export/encoders/`.
+        labels: what people read about it.
+        gallery: a folder with `gallery.json` that is to come with the pack.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: the source is no CLIP, or cannot be fetched.
+    """
+    weights = {}
+    for side, load in (("image", load_image_source), ("text", load_text_source)):
+        weights[f"project_{side}.weight"] = _projection(
+            load(f"{source}#projected", rounded=False)[0], source
+        )
+    images, preprocess, _ = load_image_source(source, rounded=False)
+    texts, tokenizer, about = load_text_source(source, rounded=False)
+    arguments = {"embed_dim": len(weights["project_image.weight"])}
+    method = models.build(METHOD, images.dim, texts.dim, arguments)
+    load_strict(method, weights, source)
+    stack = TorchStack(images, texts, method.eval())
+    config = {"method": METHOD, "backbone": source, "text": {"source": source}, "seed": 0}
+    parts = PackParts(
+        image_encoder=images,
+        image_dim=images.dim,
+        preprocess=preprocess,
+        tokenizer=tokenizer.to_str(pretty=True),
+        max_length=about["max_length"],
+        methods={METHOD: MethodParts(stack, arguments, config, about["sha256"])},
+        gallery=gallery,
+    )
+    return build_pack(out, labels, parts)
+
+
+def _projection(encoder: ImageEncoder | TextEncoder, source: str) -> Tensor:
+    """The map (D, d) from an encoder's width to the joint space; SigLIP needs none."""
+    if isinstance(encoder, SiglipImageEncoder | SiglipTextEncoder):
+        return torch.eye(encoder.dim)
+    if not isinstance(encoder, CLIPImageEncoder | CLIPTextEncoder) or encoder.projection is None:
+        raise ValueError(f"{source} is not a CLIP with a joint space of images and texts")
+    return encoder.projection.weight.detach()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
+    parser = pack_parser(
+        "clip",
+        "Build a pack of zero-shot CLIP.",
+        name=METHOD,
+        title="CLIP",
+        licence="other",
+        description=DESCRIPTION,
+    )
+    source = "CLIP's folder or Hub id, with an optional @revision"
+    parser.add_argument("--from", dest="source", required=True, metavar="SOURCE", help=source)
+
+    def build(options: argparse.Namespace) -> PackInfo:
+        labels = labels_from(options, credits=f"CLIP, weights of {Path(options.source).name}")
+        return build_clip(options.out, options.source, labels, options.gallery)
+
+    return run_command(parser, build, argv)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,15 +1,13 @@
-"""A text as a pack's text encoders read it: its tokens, their ids, and its unknown words."""
+"""Texts as the text encoders of a pack read them: tokens, their ids, and unknown words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
-from export.word_forms import read_word
-
-_CACHED = 64  # texts: one question splits its text several times
+_CACHED = 64  # texts: one query reads its text several times
 
 
 @dataclass(frozen=True)
@@ -21,25 +19,14 @@ class Tokens:
         words: the tokens as text; a word that the vocabulary lacks appears as its unknown token.
         truncated: whether tokens beyond `max_length` were cut off.
         unknown: place among `words` -> the word as typed, for words that the vocabulary lacks.
+        spans: start and end of each token in the stripped text.
     """
 
     ids: list[int]
     words: list[str]
     truncated: bool
     unknown: Mapping[int, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Reworded:
-    """A text whose unknown words are replaced by known ones where possible.
-
-    Attributes:
-        text: the new text.
-        corrections: word as typed -> the known word in its place.
-    """
-
-    text: str
-    corrections: Mapping[str, str]
+    spans: Sequence[tuple[int, int]] = ()
 
 
 class TextReader:
@@ -60,9 +47,14 @@ class TextReader:
         self.size = int(tokenizer.get_vocab_size())
         self._cached_split = lru_cache(_CACHED)(self._split)
 
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """The words of the vocabulary, without marks and word pieces."""
+        return frozenset(word for word in self._tokenizer.get_vocab() if word.isalpha())
+
     def words(self) -> list[str]:
-        """The known words in alphabetical order, without marks and pieces."""
-        return sorted(self._known)
+        """The known words in alphabetical order."""
+        return sorted(self.known)
 
     def read(self, text: str) -> Tokens:
         """Splits a text into tokens.
@@ -70,17 +62,13 @@ class TextReader:
         Raises:
             ValueError: the text has no word, or is not valid Unicode.
         """
-        return self._split_stripped(text)[0]
-
-    def reword(self, text: str) -> Reworded:
-        """Replaces unknown words by known ones of the same meaning, see `read_word`.
-
-        Evaluation on captions does not reword: it compares vocabularies, too.
-
-        Raises:
-            ValueError: see `read`.
-        """
-        return self._split_stripped(text)[1]
+        try:
+            tokens = self._cached_split(text.strip())
+        except (TypeError, UnicodeError) as error:
+            raise ValueError("the text is not valid Unicode; type it again") from error
+        if tokens is None:
+            raise ValueError("the text is empty; type at least one word")
+        return tokens
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (B, M) int64, 0 beyond each text's length, and the lengths (B,) int64.
@@ -97,50 +85,23 @@ class TextReader:
             row[: len(tokens)] = tokens
         return padded, lengths
 
-    @cached_property
-    def _known(self) -> frozenset[str]:
-        return frozenset(word for word in self._tokenizer.get_vocab() if word.isalpha())
-
-    def _split_stripped(self, text: str) -> tuple[Tokens, Reworded]:
-        """The results of `read` and `reword`."""
-        try:
-            result = self._cached_split(text.strip())
-        except (TypeError, UnicodeError) as error:
-            raise ValueError("the text is not valid Unicode; type it again") from error
-        if result is None:
-            raise ValueError("the text is empty; type at least one word")
-        return result
-
-    def _split(self, text: str) -> tuple[Tokens, Reworded] | None:
-        """The same; None for a text without tokens other than marks such as [CLS]."""
+    def _split(self, text: str) -> Tokens | None:
+        """The tokens of a text; None if it has none other than marks such as [CLS]."""
         encoding = self._tokenizer.encode(text)
-        if all(encoding.special_tokens_mask):
-            return None
-        return self._as_tokens(text, encoding), self._as_reworded(text, encoding)
-
-    def _as_tokens(self, text: str, encoding: Encoding) -> Tokens:
         marks, limit = encoding.special_tokens_mask, self._max_length
+        if all(marks):
+            return None
         ids, words = encoding.ids[:limit], encoding.tokens[:limit]
         truncated = len(encoding.ids) > limit
         if truncated and marks[-1]:  # a text still ends with its end mark
             ids[-1], words[-1] = encoding.ids[-1], encoding.tokens[-1]
+        spans = encoding.offsets[:limit]
         unknown = {
             place: text[start:end]
-            for place, (start, end) in enumerate(encoding.offsets[:limit])
+            for place, (start, end) in enumerate(spans)
             if words[place] == self._unknown and not marks[place]
         }
-        return Tokens(ids, list(map(_plain, words)), truncated, unknown)
-
-    def _as_reworded(self, text: str, encoding: Encoding) -> Reworded:
-        corrections, parts, end_of_last = dict[str, str](), list[str](), 0
-        offsets = encoding.offsets[: self._max_length]
-        for token, (start, end) in zip(encoding.tokens, offsets, strict=False):
-            typed = text[start:end]
-            known = read_word(typed, self._known) if token == self._unknown else None
-            if known is not None:
-                parts += [text[end_of_last:start], known]
-                corrections[typed], end_of_last = known, end
-        return Reworded("".join([*parts, text[end_of_last:]]), corrections)
+        return Tokens(ids, list(map(_plain, words)), truncated, unknown, spans)
 
 
 def _plain(token: str) -> str:

@@ -1,8 +1,210 @@
-"""The command line `python -m export.to_onnx`; see `export/build/to_onnx.py`."""
+"""Builds a pack from run folders: `python -m export.to_onnx --help`."""
 
+import argparse
+import re
 import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from export.build.to_onnx import main
+from export.build.command import Labels, labels_from, pack_parser, run_command
+from export.build.pack import MethodParts, PackParts, build_pack
+from export.build.trained import DataAbout, TrainedRun, load_run
+from export.encoders.sources import LOGS, is_pack, load_image_source
+from export.pack.schema import PackInfo
+from export.pack.validation import check
+from models import METHODS
+from models.preprocess import Preprocess
+
+CONFIG = "config.toml"
+MAX_LENGTH = 64  # tokens of a text for encoders without a limit of their own
+_LONGEST_HISTORY = 9  # image encoders, each of which was trained on from the next
+_OURS = "Apache-2.0"  # of weights that learned from rendered scenes alone
+_GLYPHS = "Noto Color Emoji (OFL 1.1)"  # what the scenes are made of
+_NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
+
+
+def export_runs(
+    out: Path,
+    backbone: str | Path | None,
+    runs: Sequence[str | Path],
+    labels: Labels | argparse.Namespace,
+    gallery: Path | None = None,
+) -> PackInfo:
+    """Builds a pack from trained runs; see `build_pack`.
+
+    Args:
+        out: the folder to make; an existing one is replaced.
+        backbone: source of the image encoder, see `export/encoders/`; None for runs that were
+            trained on ready-made features, which the pack then reads.
+        runs: run folders of the methods, all trained on that backbone with one tokenizer; one that
+            trained the backbone further brings its own. "NAME=FOLDER" gives a model a name of its
+            own, so that a pack can hold several of one method.
+        labels: what people read about it; or the command line's options, which override the labels
+            that follow from the runs.
+        gallery: a folder with `gallery.json` to copy into the pack.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or it lacks weights.
+        ValueError: the run folders do not fit together, or a value makes no sense.
+    """
+    encoder, preprocess, about = None, Preprocess(), dict[str, Any]()
+    if backbone is not None:
+        encoder, preprocess, about = load_image_source(backbone, rounded=False)
+    trained: dict[str, TrainedRun] = {}
+    for spec in runs:
+        name, equals, folder = str(spec).partition("=")
+        named = bool(equals and re.fullmatch("[a-z0-9_]+", name))
+        run = load_run(Path(folder if named else spec), encoder, about)
+        _add_run(trained, name if named else run.about.method, run)
+    first, *_ = trained.values()
+    if not isinstance(labels, Labels):
+        labels = _labels_for(labels, about, list(trained.values()))
+    methods = {
+        name: MethodParts(
+            run.stack,
+            run.about.arguments,
+            run.about.config,
+            run.about.text_encoder.sha256,
+            run.about.method,
+        )
+        for name, run in trained.items()
+    }
+    logs = {} if backbone is None else _history(str(backbone))
+    parts = PackParts(
+        image_encoder=encoder,
+        image_dim=first.about.image_dim,
+        preprocess=preprocess,
+        tokenizer=first.tokenizer,
+        max_length=first.about.text_encoder.max_length or MAX_LENGTH,
+        methods=methods,
+        gallery=gallery,
+        frames=first.about.frames,
+        logs=logs | {name: run.folder for name, run in trained.items()},
+    )
+    return build_pack(out, labels, parts)
+
+
+def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None:
+    """Adds a run under a name, unless it cannot be in one pack with the others."""
+    if name in trained:
+        raise ValueError(
+            f"{run.folder} and {trained[name].folder} both hold {name}; give one of them another "
+            f"name: --run {name}_2={run.folder}"
+        )
+    if name != run.about.method and name in METHODS:
+        raise ValueError(f"{run.folder} holds {run.about.method}, which cannot be called {name}")
+    for first in list(trained.values())[:1]:
+        both = f"{run.folder} and {first.folder}"
+        if run.tokenizer != first.tokenizer:
+            raise ValueError(
+                f"{both} have different tokenizers, but a pack holds one; train both with the same "
+                "captions and text settings"
+            )
+        for key in ("image_dim", "frames"):
+            values = getattr(run.about, key), getattr(first.about, key)
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"{both} read features of {key} {values[0]} and {values[1]}; make two packs"
+                )
+    trained[name] = run
+
+
+def _labels_for(
+    options: argparse.Namespace, encoder: Mapping[str, Any], runs: Sequence[TrainedRun]
+) -> Labels:
+    """The labels of the command line; those it leaves out follow from the runs.
+
+    `encoder` describes the image encoder; it is empty for runs on ready-made features.
+    """
+    known = _known_labels(encoder, runs)
+    names = Labels.__dataclass_fields__
+    missing = [name for name in names if not (getattr(options, name) or known.get(name))]
+    if missing == ["licence"]:
+        over = f" over {encoder['source']}" if encoder else ""
+        raise ValueError(
+            f"nobody knows the licence of weights that learned from {known['name']}{over}; say it "
+            'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
+        )
+    if missing:
+        needed = " ".join(f"--{name} ..." for name in missing)
+        raise ValueError(
+            f"{runs[0].folder} does not name its training data: an earlier version trained it; "
+            f"name the pack's labels with {needed}"
+        )
+    if not options.title and options.name:
+        known["title"] = options.name.replace("_", " ").capitalize()
+    labels = labels_from(options, **known)
+    theirs = encoder.get("pack", {"licence": "", "title": ""})
+    if _NON_COMMERCIAL.search(theirs["licence"]) and not _NON_COMMERCIAL.search(labels.licence):
+        raise ValueError(
+            f'the licence "{labels.licence}" does not keep what the pack "{theirs["title"]}" asks '
+            f"for, which is under {theirs['licence']}: no commercial use; give --licence "
+            f"{theirs['licence']}"
+        )
+    return labels
+
+
+def _known_labels(encoder: Mapping[str, Any], runs: Sequence[TrainedRun]) -> dict[str, str]:
+    """The labels that follow from the training data; a licence for rendered scenes alone."""
+    data = [run.about.data for run in runs if run.about.data is not None]
+    if len(data) < len(runs):
+        return {}
+    names = " and ".join(dict.fromkeys(about.name for about in data))
+    scenes = all(about.kind == "scenes" for about in data)
+    texts = [f"text encoder {source}" for run in runs if (source := run.about.text_encoder.source)]
+    own = _GLYPHS if scenes else f"{'Images' if encoder else 'Features'} and captions: {names}"
+    all_credits = "; ".join(dict.fromkeys(filter(None, [own, _encoder_credits(encoder), *texts])))
+    slug = re.sub(r"[^a-z0-9]+", "_", data[0].name.lower()).strip("_")[:64]
+    titles = ", ".join(METHODS[run.about.method].title for run in runs)
+    counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
+    known = {
+        "name": "scenes" if scenes else slug,
+        "title": "Scenes" if scenes else names[:200],
+        "description": f"{titles}, trained on {names} ({counts}).",
+        "credits": all_credits,
+    }
+    return known | ({"licence": _OURS} if all_credits == _GLYPHS else {})
+
+
+def _encoder_credits(about: Mapping[str, Any]) -> str:
+    """Whose work an image encoder is; empty without one."""
+    if "pack" in about:
+        return str(about["pack"]["credits"])
+    if "data" not in about:
+        return f"image encoder {about['source']}" if about else ""
+    data = check(DataAbout, about["data"], about["source"])
+    teacher = f", with {Path(data.teacher).name} as the teacher" if data.teacher else ""
+    return _GLYPHS if data.kind == "scenes" else f"image encoder: {data.name}{teacher}"
+
+
+def _history(source: str) -> dict[str, Path]:
+    """The run folder of an image encoder, and those of the encoders it was trained on from."""
+    folder = Path(source.partition("#")[0])
+    folder = folder / LOGS if is_pack(folder) else folder
+    history = {"backbone": folder}
+    while (config := folder / CONFIG).is_file() and len(history) < _LONGEST_HISTORY:
+        folder = Path(str(tomllib.loads(config.read_text("utf-8")).get("init", "")))
+        if not (folder / CONFIG).is_file():
+            break
+        history[f"backbone_{len(history) + 1}"] = folder
+    return history
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
+    parser = pack_parser("to_onnx", "Build a pack from run folders.")
+    backbone = "image encoder: run folder, pack, Hugging Face folder or Hub id; none for runs on "
+    parser.add_argument("--backbone", help=backbone + "ready-made features")
+    run = "run folder of a method; repeat; NAME=FOLDER if two are of one method"
+    parser.add_argument("--run", action="append", required=True, help=run)
+
+    def build(options: argparse.Namespace) -> PackInfo:
+        return export_runs(options.out, options.backbone, options.run, options, options.gallery)
+
+    return run_command(parser, build, argv)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -99,7 +99,6 @@ REFUSED = (
     "-m app.migrate --gallery nowhere --to qdrant://127.0.0.1:1/photos",
     "-m export.hub pull nowhere",
     "-m export.hub push nowhere you/pack",
-    "-m export.merge --from nowhere --into nowhere",
     "-m export.official --from vse_infty nowhere --out nowhere",
     "-m export.space --pack nowhere --out nowhere",
     "-m export.to_onnx --backbone nowhere --run nowhere --out nowhere",

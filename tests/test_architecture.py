@@ -20,13 +20,13 @@ FOLDERS = {
 FLOORS: dict[str, list[set[str]]] = {
     "models": [{"encoders", "clip", "avse", "mv_vse", "mvam", "pvse", "vse_infty"}],
     "export": [
-        {"to_onnx", "clip", "merge", "official", "space"},
+        {"obtain"},
+        {"to_onnx", "clip", "official", "space"},
         {"build"},
         {"encoders"},
         {"hub"},
         {"runtime"},
         {"sessions", "texts", "methods"},
-        {"word_forms"},
         {"pack"},
     ],
     "training": [

@@ -20,7 +20,7 @@ _PATIENCE = 5.0  # seconds to remove what is half done
 class Obtainer:
     """Obtains one pack at a time, whoever asks.
 
-    The work is `python -m export.build.obtain` in a process of its own: a conversion takes much
+    The work is `python -m export.obtain` in a process of its own: a conversion takes much
     memory, which is given back so, and whatever goes wrong there, the app goes on.
 
     Args:
@@ -49,7 +49,7 @@ class Obtainer:
         Args:
             offer: what was looked at.
             owner: who may cancel it.
-            visitor: see `export.build.obtain.obtain`.
+            visitor: see `export.obtain.obtain`.
 
         Yields:
             Steps of bytes, at least one in a second, then the pack's folder.
@@ -60,7 +60,7 @@ class Obtainer:
         """
         place = self._place(offer.kind, offer.address)
         command = [
-            *(sys.executable, "-m", "export.build.obtain", "--kind", offer.kind),
+            *(sys.executable, "-m", "export.obtain", "--kind", offer.kind),
             *(f"--address={offer.address}", f"--commit={offer.parts[0].commit}"),
             *(["--visitor"] if visitor else []),
         ]
@@ -77,7 +77,7 @@ class Obtainer:
                 command, self._root, owner, busy, held=True, tidy=tidy
             )
         except FailedError as error:
-            raise JobError(str(error).removeprefix("conversion failed: ")) from error
+            raise JobError(str(error).removeprefix("export failed: ")) from error
         if "folder" not in result:
             raise JobError("no pack came of it; try again")
         yield Path(result["folder"])

@@ -21,11 +21,12 @@ from app.search.hits import CaptionHit, Found, Hit, Scores
 from app.search.query import Term, checked, checked_k, combined
 from app.search.ranking import SAMPLED, EncodedQuery, Ranking, spread
 from app.search.sets import Sets
+from app.search.word_forms import Reworded, reword
 from export.methods import Methods
 from export.pack.calibration import TENTH, Judgement
 from export.runtime import Runtime
 from export.sessions import shared_processors
-from export.texts import Reworded, Tokens
+from export.texts import Tokens
 from models import Views
 from models.evidence import Parts
 
@@ -207,7 +208,7 @@ class Retriever:
         Raises:
             ValueError: it is no text, or there is no word in it.
         """
-        return self.runtime.reader.reword(checked(text))
+        return reword(self.runtime.reader, checked(text))
 
     def unknown(self, *texts: str) -> dict[str, str | None]:
         """The first few words of questions that the pack lacks, and what each is read as."""

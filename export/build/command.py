@@ -1,7 +1,6 @@
-"""The command line that `export.clip`, `to_onnx`, `official` and `merge` share."""
+"""The command line that `export.clip`, `export.to_onnx` and `export.official` share."""
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ _LABELS = {
     "description": "one or two sentences",
 }
 
-_NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
-
 
 @dataclass(frozen=True, config=STRICT)
 class Labels:
@@ -34,14 +31,14 @@ class Labels:
 
 
 def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentParser:
-    """The parser of `python -m export.COMMAND`, which builds a pack, with the common options.
+    """The parser of `python -m export.COMMAND` with the options that all commands have.
 
     `labels` are the defaults of the options for the pack's `Labels`.
     """
     parser = argparse.ArgumentParser(prog=f"python -m export.{command}", description=purpose)
-    parser.add_argument("--out", type=Path, required=True, help="the pack's folder")
-    parser.add_argument("--force", action="store_true", help="replace what is at --out")
-    gallery = "folder with gallery.json that comes with the pack"
+    parser.add_argument("--out", type=Path, required=True, help="folder of the new pack")
+    parser.add_argument("--force", action="store_true", help="replace the folder at --out")
+    gallery = "folder with a gallery.json, copied into the pack"
     parser.add_argument("--gallery", type=Path, help=gallery)
     for label, meaning in _LABELS.items():
         parser.add_argument(f"--{label}", default=labels.get(label), help=meaning)
@@ -49,7 +46,7 @@ def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentP
 
 
 def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
-    """The labels that a command line gives; `defaults` stand for those it leaves out.
+    """The labels of a command line; `defaults` stand for those it leaves out.
 
     Raises:
         PackError: names the option that makes no sense.
@@ -58,39 +55,25 @@ def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
     return check(Labels, values, "labels of the pack")
 
 
-def refuse_freer(licence: str, theirs: str, whose: str) -> None:
-    """Refuses a licence for commerce for weights over others that exclude it.
-
-    Raises:
-        ValueError: `licence` allows what `theirs` does not.
-    """
-    if _NON_COMMERCIAL.search(theirs) and not _NON_COMMERCIAL.search(licence):
-        raise ValueError(
-            f'the licence "{licence}" does not keep what {whose} asks for, which is under '
-            f"{theirs}: no commercial use; give --licence {theirs}"
-        )
-
-
 def run_command(
     parser: argparse.ArgumentParser,
     build: Callable[[argparse.Namespace], PackInfo],
     argv: Sequence[str] | None,
-    failure: str = "export failed",
 ) -> int:
     """Runs a command that writes a pack, prints the result and returns the exit status.
 
-    What is at `--out` is replaced only with `--force`. An error is one line on stderr, which begins
-    with `failure`, and status 1.
+    The folder at `--out` is replaced only with `--force`. An error is one line on stderr, and
+    status 1.
     """
     options = parser.parse_args(argv)
     try:
-        if "out" in options and options.out.exists() and not options.force:
+        if options.out.exists() and not options.force:
             raise FileExistsError(
                 f"{options.out} exists; choose another folder, or replace it with --force"
             )
         info = build(options)
     except (ValueError, OSError) as error:
-        print(f"{failure}: {error}", file=sys.stderr)
+        print(f"export failed: {error}", file=sys.stderr)
         return 1
     for name, method in info.methods.items():
         print(f"{name}: ONNX and torch differ by {method.parity['numbers']:.1e}, ranking identical")

@@ -12,7 +12,7 @@ from torch import nn
 import models
 from export.build.pack import TOKENIZER
 from export.build.parity import TorchStack
-from export.encoders.sources import load_text_source
+from export.encoders.sources import RUN_WEIGHTS, load_text_source
 from export.pack.schema import Count, Line, Width
 from export.pack.validation import OPEN, Arguments, Name, Text, check
 from models.checkpoint import load_strict, load_tensors
@@ -20,19 +20,17 @@ from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
 from models.encoders.encoder import ImageEncoder
 from models.files import sha256_of
 
-WEIGHTS = "best.safetensors"
-
 
 @dataclass(frozen=True, config=OPEN)
 class EncoderAbout:
-    """What training wrote about an encoder.
+    """An encoder's description, written by training.
 
     Attributes:
         arch: key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`.
-        arguments: its constructor's.
-        source: of a published one, see `export/encoders/`.
-        sha256: of a text encoder that was not trained; methods with the same share it.
-        max_length: how many tokens it was trained to read; None where there is no limit.
+        arguments: of its constructor.
+        source: of a published encoder, see `export/encoders/`.
+        sha256: of a text encoder that was not trained; methods with the same one share it.
+        max_length: number of tokens it was trained to read; None without a limit.
     """
 
     arch: Text
@@ -42,7 +40,11 @@ class EncoderAbout:
     max_length: Annotated[int, Field(ge=1)] | None = None
 
     def build(self, registry: Mapping[str, type[Any]], where: str) -> Any:
-        """The encoder, with random weights."""
+        """The encoder with random weights.
+
+        Raises:
+            ValueError: `arch` is not in the registry.
+        """
         if self.arch not in registry:
             known = ", ".join(registry)
             raise ValueError(f'{where}: unknown arch "{self.arch}"; known: {known}')
@@ -51,14 +53,14 @@ class EncoderAbout:
 
 @dataclass(frozen=True, config=OPEN)
 class DataAbout:
-    """What was learned from.
+    """The training data.
 
     Attributes:
         kind: "scenes" are rendered, "features" ready-made.
         name: for people, such as "Flickr8k and COCO".
-        images: how many.
-        captions: how many; an image encoder needs none.
-        teacher: source of the published encoder that taught an image encoder.
+        images: number of images.
+        captions: number of captions; an image encoder needs none.
+        teacher: source of the published encoder that an image encoder was distilled from.
     """
 
     kind: Literal["scenes", "photographs", "features"]
@@ -70,11 +72,10 @@ class DataAbout:
 
 @dataclass(frozen=True, config=OPEN)
 class RunAbout:
-    """What training wrote about a method's run; `kind` tells it from an image encoder's.
+    """A method's run, described by training; `kind` tells it from an image encoder's run.
 
-    Runs over the frames of clips say how many `frames` an image encoder gave them of each.
-    Earlier runs do not say what `data` they learned from. `backbone_sha256` is empty where those
-    were ready-made features.
+    `frames` is the number of frames of a clip that are read as one set. `backbone_sha256` is empty
+    for ready-made features. Early runs do not name their `data`.
     """
 
     kind: Literal["run"]
@@ -93,18 +94,9 @@ class RunAbout:
 
 @plain_dataclass(frozen=True)
 class TrainedRun:
-    """A method's run.
-
-    Attributes:
-        folder: the run folder.
-        name: what the pack calls it, usually the key of `models.METHODS`, which `about` has.
-        about: what training wrote about it.
-        tokenizer: in the format of Hugging Face `tokenizers`, as JSON.
-        stack: its modules with the weights as trained, in eval mode.
-    """
+    """A method's run: its folder, description, modules in eval mode, and tokenizer (JSON)."""
 
     folder: Path
-    name: str
     about: RunAbout
     tokenizer: str
     stack: TorchStack
@@ -118,15 +110,15 @@ def load_run(
     Args:
         folder: the run.
         encoder: the image encoder it was trained on; None for ready-made features.
-        encoder_about: what that is, see `describe_image_source`; empty without one.
+        encoder_about: its description, see `describe_image_source`; empty without an encoder.
 
     Raises:
         FileNotFoundError: weights or tokenizer are missing.
-        ValueError: it is not a method's, or was trained with another image encoder, text encoder or
-            tokenizer.
+        ValueError: it is not a method's run, or was trained with another image encoder, text
+            encoder or tokenizer.
     """
-    where, tokenizer = str(folder / WEIGHTS), folder / TOKENIZER
-    tensors, values = load_tensors(folder / WEIGHTS)
+    where, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
+    tensors, values = load_tensors(folder / RUN_WEIGHTS)
     about = check(RunAbout, values, where)
     backbone = encoder_about.get("sha256", "")
     if about.backbone_sha256 and not backbone:
@@ -150,7 +142,7 @@ def load_run(
         load_strict(module, own, where)
         return module.eval()
 
-    if about.image_encoder is not None:  # trained along with the method
+    if about.image_encoder is not None:  # trained together with the method
         encoder = fill(about.image_encoder.build(IMAGE_ENCODERS, where), "image_encoder.")
     text = about.text_encoder
     if text.sha256 is None or text.source is None:
@@ -159,9 +151,9 @@ def load_run(
         text_encoder, _, text_about = load_text_source(text.source, rounded=False)
         if text_about["sha256"] != text.sha256:
             raise ValueError(
-                f"{folder} was trained with another text encoder than what is at {text.source} "
-                "now; put the former one there, or train it again"
+                f"{folder} was trained with another text encoder than the present one at "
+                f"{text.source}; put the former one there, or train it again"
             )
     method = models.build(about.method, about.image_dim, about.text_dim, about.arguments)
     stack = TorchStack(encoder, text_encoder, fill(method, "method."))
-    return TrainedRun(folder, about.method, about, tokenizer.read_text("utf-8"), stack)
+    return TrainedRun(folder, about, tokenizer.read_text("utf-8"), stack)

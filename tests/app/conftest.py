@@ -18,8 +18,8 @@ from app.search.hits import Hit
 from app.search.query import Term
 from app.search.retriever import Retriever
 from export.build.command import Labels
-from export.build.to_onnx import export_runs
 from export.runtime import Runtime
+from export.to_onnx import export_runs
 from tests.app.many import write_many
 from tests.app.serving import Serve, Server, servers
 from tests.app.visitor import Guests

@@ -15,8 +15,8 @@ from PIL import Image
 from torch import nn
 
 from export.build.command import Labels
-from export.build.to_onnx import export_runs
 from export.pack.reading import describe_file
+from export.to_onnx import export_runs
 from models import METHODS, argument_defaults, build, complete_arguments
 from models.checkpoint import save_tensors
 from models.encoders.bigru import BiGRUTextEncoder

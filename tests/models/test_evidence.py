@@ -34,7 +34,7 @@ MORE: list[Case] = [
     ("base_attn", {"mlp_dim": 8}),
 ]
 RELEASED = {"released_gpo": True, "released_text": True, "sampled_features": True}
-OFFICIAL: list[Case] = [  # as export/build/official/ builds them
+OFFICIAL: list[Case] = [  # as export/official.py builds them
     ("vse_infty", {"mlp_dim": 8, "released_gpo": True}),
     ("mv_vse", {"aggregator": "released", "views": 2}),
     ("pvse", {"views": 2, "legacy_text": True}),

@@ -19,10 +19,10 @@ from app.packs.jobs import CancelledError
 from app.packs.obtaining import Obtainer
 from app.packs.open_packs import OpenPacks
 from app.settings import Settings
-from export.build.obtain import obtain
 from export.build.offer import CLIP, PACK, VSE_INFTY, Offer, look
 from export.hub.client import Repo as HubRepo
 from export.hub.client import UnreachableError
+from export.obtain import obtain
 from export.pack.reading import list_files, load_info
 from tests.export import releases
 from tests.export.faults import Fault

@@ -24,7 +24,7 @@ from app.packs.obtaining import Obtainer
 from app.packs.open_packs import OpenPacks
 from app.packs.presets import PRESETS, offered, pack_folder
 from app.settings import Settings
-from export.build import obtain as obtaining
+from export import obtain as obtaining
 from export.build.offer import CLIP, look
 from export.hub.client import HubError, UnreachableError
 from export.pack.reading import load_info

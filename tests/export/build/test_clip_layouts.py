@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from export.build import clip
+from export import clip
 from export.encoders.sources import SourceError, load_image_source
 from export.runtime import Runtime
 from tests.clip_twins import SIGLIP, VIT_B_16, VIT_B_32, save_twin, unigram_pieces, write

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from export.build import merge, to_onnx
+from export import to_onnx
 from export.encoders.sources import load_image_source
 from export.pack.reading import load_info
 from models.checkpoint import load_tensors, save_tensors
@@ -123,7 +123,7 @@ def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
     assert about["pack"]["title"] == load_info(pack).title
 
 
-def test_a_method_trained_over_a_pack_joins_it(trained: Path, tmp_path: Path) -> None:
+def test_a_method_is_trained_over_the_encoder_of_a_pack(trained: Path, tmp_path: Path) -> None:
     pack, more = tmp_path / "pack", tmp_path / "more"
     assert export(trained, pack, "--licence", "MIT") == 0
     run = train_over(trained, pack, tmp_path / "run", "method=base_attn")
@@ -133,19 +133,14 @@ def test_a_method_trained_over_a_pack_joins_it(trained: Path, tmp_path: Path) ->
     assert info.files["image_encoder.onnx"] == first.files["image_encoder.onnx"]
     assert first.credits in info.credits
     assert "training/backbone/config.toml" in info.files
-    assert merge.main(["--pack", f"{pack}", "--source", f"{more}"]) == 0
-    assert list(load_info(pack).methods) == ["vsepp", "base_attn"]
+    assert list(info.methods) == ["base_attn"]
 
 
 def test_nothing_over_weights_that_are_not_for_commerce_is_for_it(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bound, free = tmp_path / "bound", tmp_path / "free"
+    bound = tmp_path / "bound"
     assert export(trained, bound, "--licence", "CC-BY-NC-4.0") == 0
-    assert export(trained, free, "--licence", "MIT") == 0
-    assert merge.main(["--pack", f"{free}", "--source", f"{bound}"]) == 1
-    assert 'the licence "MIT" does not keep what' in capsys.readouterr().err
-    assert merge.main(["--pack", f"{bound}", "--source", f"{free}"]) == 0
     run, out = train_over(trained, bound, tmp_path / "run"), tmp_path / "over"
     over = ("--backbone", f"{bound}", "--run", f"{run}", "--out", f"{out}", "--licence")
     assert to_onnx.main([*over, "CC-BY-4.0"]) == 1

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.build.official.convert import main
+from export.official import main
 from export.runtime import Runtime
 from models.views import lengths_to_mask
 from tests.export import releases
@@ -313,7 +313,7 @@ def test_what_does_not_fit_is_named(
 
 
 def assert_sentence(said: str, pattern: str) -> None:
-    assert said.startswith("conversion failed: "), said
+    assert said.startswith("export failed: "), said
     assert said.count("\n") == 1, said
     assert re.search(pattern, said), said
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from export.build.official.convert import main
+from export.official import main
 from export.runtime import Runtime
 from models import Views
 from models.views import lengths_to_mask

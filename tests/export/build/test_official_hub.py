@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from export.build.official.convert import main
+from export.official import main
 from export.runtime import Runtime
 from tests.export import releases
 from tests.export.hub_server import HubState, Repo
@@ -72,7 +72,7 @@ def test_addresses_that_lead_nowhere(
     arguments = ["--from", "vse_infty", "--hub", address, "--out", str(tmp_path / "pack")]
     assert main(arguments) == 1
     errors = capsys.readouterr().err.splitlines()[-1]  # behind the client's progress
-    assert errors.startswith("conversion failed: ")
+    assert errors.startswith("export failed: ")
     assert re.search(sentence, errors), errors
     assert not (tmp_path / "pack").exists()
 

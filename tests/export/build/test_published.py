@@ -13,10 +13,10 @@ from app.explain.look import maps_of
 from app.gallery.collection import from_pack
 from app.search.query import Term
 from app.search.retriever import Retriever
-from export.build.to_onnx import export_runs
 from export.encoders.sources import describe_image_source, load_image_source
 from export.pack.gallery import load_gallery
 from export.runtime import Runtime
+from export.to_onnx import export_runs
 from tests.app.conftest import finish
 from tests.export.conftest import LABELS, write_gallery
 from tests.measuring import measure
@@ -136,6 +136,8 @@ def test_a_run_whose_text_encoder_changed_is_refused(tmp_path: Path) -> None:
     (texts / "config.json").write_text(
         config.replace('"layer_norm_eps": 1e-12', '"layer_norm_eps": 1e-5')
     )
-    with pytest.raises(ValueError, match="was trained with another text encoder than what is at"):
+    with pytest.raises(
+        ValueError, match="was trained with another text encoder than the present one at"
+    ):
         export_runs(tmp_path / "pack", str(images), [tmp_path / "run"], LABELS)
     assert not (tmp_path / "pack").exists()

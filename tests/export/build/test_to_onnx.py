@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from export import to_onnx
 from export.build import pack as pack_module
-from export.build import to_onnx
 from export.pack.reading import list_files, load_info
 from export.runtime import Runtime
 from models import METHODS

@@ -12,13 +12,12 @@ from app.explain.look import maps_of
 from app.gallery.collection import from_folder
 from app.search.query import Term
 from app.search.retriever import Retriever
-from export.build import merge
 from export.build.pack import IMAGE_ENCODER
-from export.build.to_onnx import export_runs
 from export.pack.card import render
 from export.pack.reading import load_info
 from export.pack.validation import PackError
 from export.runtime import Runtime
+from export.to_onnx import export_runs
 from models.checkpoint import load_tensors
 from tests.app.conftest import finish
 from tests.export.conftest import LABELS
@@ -133,15 +132,6 @@ def test_images_are_searched_by_words_and_by_picture(world: Path, tmp_path: Path
     assert not refused
     expected = runtime.image_features([pictures(world)[0]], "mvam")[0]
     torch.testing.assert_close(next(iter(stored.values())), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_method_moves_with_its_encoder(world: Path, tmp_path: Path) -> None:
-    export_runs(tmp_path / "pack", f"{world}/clip#projected", [world / "still"], LABELS)
-    merged = merge.merge_methods(tmp_path / "pack", world / "alone")
-    assert merged.files[OWN] == load_info(world / "alone").files[OWN]
-    assert load_info(tmp_path / "pack").methods["mvam"].image_encoder == OWN
-    with pytest.raises(ValueError, match="different image encoders"):
-        merge.merge_methods(world / "alone", tmp_path / "pack", ["base_attn"])
 
 
 def test_an_encoder_of_its_own_must_be_listed(world: Path, tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from export.build.obtain import obtain
 from export.build.offer import PACK
 from export.hub import client
 from export.hub.client import HubError, NotCachedError
 from export.hub.packs import find_cached, pull, push
+from export.obtain import obtain
 from export.pack.reading import list_files, load_info
 from tests.export.faults import Fault
 from tests.export.hub_server import WRITER, HubState, Repo

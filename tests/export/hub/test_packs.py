@@ -8,12 +8,12 @@ import pytest
 from filelock import FileLock
 from huggingface_hub import ModelCard, constants
 
-from export.build.to_onnx import export_runs
 from export.hub import packs
 from export.hub.__main__ import main
 from export.hub.client import HubError, NotCachedError, remove_incomplete
 from export.hub.packs import find_cached, pull, push, resolve
 from export.pack.reading import list_files, load_info
+from export.to_onnx import export_runs
 from models import METHODS
 from tests.export.conftest import LABELS
 from tests.export.editing import edited

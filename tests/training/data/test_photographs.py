@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from export.build.command import Labels
-from export.build.to_onnx import export_runs
 from export.pack.reading import load_info
 from export.runtime import Runtime
+from export.to_onnx import export_runs
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
 from training import evaluate, extract, train

@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from torch import Tensor, nn
 
 from export.build.offer import BERT_FILES, BERT_ID
-from export.build.official.tables import Table, rename
+from export.build.release_names import Table, rename
 from export.hub.client import fetch_chosen, is_hub_id
 from export.pack.tokens import WORDS
 from export.pack.validation import OPEN, check, read_json

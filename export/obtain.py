@@ -1,6 +1,6 @@
 """Fetches something from the Hub and makes a pack of it, telling how far it is.
 
-    python -m export.build.obtain --kind clip --address openai/clip-vit-base-patch32 --out PACK
+    python -m export.obtain --kind clip --address openai/clip-vit-base-patch32 --out PACK
 
 What it tells is one JSON object on each line of stderr, for a program that follows it:
 
@@ -24,10 +24,9 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
-from export.build import clip
+from export import clip, official
 from export.build.command import Labels
 from export.build.offer import CLIP, KINDS, PACK, Offer, look
-from export.build.official import convert as official
 from export.hub.client import HubError, fetch
 from export.hub.packs import pull
 from export.pack.schema import UNKNOWN_LICENCE
@@ -130,8 +129,7 @@ def _end_with_input() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m export.build.obtain",
-        description="Fetch from the Hub and make a pack of it.",
+        prog="python -m export.obtain", description="Fetch from the Hub and make a pack of it."
     )
     parser.add_argument("--kind", choices=KINDS, required=True)
     parser.add_argument("--address", required=True, help="owner/name[@revision]")

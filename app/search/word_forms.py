@@ -7,9 +7,11 @@ what people photograph. Both only propose: a proposal is used if the pack knows 
 """
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 
 from export.pack.calibration import SMALL_WORDS
+from export.texts import TextReader
 
 _MIN_LETTERS, _MAX_LETTERS = 3, 30  # of a word, and of a verb's stem: "king" is no form of "k"
 _IRREGULAR = (
@@ -67,6 +69,37 @@ _KINDS = {
     "red": "scarlet",
     "purple": "violet",
 }
+
+
+@dataclass(frozen=True)
+class Reworded:
+    """A text whose unknown words are replaced by known ones where possible.
+
+    Attributes:
+        text: the new text.
+        corrections: word as typed -> the known word in its place.
+    """
+
+    text: str
+    corrections: Mapping[str, str]
+
+
+def reword(reader: TextReader, text: str) -> Reworded:
+    """Replaces the unknown words of a text by known ones of the same meaning, see `read_word`.
+
+    Evaluation on captions does not reword: it compares vocabularies, too.
+
+    Raises:
+        ValueError: see `TextReader.read`.
+    """
+    tokens, text = reader.read(text), text.strip()
+    corrections, parts, end_of_last = dict[str, str](), list[str](), 0
+    for place, typed in tokens.unknown.items():
+        if known := read_word(typed, reader.known):
+            start, end = tokens.spans[place]
+            parts += [text[end_of_last:start], known]
+            corrections[typed], end_of_last = known, end
+    return Reworded("".join([*parts, text[end_of_last:]]), corrections)
 
 
 def read_word(word: str, known: Container[str]) -> str | None:

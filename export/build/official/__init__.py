@@ -1,1 +1,0 @@
-"""The authors' checkpoints as packs: `python -m export.official --help`."""
