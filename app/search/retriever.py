@@ -208,7 +208,10 @@ class Retriever:
         Raises:
             ValueError: it is no text, or there is no word in it.
         """
-        return reword(self.runtime.reader, checked(text))
+        tokens = self.runtime.tokenize(checked(text))
+        if not tokens.unknown:
+            return Reworded(text.strip(), {})
+        return reword(tokens, text.strip(), self.runtime.reader.known)
 
     def unknown(self, *texts: str) -> dict[str, str | None]:
         """The first few words of questions that the pack lacks, and what each is read as."""

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from export.pack.calibration import SMALL_WORDS
-from export.texts import TextReader
+from export.texts import Tokens
 
 _MIN_LETTERS, _MAX_LETTERS = 3, 30  # of a word, and of a verb's stem: "king" is no form of "k"
 _IRREGULAR = (
@@ -84,18 +84,19 @@ class Reworded:
     corrections: Mapping[str, str]
 
 
-def reword(reader: TextReader, text: str) -> Reworded:
+def reword(tokens: Tokens, text: str, known_words: Container[str]) -> Reworded:
     """Replaces the unknown words of a text by known ones of the same meaning, see `read_word`.
 
     Evaluation on captions does not reword: it compares vocabularies, too.
 
-    Raises:
-        ValueError: see `TextReader.read`.
+    Args:
+        tokens: of the text.
+        text: stripped.
+        known_words: of the pack.
     """
-    tokens, text = reader.read(text), text.strip()
     corrections, parts, end_of_last = dict[str, str](), list[str](), 0
     for place, typed in tokens.unknown.items():
-        if known := read_word(typed, reader.known):
+        if known := read_word(typed, known_words):
             start, end = tokens.spans[place]
             parts += [text[end_of_last:start], known]
             corrections[typed], end_of_last = known, end
