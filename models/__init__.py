@@ -9,6 +9,7 @@ from typing import Any
 
 from models.avse import AVSE
 from models.clip import CLIP
+from models.contextual import ContextConfig, Contextual, contextual
 from models.late import LateInteraction
 from models.method import Method
 from models.mv_vse import MVVSE
@@ -43,8 +44,13 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+CONTEXT_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(ContextConfig)}
 MAX_WIDTH = 65_536  # of features, embeddings and hidden layers
-_MAX_COUNTS = {"views": 256, "iterations": 1000}  # arguments that count what is built or repeated
+_MAX_COUNTS = {
+    "views": 256,
+    "iterations": 1000,
+    "contextual_layers": 48,
+}  # arguments that count what is built or repeated
 # of packs that do not state it; `complete_arguments` has written it since it became optional
 _UNSTATED: dict[str, dict[str, Any]] = {"mv_vse": {"own_projections": False}}
 
@@ -56,7 +62,8 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         name: a key of `METHODS`.
         image_dim: d of the image encoder.
         text_dim: d of the text encoder.
-        arguments: the method's own named arguments, as recipes and packs store them.
+        arguments: the method's own named arguments, as recipes and packs store them, and those of
+            `ContextConfig`.
 
     Raises:
         ValueError: an unknown method or argument, of which the sentence lists the known ones, or a
@@ -64,7 +71,7 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
     """
     if name not in METHODS:
         raise ValueError(f'there is no method "{name}"; choose one of {", ".join(METHODS)}')
-    defaults = argument_defaults(name)
+    defaults = argument_defaults(name) | CONTEXT_DEFAULTS
     unknown = sorted(set(arguments) - set(defaults))
     if unknown:
         known = ", ".join(sorted(defaults))
@@ -75,10 +82,19 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         default = defaults[argument]
         if value != default:
             _check(name, argument, value, 0 if default is None else default)
-    method = METHODS[name]
-    if method.config_type is None:
-        return method(image_dim, text_dim, **arguments)
-    return method(image_dim, text_dim, method.config_type(**arguments))
+    own = {key: value for key, value in arguments.items() if key not in CONTEXT_DEFAULTS}
+    context = ContextConfig(**{k: v for k, v in arguments.items() if k in CONTEXT_DEFAULTS})
+    kind = contextual(METHODS[name]) if context.sides else METHODS[name]
+    widths = [
+        context.contextual_width if side in context.sides else width
+        for side, width in (("image", image_dim), ("text", text_dim))
+    ]
+    method = (
+        kind(*widths, **own) if kind.config_type is None else kind(*widths, kind.config_type(**own))
+    )
+    if isinstance(method, Contextual):
+        method.add_contexts(image_dim, text_dim, context)
+    return method
 
 
 def argument_defaults(name: str) -> dict[str, Any]:

@@ -77,17 +77,17 @@ class ElementMethod(Method):
         """
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return _elements(self.project_image(features, mask), mask, self.config.cells, attention)
+        return self._image_elements(features, mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        return _elements(self.project_text(features), mask, self.config.words, attention)
+        return self._text_elements(features, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.image_parts`: a view is one element."""
-        return _parts(self.encode_image(features, mask, attention=True))
+        return _parts(self._image_elements(features, mask, attention=True))
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return _parts(self.encode_text(features, mask, attention=True))
+        return _parts(self._text_elements(features, mask, attention=True))
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """What each cell adds to the score: (V, B_img, B_txt)."""
@@ -107,6 +107,12 @@ class ElementMethod(Method):
         if per_view:
             return split_products(images, texts, torch.diag_embed(weights.mT).movedim(1, 3))
         return split_products(images, texts, weights[:, None]).view(0)
+
+    def _image_elements(self, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        return _elements(self.project_image(features, mask), mask, self.config.cells, attention)
+
+    def _text_elements(self, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        return _elements(self.project_text(features), mask, self.config.words, attention)
 
 
 def present(views: Tensor) -> Tensor:

@@ -29,6 +29,8 @@ class Method(nn.Module, ABC):
             False, it holds cosines in [-1, 1].
         summary_token: the method reads the set's first element as the encoder's summary of all
             ([CLS]), so that this element's place matters.
+        own_summaries: the sides, "image" or "text", to whose sets the method itself adds such an
+            element, so that their encoder needs none.
         row_search: the score rises with the largest inner product between a row of the image's
             views and a row of the text's, see `row_dim`, so that a nearest-neighbour search over
             rows finds candidates exactly. Methods that score otherwise say False and are scored
@@ -52,6 +54,7 @@ class Method(nn.Module, ABC):
     attention_is: ClassVar[str]
     attention_sums_to_one: ClassVar[bool] = True
     summary_token: ClassVar[bool] = False
+    own_summaries: tuple[str, ...] = ()
     row_search: bool = True
     views_add_up: bool = False
     views_are_elements: ClassVar[bool] = False

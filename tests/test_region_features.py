@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.api.library import Library
 from app.explain.evidence import explain
 from app.explain.look import maps_of
 from app.gallery.collection import from_pack
@@ -24,10 +25,10 @@ from export.pack.reading import load_info
 from export.runtime import Runtime
 from models.checkpoint import load_tensors, save_tensors
 from models.files import sha256_of
-from tests.regions import LABELS, write_world
+from tests.regions import LABELS, RECIPE, write_world
 from tests.training.conftest import write_regions
 from tests.training.photographs import write_photographs
-from training import evaluate
+from training import evaluate, train
 from training.data.features import Extraction
 from training.data.open_split import open_split
 from training.evaluation.evaluator import image_features, split_views
@@ -153,6 +154,32 @@ def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) 
         maps = maps_of(retriever, row, name)
         assert maps.shape == (seen.shape[1], *retriever.grid)
         np.testing.assert_allclose(maps, drawn(row, seen[0]).numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["mvam", "base_cls"])
+def test_a_contextual_transformer_from_training_to_search(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained over regions and words, measured, exported, measured alike, searched, split."""
+    monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path / "cache"))
+    sides = '{ contextual_image = "transformer", contextual_text = "transformer",'
+    sizes = "contextual_layers = 1, contextual_heads = 2, contextual_width = 8, embed_dim = 4 }"
+    recipe = RECIPE.format(method=method).replace("{ embed_dim = 12 }", f"{sides} {sizes}")
+    (tmp_path / "recipe.toml").write_text(recipe)
+    run, pack = tmp_path / "run", tmp_path / "pack"
+    train.main(["--recipe", str(tmp_path / "recipe.toml"), "--out", str(run)])
+    export = ["--run", str(run), "--gallery", "gallery", "--out", str(pack), *LABELS]
+    assert to_onnx.main(export) == 0
+    head, _ = load_tensors(pack / method / "head.safetensors")
+    assert {"image_context.summary", "text_context.summary"} <= head.keys()
+    trained = measure(tmp_path, "--run", str(run), "--data", "data", "--split", "test")
+    exported = measure(tmp_path, "--pack", str(pack), "--data", "data", "--split", "test")
+    assert exported[method]["rsum"] == pytest.approx(trained[method]["rsum"], abs=30)  # halves
+    with Library(pack) as library:
+        (hit, *_) = library.search("a thing1", 5)
+        why = library.explain("a thing1", hit)
+    assert why.score == pytest.approx(hit.score, abs=1e-5)
+    assert why.base + why.cells.sum() == pytest.approx(hit.score, abs=1e-5)
 
 
 def test_an_image_of_the_gallery_can_be_asked_with_and_no_other(tmp_path: Path) -> None:

@@ -7,6 +7,12 @@ import models
 from models import METHODS, Method, Views
 
 IMAGE_DIM, TEXT_DIM = 24, 16
+TRANSFORMER = {
+    "contextual_layers": 2,
+    "contextual_heads": 2,
+    "contextual_width": 8,
+    "contextual_summary": False,
+}
 VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("vse_infty", {"released_gpo": True, "mlp_dim": 8, "pad_statistics": True}),
     ("vse_infty", {"pooling": "kmax", "pool_count": 3, "text_pooling": "max"}),
@@ -27,6 +33,9 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
     ("mvam", {"views": 1, "mlp_dim": 8, "code_space": "view"}),
     ("mvam", {"map_text": False}),
     ("vsepp", {"map_text": True}),
+    ("vse_infty", {**TRANSFORMER, "contextual_image": "transformer"}),
+    ("mvam", {**TRANSFORMER, "contextual_text": "transformer", "mlp_dim": 4}),
+    ("late", {**TRANSFORMER, "contextual_image": "transformer"}),
 ]
 CASES = [*((name, {}) for name in sorted(METHODS)), *VARIANTS]
 

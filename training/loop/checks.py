@@ -134,12 +134,14 @@ def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -
     """Raises ValueError where a method reads [CLS] elements that an encoder does not have."""
     if not method.summary_token:
         return
-    lacking = [side for side, has in (("image", image), ("text", text)) if not has]
+    own = method.own_summaries
+    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
     if lacking:
         raise ValueError(
             f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
             f"{' and the '.join(lacking)} encoder has none; use encoders whose summary_token is "
-            "True, or choose a method that pools the whole set"
+            f"True, set arguments.contextual_{lacking[0]}=transformer, which adds one, or choose a "
+            "method that pools the whole set"
         )
 
 

@@ -1,5 +1,6 @@
 """The papers' recipes: each trains, and holds what its paper says."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,11 @@ def test_every_recipe_takes_a_step(name: str, tmp_path: Path) -> None:
         vectors = tmp_path / "vectors.txt"
         vectors.write_text(f"dog{' 0.5' * 300}\n")
         changes.append(f"text.vectors={vectors}")
+    if "contextual_image" in load_recipe(TrainConfig, name).arguments:
+        changes += ["arguments.contextual_layers=1", "arguments.contextual_width=24"]
     config = load_recipe(TrainConfig, name, changes)
-    trainer = Trainer(config, stand_in(), stand_in(), tmp_path / "run", cache=tmp_path)
+    data = replace(stand_in(), summary_token=name.endswith("_vit"))
+    trainer = Trainer(config, data, data, tmp_path / "run", cache=tmp_path)
     if config.text.vectors:
         row = trainer.texts.tokenizer.token_to_id("dog")
         encoder = trainer.model.text_encoder

@@ -1,0 +1,201 @@
+"""A transformer over an encoder's features, trained from random weights together with the head.
+
+Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
+Image-Text Matching, arXiv 2402.17237, 2025, section 4.3: over detector regions and over ViT
+patches, "the image encoder is a randomly initialized transformer, which receives outputs from FRCNN
+and ViT". Eq. (1) puts a learned [IMG] in front of the set, Eq. (3) [CLS] in front of a text.
+
+Any method can read such states: `models.build` takes the arguments of `ContextConfig` beside the
+method's own. The transformer belongs to the head. It runs in torch and its weights stand in
+`head.safetensors`, so that encoders stay frozen, their features cached, and ready-made region
+features, which have no encoder in the pack, can be read.
+
+The paper names no size. The defaults are those of BERT-base, its text encoder; layer norms stand in
+front of attention and MLP, as in ViT, since post-norm layers need a warm-up that the paper does not
+have. There are no positions: a set of regions has none, and cells, patches and words carry theirs.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from models.evidence import Parts
+from models.layers import require_choice
+from models.method import Method
+from models.views import Views
+
+CONTEXTS = ("none", "transformer")
+
+
+@dataclass(frozen=True)
+class ContextConfig:
+    """Arguments that `models.build` takes for every method.
+
+    Attributes:
+        contextual_image: "transformer" for one over the image's features; "none".
+        contextual_text: likewise over the text's.
+        contextual_layers: number of layers.
+        contextual_heads: of attention, must divide the width.
+        contextual_width: of the states; features of another width are mapped to it linearly. The
+            hidden layer of each MLP is four times as wide.
+        contextual_dropout: in training, 0 <= rate < 1.
+        contextual_summary: put a learned element, [IMG] or [CLS], in front of the set; not needed
+            over encoders that have one.
+    """
+
+    contextual_image: str = "none"
+    contextual_text: str = "none"
+    contextual_layers: int = 12
+    contextual_heads: int = 12
+    contextual_width: int = 768
+    contextual_dropout: float = 0.1
+    contextual_summary: bool = True
+
+    def __post_init__(self) -> None:
+        """Rejects values that do not describe a transformer."""
+        require_choice("contextual_image", self.contextual_image, CONTEXTS)
+        require_choice("contextual_text", self.contextual_text, CONTEXTS)
+        if self.contextual_layers < 1 or not 0 <= self.contextual_dropout < 1:
+            raise ValueError(
+                f"contextual_layers must be 1 or more, not {self.contextual_layers}, and "
+                f"contextual_dropout in [0, 1), not {self.contextual_dropout}"
+            )
+        heads, width = self.contextual_heads, self.contextual_width
+        if heads < 1 or width < 1 or width % heads:
+            raise ValueError(
+                f"contextual_heads must divide contextual_width, not {heads} the width {width}"
+            )
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Which of "image" and "text" have a transformer."""
+        chosen = (("image", self.contextual_image), ("text", self.contextual_text))
+        return tuple(side for side, context in chosen if context == "transformer")
+
+
+class ContextTransformer(nn.Module):
+    """Pre-norm transformer layers over sets, with a last layer norm.
+
+    Args:
+        in_dim: d of the features.
+        config: see `ContextConfig`.
+    """
+
+    def __init__(self, in_dim: int, config: ContextConfig) -> None:
+        super().__init__()
+        width = config.contextual_width
+        self.project = nn.Identity() if in_dim == width else nn.Linear(in_dim, width)
+        self.summary: nn.Parameter | None = None
+        if config.contextual_summary:
+            self.summary = nn.Parameter(0.02 * torch.randn(width))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                width,
+                config.contextual_heads,
+                4 * width,
+                config.contextual_dropout,
+                activation="gelu",
+                batch_first=True,
+                norm_first=True,
+            )
+            for _ in range(config.contextual_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Features to states that have read the whole set.
+
+        Args:
+            features: (B, N, d).
+            mask: (B, N) bool.
+
+        Returns:
+            (B, N, width) states, 0 on padding, and the mask; both with one element more in front
+            where there is a summary.
+        """
+        states = self.project(features)  # (B, N, width)
+        if self.summary is not None:
+            states = torch.cat([self.summary.expand(len(states), 1, -1), states], dim=1)
+            mask = nn.functional.pad(mask, (1, 0), value=True)
+        for layer in self.layers:
+            states = layer(states, src_key_padding_mask=~mask)
+        return self.norm(states).masked_fill(~mask[..., None], 0.0), mask
+
+
+class Contextual(Method):
+    """Mixed into a method's class by `contextual`: its sets go through transformers first.
+
+    The method's own functions must not call each other (`image_parts` not `encode_image`), or the
+    transformer would be applied twice.
+
+    Attributes:
+        image_context: over the image's features; None for none.
+        text_context: over the text's.
+    """
+
+    image_context: ContextTransformer | None
+    text_context: ContextTransformer | None
+
+    def add_contexts(self, image_dim: int, text_dim: int, config: ContextConfig) -> None:
+        """Makes the transformers for encoders of these widths.
+
+        Raises:
+            ValueError: the method's views are elements, among which a summary has no place.
+        """
+        if self.views_are_elements and config.contextual_summary:
+            raise ValueError(f"{self.title} reads elements alone: set contextual_summary=false")
+        image, text = ("image" in config.sides), ("text" in config.sides)
+        self.image_context = ContextTransformer(image_dim, config) if image else None
+        self.text_context = ContextTransformer(text_dim, config) if text else None
+        self.own_summaries = config.sides if config.contextual_summary else ()
+
+    def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        method: Any = super()
+        return _encode(method.encode_image, self.image_context, features, mask, attention)
+
+    def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
+        method: Any = super()
+        return _encode(method.encode_text, self.text_context, features, mask, attention)
+
+    def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        """See `Method.image_parts`; what the summary brings is the whole set's."""
+        method: Any = super()
+        return _split(method.image_parts, self.image_context, features, mask)
+
+    def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
+        method: Any = super()
+        return _split(method.text_parts, self.text_context, features, mask)
+
+
+@functools.cache
+def contextual(kind: type[Method]) -> type[Contextual]:
+    """A method's class with `Contextual` in front; `Contextual.add_contexts` completes it."""
+    return cast("type[Contextual]", type(kind.__name__, (Contextual, kind), {}))
+
+
+def _encode(
+    encode: Any, context: ContextTransformer | None, features: Tensor, mask: Tensor, attention: bool
+) -> Views:
+    """Views; of their attention the part on the features themselves."""
+    if context is None:
+        return cast(Views, encode(features, mask, attention=attention))
+    views: Views = encode(*context(features, mask), attention=attention)
+    if context.summary is None or views.attention is None:
+        return views
+    return Views(views.embeddings, views.attention[..., 1:], views.extras)
+
+
+def _split(split: Any, context: ContextTransformer | None, features: Tensor, mask: Tensor) -> Parts:
+    """Parts of the features; those of a summary are brought by all of them together."""
+    if context is None:
+        return cast(Parts, split(features, mask))
+    rows = split(*context(features, mask)).rows  # (B, V, N + 2, D), or one row more
+    if context.summary is None:
+        return Parts(rows)
+    whole = rows[:, :, -2:-1] + rows[:, :, :1]
+    return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))
