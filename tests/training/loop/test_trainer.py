@@ -28,7 +28,9 @@ TINY: dict[str, dict[str, Any]] = {
     "mvam": {
         "arguments": {"embed_dim": 16, "views": 3, "learned_temperature": 0.1},
         "objective": {"diversity": 0.1},
-    }
+    },
+    # as its recipes; hinges of hardest negatives collapse in the first steps
+    "late": {"arguments": {"embed_dim": 16}, "objective": {"cost": "softmax"}},
 }
 
 
