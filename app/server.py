@@ -1,21 +1,8 @@
-"""The app on `gradio.Server`: a typed API, a page of static files, Gradio's queue and MCP.
-
-    python -m app.server [--pack PATH_OR_HUB_ID] [--gallery DIR_OR_ZIP] [--mcp] ...
-
-Imports that take seconds are made late, so that a mistake in the command line is told at once.
-"""
+"""The server: a typed API, a page of static files, Gradio's queue and MCP on `gradio.Server`."""
 
 from __future__ import annotations
 
-import atexit
-import gc
-import importlib.util
-import logging
 import os
-import sys
-import threading
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +12,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
-NO_MCP = '--mcp needs a package that is not installed; run: pip install "gradio[mcp]"'
 _SESSIONS = 50  # whose state Gradio keeps; our endpoints have none
-_SWEEP_SECONDS = 60.0
 _NEAR = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"  # a Space's
 
 
@@ -109,58 +94,3 @@ def declare_zerogpu() -> None:
     def lent_gpu() -> str:
         """The name of the GPU that a call gets."""
         return torch.cuda.get_device_name()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Serves until the process is ended; returns its exit status."""
-    # before gradio and huggingface_hub are imported, which read these once
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    # by default gradio remembers 10,000 events and sums them up after each one
-    os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(10**12)
-    os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "1"
-    from app.settings import Settings
-
-    settings = Settings.from_argv(sys.argv[1:] if argv is None else argv)
-    if settings.mcp and importlib.util.find_spec("mcp") is None:
-        print(f"polyview: {NO_MCP}", file=sys.stderr)
-        return 1
-    gc.disable()  # while thousands of modules are imported
-    from PIL import Image
-
-    from app.gallery.cache import cache_folder
-    from app.gallery.terminal import ProgressBar
-    from app.packs.opened import Opened
-
-    logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    # app/gallery/images.py has its own limit and says so in a sentence
-    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-    try:
-        opened = Opened(settings, cache_folder())
-        if settings.pack is None and settings.gallery is not None:
-            title = opened.first.info.title
-            print(f"polyview: the gallery is searched with {title}; --pack names another pack")
-        declare_zerogpu()
-        launch(build(settings, opened), settings)
-    except (ValueError, OSError) as error:
-        print(f"polyview: {error}", file=sys.stderr)
-        return 1
-    finally:
-        gc.enable()
-    atexit.register(opened.close)
-    gc.collect()
-    gc.freeze()  # what the start made stays, and is not looked through for garbage
-    # only now, so that the first page does not wait for processors busy with images
-    opened.first.index.start(ProgressBar())
-    wait = threading.Event()
-    try:
-        while not wait.wait(_SWEEP_SECONDS):
-            opened.sweep()
-    except KeyboardInterrupt:
-        print("polyview: stopped", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,7 +23,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from timeit import timeit
@@ -36,7 +35,7 @@ import models
 from app.gallery.clusters import SavedClusters
 from app.gallery.collection import from_pack
 from app.gallery.vector_index import Gallery
-from app.packs import candidates, speed
+from app.search.query import Term
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
 from export.runtime import Runtime
@@ -47,6 +46,7 @@ from training.loop.config import TrainConfig, load_recipe
 SCENES = ("vsepp", "vse_infty", "base_attn", "mv_vse", "pvse", "mvam", "avse", "scan")
 CELLS, WORDS, IMAGE_DIM = 49, 12, 256  # of the scenes' encoder, and of a long caption
 CLIENTS, BEST = 16, 10
+WARM_UP = 20  # queries before those that are timed
 PROBES = 64  # queries that the gallery measures its own recall with
 CHUNK = 4096  # images drawn or scored at once
 MIN_RUNS, MAX_SECONDS = 3, 5.0  # a slow query is timed so often, and until so long
@@ -76,14 +76,10 @@ def main(argv: Sequence[str]) -> int:
     print(f"Python {platform.python_version()}, torch {torch.__version__}, seed 0, milliseconds")
     command = shlex.join(["python", "-m", "benchmarks.gallery", *argv])
     if options.what == "latency":
-        measured: speed.Speed | candidates.Candidates = latency(
-            options.pack, options.queries, command
-        )
-        path = speed.record(Runtime.load(options.pack, "cpu").info)
+        measured = latency(options.pack, options.queries, command)
     elif options.what == "candidates":
         sizes = sorted(set(options.sizes or [1000, 3000, 10_000, 30_000, 100_000]))
         measured = growth(sizes, options.queries, command)
-        path = candidates.record(options.pack)
     else:
         print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
         print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
@@ -92,32 +88,45 @@ def main(argv: Sequence[str]) -> int:
                 index_rows(rule, size, options.queries)
         return 0
     if options.record:
-        path.write_text(json.dumps(asdict(measured), indent=1) + "\n", "utf-8")
+        kind = "speed" if options.what == "latency" else "candidates"
+        path = options.pack.parent / f"{options.pack.name}.{kind}.json"
+        path.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
     return 0
 
 
-def latency(pack: Path, queries: int, command: str) -> speed.Speed:
-    """Times text queries of every method of a pack."""
+def latency(pack: Path, queries: int, command: str) -> dict[str, Any]:
+    """Times text queries of every method of a pack, on captions of its gallery."""
     runtime = Runtime.load(pack, "cpu")
     with tempfile.TemporaryDirectory() as cache:
         retriever = Retriever(runtime, from_pack(pack), Path(cache))
         retriever.index.start()
         retriever.index.wait()
-        texts = speed.sample_captions(retriever, queries)
+        captions = [text for text, _ in retriever.collection.captions]
+        places = np.linspace(0, len(captions) - 1, queries).round().astype(int)
+        texts = [captions[place] for place in places]
         images, median = len(retriever.index), {}
         print(f"{pack.name}, {images:,} images, one query at a time")
         print(f"{'method':<12} {'p50':>8} {'p95':>8} {'encoder p50':>12} {'ratio':>6}")
         for name in runtime.methods:
-            encoder = np.median(
-                speed.milliseconds(lambda text, n=name: runtime.text_features([text], n), texts)  # type: ignore[misc]
-            )
-            p50, p95 = np.percentile(speed.query_times(retriever, name, texts), [50, 95]).round(3)
+            encode = partial(runtime.text_features, method=name)
+            search = partial(retriever.search, spec=name, k=BEST)
+            encoder = np.median(milliseconds(lambda text, f=encode: f([text]), texts))  # type: ignore[misc]
+            spent = milliseconds(lambda text, f=search: f([Term(text)]), texts)  # type: ignore[misc]
+            p50, p95 = np.percentile(spent, [50, 95]).round(3)
             print(f"{name:<12} {p50:>8.2f} {p95:>8.2f} {encoder:>12.2f} {p50 / encoder:>6.2f}")
             median[name] = float(p50)
-    return speed.Speed(median, queries, images, hardware(runtime.device), command)
+    about = {"hardware": hardware(runtime.device), "command": command}
+    return {"median": median, "queries": queries, "pictures": images, **about}
 
 
-def growth(sizes: Sequence[int], queries: int, command: str) -> candidates.Candidates:
+def milliseconds(act: Callable[[str], object], texts: Sequence[str]) -> np.ndarray:
+    """Time of each text, (len(texts),), after some that are not counted."""
+    for text in texts[:WARM_UP]:
+        act(text)
+    return np.array([1000 * timeit(partial(act, text), number=1) for text in texts])
+
+
+def growth(sizes: Sequence[int], queries: int, command: str) -> dict[str, Any]:
     """Times scoring one text against ever more images, for each method."""
     print(f"{'method':<12}" + "".join(f"{size:>12,}" for size in sizes))
     median = {}
@@ -125,7 +134,8 @@ def growth(sizes: Sequence[int], queries: int, command: str) -> candidates.Candi
         median[name] = tuple(score_all(name, size, queries) for size in sizes)
         print(f"{name:<12}" + "".join(f"{ms:>12.2f}" for ms in median[name]), flush=True)
     machine = f"{hardware()}, threads: {torch.get_num_threads()}"
-    return candidates.Candidates(tuple(sizes), median, queries, machine, command)
+    about = {"queries": queries, "hardware": machine, "command": command}
+    return {"images": list(sizes), "median": median, **about}
 
 
 @torch.no_grad()

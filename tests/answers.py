@@ -11,7 +11,6 @@ Sentences that differ are shown side by side, and a person says whether they tel
 
 import argparse
 import difflib
-import hashlib
 import json
 import os
 import random
@@ -21,16 +20,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from gradio_client import Client, handle_file
+import httpx
 from PIL import Image, ImageDraw
 
 from tests.app.serving import servers
@@ -46,47 +42,23 @@ QUERIES = (
     "2: dog + beach - people", "0.5: car + night - 2: snow",
 )  # fmt: skip
 ENSEMBLES = ("mvam+vse_infty", "mv_vse+vse_infty+avse")
-FILTERS = ({"setting": ["beach", "underwater"]}, {"setting": ["beach"], "time": ["night"]})
+FILTERS = (["setting:beach", "setting:underwater"], ["setting:beach", "time:night"])
 PHOTO_QUERIES = ("a dog runs", "a red ball", "two people at night", "green - red")
-LINKS = (
-    "", "q=a+dog", "q=a+dog&method=mvam&k=12&only=setting:beach&tab=search", "like=7&q=snow",
-    "tab=views&image=7&method=avse&q=a+dog", "tab=compare", "tab=benchmark", "tab=models",
-    "q=a+dog&k=many&method=none&only=setting:moon&like=99999", "tab=views&image=99999&method=x",
-)  # fmt: skip
-# what happens when a tab is opened, and whether it reads the page's address
-TABS = {
-    "search_open": True, "compare_open": False, "views_open": True, "benchmark_open": False,
-    "models_open": False,
-}  # fmt: skip
-NONSENSE: tuple[tuple[str, list[Any]], ...] = (
-    ("/search_text", [""]),
-    ("/search_text", ["   "]),
-    ("/search_text", ["x" * 10_001]),
-    ("/search_text", [7]),
-    ("/search_text", ["a dog", "none"]),
-    ("/search_text", ["a dog", "mvam+mvam"]),
-    ("/search_text", ["a dog", "mvam", 0]),
-    ("/search_text", ["a dog", "mvam", 2.5]),
-    ("/search_text", ["a dog", "mvam", 5, {"colour": ["red"]}]),
-    ("/search_text", ["a dog", "mvam", 5, {"setting": ["moon"]}]),
-    ("/search_text", ["a dog", "mvam", 5, ["beach"]]),
-    ("/search_text", ["1e99: dog + beach"]),
-    ("/search_text", ["dog + "]),
-    ("/search_image", [None]),
-    ("/search_image", [{"path": "/etc/passwd"}]),
-    ("/compare", ["a dog", ["mvam"]]),
-    ("/compare", ["a dog", ["mvam", "mvam"]]),
-    ("/compare", ["a dog", ["mvam", "vsepp"], 101]),
-    ("/compare", ["a dog", "mvam"]),
-    ("/views", [99_999, "mvam", ""]),
-    ("/views", [-1, "mvam", ""]),
-    ("/views", [1.5, "mvam", ""]),
-    ("/views", [1, "mvam+vsepp", ""]),
-    ("/views", [1, "mvam", 7]),
-    ("/lens", ["a dog", "mv_vse", [1, 1], 3]),
-    ("/lens", ["a dog", "mv_vse", [0, 0, 0], 3]),
-    ("/lens", ["a dog", "mv_vse", [1, 2, 0], 3]),
-    ("/lens", ["a dog", "mv_vse", ["a", 1, 1], 3]),
+NONSENSE: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("search", {"q": ""}),
+    ("search", {"q": "x" * 10_001}),
+    ("search", {"q": "a dog", "method": "none"}),
+    ("search", {"q": "a dog", "method": "mvam+mvam"}),
+    ("search", {"q": "a dog", "k": 0}),
+    ("search", {"q": "a dog", "filter": "colour:red"}),
+    ("search", {"q": "a dog", "filter": "setting:moon"}),
+    ("search", {"q": "1e99: dog + beach"}),
+    ("search", {"q": "dog + "}),
+    ("compare", {"q": "a dog", "methods": "mvam"}),
+    ("compare", {"q": "a dog", "methods": "mvam,mvam"}),
+    ("compare", {"q": "a dog", "methods": "mvam,vsepp", "k": 101}),
+    ("explain", {"q": "a dog", "image": 99_999}),
+    ("explain", {"q": "a dog", "image": -1}),
 )
 REFUSED = (
     "app/main.py --pack",
@@ -121,8 +93,6 @@ REFUSED = (
 )
 _TIMES = {"ms", "seconds", "runs"}  # what another machine, or another minute, answers differently
 _TIME = re.compile(r"[\d.,]+ m?s\b")
-_CODE = {".py", ".pyc", ".css", ".js", ".jinja"}  # laid out anew as the tree is
-_SOURCES = ("app", "models", "export", "training", "benchmarks", "docs")
 
 
 def record(tree: Path, out: Path, names: Sequence[str]) -> None:
@@ -144,18 +114,18 @@ def record(tree: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def scenes(tree: Path, folder: Path) -> dict[str, Any]:
-    """What the endpoints answer about the bundled scenes, and what the tabs say when opened."""
-    with _app(tree, folder) as url:
-        client = Client(url, verbose=False)
-        api = client.view_api(return_format="dict", print_info=False)
-        answers: dict[str, Any] = {"endpoints": api["named_endpoints"]}
-        for endpoint, values in _questions(tree):
-            answers[json.dumps([endpoint, *values])] = _ask(client, endpoint, values)
-        with urllib.request.urlopen(f"{url}/config") as reply:
-            config = json.load(reply)
-        for event, reads in TABS.items():
-            for i, link in enumerate(LINKS if reads else LINKS[:1]):
-                answers[f"{event} ?{link}"] = _open(url, config, event, link, f"{event}-{i}")
+    """What the HTTP API answers about the bundled scenes."""
+    with _app(tree, folder) as client:
+        answers = {
+            json.dumps([path, values]): _ask(client, path, values) for path, values in _questions()
+        }
+        images = tree / "app/bundled/scenes/gallery/images"
+        for name in ("test-000000.webp", "test-000303.webp"):
+            for method in METHODS:
+                values: dict[str, str | int] = {"method": method, "k": 10}
+                content = (images / name).read_bytes()
+                answer = client.post("search", params=values, content=content).json()
+                answers[json.dumps([name, method])] = answer
         return answers
 
 
@@ -164,17 +134,14 @@ def photos(tree: Path, folder: Path) -> dict[str, Any]:
     drawn = folder / "drawn"
     _draw(drawn)
     archive = shutil.make_archive(str(folder / "archive"), "zip", drawn)
+    questions = [("search", {"q": q, "method": m, "k": 5}) for q in PHOTO_QUERIES for m in METHODS]
     answers: dict[str, Any] = {}
     for gallery in (drawn, Path(archive)):
         home = folder / f"home-{gallery.suffix}"
-        with _app(tree, home, "--pack", "photos", "--gallery", str(gallery)) as url:
-            client = Client(url, verbose=False)
-            asked: list[tuple[str, list[Any]]] = [("/info", [])]
-            asked += [("/search_text", [q, m, 5]) for q in PHOTO_QUERIES for m in METHODS]
-            asked += [("/views", [i, m, "a red ball"]) for i in (0, 3) for m in METHODS]
-            for endpoint, values in asked:
-                key = json.dumps([gallery.name, endpoint, *values])
-                answers[key] = _ask(client, endpoint, values)
+        with _app(tree, home, "--pack", "photos", "--gallery", str(gallery)) as client:
+            for path, values in [("info", {}), *questions]:
+                key = json.dumps([gallery.name, path, values])
+                answers[key] = _ask(client, path, values)
     return answers
 
 
@@ -202,31 +169,6 @@ def cards(tree: Path, folder: Path) -> dict[str, Any]:
     return printed
 
 
-def commands(tree: Path, folder: Path) -> dict[str, Any]:
-    """Every command line that documents name or that can be started, with its options."""
-
-    def about(command: str) -> dict[str, Any]:
-        done = _run(tree, folder, [*command.split(), "--help"])
-        options = sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", done.stdout)))
-        return {"status": done.returncode, "options": options, "help": done.stdout.split("\n\n")}
-
-    def all_about(command: str) -> dict[str, dict[str, Any]]:
-        known = {command: about(command)}
-        below = re.search(r"\] \{([\w,-]+)\} \.\.\.", known[command]["help"][0])
-        for name in below[1].split(",") if below else ():
-            known[f"{command} {name}"] = about(f"{command} {name}")
-        return known
-
-    known: dict[str, Any] = {
-        f"make {name}": True
-        for name in re.findall(r"^([a-z-]+):", (tree / "Makefile").read_text(), re.MULTILINE)
-    }
-    with ThreadPoolExecutor(2) as threads:
-        for found in threads.map(all_about, _named_commands(tree)):
-            known |= found
-    return known
-
-
 def refusals(tree: Path, folder: Path) -> dict[str, Any]:
     """How command lines end that make no sense: their status and last line."""
     ends = {}
@@ -236,35 +178,8 @@ def refusals(tree: Path, folder: Path) -> dict[str, Any]:
     return ends
 
 
-def variables(tree: Path, _: Path) -> dict[str, Any]:
-    """What looks like the name of an environment variable in the sources."""
-    texts = (file.read_text() for part in _SOURCES for file in (tree / part).rglob("*.py"))
-    names = {
-        name for text in texts for name in re.findall(r'"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"', text)
-    }
-    return dict.fromkeys(sorted(names), True)
-
-
-def space(tree: Path, folder: Path) -> dict[str, Any]:
-    """The folder of a Space: each file that is no code, with its size and SHA-256."""
-    arguments = f"-m export.space --pack scenes --pack photos --out {folder / 'space'}"
-    done = _run(tree, folder, arguments.split())
-    if done.returncode:
-        return {"failed": done.stderr}
-    files = (file for file in sorted((folder / "space").rglob("*")) if file.is_file())
-    return {
-        file.relative_to(folder / "space").as_posix(): [
-            file.stat().st_size,
-            hashlib.sha256(file.read_bytes()).hexdigest(),
-        ]
-        for file in files
-        if file.suffix not in _CODE
-    }
-
-
 SECTIONS: Mapping[str, Callable[[Path, Path], dict[str, Any]]] = {
-    section.__name__: section
-    for section in (variables, space, cards, commands, refusals, tables, scenes, photos)
+    section.__name__: section for section in (cards, refusals, tables, scenes, photos)
 }
 
 
@@ -292,107 +207,36 @@ def compare(a: Path, b: Path) -> int:
     return len(differences)
 
 
-def _questions(tree: Path) -> Iterator[tuple[str, list[Any]]]:
+def _questions() -> Iterator[tuple[str, dict[str, Any]]]:
     for query in QUERIES:
-        yield from (("/search_text", [query, method, 20]) for method in METHODS)
+        yield from (("search", {"q": query, "method": name, "k": 20}) for name in METHODS)
     for query in QUERIES[:3]:
         for method in ENSEMBLES:
-            yield "/search_text", [query, method, 20]
-        for wanted in FILTERS:
-            yield "/search_text", [query, "mv_vse", 20, wanted]
-        yield "/compare", [query, [*METHODS, ENSEMBLES[0]], 10]
-        yield from (("/views", [i, method, query]) for i in (0, 7) for method in METHODS)
-    yield from (("/search_text", [QUERIES[0], method, 300]) for method in METHODS)
-    yield "/search_text", [QUERIES[0]]
-    yield "/compare", ["a magnet right of a lollipop", ["mv_vse", "mvam"], 30]
-    yield from (("/views", [7, method]) for method in METHODS)
-    weights = {
-        "mv_vse": [1, 0, 0.5],
-        "pvse": [0, 1],
-        "avse": [1, 0.2],
-        "mvam": [1.0] * 8 + [0.0] * 8,
-    }
-    yield from (("/lens", [QUERIES[0], method, some, 20]) for method, some in weights.items())
-    images = tree / "app/bundled/scenes/gallery/images"
-    for name in ("test-000000.webp", "test-000303.webp"):
-        image = handle_file(str(images / name))
-        yield from (("/search_image", [image, method, 10]) for method in METHODS)
-        yield "/search_image", [image, "mv_vse", 10, "at night", 0.5, FILTERS[0]]
-    yield "/benchmark", []
-    yield "/info", []
+            yield "search", {"q": query, "method": method, "k": 20}
+        for filters in FILTERS:
+            yield "search", {"q": query, "method": "mv_vse", "k": 20, "filter": filters}
+        yield "compare", {"q": query, "methods": ",".join([*METHODS, ENSEMBLES[0]]), "k": 10}
+        for image in (0, 7):
+            yield from (("explain", {"q": query, "image": image, "method": m}) for m in METHODS)
+    yield from (("search", {"q": QUERIES[0], "method": name, "k": 300}) for name in METHODS)
+    yield "compare", {"q": "a magnet right of a lollipop", "methods": "mv_vse,mvam", "k": 30}
+    yield "info", {}
     yield from NONSENSE
 
 
-def _ask(client: Client, endpoint: str, values: Sequence[Any]) -> Any:
-    try:
-        return client.predict(*values, api_name=endpoint)
-    except Exception as error:  # whatever it is, it is the answer
-        return {"raised": f"{type(error).__name__}: {error}"}
-
-
-def _open(url: str, config: Mapping[str, Any], event: str, link: str, session: str) -> Any:
-    """What an event of the page says when a page of that address has just been opened."""
-    at = next((d for d in config["dependencies"] if d["api_name"] == event), None)
-    if at is None:
-        return "there is no such event"
-    values = {part["id"]: part["props"].get("value") for part in config["components"]}
-    data = {
-        "data": [values[part] for part in at["inputs"]],
-        "fn_index": at["id"],
-        "session_hash": session,
-    }
-    join = urllib.request.Request(
-        f"{url}/gradio_api/queue/join?{link}",
-        json.dumps(data).encode(),
-        {"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(join).close()
-    told: list[str] = []
-    with urllib.request.urlopen(f"{url}/gradio_api/queue/data?session_hash={session}") as lines:
-        for line in lines:
-            message = json.loads(line[5:]) if line.startswith(b"data:") else {}
-            told += _texts(message.get("log", []))
-            if message.get("msg") == "process_completed":
-                return {"success": message["success"], "texts": told + _texts(message["output"])}
-    return "the connection ended"
-
-
-def _texts(value: Any) -> list[str]:
-    """The sentences that a visitor can read or hear in a part of the page."""
-    if isinstance(value, Mapping):
-        return [
-            text for key, part in value.items() if key != "render_config" for text in _texts(part)
-        ]
-    if isinstance(value, list):
-        return [text for part in value for text in _texts(part)]
-    if not isinstance(value, str) or " " not in value or value.startswith("data:"):
-        return []
-    reader = _Reader()
-    reader.feed(value)
-    return [" ".join(" ".join(reader.texts).split())]
-
-
-class _Reader(HTMLParser):
-    """Collects what is written in HTML, and what is said of images and buttons."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        del tag
-        self.texts += [text or "" for name, text in attrs if name in ("alt", "title", "aria-label")]
+def _ask(client: httpx.Client, path: str, values: Mapping[str, Any]) -> Any:
+    return client.get(path, params=dict(values)).json()
 
 
 @contextmanager
-def _app(tree: Path, folder: Path, *arguments: str) -> Iterator[str]:
-    """The address of a tree's app, when all that it shows can be searched."""
+def _app(tree: Path, folder: Path, *arguments: str) -> Iterator[httpx.Client]:
+    """A client of a tree's app, when all that it shows can be searched."""
     folder.mkdir(exist_ok=True)
     with servers(lambda: folder, tree / "app" / "main.py") as start:
-        yield start(*arguments).url
+        client = start(*arguments, wait=False).http
+        while client.get("info").json()["gallery"]["state"] != "ready":
+            time.sleep(0.3)
+        yield client
 
 
 def _run(tree: Path, folder: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -414,21 +258,6 @@ def _environment(folder: Path) -> dict[str, str]:
         "GRADIO_TEMP_DIR": str(folder / "gradio"),
         "HF_HUB_OFFLINE": "1",
     }
-
-
-def _named_commands(tree: Path) -> list[str]:
-    documents = [*tree.glob("*.md"), *tree.glob("docs/*.md"), tree / "Makefile"]
-    named = set()
-    for document in documents:
-        found = re.findall(r"python3? (?:-m ([\w.]+)|(\w[\w/]*\.py))", document.read_text("utf-8"))
-        named |= {f"-m {module.rstrip('.')}" if module else script for module, script in found}
-    for part in _SOURCES:
-        for file in (tree / part).rglob("*.py"):
-            if '__name__ == "__main__"' in file.read_text("utf-8") and file.name != "main.py":
-                module = ".".join(file.relative_to(tree).with_suffix("").parts)
-                named.add(f"-m {module.removesuffix('.__main__')}")
-    left_out = ("-m venv", "-m pip", "-m pytest", "-m tests")
-    return sorted(command for command in named if not command.startswith(left_out))
 
 
 def _draw(folder: Path) -> None:

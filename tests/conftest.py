@@ -20,59 +20,31 @@ USUAL = "not soak"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
 # Files whose tests ask the same server, which takes seconds to start: they run in one process.
 TOGETHER = {
-    "tests/app/blocks/api/test_api.py": "server",
-    "tests/app/packs/test_benchmark.py": "server",
-    "tests/app/blocks/server/test_door.py": "server",
-    "tests/app/blocks/server/test_galleries.py": "server",
-    "tests/app/blocks/tabs/test_browser.py": "server",
-    "tests/app/blocks/api/test_compare_api.py": "server",
-    "tests/app/blocks/tabs/test_compare_browser.py": "server",
-    "tests/app/blocks/api/test_events.py": "server",
     "tests/app/search/test_unknown_words.py": "bundled",
     "tests/app/test_bundled.py": "bundled",
-    "tests/app/blocks/tabs/test_start_browser.py": "bundled",
-    "tests/app/blocks/tabs/test_accessible.py": "bundled",
-    "tests/app/blocks/tabs/test_browser_search.py": "views_server",
-    "tests/app/blocks/tabs/test_history_browser.py": "views_server",
-    "tests/app/blocks/api/test_http.py": "views_server",
-    "tests/app/blocks/api/test_mcp.py": "views_server",
-    "tests/app/blocks/api/test_evidence_api.py": "many_server",
-    "tests/app/blocks/api/test_views_api.py": "many_server",
-    "tests/app/blocks/tabs/test_views_browser.py": "many_server",
 }
 # What takes longest, and so begins first: at the end, no process has much left to do alone.
 LONG = (
+    "tests/app/page/test_explore.py",
+    "tests/app/page/test_compare.py",
+    "tests/app/page/test_collections.py",
+    "tests/app/api/test_public.py",
+    "tests/app/api/test_questions.py",
+    "tests/app/api/test_private.py",
     "bundled",
-    "views_server",
-    "server",
-    "many_server",
-    "tests/app/packs/test_strangers.py",
-    "tests/app/packs/test_obtaining.py",
-    "tests/app/blocks/server/test_public.py",
     "tests/test_four_touches.py",
-    "tests/app/blocks/tabs/test_benchmark_browser.py",
-    "tests/app/blocks/tabs/test_grid_browser.py",
     "tests/training/loop/test_trainer.py",
     "tests/training/evaluation/test_report.py",
     "tests/training/test_sweep.py",
     "tests/export/test_space.py",
     "tests/app/test_photos.py",
-    "tests/app/packs/test_hub_trouble.py",
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The whole suite is without slow tests, which `make slow` runs; a file that is named is not.
-
-    Each of several processes imports gradio: as the app does, without hints for editors.
-    """
+    """Leaves slow tests out of the whole suite: `make slow` runs them; a named file runs whole."""
     if _is_whole(config) and config.option.markexpr == USUAL:
         config.option.markexpr = f"{USUAL} and not slow"
-    if hasattr(config, "workerinput"):
-        from app.blocks.server.imports import quick_imports
-
-        with quick_imports():
-            import gradio  # noqa: F401
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -38,21 +38,20 @@ FLOORS: dict[str, list[set[str]]] = {
         {"settings"},
     ],
     "app": [
-        {"main", "migrate", "server"},
-        {"blocks.page"},
-        {"blocks.tabs", "blocks.api", "api"},
+        {"main", "migrate"},
+        {"server"},
+        {"api"},
         {"packs"},
         {"settings"},
         {"explain"},
         {"search"},
         {"gallery"},
-        {"blocks.server"},
         {"limits"},
         {"access"},
     ],
 }
-# The page is gradio's; nothing below it knows gradio.
-GRADIO = {"app/blocks/page.py", "app/blocks/tabs", "app/api/adapter.py"}
+# One adapter registers the questions; nothing else knows gradio.
+GRADIO = {"app/api/adapter.py"}
 
 
 def _files(folder: str) -> list[Path]:
@@ -85,8 +84,7 @@ def _imports(path: Path) -> frozenset[str]:
 def _room(module: str) -> tuple[str, str]:
     """A module's top folder and its room there; for a module at the top, itself."""
     folder, *inner = module.split(".")
-    depth = 2 if inner[:1] == ["blocks"] else 1  # the old page's folder has rooms of its own
-    return folder, ".".join(inner[:depth])
+    return folder, ".".join(inner[:1])
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -101,7 +99,7 @@ def test_rooms_import_only_floors_below_their_own(folder: str) -> None:
     floors = {room: i for i, rooms in enumerate(FLOORS[folder]) for room in rooms}
     for path in _files(folder):
         _, room = _room(_name(path))
-        if room in {"", "blocks"} or path == Path("app/search/__main__.py"):  # a command, above all
+        if room == "" or path == Path("app/search/__main__.py"):  # a command, above all
             continue
         assert room in floors, f"{path} is in no room of {folder}; see FLOORS"
         for name in _imports(path) & _modules():
@@ -122,16 +120,7 @@ def test_no_circle_of_modules() -> None:
         pytest.fail(f"imports go in a circle: {' -> '.join(error.args[1])}")
 
 
-def test_no_tab_imports_another() -> None:
-    for path in _files("app/blocks/tabs"):
-        own = path.parts[3]
-        for name in _imports(path) & _modules():
-            tab = name.split(".")[3:4]
-            if name.startswith("app.blocks.tabs.") and (ROOT / "app/blocks/tabs" / tab[0]).is_dir():
-                assert not (ROOT / "app/blocks/tabs" / own).is_dir() or tab == [own], (path, name)
-
-
-def test_only_the_page_knows_gradio() -> None:
+def test_only_the_adapter_knows_gradio() -> None:
     for folder in FOLDERS:
         for path in _files(folder):
             if {name.split(".")[0] for name in _imports(path)} & {"gradio", "gradio_client"}:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from starlette.testclient import TestClient
 
-from app.blocks.page import build
-from app.packs.open_packs import OpenPacks
+from app.packs.opened import Opened
+from app.server import build
 from app.settings import Settings
 from tests.app.conftest import finish
 from tests.training.conftest import make_features
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 CODE = ("app", "models", "export", "training", "benchmarks")
 ROOMS = (*CODE, "tests", "docs")
-MOST = 10  # files of one folder that a walk may pass through
+MOST = 16  # files of one folder that a walk may pass through
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -63,16 +64,19 @@ def test_walks_of_a_query_and_an_image(tmp_path: Path) -> None:
     folder.mkdir()
     for i in range(3):
         Image.new("RGB", (40 + i, 40), (80 * i, 20, 200)).save(folder / f"{i}.bmp")
-    packs = OpenPacks(Settings(device="cpu", gallery=folder), tmp_path / "cache")
-    ask = {fn.api_name: fn.fn for fn in build(packs).fns.values()}["search_text"]
-    assert callable(ask)
+    opened = Opened(Settings(device="cpu", gallery=folder), tmp_path / "cache")
+    app = TestClient(build(Settings(device="cpu"), opened), client=("127.0.0.1", 1))
 
     def fill() -> None:
-        finish(packs.first.index)
+        finish(opened.first.index)
+
+    def ask(words: str) -> None:
+        values: dict[str, str | int] = {"q": words, "method": "mv_vse", "k": 2}
+        assert app.get("http://127.0.0.1/api/v1/search", params=values).status_code == 200
 
     _check("An image", _passed(fill))
-    ask("a cat", "mv_vse", 2)  # what only the first query does
-    _check("A text query", _passed(lambda: ask("a dog", "mv_vse", 2)))
+    ask("a cat")  # what only the first query does
+    _check("A text query", _passed(lambda: ask("a dog")))
 
 
 def test_walk_of_a_batch(tmp_path: Path) -> None:

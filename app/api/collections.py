@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-from dataclasses import asdict
 from pathlib import Path
 
 from app.api import answers
 from app.api import parameters as p
 from app.api.search import listed
-from app.packs import candidates, curves, fit, presets
+from app.packs import fit, presets
 from app.packs.description import describe, describe_gallery
 from app.packs.downloads import Download, Downloads
-from app.packs.measured import as_json
 from app.packs.opened import Opened
+from app.packs.results import results
 from app.search.filters import offered
 
 _LONGEST = 500  # characters of a pack's description
@@ -68,13 +67,7 @@ class CollectionQuestions:
     def results(self, pack: p.Pack = "") -> answers.Results:
         """Gives what was measured of a pack: results, speed, trainings, ablations."""
         key, _ = self._opened.resolve(pack, "")
-        retriever = self._opened.retriever(key, "")
-        scaling = candidates.recorded(retriever.info)
-        return answers.Results(
-            **as_json(retriever),
-            candidates=None if scaling is None else asdict(scaling),
-            curves=[asdict(training) for training in curves.load(retriever.info)],
-        )
+        return answers.Results(**results(self._opened.retriever(key, "")))
 
     def collections(self) -> answers.Collections:
         """Lists the collections that may be named: packs' own images, and opened folders."""

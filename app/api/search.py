@@ -6,7 +6,7 @@ import io
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from PIL import Image
 
@@ -132,7 +132,7 @@ class SearchQuestions:
     ) -> answers.Comparison:
         """Ranks the images by several methods and says how far they agree."""
         retriever = self._opened.retriever(pack, collection)
-        columns = Columns(_Beside(retriever, self._opened.beside(retriever)), "")
+        columns = Columns(retriever, self._opened.beside(retriever))
         terms = asked(query, like).terms(retriever)
         found = columns.ask(terms, methods, k, like)
         images = {image_id: retriever.image(image_id) for image_id in found.ranks}
@@ -249,20 +249,6 @@ class SearchQuestions:
             hits=hits,
             captions=[answers.Caption(**asdict(one)) for one in found.found.captions[: found.k]],
         )
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """A retriever and those that it may be compared with."""
-
-    home: Retriever
-    others: dict[str, Retriever]
-
-    def get(self, _: str, /) -> Retriever:
-        return self.home
-
-    def packs(self) -> dict[str, Retriever]:
-        return {"": self.home, **self.others}
 
 
 def milliseconds(start: float) -> float:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from app.blocks.server.imports import quick_imports
 from app.settings import DEVICES
 
 FOUND, NOTHING, FAILED = 0, 1, 2
@@ -45,10 +44,9 @@ def _search(given: argparse.Namespace) -> int:
         raise ValueError(f"--explain {given.explain} must end in .png")
     if not 1 <= given.k <= 1000:
         raise ValueError(f"-k must be 1 to 1,000, not {given.k}")
-    with quick_imports():  # of torch, for which a wrong word need not wait
-        from app.api.library import Library
-        from app.gallery.terminal import ProgressBar
-        from models.files import write_whole
+    from app.api.library import Library  # of torch, for which a wrong option need not wait
+    from app.gallery.terminal import ProgressBar
+    from models.files import write_whole
 
     watch = ProgressBar(sys.stderr) if sys.stderr.isatty() else None
     with Library(

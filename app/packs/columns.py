@@ -8,9 +8,8 @@ takes part only where it searches the very same images.
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -45,55 +44,22 @@ class _Asked:
     spec: str
 
 
-class _Opened(Protocol):
-    """Retrievers by key, such as `OpenPacks`."""
-
-    def get(self, key: str, /) -> Retriever: ...
-
-    def packs(self) -> dict[str, Retriever]: ...
-
-
 class Columns:
-    """What can be compared by somebody who uses one of the open packs.
+    """What can be compared by somebody who searches with a pack.
 
     Args:
-        opened: the open packs.
-        key: the pack in use, as `OpenPacks.get` names it.
+        home: the pack in use, over its images.
+        beside: other open packs, of which those over the same images can take part.
 
     Attributes:
         home: the pack in use.
         others: open packs over the same images, by the name that stands before the "/".
-        elsewhere: titles of open packs over other images, which cannot take part.
-
-    Raises:
-        ValueError: the pack was closed.
     """
 
-    def __init__(self, opened: _Opened, key: str) -> None:
-        self.home = opened.get(key)
-        guests = [pack for pack in opened.packs().values() if pack is not self.home]
-        same = [pack for pack in guests if _same_images(self.home, pack)]
+    def __init__(self, home: Retriever, beside: Iterable[Retriever] = ()) -> None:
+        self.home = home
+        same = [pack for pack in beside if _same_images(home, pack)]
         self.others = {_label(pack, same): pack for pack in same}
-        self.elsewhere = [pack.info.title for pack in guests if pack not in same]
-
-    def choices(self) -> list[tuple[str, str]]:
-        """What can be chosen: (what people read, key); methods first, then averages of two."""
-        methods = self.home.methods
-        single = [(m.title, name) for name, m in methods.items()]
-        for label, pack in self.others.items():
-            title = pack.info.title
-            single += [
-                (f"{m.title} of {title}", f"{label}/{name}") for name, m in pack.methods.items()
-            ]
-        pairs = [
-            (f"{methods[a].title} + {methods[b].title}, averaged", f"{a}+{b}")
-            for a, b in combinations(methods, 2)
-        ]
-        return single + pairs
-
-    def default(self) -> list[str]:
-        """The columns to begin with: every method of the pack, as many as fit."""
-        return list(self.home.methods)[:MAX_COLUMNS]
 
     def _asked(self, keys: Any) -> list[_Asked]:
         """The columns that were asked for, in that order; see `ask`."""
@@ -110,15 +76,6 @@ class Columns:
                 raise ValueError(f'"{column.key}" is there twice; name each column once')
             chosen[column.key] = column
         return list(chosen.values())
-
-    def titles(self, keys: Any) -> list[tuple[str, str]]:
-        """Title and paper of each column; see `ask`."""
-        return [(column.title, column.paper) for column in self._asked(keys)]
-
-    def asked(self, key: str) -> tuple[Retriever, str]:
-        """Whom a column asks, and for what: a method or an average of several; see `ask`."""
-        column = self._column(key)
-        return column.retriever, column.spec
 
     def ask(
         self, terms: Sequence[Term], keys: Any, k: Any, image_id: int | None = None, name: str = ""

@@ -130,6 +130,8 @@ class Opened:
             self._start = _folder_key(settings.gallery)
             images = open_images(settings.gallery, cache, settings.follow_links)
             self._collections[self._start] = images
+        if self._start:
+            self._runtime(self.first_pack).require_images()
         self._first_collection = self._default_collection(self.first_pack)
         self.first = self._make(self.first_pack, self._first_collection)
         self._retrievers[self.first_pack, self._first_collection] = self.first
@@ -174,14 +176,14 @@ class Opened:
                 pack = collection
         return pack, collection or self._default_collection(pack)
 
-    def beside(self, retriever: Retriever) -> dict[str, Retriever]:
+    def beside(self, retriever: Retriever) -> list[Retriever]:
         """Other open retrievers, whose methods may be compared; none over uploads."""
         with self._lock:
-            return {
-                f"{pack} {collection}": found
-                for (pack, collection), found in self._retrievers.items()
+            return [
+                found
+                for (_, collection), found in self._retrievers.items()
                 if found is not retriever and collection not in self._uploads
-            }
+            ]
 
     def packs(self) -> dict[str, PackInfo]:
         """The packs on this machine that may be used here, by key."""

@@ -2,9 +2,6 @@
 
 import sys
 
-from app.blocks.server.imports import quick_imports
-
-with quick_imports():
-    from app.api.shell import main
+from app.api.shell import main
 
 sys.exit(main(sys.argv[1:]))

@@ -22,12 +22,10 @@ from export.runtime import Runtime
 from export.to_onnx import export_runs
 from tests.app.many import write_many
 from tests.app.serving import Serve, Server, servers
-from tests.app.visitor import Guests
 from tests.export.conftest import write_backbone, write_run
 from tests.export.editing import edited
 from tests.once import made_once
 
-collect_ignore = ["preloaded.py"]  # which is imported where apps are copied from, and only there
 COLOURS = {
     "red": (214, 48, 49),
     "green": (39, 174, 96),
@@ -155,49 +153,17 @@ def many_retriever(many_pack: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def serve_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """Starts `python app/main.py` with arguments and waits until all is searchable."""
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`python app/main.py` without arguments and without a cache."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
-        yield start
+        yield start()
 
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """The same for the tests of one file; what they started ends with them."""
+    """Starts `python app/main.py` with arguments and waits until all is searchable."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
         yield start
-
-
-@pytest.fixture(scope="session")
-def server(serve_all: Serve, tiny_pack: Path) -> Server:
-    """The app over the tiny pack, ready to search."""
-    return serve_all("--pack", tiny_pack)
-
-
-@pytest.fixture(scope="session")
-def bundled(serve_all: Serve) -> Server:
-    """`python app/main.py` without arguments and without a cache."""
-    return serve_all()
-
-
-@pytest.fixture(scope="session")
-def views_server(serve_all: Serve, views_pack: Path) -> Server:
-    """The app over the pack with several views, ready to search, also for assistants."""
-    return serve_all("--pack", views_pack, "--mcp")
-
-
-@pytest.fixture(scope="session")
-def public_server(serve_all: Serve, tiny_pack: Path) -> Server:
-    """The app over the tiny pack for other machines and assistants, with few descriptors."""
-    name = "polyview.example"
-    public = ("--host", "0.0.0.0", "--allow-host", name, "--mcp")
-    return serve_all("--pack", tiny_pack, *public, descriptors=1024)
-
-
-@pytest.fixture(scope="session")
-def many_server(serve_all: Serve, many_pack: Path) -> Server:
-    """The app over the pack of six methods, ready to search."""
-    return serve_all("--pack", many_pack)
 
 
 @pytest.fixture(scope="session")
@@ -210,17 +176,13 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
-def all_guests(browser: Browser, request: pytest.FixtureRequest) -> Guests:
-    """The visitors of all files."""
-    return Guests(browser, request.session)
-
-
-@pytest.fixture(scope="module")
-def guests(all_guests: Guests) -> Iterator[Guests]:
-    """The visitors of a file, whose pages stay open from test to test."""
-    yield all_guests
-    all_guests.leave()
+def variant(pack: Path, folder: Path, max_length: int, title: str = "Variant") -> Path:
+    """A copy of a pack with another checksum and title."""
+    shutil.copytree(pack, folder)
+    with edited(folder / "pack.json") as manifest:
+        manifest["tokenizer"]["max_length"] = max_length
+        manifest["title"] = title
+    return folder
 
 
 def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:

@@ -1,58 +1,87 @@
-"""The app as visitors get it: `python app/main.py` in a process of its own."""
+"""The app as people get it: `python app/main.py` in a process of its own."""
+
+from __future__ import annotations
 
 import os
 import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gradio_client import Client, handle_file
-
-from tests.app.copied_app import Copy
+import httpx
+from gradio_client import Client
+from gradio_client.exceptions import AppError
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
+PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
 class Server:
-    """The app, running as `python app/main.py`.
+    """An app that runs.
 
     Attributes:
         url: its address.
         log: what it printed.
         process: its number.
+        http: asks below /api/v1.
     """
 
     url: str
     log: Path
     process: int
+    http: httpx.Client = field(repr=False)
 
     @cached_property
-    def _client(self) -> Client:
+    def gradio(self) -> Client:
+        """Asks through Gradio's queue."""
         return Client(self.url, verbose=False)
 
-    def ask(self, endpoint: str, *values: Any) -> dict[str, Any]:
-        """What a named endpoint answers."""
-        return self._client.predict(*values, api_name=f"/{endpoint}")
+    def get(self, path: str, **values: Any) -> dict[str, Any]:
+        """What a route answers."""
+        reply = self.http.get(path, params=values)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
 
-    def ask_image(self, path: Path, method: str = "vsepp", k: int = 3) -> dict[str, Any]:
-        """What /search_image answers about a file of ours."""
-        return self.ask("search_image", handle_file(path), method, k)
+    def post(self, path: str, **values: Any) -> dict[str, Any]:
+        """What a route answers to a JSON object."""
+        reply = self.http.post(path, json=values)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
 
-    def ready(self) -> dict[str, Any]:
-        """What /info says once everything is searchable."""
-        deadline = time.monotonic() + 120
-        while (info := self.ask("info"))["gallery"]["state"] not in ("ready", "failed"):
-            assert time.monotonic() < deadline, info["gallery"]
-            time.sleep(0.3)
-        return info
+    def refusal(self, path: str, **values: Any) -> str:
+        """The sentence of a route that refuses a JSON object."""
+        reply = self.http.post(path, json=values)
+        assert reply.status_code >= 400, reply.text
+        return reply.json()["error"]
+
+    def search_image(self, content: bytes, **values: Any) -> httpx.Response:
+        """What is answered to an image that is the body."""
+        return self.http.post("search", content=content, params=values)
+
+    def predict(self, endpoint: str, **values: Any) -> Any:
+        """What an endpoint of Gradio's answers, or the sentence of its refusal."""
+        try:
+            return self.gradio.predict(**values, api_name=f"/{endpoint}")
+        except AppError as error:
+            return str(error)
+
+    def await_stage(self, stage: str, collection: str = "", pack: str = "") -> dict[str, Any]:
+        """The progress of a collection once it is at a stage."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            progress = self.get("collections/progress", collection=collection, pack=pack)
+            if progress["stage"] == stage:
+                return progress
+            assert progress["stage"] != "failed", progress
+            assert time.monotonic() < deadline, progress
+            time.sleep(0.1)
 
 
 Serve = Callable[..., Server]
@@ -60,37 +89,27 @@ Serve = Callable[..., Server]
 
 @contextmanager
 def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve]:
-    """Gives a function that starts the app with arguments and waits until all is searchable.
+    """Gives a function that starts the app with arguments and waits until all is searchable."""
+    running: list[subprocess.Popen[bytes]] = []
 
-    Without arguments, or with variables that may matter to what is imported, it is a new Python.
-    """
-    running: list[subprocess.Popen[bytes] | Copy] = []
-
-    def start(*arguments: str | Path, descriptors: int = 0, **variables: str) -> Server:
-        folder = new_folder()
-        port, log = free_port(), folder / "log.txt"
-        given = [str(part) for part in ("--port", port, "--device", "cpu", *arguments)]
-        environment = {
-            **os.environ,
-            "POLYVIEW_CACHE": str(folder / "cache"),
-            "GRADIO_TEMP_DIR": str(folder / "gradio"),
-            "HF_HUB_OFFLINE": "1",
-            **variables,
-        }
-        process: subprocess.Popen[bytes] | Copy
-        if arguments and variables.keys() <= {"POLYVIEW_CACHE"} and main == MAIN:
-            process = Copy(given, folder, environment, log, descriptors)
-        else:
-            command = [sys.executable, str(main), *given]
-            with log.open("wb") as out:
-                process = subprocess.Popen(
-                    command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT
-                )
+    def start(*arguments: str | Path, wait: bool = True, **variables: str) -> Server:
+        folder, port = new_folder(), free_port()
+        log = folder / "log.txt"
+        environment = {**os.environ, "POLYVIEW_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
+        environment |= {"TMPDIR": str(folder), **variables}
+        command = [sys.executable, str(main), "--port", str(port), "--device", "cpu"]
+        command += map(str, arguments)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT
+            )
         running.append(process)
         url = f"http://127.0.0.1:{port}"
+        http = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
+        server = Server(url, log, process.pid, http)
         await_page(url, process, log)
-        server = Server(url, log, process.pid or 0)
-        server.ready()
+        if wait:
+            server.await_stage("ready")
         return server
 
     try:
@@ -103,22 +122,22 @@ def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve
 
 
 def free_port() -> int:
+    """A port that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def await_page(
-    url: str, process: subprocess.Popen[bytes] | Copy, log: Path, patience: int = 90
+    url: str, process: subprocess.Popen[bytes], log: Path, patience: float = PATIENCE
 ) -> None:
     """Waits for the first page of an app whose output goes to `log`."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         assert process.poll() is None, f"the app ended:\n{log.read_text()}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as page:
-                assert page.status == 200
-                return
-        except OSError:  # refused, or no answer yet
+            assert httpx.get(url, timeout=5).status_code == 200
+            return
+        except httpx.TransportError:  # refused, or no answer yet
             time.sleep(0.2)
     raise AssertionError(f"no page within {patience} s:\n{log.read_text()}")

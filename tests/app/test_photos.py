@@ -11,8 +11,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from app.packs import fit
-from app.packs.columns import Columns
-from app.packs.open_packs import OpenPacks
+from app.packs.opened import Opened
 from app.settings import BUNDLED, Settings
 from export.hub.packs import resolve
 from export.pack.reading import load_info
@@ -92,12 +91,9 @@ def test_its_former_name_still_means_it(images: Path, tmp_path: Path) -> None:
     assert before.checksum == info.checksum  # so what was encoded under that name holds
     assert fit.knows_photographs(before)  # a copy, such as one on the Hub
     assert resolve(str(BUNDLED / "photos_mini")) == PACK
-    opened = OpenPacks(Settings("photos_mini", images, "cpu"), tmp_path / "cache")
+    opened = Opened(Settings("photos_mini", images, "cpu"), tmp_path / "cache")
     assert opened.first.info.folder == PACK
-    key = opened.open(BUNDLED / "scenes")
-    assert opened.use("photos_mini", key) == ""
-    pack, method = Columns(opened, key).asked("photos_mini/mvam")
-    assert (pack, method) == (opened.first, "mvam")
+    opened.close()
     build_space(tmp_path / "space", Plan(("scenes", "photos_mini")))
     packs = (tmp_path / "space/app/bundled").glob("*/pack.json")
     assert {path.parent.name for path in packs} == {"scenes", "photos"}
@@ -105,23 +101,19 @@ def test_its_former_name_still_means_it(images: Path, tmp_path: Path) -> None:
 
 def test_a_folder_of_ones_own_is_searched(photos: Server) -> None:
     for words, file in (("the ocean", "sea.png"), ("a brown dog on the grass", "lawn.jpg")):
-        hits = photos.ask("search_text", words, "vse_infty", 2)["hits"]
+        hits = photos.get("search", q=words, method="vse_infty", k=2)["hits"]
         assert hits[0]["file"] == file
         assert len(hits) == 2
 
 
 def test_a_folder_is_indexed_and_its_bad_files_are_listed(photos: Server, images: Path) -> None:
-    gallery = photos.ready()["gallery"]
+    gallery = photos.get("info")["gallery"]
     assert gallery["searchable"] == 4
     assert {bad["file"] for bad in gallery["refused"]} == {"text.jpg", "bomb.png"}
     assert gallery["copies"] == [{"file": "sub/same.png", "same_as": "sub/mine.png"}]
-    saved = Path(str(photos.ask("save_left_out"))).read_text("utf-8")
-    assert [line.split(",")[0] for line in saved.splitlines()] == [
-        "file", "bomb.png", "text.jpg", "sub/same.png",
-    ]  # fmt: skip
-    hits = photos.ask("search_text", "a red bar", "vse_infty", 10)["hits"]
+    hits = photos.get("search", q="a red bar", method="vse_infty", k=10)["hits"]
     assert {hit["file"] for hit in hits} == {"sub/mine.png", "rotated.jpg", "lawn.jpg", "sea.png"}
-    answer = photos.ask_image(images / "sub/mine.png")
+    answer = photos.search_image((images / "sub/mine.png").read_bytes()).json()
     assert answer["captions"] == []
     assert answer["images"][0]["file"] == "sub/mine.png"
     assert "4 pictures ready" in photos.log.read_text()

@@ -5,16 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import expect
 
 from app.api.library import Library
-from app.packs.open_packs import OpenPacks
+from app.packs.opened import Opened
 from app.search.questions import Question
 from app.settings import Settings
 from export.runtime import Runtime
-from tests.app.conftest import finish
 from tests.app.serving import Serve, Server
-from tests.app.visitor import Guests
 from tests.regions import write_world
 
 WORDS = "a thing1 and a thing4"
@@ -33,46 +30,29 @@ def server(serve: Serve, pack: Path) -> Server:
     return serve("--pack", pack)
 
 
-@pytest.mark.browser
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_each_tab_shows_its_regions(guests: Guests, server: Server, width: int, dark: bool) -> None:
-    with guests.visits(server) as open_page:
-        visitor = open_page(width, dark)
-        visitor.choose_method("MV-VSE")
-        visitor.search(WORDS)
-        visitor.look(0)
-        visitor.open_tab("Compare")
-        visitor.page.fill("#pv-cmp-words :is(input, textarea)", WORDS)
-        visitor.page.press("#pv-cmp-words :is(input, textarea)", "Enter")
-        expect(visitor.page.get_by_role("grid", name=f"for {WORDS}")).to_be_visible()
-        visitor.open_tab("Views")
-        expect(visitor.page.locator("#pv-v-grid .pv-v-view")).to_have_count(5)
-
-
 def test_visitors_search_it_and_look_inside(pack: Path, server: Server, tmp_path: Path) -> None:
     runtime = Runtime.load(pack, "cpu")
-    info = server.ready()
-    assert info["gallery"]["searchable"] == 20
+    assert server.get("info")["gallery"]["searchable"] == 20
     regions, text = runtime.regions, runtime.text_views([WORDS], "mv_vse")
     assert regions is not None
     images = runtime.image_views(regions.features(range(20)), "mv_vse", attention=True)
     scores = runtime.methods["mv_vse"].score(images, text)[:, 0].numpy()
-    hits = server.ask("search_text", WORDS, "mv_vse", 5)["hits"]
+    hits = server.get("search", q=WORDS, method="mv_vse", k=5)["hits"]
     best = np.argsort(-scores, kind="stable")[:5]
     assert [hit["image_id"] for hit in hits] == best.tolist()
     first = int(best[0])
-    seen = server.ask("views", first, "mv_vse", WORDS)
+    seen = server.get("views", image=first, method="mv_vse", q=WORDS)
     assert seen["grid"] == [16, 16]
     assert images.attention is not None
     expected = regions.strongest(first, images.attention[first])
     drawn = np.array([view["attention"] for view in seen["views"]])
     np.testing.assert_allclose(drawn, expected.numpy(), atol=1e-4)
-    why = server.ask("explain", WORDS, first, "mv_vse")
+    why = server.get("explain", q=WORDS, image=first, method="mv_vse")
     total = why["base"] + np.sum(why["cells"]) + np.sum(why["whole_sentence"])
     assert total == pytest.approx(scores[first], abs=0.01)  # of rounded numbers
     Image.new("RGB", (64, 64)).save(tmp_path / "mine.png")
-    assert SENTENCE in server.ask_image(tmp_path / "mine.png", "mv_vse")["error"]
+    reply = server.search_image((tmp_path / "mine.png").read_bytes(), method="mv_vse")
+    assert SENTENCE in reply.json()["error"]
 
 
 def test_other_images_are_not_for_it(pack: Path, tiny_pack: Path, tmp_path: Path) -> None:
@@ -80,21 +60,23 @@ def test_other_images_are_not_for_it(pack: Path, tiny_pack: Path, tmp_path: Path
     mine.mkdir()
     Image.new("RGB", (64, 64)).save(mine / "a.png")
     with pytest.raises(ValueError, match=SENTENCE):
-        OpenPacks(Settings(str(pack), mine, device="cpu"), tmp_path / "cache")
+        Opened(Settings(str(pack), mine, device="cpu"), tmp_path / "cache")
     with pytest.raises(ValueError, match=SENTENCE):
         Library(pack, mine, device="cpu")
-    packs = OpenPacks(Settings(str(tiny_pack), mine, device="cpu"), tmp_path / "cache")
-    key = packs.open(pack)
-    assert len(packs.get(key).collection.images) == 20  # its own, and not the folder's
-    other = packs.show(key, str(mine))
-    assert packs.get(other).info.name == "photos"
-    assert [image.file for image in packs.get(other).collection.images] == ["a.png"]
-    for retriever in packs.packs().values():
-        finish(retriever.index)
-    asked = Question("image", image_id=3).terms(packs.get(key))
-    assert packs.get(key).search(asked, "vsepp", 1).hits[0].image_id == 3
+    opened = Opened(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    key = opened.add_pack(pack)
+    own = opened.retriever(key)
+    assert len(own.collection.images) == 20
+    folder = opened.open_place(str(mine))
+    with pytest.raises(ValueError, match=SENTENCE):
+        opened.retriever(key, folder)
+    assert opened.retriever("", folder).info.name == "shapes"
+    assert own.index.wait(60)
+    asked = Question("image", image_id=3).terms(own)
+    assert own.search(asked, "vsepp", 1).hits[0].image_id == 3
     with pytest.raises(ValueError, match=SENTENCE):  # an image of another pack's gallery
-        packs.get(key).search(Question("image", image_id=0).terms(packs.first), "vsepp", 1)
+        own.search(Question("image", image_id=0).terms(opened.first), "vsepp", 1)
+    opened.close()
 
 
 def test_programs_search_it(pack: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

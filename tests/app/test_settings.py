@@ -61,7 +61,7 @@ def test_without_its_package_mcp_is_refused_in_a_sentence(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mcp" else name)
     assert main(["--mcp"]) == 1
     errors = capsys.readouterr().err
-    assert errors.startswith("polyview: the package mcp, which --mcp needs, is not installed")
+    assert errors.startswith("polyview: --mcp needs a package that is not installed")
     assert 'pip install "gradio[mcp]"' in errors
 
 

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 from huggingface_hub import metadata_load
 
 from export.space import ZEROGPU
@@ -89,10 +90,10 @@ def start_and_ask(folder: Path, python: str, installed: bool = True) -> Heard:
         began = time.monotonic()
         with _running([python, front["app_file"]], folder, Path(place), variables) as server:
             seconds = time.monotonic() - began
-            info = server.ready()
-            assert info["gallery"]["state"] == "ready", info["gallery"]
-            found = server.ask("search_text", _QUESTION, next(iter(info["methods"])), 3, None)
-        return Heard(seconds, info, found["hits"], "/startup-report" in told)
+            server.await_stage("ready")
+            info = server.get("info")
+            hits = server.get("search", q=_QUESTION, k=3)["hits"]
+        return Heard(seconds, info, hits, "/startup-report" in told)
 
 
 @contextmanager
@@ -116,7 +117,8 @@ def _running(
     try:
         url = f"http://127.0.0.1:{port}"
         await_page(url, process, log, 300)
-        yield Server(url, log, process.pid)
+        http = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
+        yield Server(url, log, process.pid, http)
     finally:
         process.terminate()
         process.wait(20)

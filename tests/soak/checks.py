@@ -147,12 +147,15 @@ class Caller:
         tells_nothing(reply)
 
     def send(self, name: str, content: bytes) -> None:
-        """Uploads a file and searches with it."""
-        reply = self._http.post("/gradio_api/upload", files={"files": (name, content)})
-        assert reply.status_code in (200, 400, 413, 422), (reply.status_code, reply.text[:500])
-        if reply.status_code == 200:
-            sent = {"path": reply.json()[0], "meta": {"_type": "gradio.FileData"}}
-            self.ask("search_image", [sent, "vsepp", 3, "", 1, None])
+        """Adds a file to a collection, and searches with it."""
+        reply = self._http.post("/api/v1/search", content=content, params={"k": 3})
+        assert reply.status_code in (200, 400, 413), (reply.status_code, reply.text[:500])
+        tells_nothing(reply.text)
+        key = self._http.post("/api/v1/collections/new").json()["collection"]
+        sent = {"collection": key, "name": name}
+        reply = self._http.post("/api/v1/collections/file", params=sent, content=content)
+        assert reply.status_code in (200, 400, 413, 503), (reply.status_code, reply.text[:500])
+        tells_nothing(reply.text)
 
     def answer(self, endpoint: str, values: list[Any]) -> str:
         """What is sent back, in at most SLOW seconds."""

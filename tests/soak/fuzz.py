@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -109,7 +108,7 @@ def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:
         return st.tuples(st.just(name), st.one_of(values, values, odd))
 
     # half of them to the endpoints that other programs use
-    public = st.sampled_from([*checks.ENDPOINTS, "info", "benchmark"])
+    public = st.sampled_from([*checks.ENDPOINTS, "info", "results"])
     asked = st.one_of(public, st.sampled_from(known)).flatmap(ask)
     names = st.sampled_from(("photo", "../../../photo", "/etc/photo", "<b>", "x" * 300))
     sent = st.tuples(names, pictures()).map(lambda drawn: (drawn[0] + drawn[1][1], drawn[1][0]))
@@ -136,8 +135,6 @@ def test_every_event_of_the_app_answers(serve: Serve, tiny_pack: Path) -> None:
     caller = checks.Caller(server.url)
     left = CASES - sum(CASES * share // 10_000 for share in SHARES.values())
     caller.ask_all(lambda ask: fuzz(questions(caller), ask, left))
-    large = {"files": ("large.png", bytes(60_000_000))}
-    refusal = httpx.post(f"{server.url}/gradio_api/upload", files=large, timeout=60)
-    assert refusal.status_code == 413
-    assert server.ask("info")["gallery"]["state"] == "ready"
-    assert server.ask("search_text", "a red circle", "vsepp", 3)["hits"]
+    assert server.search_image(bytes(80_000_000)).status_code == 413
+    assert server.get("info")["gallery"]["state"] == "ready"
+    assert server.get("search", q="a red circle", method="vsepp", k=3)["hits"]

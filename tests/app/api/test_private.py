@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 from tests.app import hostile
+from tests.app.api.assistant import Assistant
 from tests.app.api.conftest import Run, Running, data_uri, encoded
-from tests.app.blocks.api.test_mcp import Assistant
 from tests.app.conftest import draw
 
 EVIL = "evil.example"
@@ -140,7 +140,7 @@ def test_no_file_is_read_and_no_address_fetched(
         assert "data URI" in server.predict("search_image", image=named)
         reply = server.http.post("search", json={"image": named})
         assert (reply.status_code, "data URI" in reply.json()["error"]) == (400, True)
-        assistant = Assistant(server)  # type: ignore[arg-type]
+        assistant = Assistant(server)
         sent: list[Any] = [named, {"path": named, **kinds}]
         for value in sent:
             said = assistant.ask("tools/call", name="search_image", arguments={"image": value})

@@ -21,9 +21,9 @@ from starlette.testclient import TestClient
 
 from app import limits
 from app.access import Hosts
+from tests.app.api.assistant import Assistant
 from tests.app.api.conftest import Run, Running, data_uri, encoded
 from tests.app.api.test_private import ask, refused
-from tests.app.blocks.api.test_mcp import Assistant
 
 API = "/gradio_api"
 
@@ -179,7 +179,7 @@ def test_collections_of_uploads_are_bounded_and_secret(server: Running) -> None:
 
 
 def test_assistants_send_images_and_no_paths(server: Running, tmp_path: Path) -> None:
-    assistant = Assistant(server)  # type: ignore[arg-type]
+    assistant = Assistant(server)
     sent = assistant.call("search_image", image=data_uri(encoded(3)), method="vsepp", k=3)
     expected = server.post("search", image=data_uri(encoded(3)), method="vsepp", k=3)
     assert [one["file"] for one in sent["hits"]] == [one["file"] for one in expected["hits"]]

@@ -17,7 +17,7 @@ import pytest
 from app.gallery import archive as module
 from app.gallery.archive import ArchiveError, _Bounded, open_images, unpack
 from app.gallery.image_files import StoppedError
-from app.packs.open_packs import OpenPacks
+from app.packs.opened import ForbiddenError, Opened
 from app.settings import Settings
 from tests.app.conftest import draw, find
 
@@ -251,31 +251,29 @@ def test_a_visitor_chooses_pictures_of_this_machine(tiny_pack: Path, tmp_path: P
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.png").write_bytes(image())
     archive = make(tmp_path / "trip.zip", {"two.png": image(1), "three.png": image(2)})
-    open_packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
-    folder = open_packs.show("", str(tmp_path / "photos"))
-    trip = open_packs.show(folder, str(archive))
-    assert open_packs.show("", str(archive)) == trip
+    opened = Opened(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+    folder = opened.open_place(str(tmp_path / "photos"))
+    trip = opened.open_place(str(archive))
+    assert opened.open_place(str(archive)) == trip
     for key, files in ((folder, {"one.png"}), (trip, {"two.png", "three.png"})):
-        retriever = open_packs.get(key)
-        assert retriever.runtime is open_packs.first.runtime
+        retriever = opened.retriever(opened.first_pack, key)
+        assert retriever.runtime is opened.first.runtime
         assert retriever.index.wait(60)
         found = find(retriever, "a red circle", retriever.methods.best, 5)
         assert {hit.file for hit in found} == files
     (tmp_path / "empty").mkdir()
     for place in ("", str(tmp_path / "nowhere"), str(tmp_path / "empty")):
         with pytest.raises((ValueError, FileNotFoundError)):
-            open_packs.show("", place)
+            opened.open_place(place)
 
 
 def test_visitors_from_elsewhere_choose_nothing(tiny_pack: Path, tmp_path: Path) -> None:
-    open_packs = OpenPacks(
-        Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache"
-    )
-    with pytest.raises(ValueError, match="where the app runs"):
-        open_packs.show("", str(tmp_path))
+    opened = Opened(Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache")
+    with pytest.raises(ForbiddenError, match="where the app runs"):
+        opened.open_place(str(tmp_path))
 
 
 def test_an_archive_is_a_gallery(tiny_pack: Path, tmp_path: Path) -> None:
     mine = make(tmp_path / "mine.zip", {"a.png": image()})
-    open_packs = OpenPacks(Settings(str(tiny_pack), gallery=mine, device="cpu"), tmp_path / "cache")
-    assert [p.file for p in open_packs.first.collection.images] == ["a.png"]
+    opened = Opened(Settings(str(tiny_pack), gallery=mine, device="cpu"), tmp_path / "cache")
+    assert [p.file for p in opened.first.collection.images] == ["a.png"]

@@ -25,7 +25,7 @@ from app.gallery.qdrant.migration import Migration, Report
 from app.gallery.qdrant.points import image_of
 from app.gallery.qdrant.roots import known_roots
 from app.gallery.qdrant.server import Creation, QdrantError, Server, api
-from app.packs.open_packs import OpenPacks
+from app.packs.opened import Opened
 from app.search.answers import answer
 from app.search.query import Term
 from app.search.questions import Question
@@ -334,7 +334,7 @@ def test_over_the_wire(
     assert vectors["vsepp"].hnsw_config.m == 0
     assert wire.asked.count("PUT /index") == 3
     settings = Settings(str(tiny_pack), Address.parse(address), device="cpu")
-    distant = ready(OpenPacks(settings, tmp_path).first)
+    distant = ready(Opened(settings, tmp_path).first)
     for method in runtime.methods:
         here = find(retriever, "a red circle", method, 6)
         there = find(distant, "a red circle", method, 6)

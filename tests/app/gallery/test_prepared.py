@@ -12,9 +12,8 @@ from app.gallery.indexing import Index
 from app.settings import BUNDLED
 from export.pack.reading import load_info
 from export.runtime import Runtime
-from tests.app.conftest import IMAGES, finish
+from tests.app.conftest import IMAGES, finish, variant
 from tests.app.gallery.test_indexing import Counting
-from tests.app.packs.test_open_packs import variant
 
 
 @pytest.fixture

@@ -8,47 +8,48 @@ import pytest
 from PIL import Image
 
 from app.packs.fit import mismatch
-from app.packs.open_packs import OpenPacks
+from app.packs.opened import Opened
 from app.settings import PHOTOGRAPHS, SCENES, Settings
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPacks]:
-    packs = OpenPacks(Settings(device="cpu"), tmp_path_factory.mktemp("cache"))
-    yield packs
-    packs.first.index.stop()
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    opened = Opened(Settings(device="cpu"), tmp_path_factory.mktemp("cache"))
+    yield opened
+    opened.close()
 
 
-def test_noise_is_nothing_that_the_scenes_pack_knows(packs: OpenPacks, tmp_path: Path) -> None:
+def test_noise_is_nothing_that_the_scenes_pack_knows(opened: Opened, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for i in range(4):
         noise = random.integers(256, size=(64, 96, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / f"{i}.png")
-    suits = packs.show("", str(tmp_path))
-    assert packs.get(suits).info.name == PHOTOGRAPHS
-    misfit = packs.get(packs.use(SCENES, suits))
+    folder = opened.open_place(str(tmp_path))
+    suits = opened.retriever("", folder)
+    assert suits.info.name == PHOTOGRAPHS
+    misfit = opened.retriever(SCENES, folder)
     assert misfit.index.wait(60)
     found = mismatch(misfit)
     assert found is not None
     assert found.better == PHOTOGRAPHS
-    assert mismatch(packs.get(suits)) is None
+    assert mismatch(suits) is None
 
 
-def test_scenes_fit_their_own_pack_and_not_that_for_photographs(packs: OpenPacks) -> None:
-    assert mismatch(packs.first) is None
-    misfit = packs.get(packs.use(PHOTOGRAPHS, ""))
+def test_scenes_fit_their_own_pack_and_not_that_for_photographs(opened: Opened) -> None:
+    assert mismatch(opened.first) is None
+    misfit = opened.retriever(PHOTOGRAPHS, SCENES)
     found = mismatch(misfit)
     misfit.index.stop()
     assert found is not None
     assert found.better == SCENES
 
 
-def test_scenes_in_a_folder_are_familiar(packs: OpenPacks, tmp_path: Path) -> None:
-    images = packs.first.collection.images[:6]
+def test_scenes_in_a_folder_are_familiar(opened: Opened, tmp_path: Path) -> None:
+    images = opened.first.collection.images[:6]
     for image in images:
         (tmp_path / image.file.rpartition("/")[2]).write_bytes(image.path.read_bytes())
-    misfit = packs.get(packs.use(SCENES, packs.show("", str(tmp_path))))
+    misfit = opened.retriever(SCENES, opened.open_place(str(tmp_path)))
     assert misfit.index.wait(60)
     assert mismatch(misfit) is None

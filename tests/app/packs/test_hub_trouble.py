@@ -1,9 +1,9 @@
 """While the Hub is in trouble, the app answers on the pack it has, and says what is the matter."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gradio_client import Client
 
 from tests.app.packs.test_obtaining import ID, stock_pack
 from tests.app.serving import Serve
@@ -24,21 +24,16 @@ def test_searches_go_on_despite_the_hub(serve: Serve, tiny_pack: Path, tmp_path:
             "NO_PROXY": "127.0.0.1",
         }
         server = serve("--pack", tiny_pack, **variables)
-        visitor = Client(server.url, verbose=False)
-
         hub.faults[f"GET /api/models/{ID}"] = Fault("silent")
-        pressed = visitor.submit("pack", ID, api_name="/load_pack")
-        hits = server.ask("search_text", "a red circle", "vsepp", 2)["hits"]
-        assert len(hits) == 2
-        assert not pressed.done()
-        sentence = str(pressed.result(60))
-        assert "timed out" in sentence
-        assert "Shapes &lt;b&gt; goes on serving" in sentence
+        with ThreadPoolExecutor() as pool:
+            look = pool.submit(server.refusal, "packs/look", address=ID)
+            hits = server.get("search", q="a red circle", method="vsepp", k=2)["hits"]
+            assert len(hits) == 2
+            assert not look.done()
+            assert "timed out" in look.result(60)
 
         hub.faults = {"GET /api": Fault("status", 429, {"Retry-After": "77"})}
-        assert "wait 77 s" in str(visitor.predict("pack", ID, api_name="/load_pack"))
-        assert server.ask("search_text", "a red circle", "vsepp", 2)["hits"] == hits
-        assert server.ask("info")["pack"]["from"] is None
+        assert "wait 77 s" in server.refusal("packs/look", address=ID)
+        assert server.get("search", q="a red circle", method="vsepp", k=2)["hits"] == hits
         hub.faults = {}
-        sentence = str(visitor.predict("pack", ID, api_name="/load_pack"))
-        assert "To download: at most" in sentence
+        assert server.post("packs/look", address=ID)["parts"][0]["repository"] == ID

@@ -2,25 +2,20 @@
 
 import io
 import json
+import time
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
-import gradio as gr
 import pytest
 import torch
 from huggingface_hub import constants
 
-from app.blocks.tabs.models import view
-from app.blocks.tabs.models.tab import ModelsTab
-from app.blocks.tabs.session import Session
 from app.packs.description import describe
+from app.packs.downloads import Download, Downloads
 from app.packs.jobs import CancelledError
 from app.packs.obtaining import Obtainer
-from app.packs.open_packs import OpenPacks
+from app.packs.opened import Opened
 from app.settings import Settings
-from export.build.offer import CLIP, PACK, VSE_INFTY, Offer, look
-from export.hub.client import Repo as HubRepo
+from export.build.offer import CLIP, PACK, VSE_INFTY, look
 from export.hub.client import UnreachableError
 from export.obtain import obtain
 from export.pack.reading import list_files, load_info
@@ -31,20 +26,16 @@ from tests.published import save_clip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 ID, NET, VSE = "owner/shapes", "owner/clip", "cccjc/vse-infty"
-VISITOR = Mock(session_hash="visitor")
 
 
 @pytest.fixture
-def open_packs(tiny_pack: Path, tmp_path: Path) -> OpenPacks:
-    return OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
+def opened(tiny_pack: Path, tmp_path: Path) -> Opened:
+    return Opened(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
 
 
 @pytest.fixture
-def tab(open_packs: OpenPacks) -> ModelsTab:
-    with gr.Blocks() as blocks:
-        session = Session(open_packs, blocks, gr.State(""), Mock(), Mock(), gr.State(None))
-        with gr.Tabs(), gr.Tab("Models") as own:
-            return ModelsTab(session, own.select)
+def downloads(opened: Opened) -> Downloads:
+    return Downloads(opened)
 
 
 def stock_pack(hub: HubState, pack: Path, title: str = "From the Hub") -> None:
@@ -66,10 +57,14 @@ def fetched(hub: HubState) -> list[str]:
     return [request for request in hub.requests if "/resolve/" in request]
 
 
-def press(tab: ModelsTab, kind: str, address: str, offer: Offer | None = None) -> list[Any]:
-    """Presses the button, and says what it showed last, offered, and loaded."""
-    *_, last = tab.load("", kind, address, offer, VISITOR)
-    return [last[tab._message], last[tab._offer], last.get(tab._session.pack)]
+def fetch(downloads: Downloads, kind: str, address: str) -> Download:
+    """Fetches what an address holds, and waits for the end."""
+    job = downloads.start(address, kind)
+    deadline = time.monotonic() + 120
+    while job.state == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return job
 
 
 def leftovers(tmp_path: Path) -> list[Path]:
@@ -102,18 +97,8 @@ def test_the_hub_is_asked_for_sizes_and_licences_and_nothing_is_fetched(
     vse = look(VSE_INFTY, f"{VSE}/f30k")
     assert [part.licence for part in vse.parts] == [None, "apache-2.0"]
     assert vse.missing_bytes == len(stored.getvalue()) + 12
-    card = view.offer_card(vse)
-    assert "unknown: its card states none" in card
-    assert "about 4 GB of memory" in card
     assert fetched(hub) == []
     assert not (tmp_path / "hub").exists()
-
-
-def test_what_the_hub_does_not_say_is_unknown() -> None:
-    part = HubRepo("a/b", "0" * 40, None, frozenset(), {"x": None, "y": 2_000_000}, {})
-    offer = Offer(CLIP, "a/b", [part])
-    assert view.amount(offer) == "2.0 MB and one file of unknown size"
-    assert "size unknown" in view.offer_card(offer)
 
 
 def test_what_cannot_be_had_is_a_sentence(hub: HubState, tiny_pack: Path, tmp_path: Path) -> None:
@@ -136,64 +121,51 @@ def test_what_cannot_be_had_is_a_sentence(hub: HubState, tiny_pack: Path, tmp_pa
 
 
 def test_offline_is_a_sentence_and_a_folder_still_loads(
-    hub: HubState, tab: ModelsTab, tiny_pack: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubState, downloads: Downloads, tiny_pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UnreachableError, match="cannot be reached"):
-        look(CLIP, NET)
-    said, offer, _ = press(tab, CLIP, NET)
-    assert "cannot be reached" in said
-    assert "a pack in a folder on this machine loads without" in said
-    assert offer is None
-    assert "is not, or not all, in the local cache" in press(tab, PACK, ID)[0]
-    assert "is loaded" in press(tab, PACK, str(tiny_pack))[0]
+    with pytest.raises(UnreachableError, match="a pack in a folder on this machine loads without"):
+        downloads.start(NET, CLIP)
+    with pytest.raises(ValueError, match="is not, or not all, in the local cache"):
+        downloads.start(ID, PACK)
+    assert fetch(downloads, PACK, str(tiny_pack)).state == "ready"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert "HF_HUB_OFFLINE is set" in press(tab, VSE_INFTY, f"{VSE}/f30k")[0]
+    with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set"):
+        downloads.start(f"{VSE}/f30k", VSE_INFTY)
     assert hub.requests == []
 
 
-def test_a_pack_is_offered_fetched_and_found_again(
-    hub: HubState, tab: ModelsTab, open_packs: OpenPacks, tiny_pack: Path, tmp_path: Path
+def test_a_pack_is_fetched_and_found_again(
+    hub: HubState, downloads: Downloads, opened: Opened, tiny_pack: Path, tmp_path: Path
 ) -> None:
     stock_pack(hub, tiny_pack)
-    said, offer, loaded = press(tab, PACK, ID)
-    assert "To download: at most" in said
-    assert "apache-2.0" in said
-    assert loaded is None
-    assert fetched(hub) == []
     hub.damaged.add("vsepp/head.safetensors")
-    said, after, loaded = press(tab, PACK, ID, offer)
-    assert "vsepp/head.safetensors came damaged" in said
-    assert "Shapes &lt;b&gt; goes on serving" in said
-    assert (after, loaded) == (None, None)
-    assert open_packs.packs().keys() == {""}
+    job = fetch(downloads, PACK, ID)
+    assert job.state == "failed"
+    assert "vsepp/head.safetensors came damaged" in job.error
     assert leftovers(tmp_path) == []
 
     hub.damaged.clear()
-    said, _, loaded = press(tab, PACK, ID, look(PACK, ID))
-    assert "From the Hub is loaded" in said
-    assert open_packs.get(loaded).info.title == "From the Hub"
+    job = fetch(downloads, PACK, ID)
+    retriever = opened.retriever(job.pack)
+    assert retriever.info.title == "From the Hub"
     commit = hub.repos[ID].branches["main"]
-    assert describe(open_packs.get(loaded))["pack"]["from"] == {"repository": ID, "commit": commit}
-    assert f"{ID}@{commit}" in tab.refresh(loaded)[tab._pack]
-    assert describe(open_packs.first)["pack"]["from"] is None
+    assert describe(retriever)["pack"]["from"] == {"repository": ID, "commit": commit}
+    assert describe(opened.first)["pack"]["from"] is None
     assert not any("huge.bin" in request for request in fetched(hub))
     hub.down = True
-    assert press(tab, PACK, ID)[2] == loaded
+    assert fetch(downloads, PACK, ID).pack == job.pack
 
 
 def test_clip_is_converted_once_and_then_needs_no_hub(
-    hub: HubState, tab: ModelsTab, open_packs: OpenPacks, tmp_path: Path
+    hub: HubState, downloads: Downloads, opened: Opened, tmp_path: Path
 ) -> None:
     stock_clip(hub, tmp_path / "clip")
-    _, offer, _ = press(tab, CLIP, NET)
-    assert fetched(hub) == []
-    shown = [updates[tab._message] for updates in tab.load("", CLIP, NET, offer, VISITOR)]
-    assert any("Converting" in message for message in shown)
-    assert "CLIP, clip is loaded" in shown[-1]
+    job = fetch(downloads, CLIP, NET)
+    assert job.state == "ready", job.error
     hub.down = True
-    loaded = press(tab, CLIP, NET)[2]
-    info = open_packs.get(loaded).info
+    assert fetch(downloads, CLIP, NET).pack == job.pack
+    info = opened.packs()[job.pack]
     assert (list(info.methods), info.licence) == (["clip"], "mit")
     assert leftovers(tmp_path) == []
 
@@ -225,6 +197,6 @@ def test_what_changed_since_it_was_shown_is_not_fetched(hub: HubState, tiny_pack
 
 
 def test_a_public_app_converts_nothing(tiny_pack: Path, tmp_path: Path) -> None:
-    public = OpenPacks(Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache")
+    public = Opened(Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache")
     with pytest.raises(ValueError, match="only where no other machine reaches the app"):
         public.sources.find(CLIP, NET)

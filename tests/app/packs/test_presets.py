@@ -5,30 +5,24 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
-import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
 
 from app.api.library import Library
 from app.api.shell import main as search
-from app.blocks.tabs.fetching import stronger
-from app.blocks.tabs.models.tab import ModelsTab
-from app.blocks.tabs.session import Session
-from app.blocks.tabs.start.tab import Start
 from app.packs import jobs
 from app.packs.jobs import CancelledError, JobError, Step
 from app.packs.obtaining import Obtainer
-from app.packs.open_packs import OpenPacks
+from app.packs.opened import Opened
 from app.packs.presets import PRESETS, offered, pack_folder
 from app.settings import Settings
 from export import obtain as obtaining
 from export.build.offer import CLIP, look
 from export.hub.client import HubError, UnreachableError
 from export.pack.reading import load_info
-from tests.app.packs.test_obtaining import ID, VISITOR, fetched, leftovers, stock_pack
+from tests.app.packs.test_obtaining import ID, fetched, leftovers, stock_pack
 from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
 from tests.export.faults import Fault
 from tests.export.hub_server import HubState, Repo
@@ -101,9 +95,9 @@ def test_clip_is_fetched_by_name_and_then_needs_no_network(
     assert len(told.out.splitlines()) == 3
     hub.down = True
     asked = len(hub.requests)
-    packs = OpenPacks(Settings("clip", photographs, "cpu"), tmp_path / "cache")
-    assert packs.first.info.licence == "mit"
-    assert f"{B32}@{commit}" in packs.first.info.credits
+    opened = Opened(Settings("clip", photographs, "cpu"), tmp_path / "cache")
+    assert opened.first.info.licence == "mit"
+    assert f"{B32}@{commit}" in opened.first.info.credits
     with Library("clip", photographs, device="cpu") as library:
         assert library.methods == ("clip",)
         assert len(library.search("a red dog")) == 3
@@ -157,13 +151,11 @@ def test_what_the_environment_names_is_offered_as_no_more_than_that(
 ) -> None:
     obtainer, clip, large = Obtainer(tmp_path), PRESETS["clip"], PRESETS["photos_large"]
     assert (clip.is_here(obtainer), large.is_here(obtainer)) == (False, False)
-    assert "605 MB once, MIT licence" in stronger(offered(obtainer))
+    assert "605 MB once, MIT licence" in facts(obtainer)
     monkeypatch.setenv("POLYVIEW_CLIP", f"{ID}@v1")
     monkeypatch.setenv("POLYVIEW_PHOTOS_LARGE", "no id <b>")
-    shown = stronger(offered(obtainer))
-    assert f"From {ID}@v1, under its publisher" in shown
-    assert "MIT" not in shown
-    assert "<b>," not in shown
+    assert f"From {ID}@v1, under its publisher" in facts(obtainer)
+    assert "MIT" not in facts(obtainer)
     with pytest.raises(ValueError, match="is no Hub id"):
         pack_folder("photos_large", tmp_path)
     assert hub.requests == []
@@ -239,44 +231,6 @@ def test_what_somebody_cancels_leaves_nothing(hub: HubState, twin: Path, tmp_pat
     assert twin.is_dir()
 
 
-def test_images_that_are_opened_meanwhile_are_searched_with_it(
-    hub: HubState, twin: Path, tiny_pack: Path, tmp_path: Path, photographs: Path
-) -> None:
-    packs = OpenPacks(Settings(str(tiny_pack), device="cpu"), tmp_path / "cache")
-    start = open_start(packs)
-    fetching = start.choose("", {"preset": "clip"}, VISITOR)
-    next(fetching)
-    next(fetching)
-    *_, opened = start.choose("", {"place": str(photographs)}, VISITOR)
-    *_, last = fetching
-    key = last[start._session.pack]
-    assert opened[start._session.pack] != key
-    assert packs.get(key).info.name == "clip"
-    assert (
-        packs.get(key).collection.title == packs.get(opened[start._session.pack]).collection.title
-    )
-    *_, again = start.choose("", {"preset": "clip"}, VISITOR)
-    assert packs.get(again[start._session.pack]).info.name == "clip"
-    assert hub.repos
-    assert twin.is_dir()
-
-
-def test_visitors_of_a_public_app_are_offered_none(
-    hub: HubState, tiny_pack: Path, tmp_path: Path
-) -> None:
-    public = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
-    packs = OpenPacks(public, tmp_path / "cache")
-    start = open_start(packs)
-    *_, last = start.choose("", {"preset": "clip"}, VISITOR)
-    assert "Choose images or a pack" in last[start._line]
-    assert start._session.pack not in last
-    with gr.Blocks(), gr.Tabs(), gr.Tab("Models") as own:
-        models = ModelsTab(start._session, own.select)
-    assert models.refresh("")[models._stronger] == ""
-    assert hub.requests == []
-
-
-def open_start(packs: OpenPacks) -> Start:
-    """What is above the tabs."""
-    with gr.Blocks() as blocks:
-        return Start(Session(packs, blocks, gr.State(""), Mock(), Mock(), gr.State(None)))
+def facts(obtainer: Obtainer) -> str:
+    """What is said of every preset."""
+    return " ".join(preset.facts for preset, _ in offered(obtainer))

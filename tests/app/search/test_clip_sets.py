@@ -10,20 +10,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.blocks.api.evidence import _explain
-from app.blocks.api.views import _views
 from app.explain import lens
 from app.explain.evidence import explain
 from app.explain.lighting import light
 from app.explain.sheets import by_frame, draw
 from app.gallery import prepared
-from app.gallery.collection import from_pack
+from app.gallery.collection import from_folder, from_pack
 from app.packs.columns import Columns
-from app.packs.open_packs import OpenPacks
 from app.search.query import Term, parse
 from app.search.questions import Question
 from app.search.retriever import Retriever
-from app.settings import BUNDLED, Settings
+from app.settings import BUNDLED
 from export.pack.reading import load_info
 from export.runtime import Runtime
 from tests.app.conftest import finish
@@ -114,11 +111,8 @@ def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> N
 
 def test_what_a_clip_looks_like_inside_is_a_sheet_of_its_frames(retriever: Retriever) -> None:
     hit = retriever.search([Term("a dog")], "pvse", 1).hits[0]
-    answer = _explain(retriever, "a dog", hit.image_id, "pvse", True)
-    assert answer["grid"] == [4, 4]
-    assert len(answer["seconds"]) == len(answer["cells"]) == FRAMES
-    assert answer["seconds"][hit.image_id // CLIPS] == hit.seconds
-    assert _views(retriever, hit.image_id, "pvse", "a dog")["grid"] == [4, 4]
+    seconds = [moment.seconds for moment in retriever.index.clips[hit.image_id % CLIPS]]
+    assert seconds[hit.image_id // CLIPS] == hit.seconds
     sheet = np.asarray(draw(retriever, hit.image_id))
     side = len(sheet) // 4
     seen = explain(retriever, [Term("a dog")], "vse_infty", [hit.image_id])
@@ -127,7 +121,7 @@ def test_what_a_clip_looks_like_inside_is_a_sheet_of_its_frames(retriever: Retri
     best = int(lit.cells.argmax())
     row, column = (slice(side * at + side // 4, side * (at + 1) - 4) for at in divmod(best, 4))
     np.testing.assert_array_equal(np.asarray(lit.image)[row, column], sheet[row, column])
-    assert seen.where(lit.cells, 0) == f"the frame at {answer['seconds'][best]:.1f} s"
+    assert seen.where(lit.cells, 0) == f"the frame at {seconds[best]:.1f} s"
 
 
 def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
@@ -160,20 +154,22 @@ def test_packs_of_sets_and_of_still_images_are_compared_by_clip(
     for path in sorted((PACK / "gallery" / "images").iterdir())[:4]:
         shutil.copy(path, folder)
     Image.open(path).convert("RGB").save(folder / "still.png")
-    settings = Settings("scenes", folder, device="cpu")
-    opened = OpenPacks(settings, tmp_path_factory.mktemp("cache"))
-    finish(opened.first.index)
-    guest = opened.get(opened.open(PACK))
-    finish(guest.index)
-    assert len(guest.index) == len(opened.first.index) == 5
-    assert len(guest.index.clips) == len(opened.first.index.clips) == 4
-    found = Columns(opened, "").ask([Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
+    images, cache = from_folder(folder), tmp_path_factory.mktemp("cache")
+    home, guest = (
+        Retriever(Runtime.load(BUNDLED / name, "cpu"), images, cache)
+        for name in ("scenes", "scenes_moving")
+    )
+    for each in (home, guest):
+        finish(each.index)
+        assert len(each.index) == 5
+        assert len(each.index.clips) == 4
+    found = Columns(home, [guest]).ask([Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
     assert found.pictures == 5
     for place, hit in zip(
         found.columns[1].places, guest.search([Term("a dog")], "pvse", 5).hits, strict=True
     ):
         assert place.file_id == hit.image_id % 5
-        shown = opened.first.image(place.image_id).moment
+        shown = home.image(place.image_id).moment
         assert (shown is None) == (hit.seconds is None)
         if shown is not None and hit.seconds is not None:
             assert abs(shown.seconds - hit.seconds) < 0.4

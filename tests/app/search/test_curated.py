@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from app.packs.columns import Columns
-from app.packs.open_packs import OpenPacks
 from app.search import curated
 from app.search.curated import Example
 from app.search.query import parse
 from app.search.retriever import Retriever
-from app.settings import Settings
-from tests.app.conftest import HOSTILE, IMAGES, find, finish
+from export.runtime import Runtime
+from tests.app.conftest import HOSTILE, IMAGES, filled, find
 from tests.app.many import write_described
 from tests.export.editing import edited
 
@@ -77,13 +76,12 @@ def test_a_packs_examples_are_true(tiny_pack: Path, retriever: Retriever, tmp_pa
     first = (tmp_path / "pack.examples.json").read_bytes()
     assert curated.main(["--pack", str(pack), "--count", "6"]) == 0
     assert (tmp_path / "pack.examples.json").read_bytes() == first
-    open_packs = OpenPacks(Settings(str(pack), device="cpu"), tmp_path / "cache")
-    finish(open_packs.first.index)
-    lineup = Columns(open_packs, "")
-    examples = curated.load(open_packs.first.info, open_packs.first.collection)
+    home = filled(Runtime.load(pack, "cpu"), pack, tmp_path / "cache")
+    columns = Columns(home)
+    examples = curated.load(home.info, home.collection)
     assert examples
     for example in examples:
-        found = lineup.ask(parse(example.caption), lineup.default(), 3)
+        found = columns.ask(parse(example.caption), list(home.methods), 3)
         reached = {column.key: column.best_true_rank for column in found.columns}
         assert reached == example.ranks
         assert [key for key, best in reached.items() if best == 1] == [example.winner]

@@ -2,7 +2,6 @@
 
 import json
 
-import httpx
 import numpy as np
 import pytest
 
@@ -121,12 +120,12 @@ def test_the_library_and_the_shell_say_it(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_programs_are_told(bundled: Server) -> None:
-    asked = bundled.ask("search_text", LACKING, "mv_vse", 3)
-    assert {word["word"]: word["read_as"] for word in asked["unknown"]} == READINGS
-    answered = httpx.get(
-        f"{bundled.url}/api/v1/search", params={"q": LACKING, "method": "mv_vse", "k": 3}
-    ).json()
-    assert (answered["unknown"], answered["hits"]) == (asked["unknown"], asked["hits"])
-    lit = bundled.ask("explain_image", LACKING, 3, "mv_vse", "Labradors")
-    assert lit["png"] == bundled.ask("explain_image", KNOWN, 3, "mv_vse", "dogs")["png"]
-    assert bundled.ask("explain", LACKING, 3, "mv_vse")["words"] == KNOWN.split()
+    answer = bundled.get("search", q=LACKING, method="mv_vse", k=3)
+    assert {word["word"]: word["read_as"] for word in answer["unknown"]} == READINGS
+    lit, known = (
+        bundled.http.get("explain.png", params={"q": q, "image": 3, "method": "mv_vse", "word": w})
+        for q, w in ((LACKING, "Labradors"), (KNOWN, "dogs"))
+    )
+    assert lit.content == known.content
+    why = bundled.get("explain", q=LACKING, image=3, method="mv_vse")
+    assert why["words"] == KNOWN.split()

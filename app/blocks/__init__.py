@@ -1,1 +1,0 @@
-"""The page in `gr.Blocks` with its server and endpoints."""

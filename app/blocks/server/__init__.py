@@ -1,1 +1,0 @@
-"""Around the server: who may ask what, and how much."""

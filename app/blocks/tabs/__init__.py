@@ -1,1 +1,0 @@
-"""The app's tabs: a class each, which lays its tab out and connects it when it is made."""

@@ -1,1 +1,0 @@
-"""The Benchmark tab: what every method reached and cost."""

@@ -1,1 +1,0 @@
-"""The Compare tab: one query through several methods, side by side."""

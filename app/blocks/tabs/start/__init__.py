@@ -1,1 +1,0 @@
-"""Above the tabs: the header, the choice to start with, what was left out, a pack that misfits."""
