@@ -43,7 +43,7 @@ from export.sessions import hardware, processor
 from models import Method, Views
 from training.loop.config import TrainConfig, load_recipe
 
-SCENES = ("vsepp", "vse_infty", "base_attn", "mv_vse", "pvse", "mvam", "avse", "scan")
+SCENES = ("vsepp", "vse_infty", "base_attn", "mv_vse", "pvse", "mvam", "avse", "scan", "late")
 CELLS, WORDS, IMAGE_DIM = 49, 12, 256  # of the scenes' encoder, and of a long caption
 CLIENTS, BEST = 16, 10
 WARM_UP = 20  # queries before those that are timed
