@@ -173,7 +173,7 @@ class AVSE(Method):
         return groups.unit(self.block_dim)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        parts = Parts.of(self.pool_text.parts(self._project_text(features, mask), mask)[:, None])
+        parts = self.pool_text.split(self._project_text(features, mask), mask)
         if isinstance(self.norm_text, nn.LayerNorm):
             parts = parts.layer_norm(self.norm_text)
         return parts.unit(self.block_dim)

@@ -18,9 +18,16 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from models.aggregators import AGGREGATORS, Seq2Seq, build_aggregator
 from models.evidence import Parts
-from models.gpo import RankPooling, build_pooling, pooling_panels
-from models.layers import FeatureProjection, l2_normalize, single_view, text_projection
+from models.gpo import POOLINGS, RankPooling, build_pooling, pooling_panels
+from models.layers import (
+    FeatureProjection,
+    l2_normalize,
+    require_choice,
+    single_view,
+    text_projection,
+)
 from models.method import Method
 from models.panel import Panel, Setting
 from models.views import Views
@@ -35,7 +42,7 @@ class VSEInfinity(Method):
         released_gpo: build the poolings as the release does, see `models/gpo.py`.
         pad_statistics: see `FeatureProjection`.
         pooling: of images: "gpo", or one of the fixed poolings of the paper's Table 1, "mean",
-            "max" and "kmax".
+            "max" and "kmax", or one of its aggregators, see `models/aggregators.py`.
         text_pooling: of texts, likewise.
         pool_count: K of "kmax" (20 is best over the paper's grid features).
         map_text: map texts to the joint space linearly where their features already have its width,
@@ -64,8 +71,15 @@ class VSEInfinity(Method):
             image_dim, embed_dim, mlp_dim, pad_statistics=pad_statistics
         )
         self.project_text: nn.Module = text_projection(text_dim, embed_dim, always=map_text)
-        self.pool_image = build_pooling(pooling, pool_count, released=released_gpo)
-        self.pool_text = build_pooling(text_pooling, pool_count, released=released_gpo)
+        for name, kind in (("pooling", pooling), ("text_pooling", text_pooling)):
+            require_choice(name, kind, POOLINGS + AGGREGATORS)
+        self.pool_image, self.pool_text = (
+            build_aggregator(kind, embed_dim)
+            if kind in AGGREGATORS
+            else build_pooling(kind, pool_count, released=released_gpo)
+            for kind in (pooling, text_pooling)
+        )
+        self.order_matters = isinstance(self.pool_image, Seq2Seq)
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
         projected = self.project_image(features, mask)  # (B, N, D)
@@ -77,19 +91,18 @@ class VSEInfinity(Method):
         return single_view(l2_normalize(pooled), shares)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return _parts(self.pool_image, self.project_image(features, mask), mask)
+        return self.pool_image.split(self.project_image(features, mask), mask).unit()
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return _parts(self.pool_text, self.project_text(features), mask)
+        return self.pool_text.split(self.project_text(features), mask).unit()
 
     def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
         """See `Method.inside`: the pooling coefficients of both sides, section 5.3."""
-        return pooling_panels(images, texts, {"picture": self.pool_image}, {"text": self.pool_text})
-
-
-def _parts(pooling: RankPooling, features: Tensor, mask: Tensor) -> Parts:
-    """Eq. (2)'s sum, element by element, of features (B, N, D) in the joint space."""
-    return Parts.of(pooling.parts(features, mask)[:, None]).unit()
+        image, text = (
+            {name: pooling} if isinstance(pooling, RankPooling) else {}
+            for name, pooling in (("picture", self.pool_image), ("text", self.pool_text))
+        )
+        return pooling_panels(images, texts, image, text)
 
 
 class VSEPP(VSEInfinity):

@@ -1,0 +1,140 @@
+"""VSE-infinity's Table 1 aggregators: element after element, their sizes, and their evidence."""
+
+from typing import TypeVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import models
+from models.aggregators import (
+    AGGREGATORS,
+    Aggregator,
+    GraphConvolution,
+    Related,
+    SelfAttention,
+    Seq2Seq,
+    build_aggregator,
+)
+from models.views import lengths_to_mask
+from models.vse_infty import VSEInfinity
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM
+from tests.models.test_evidence import check, sets
+
+M = TypeVar("M", bound=nn.Module)
+DIM = 6
+SIZES = (5, 1, 3)
+
+
+def trained(kind: str, dim: int = DIM) -> Aggregator:
+    """An aggregator in eval mode whose batch norms have statistics and weights."""
+    torch.manual_seed(2)
+    return settled(build_aggregator(kind, dim))
+
+
+def settled(module: M) -> M:
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d):
+            nn.init.normal_(part.weight)
+            nn.init.normal_(part.bias)
+            part.running_mean = torch.randn(part.num_features)
+            part.running_var = torch.rand(part.num_features) + 0.5
+    return module.eval()
+
+
+def graph_layer(layer: GraphConvolution, x: Tensor) -> Tensor:
+    """VSRN's release on one set (N, D): v + BN(W (R g(v))), R = theta(v) phi(v)^T / N."""
+    read = torch.zeros_like(x)
+    for n in range(len(x)):
+        for m in range(len(x)):
+            relation = layer.query(x[n]) @ layer.key(x[m]) / len(x)
+            read[n] += relation * layer.value(x[m])
+    norm = layer.norm
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    normal = (layer.output(read) - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+    return x + normal * norm.weight + norm.bias
+
+
+def last_state(gru: nn.GRU, x: Tensor) -> Tensor:
+    """The GRU's equations, element after element."""
+    (w_input, w_state, b_input, b_state), h = gru.all_weights[0], torch.zeros(x.shape[1])
+    for element in x:
+        a = nn.functional.linear(element, w_input, b_input).chunk(3)
+        b = nn.functional.linear(h, w_state, b_state).chunk(3)
+        r, z = torch.sigmoid(a[0] + b[0]), torch.sigmoid(a[1] + b[1])
+        h = (1 - z) * torch.tanh(a[2] + r * b[2]) + z * h
+    return h
+
+
+def written_out(aggregator: Aggregator, x: Tensor) -> Tensor:
+    """One set (N, D) without padding."""
+    if isinstance(aggregator, Seq2Seq):
+        for layer in aggregator.graph:
+            assert isinstance(layer, GraphConvolution)
+            x = graph_layer(layer, x)
+        return last_state(aggregator.gru, x)
+    assert isinstance(aggregator, Related)
+    relation = aggregator.relation
+    if isinstance(relation, GraphConvolution):
+        return graph_layer(relation, x).mean(dim=0)
+    assert isinstance(relation, SelfAttention)
+    rows = []
+    for element in x:
+        scores = torch.stack([relation.query(element) @ relation.key(other) for other in x])
+        weights = (scores / DIM**0.5).softmax(dim=0)
+        rows.append(element + sum(w * relation.value(o) for w, o in zip(weights, x, strict=True)))
+    return torch.stack(rows).mean(dim=0)
+
+
+@pytest.mark.parametrize("kind", AGGREGATORS)
+@torch.no_grad()
+def test_aggregators_equal_loops_whatever_the_padding(kind: str) -> None:
+    aggregator = trained(kind)
+    features, mask = torch.randn(3, 5, DIM), lengths_to_mask(torch.tensor(SIZES), 5)
+    mask[2] = torch.tensor([True, False, True, False, True])  # size augmentation drops anywhere
+    pooled, shares = aggregator(features.masked_fill(~mask[..., None], 1e3), mask, shares=True)
+    for row in range(3):
+        expected = written_out(aggregator, features[row, mask[row]])
+        torch.testing.assert_close(pooled[row], expected, rtol=1e-4, atol=1e-5)
+    if isinstance(aggregator, Seq2Seq):
+        assert shares is None
+    else:
+        assert shares is not None
+        torch.testing.assert_close(shares.sum(dim=1), torch.ones(3))
+        assert not shares[~mask].any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "millions"),
+    [("seq2seq", 6.3), ("self_attention", 3.1), ("gcn", 4.2), ("gcn_seq2seq", 23.1)],
+)
+def test_sizes_are_those_of_table_1(kind: str, millions: float) -> None:
+    """The self-attention of the paper has 3.2 million."""
+    with torch.device("meta"):
+        aggregator = build_aggregator(kind, 1024)
+    count = sum(parameter.numel() for parameter in aggregator.parameters())
+    assert round(count / 1e6, 1) == millions
+
+
+@pytest.mark.parametrize("kind", AGGREGATORS)
+def test_evidence_adds_up(kind: str) -> None:
+    torch.manual_seed(3)
+    arguments = {"embed_dim": 8, "pooling": kind, "text_pooling": kind}
+    method = settled(models.build("vse_infty", IMAGE_DIM, TEXT_DIM, arguments))
+    assert method.order_matters == ("seq2seq" in kind)
+    check(method, sets([9, 1, 4], IMAGE_DIM, 0), sets([5, 1], TEXT_DIM, 1))
+
+
+@pytest.mark.parametrize("kind", AGGREGATORS)
+def test_gradients_reach_every_parameter_once_the_shortcut_is_left(kind: str) -> None:
+    aggregator = trained(kind).train()
+    features, mask = torch.randn(4, 5, DIM), torch.ones(4, 5, dtype=torch.bool)
+    (aggregator(features, mask)[0] * torch.randn(4, DIM)).sum().backward()
+    silent = [n for n, p in aggregator.named_parameters() if p.grad is None or not p.grad.any()]
+    assert [name for name in silent if not name.endswith("output.bias")] == []  # before a norm
+
+
+def test_unknown_aggregators_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"text_pooling must be one of gpo, .*gcn_seq2seq, not"):
+        VSEInfinity(8, 8, text_pooling="lstm")
