@@ -381,6 +381,7 @@ def test_the_pooling_curve_is_that_of_the_sets_size() -> None:
     picture, text = method.inside(*encoded(method))
     assert (len(picture.columns), len(text.columns)) == (20, 6)
     torch.testing.assert_close(picture.values.sum(dim=1), torch.ones(1))
+    assert isinstance(method.pool_image, GPO)
     expected = method.pool_image.coefficients(torch.tensor([20]))
     torch.testing.assert_close(picture.values, expected)
     assert "of 20 values" in picture.meaning
