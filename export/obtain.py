@@ -83,9 +83,9 @@ def obtain(
             clip.build_clip(out, address, labels)
             return out
         licence = ["--licence", first.licence] if first.licence else []
-        place = ["--hub", address, "--out", str(out), "--force"]
-        if status := official.main(["--from", "vse_infty", *place, *licence]):
-            raise SystemExit(status)  # it has said why
+        place = ["--hub", address, "--out", str(out)]
+        parser = official.make_parser()
+        official.convert(parser.parse_args(["--from", "vse_infty", *place, *licence]))
     return out
 
 

@@ -20,16 +20,15 @@ from torch import nn
 from torch.nn import functional
 
 import models
-from export.build import release_names as tables
+from export.build import release_names as names
 from export.build.command import labels_from, pack_parser, run_command
-from export.build.offer import fetch_checkpoint
 from export.build.pack import MethodParts, PackParts, build_pack
 from export.build.parity import TorchStack
-from export.build.release_names import IMAGE, TEXT, Table, rename
 from export.build.released import (
     Checkpoint,
     bert_folder,
     bert_tokenizer,
+    fetch_checkpoint,
     read_checkpoint,
     word_tokenizer,
 )
@@ -53,16 +52,17 @@ LAYOUTS = {
     **dict.fromkeys(("detector", "imagenet", "imagenet_res50", "imagenet_res152"), "caffe"),
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
 }
+_POSITIONS = "image.model.embeddings.position_embeddings"
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """A release's model, its encoders with random weights.
+    """A release's model; encoders have random weights.
 
     Attributes:
         arguments: named arguments for `models.build`.
         image_dim: d of the image side.
-        image: None where the model reads features that were computed elsewhere.
+        image: None if the model reads features that were computed elsewhere.
         preprocess: how images are prepared.
         text: its text encoder, and the tokenizer that makes its ids.
     """
@@ -75,47 +75,43 @@ class Conversion:
 
 
 def convert_vse_infty(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
-    """VSE-infinity: region features or images, BiGRU or BERT text, told apart by their keys."""
+    """VSE-infinity: region features or images, BiGRU or BERT text, distinguished by their keys."""
     trained, state = checkpoint.options, checkpoint.state
     if trained.no_imgnorm or trained.no_txtnorm:
         raise ValueError(
             f"{checkpoint.path} was trained with no_imgnorm={trained.no_imgnorm} and no_txtnorm="
             f"{trained.no_txtnorm}; only models that scale both embeddings to unit length convert"
         )
-    image, preprocess = None, Preprocess()
-    if f"{IMAGE}image_encoder.fc.weight" in state:
-        embed_dim, image_dim = checkpoint.shape(f"{IMAGE}image_encoder.fc.weight")
-        mlp_dim = 0
+    embed_dim, image_dim = checkpoint.shape("method.project_image.linear.weight")
+    image, preprocess, mlp_dim = None, Preprocess(), 0
+    if "image.conv1.weight" in state:
         source = trained.backbone_source.removeprefix("vsepp_")
         if source not in LAYOUTS:
             raise ValueError(
                 f'{checkpoint.path}: its option backbone_source is "{source}", which decides the '
                 f"layout of its CNN; known are {', '.join(LAYOUTS)}"
             )
-        image = _build_resnet(checkpoint, f"{IMAGE}backbone.resnet.", LAYOUTS[source])
+        image = _build_resnet(checkpoint, LAYOUTS[source])
         preprocess = replace(IMAGENET, size=int(256 * trained.input_scale_factor))
         if source == "detector":
-            for copy in ("resnet.conv1", "base.0"):
-                key = f"{IMAGE}backbone.{copy}.weight"
-                state[key] = state[key].flip(1)
+            state["image.conv1.weight"] = state["image.conv1.weight"].flip(1)
             preprocess = replace(preprocess, mean=DETECTOR_MEAN, std=(1 / 255,) * 3)
     else:
-        embed_dim, image_dim = checkpoint.shape(f"{IMAGE}fc.weight")
-        mlp_dim = checkpoint.shape(f"{IMAGE}mlp.layers.0.weight")[0]
+        mlp_dim = checkpoint.shape("method.project_image.mlp.0.weight")[0]
     arguments = {"embed_dim": embed_dim, "mlp_dim": mlp_dim, "released_gpo": True}
-    if f"{TEXT}embed.weight" in state:
-        text = _words_encoder(checkpoint, TEXT, options, 2, mask=True)
+    if "text.embed.weight" in state:
+        text = _words_encoder(checkpoint, options, 2, mask=True)
     else:
-        text = _bert_encoder(checkpoint, f"{TEXT}bert.", options)
+        text = _bert_encoder(checkpoint, options)
     return Conversion(arguments, image_dim, image, preprocess, text)
 
 
 def convert_mv_vse(checkpoint: Checkpoint, options: argparse.Namespace) -> Conversion:
     """MV-VSE: region features, one linear map and max pooling a view, a forward GRU."""
-    embed_dim, image_dim = checkpoint.shape(f"{IMAGE}fc_list.0.weight")
-    views = checkpoint.count(f"{IMAGE}fc_list.")
+    embed_dim, image_dim = checkpoint.shape("method.project_image.0.linear.weight")
+    views = checkpoint.count("method.project_image.")
     arguments = {"embed_dim": embed_dim, "views": views, "aggregator": "released"}
-    text = _words_encoder(checkpoint, TEXT, options, 1)
+    text = _words_encoder(checkpoint, options, 1)
     return Conversion(arguments, image_dim, None, Preprocess(), text)
 
 
@@ -123,31 +119,27 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
     """PVSE: a torchvision ResNet, PIE-Nets over its cells, or over a clip's frames, and words.
 
     In its models of clips (MRW, TGIF) the ResNet makes one feature a frame, which a bi-GRU and a
-    PIE-Net read. The pack's image encoder is that ResNet, so that an image is a clip of one frame.
-    The release repeats the last frame of a short clip; here it stays short.
+    PIE-Net read. The pack's image encoder is that ResNet: an image is a clip of one frame. The
+    release repeats the last frame of a short clip; here it stays short.
     """
     trained, state = checkpoint.options, checkpoint.state
-    renamed = {str(rename(key, tables.PVSE_OLD)): value for key, value in state.items()}
-    state.clear()
-    state.update(renamed)
     legacy = trained.legacy if options.legacy_text is None else options.legacy_text
-    attention = "img_enc.pie_net.attention.w_2.weight"
+    attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
     arguments: dict[str, Any] = {
         "views": checkpoint.shape(attention)[0] if attention in state else 0,
         "legacy_text": legacy,
         "similarity": "order" if trained.order else "cosine",
     }
-    clips = "img_enc.rnn.weight_ih_l0" in state
-    if clips:
-        gates, image_dim = checkpoint.shape("img_enc.rnn.weight_ih_l0")
+    if frames in state:
+        gates, image_dim = checkpoint.shape(frames)
         embed_dim = 2 * gates // 3  # three gates of half the width in each direction
         arguments["image_global"] = "legacy" if legacy else "states"
     else:
-        embed_dim, image_dim = checkpoint.shape("img_enc.fc.weight")
-    image = _build_resnet(checkpoint, "img_enc.cnn.", pooled=clips)
+        embed_dim, image_dim = checkpoint.shape("method.image_global.weight")
+    image = _build_resnet(checkpoint, "torchvision", pooled=frames in state)
     size = trained.crop_size
     preprocess = replace(IMAGENET, size=size, fit="crop", resize=max(size, 256))
-    text = _words_encoder(checkpoint, "txt_enc.", options, 0)
+    text = _words_encoder(checkpoint, options, 0)
     return Conversion({"embed_dim": embed_dim, **arguments}, image_dim, image, preprocess, text)
 
 
@@ -156,60 +148,53 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
     size = checkpoint.options.img_res
     config = {**_read_config("vit", options.image_backbone), "image_size": size}
     image = SampledViT(config, None if options.centres is None else tuple(options.centres))
-    _resize_positions(
-        checkpoint, "img_enc.visual_encoder.embeddings.position_embeddings", image.side
-    )
+    _resize_positions(checkpoint, image.side)
     arguments = {
-        "embed_dim": checkpoint.shape("txt_enc.fc.weight")[0],
+        "embed_dim": checkpoint.shape("method.project_text.linear.weight")[0],
         "block_dim": options.block_dim or 256,
         "views": len(image.kept),
         "match": "maxsim",
         **dict.fromkeys(("released_gpo", "released_text", "sampled_features"), True),
     }
-    text = _bert_encoder(checkpoint, "txt_enc.bert.", options)
+    text = _bert_encoder(checkpoint, options)
     return Conversion(arguments, image.dim, image, replace(IMAGENET, size=size), text)
 
 
 def _words_encoder(
-    checkpoint: Checkpoint,
-    prefix: str,
-    options: argparse.Namespace,
-    directions: int,
-    *,
-    mask: bool = False,
+    checkpoint: Checkpoint, options: argparse.Namespace, directions: int, *, mask: bool = False
 ) -> tuple[TextEncoder, Tokenizer]:
-    rows, word_dim = checkpoint.shape(f"{prefix}embed.weight")
-    hidden = checkpoint.shape(f"{prefix}rnn.weight_hh_l0")[1]
+    """Word embeddings and a GRU; without `directions` the method has the GRU."""
+    rows, word_dim = checkpoint.shape("text.embed.weight")
+    gru = "text.forward_gru" if directions else "method.text_global.gru"
+    hidden = checkpoint.shape(f"{gru}.weight_hh_l0")[1]
     encoder = BiGRUTextEncoder(rows, word_dim, hidden, directions=directions)
     return encoder, word_tokenizer(options.vocab, checkpoint, rows, mask=mask)
 
 
 def _bert_encoder(
-    checkpoint: Checkpoint, prefix: str, options: argparse.Namespace
+    checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
     folder = bert_folder(options.text_backbone)
-    rows = checkpoint.shape(f"{prefix}embeddings.word_embeddings.weight")[0]
+    rows = checkpoint.shape("text.model.embeddings.word_embeddings.weight")[0]
     tokenizer = bert_tokenizer(folder, checkpoint, rows)
     return BertTextEncoder(_read_config("bert", folder)), tokenizer
 
 
 def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
-    """A folder's `config.json`; what it does not say are the library's defaults, the base sizes."""
+    """A folder's `config.json`; missing values are the library's defaults, the base sizes."""
     path = None if folder is None else folder / "config.json"
     config = read_json(path) if path is not None and path.is_file() else {}
     return {**config, "model_type": kind}
 
 
-def _build_resnet(
-    checkpoint: Checkpoint, prefix: str, layout: str = "torchvision", *, pooled: bool = False
-) -> ResNet:
-    """The network behind `prefix` with random weights; sizes are read off the shapes."""
-    bottleneck = f"{prefix}layer1.0.conv3.weight" in checkpoint.state
+def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) -> ResNet:
+    """The network with random weights; its sizes are those of the stored weights."""
+    bottleneck = "image.layer1.0.conv3.weight" in checkpoint.state
     last = "conv3" if bottleneck else "conv2"
-    stages = [f"{prefix}layer{stage + 1}." for stage in range(STAGES)]
+    stages = [f"image.layer{stage + 1}." for stage in range(STAGES)]
     width, inputs, *_ = checkpoint.shape(f"{stages[0]}0.conv2.weight")
     return ResNet(
-        stem=checkpoint.shape(f"{prefix}conv1.weight")[0],
+        stem=checkpoint.shape("image.conv1.weight")[0],
         widths=[checkpoint.shape(f"{stage}0.conv1.weight")[0] for stage in stages],
         channels=[checkpoint.shape(f"{stage}0.{last}.weight")[0] for stage in stages],
         blocks=[checkpoint.count(stage) for stage in stages],
@@ -220,20 +205,20 @@ def _build_resnet(
     )
 
 
-def _resize_positions(checkpoint: Checkpoint, key: str, side: int) -> None:
+def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
     """Gives stored positions (1, 1 + n * n, h) those of `side` x `side` patches, in place.
 
-    The release enlarges them in every pass where images are larger than those its ViT was trained
-    on; here that is done once, in the same way (bicubic).
+    The release enlarges them in every pass if images are larger than those its ViT was trained on;
+    here that is done once, in the same way (bicubic).
     """
-    stored = checkpoint.shape(key)[1] - 1
+    stored = checkpoint.shape(_POSITIONS)[1] - 1
     old = round(stored**0.5)
     if old == side or old**2 != stored:
-        return  # what does not fit is named when weights are loaded
-    first, rest = checkpoint.state[key].float().split([1, stored], dim=1)
+        return  # a wrong shape is named when weights are loaded
+    first, rest = checkpoint.state[_POSITIONS].float().split([1, stored], dim=1)
     square = rest.mT.unflatten(2, (old, old))  # (1, h, n, n)
     larger = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
-    checkpoint.state[key] = torch.cat([first, larger.flatten(2).mT], dim=1)
+    checkpoint.state[_POSITIONS] = torch.cat([first, larger.flatten(2).mT], dim=1)
 
 
 @dataclass(frozen=True)
@@ -244,13 +229,15 @@ class Release:
         table: our names of its weights.
         convert: builds its model.
         code: where its code is, and the licence of that.
-        not_stored: what its checkpoints do not store, and what is taken instead.
+        not_stored: values that its checkpoints do not store, and the values used instead.
+        options: of the command line, for this release only.
     """
 
-    table: Table
+    table: names.Table
     convert: Callable[[Checkpoint, argparse.Namespace], Conversion]
     code: str
     not_stored: str
+    options: tuple[str, ...] = ()
 
 
 _HEADS = (
@@ -260,58 +247,52 @@ _HEADS = (
 _REGIONS = "Region features (bottom-up attention, 36 for an image) are not computed here."
 RELEASES = {
     "vse_infty": Release(
-        tables.VSE_INFTY,
+        names.VSE_INFTY,
         convert_vse_infty,
         "github.com/woodfrog/vse_infty, MIT",
         "The temperature of the pooling is 0.1, as in the release's code. Whole images are "
         f"resized by Pillow, which smooths when it shrinks, not by OpenCV. {_REGIONS} {_HEADS}.",
     ),
     "pvse": Release(
-        tables.PVSE,
+        names.PVSE,
         convert_pvse,
         "github.com/yalesong/pvse, MIT",
         "Texts and clips are read in the legacy way, which the published models need, only where "
         "the file or --legacy-text says so.",
+        ("legacy_text",),
     ),
-    "mv_vse": Release(tables.MV_VSE, convert_mv_vse, "the authors' repository", _REGIONS),
+    "mv_vse": Release(names.MV_VSE, convert_mv_vse, "the authors' repository", _REGIONS),
     "avse": Release(
-        tables.AVSE,
+        names.AVSE,
         convert_avse,
         "github.com/liuyyy111/AVSE, MIT",
         "Blocks have 256 dimensions, as in the release's code, or those of --block-dim. The "
         "release draws two view centres at random for every image, in evaluation, too; here they "
         f"are fixed (--centres). {_HEADS}.",
+        ("block_dim", "centres", "image_backbone"),
     ),
 }
 
 
-_OPTION_OF = {
-    "legacy_text": "pvse",
-    "block_dim": "avse",
-    "centres": "avse",
-    "image_backbone": "avse",
-}
-"""Options that a single release reads."""
-
-
 def convert(options: argparse.Namespace) -> PackInfo:
-    """What the command does; see `main`."""
-    for option, owner in _OPTION_OF.items():
-        if getattr(options, option) is not None and owner != options.release:
-            flag = f"--{option.replace('_', '-')}"
-            raise ValueError(f"{flag} is for --from {owner}; leave it out with {options.release}")
+    """Builds the pack of a released checkpoint from the options of `make_parser`."""
+    name, release = options.release, RELEASES[options.release]
+    for owner, other in RELEASES.items():
+        for option in other.options if owner != name else ():
+            if getattr(options, option) is not None:
+                flag = f"--{option.replace('_', '-')}"
+                raise ValueError(f"{flag} is for --from {owner}; leave it out with {name}")
     if (options.checkpoint is None) == (options.hub is None):
         raise ValueError("name a checkpoint file, or one on the Hub with --hub, and not both")
     path, origin = options.checkpoint, str(options.checkpoint and options.checkpoint.name)
     if options.hub is not None:
         path, origin = fetch_checkpoint(options.hub)
-    checkpoint, name = read_checkpoint(path), options.release
-    release = RELEASES[name]
+    checkpoint = read_checkpoint(path, release.table)
     read = release.convert(checkpoint, options)
     text, tokenizer = read.text
     method = models.build(name, read.image_dim, text.dim, read.arguments)
     modules = {"method": method, "text": text, "image": read.image}
-    checkpoint.load_into(nn.ModuleDict({k: v for k, v in modules.items() if v}), release.table)
+    checkpoint.load_into(nn.ModuleDict({k: v for k, v in modules.items() if v}))
     config = {"origin": origin, **checkpoint.about, "not_stored": [release.not_stored]}
     stack = TorchStack(read.image, text, method)
     parts = PackParts(
@@ -341,8 +322,8 @@ def convert(options: argparse.Namespace) -> PackInfo:
     return build_pack(options.out, labels, parts)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns its exit status."""
+def make_parser() -> argparse.ArgumentParser:
+    """The command line's parser."""
     parser = pack_parser("official", "Make a pack of a released checkpoint.")
     add = parser.add_argument
     add("checkpoint", type=Path, nargs="?", help="the released file")
@@ -355,7 +336,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--legacy-text", action=argparse.BooleanOptionalAction, help=legacy)
     add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
     add("--centres", type=int, nargs="+", help="AVSE: a patch for each view, row-major from 0")
-    return run_command(parser, convert, argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit status."""
+    return run_command(make_parser(), convert, argv)
 
 
 if __name__ == "__main__":

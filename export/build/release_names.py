@@ -93,6 +93,20 @@ def _pie_net(theirs: str, ours: str) -> Table:
     }
 
 
+def _pvse(image: str, text: str, net: str) -> Table:
+    """PVSE with its PIE-Nets; the text's GRU is a part of the method."""
+    return {
+        f"{image}cnn.fc.": None,
+        f"{image}cnn.": "image.",
+        f"{image}rnn.": "method.image_global.gru.",
+        f"{image}fc.": "method.image_global.",
+        f"{text}embed.": "text.embed.",
+        f"{text}rnn.": "method.text_global.gru.",
+        **_pie_net(f"{image}{net}", "method.image_net."),
+        **_pie_net(f"{text}{net}", "method.text_net."),
+    }
+
+
 VSE_INFTY: Table = {
     # The release keeps its CNN whole and, once more, as the sequences that its forward pass calls.
     f"{IMAGE}backbone.resnet.fc.": None,
@@ -114,22 +128,8 @@ VSE_INFTY: Table = {
 }
 MV_VSE: Table = {f"{IMAGE}fc_list.*.": "method.project_image.*.linear.", **_words(TEXT)}
 PVSE: Table = {
-    "img_enc.cnn.fc.": None,
-    "img_enc.cnn.": "image.",
-    "img_enc.rnn.": "method.image_global.gru.",
-    "img_enc.fc.": "method.image_global.",
-    "txt_enc.embed.": "text.embed.",
-    "txt_enc.rnn.": "method.text_global.gru.",
-    **_pie_net("img_enc.pie_net.", "method.image_net."),
-    **_pie_net("txt_enc.pie_net.", "method.text_net."),
-}
-# Published files of PVSE hold two dictionaries and call the PIE-Net `our_model`.
-PVSE_OLD: Table = {
-    f"{IMAGE}our_model.": "img_enc.pie_net.",
-    f"{TEXT}our_model.": "txt_enc.pie_net.",
-    IMAGE: "img_enc.",
-    TEXT: "txt_enc.",
-    "": "",
+    **_pvse("img_enc.", "txt_enc.", "pie_net."),
+    **_pvse(IMAGE, TEXT, "our_model."),  # of published files, which hold two dictionaries
 }
 AVSE: Table = {
     **_projection("img_enc.image_encoder.", "method.project_image."),

@@ -1,13 +1,14 @@
-"""Reading what the authors released: checkpoints, word lists and BERT's word pieces.
+"""Reads the authors' releases: checkpoints, word lists and BERT's word pieces.
 
-Two containers (zip, and the older one of torch before 1.6) and two shapes of checkpoints occur: a
-dictionary with options under `opt` or `args` and weights under `model`, or the bare weights.
-Weights are one dictionary of tensors, or a list of two, image side and text side.
+Two containers (zip, and torch's older one) and two shapes of checkpoints occur: a dictionary with
+options under `opt` or `args` and weights under `model`, or the bare weights. Weights are one
+dictionary of tensors, or a list of two, image side and text side.
 """
 
 import argparse
+import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,34 @@ from pydantic.dataclasses import dataclass
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 
-from export.build.offer import BERT_FILES, BERT_ID
 from export.build.release_names import Table, rename
-from export.hub.client import fetch_chosen, is_hub_id
+from export.hub.client import (
+    HubError,
+    UnreachableError,
+    cached_folder,
+    cached_instead,
+    fetch_matching,
+    inspect_repo,
+    is_hub_id,
+)
 from export.pack.tokens import WORDS
 from export.pack.validation import OPEN, check, read_json
 from models.checkpoint import load_strict
 from models.encoders.huggingface import import_transformers, quiet
 from models.files import no_such, sha256_of
 
-# Counters that batch-norms keep for training alone; releases differ in whether they are stored.
+BERT_ID = "google-bert/bert-base-uncased"  # the word pieces of VSE-infinity and AVSE
+BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")
+_CHECKPOINTS = (".pth", ".pth.tar", ".pt", ".ckpt", ".tar", ".bin")
+_BEST = "model_best"  # every release's name for the checkpoint of its best epoch
+# Counters of batch-norms, used in training only; releases differ in whether they store them.
 _COUNTER = "num_batches_tracked"
 _PAD, _START, _END, _UNKNOWN, _MASK = "<pad>", "<start>", "<end>", "<unk>", "<mask>"
 
 
 @dataclass(frozen=True, config=OPEN)
 class Options:
-    """The options of the releases that change their models; defaults where they are not stored."""
+    """The options of the releases that change their models; defaults if they are not stored."""
 
     no_imgnorm: bool = False
     no_txtnorm: bool = False
@@ -56,8 +68,7 @@ class Checkpoint:
 
     Attributes:
         path: its file.
-        state: the weights, without the prefix `module.` that several GPUs leave; where there are
-            two dictionaries, their keys begin with `model[0].` (images) and `model[1].` (texts).
+        state: the weights under our names.
         options: those that change its model.
         about: JSON-ready: the file's SHA-256, all its plain options, and other plain values that
             are `stored`, such as `epoch`.
@@ -68,46 +79,32 @@ class Checkpoint:
     options: Options
     about: dict[str, Any]
 
-    def shape(self, key: str) -> tuple[int, ...]:
-        """The shape of a weight that sizes are read from.
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a weight.
 
         Raises:
             ValueError: it is missing.
         """
-        if key not in self.state:
+        if name not in self.state:
             raise ValueError(
-                f"{self.path} lacks {key}; is it a checkpoint of another release (--from)?"
+                f"{self.path} lacks {name}; is it a checkpoint of another release (--from)?"
             )
-        return tuple(self.state[key].shape)
+        return tuple(self.state[name].shape)
 
     def count(self, start: str) -> int:
-        """How many numbers follow a beginning of the keys."""
+        """The number of integers that follow a beginning of the names."""
         pattern = re.compile(re.escape(start) + r"(\d+)\.")
-        return len({match[1] for key in self.state if (match := pattern.match(key))})
+        return len({match[1] for name in self.state if (match := pattern.match(name))})
 
-    def load_into(self, module: nn.Module, table: Table) -> None:
-        """Fills a module with the weights under our names and switches it to evaluation.
+    def load_into(self, module: nn.Module) -> None:
+        """Fills a module with the weights and switches it to evaluation.
 
         Raises:
-            ValueError: names the first weight that is unknown, missing, of another shape, or unlike
-                its second copy.
+            ValueError: names the first weight that is unknown, missing or of another shape.
         """
-        own = module.state_dict()
-        loaded = {name: value for name, value in own.items() if name.endswith(_COUNTER)}
-        for key, tensor in self.state.items():
-            try:
-                name = rename(key, table)
-            except KeyError as error:
-                raise ValueError(
-                    f"{self.path} holds {key}, which this release does not have; check --from"
-                ) from error
-            if name is None or name.endswith(_COUNTER):
-                continue
-            if name in loaded and not loaded[name].equal(tensor):
-                raise ValueError(f"{self.path}: {key} and another copy of {name} differ")
-            loaded[name] = tensor
+        counters = {k: v for k, v in module.state_dict().items() if k.endswith(_COUNTER)}
         try:
-            load_strict(module, loaded, str(self.path))
+            load_strict(module, counters | self.state, str(self.path))
         except ValueError as error:
             raise ValueError(
                 f"{error}; check --from, and that config.json is that of its BERT or ViT"
@@ -115,13 +112,16 @@ class Checkpoint:
         module.eval().requires_grad_(False)
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, table: Table) -> Checkpoint:
     """Reads a checkpoint with `torch.load(weights_only=True)`.
+
+    Keys are renamed by the table: without the prefix `module.` that several GPUs leave; of two
+    dictionaries, the keys begin with `model[0].` (images) and `model[1].` (texts).
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not whole, needs a class other than `argparse.Namespace`, holds no
-            weights, or an option of another type.
+            weights or one that the table lacks, or an option of another type.
     """
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
@@ -143,16 +143,33 @@ def read_checkpoint(path: Path) -> Checkpoint:
                 f"{path} holds no weights, dictionaries of tensors; name a released checkpoint"
             )
         several = "module." if all(key.startswith("module.") for key in part) else ""
-        state |= {prefix + key.removeprefix(several): value for key, value in part.items()}
-    for key, value in state.items():
-        if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{path}: {key} holds NaN or infinity; download the file again")
+        for key, value in part.items():
+            _add_weight(state, prefix + key.removeprefix(several), value, table, path)
     about = {"sha256": sha256_of(path), "options": options, "stored": stored}
     return Checkpoint(path, state, check(Options, options, f"{path}: options"), about)
 
 
+def _add_weight(
+    state: dict[str, Tensor], key: str, value: Tensor, table: Table, path: Path
+) -> None:
+    """Adds a weight under our name; some are stored twice, and some are never read."""
+    try:
+        name = rename(key, table)
+    except KeyError as error:
+        raise ValueError(
+            f"{path} holds {key}, which this release does not have; check --from"
+        ) from error
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"{path}: {key} holds NaN or infinity; download the file again")
+    if name is None or name.endswith(_COUNTER):
+        return
+    if name in state and not state[name].equal(value):
+        raise ValueError(f"{path}: {key} and another copy of {name} differ")
+    state[name] = value
+
+
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those values that are numbers, texts, or lists of them."""
+    """The values that are numbers, texts, or lists of them."""
 
     def is_plain(value: Any) -> bool:
         items = value if isinstance(value, list) else [value]
@@ -166,7 +183,7 @@ def _load(path: Path) -> Any:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        # torch raises whatever its readers and its unpickler meet, of no common class
+        # torch raises the errors of its readers and its unpickler, which have no common class
         if refused := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise ValueError(
                 f"{path} needs the Python object {refused[1]} to load, and loading others than "
@@ -177,6 +194,67 @@ def _load(path: Path) -> Any:
         raise ValueError(
             f"{path} is not a whole PyTorch checkpoint ({reason}); download it again"
         ) from error
+
+
+def fetch_checkpoint(address: str) -> tuple[Path, str]:
+    """Downloads an authors' checkpoint, or finds it in the Hub client's cache.
+
+    Args:
+        address: `owner/name/FILE[@REVISION]`, or a folder that holds one.
+
+    Returns:
+        The file, and its origin: repository, path and commit.
+
+    Raises:
+        HubError: the address names no checkpoint, or the Hub refused or could not be reached.
+    """
+    place, inside = split_checkpoint(address)
+    try:
+        files = list(inspect_repo(place).files)
+    except UnreachableError as error:
+        folder = cached_instead(place, error, cached_folder)
+        files = [file.relative_to(folder).as_posix() for file in folder.rglob("*.*")]
+    name = choose_checkpoint(files, inside)
+    folder = fetch_matching(place, [glob.escape(name)])
+    return folder / name, f"{place.partition('@')[0]}/{name}@{folder.name}"
+
+
+def split_checkpoint(address: str) -> tuple[str, str]:
+    """The repository `owner/name[@revision]`, and the path in it ("" for all of it).
+
+    Raises:
+        HubError: the address names no repository.
+
+    >>> split_checkpoint("cccjc/vse-infty/f30k/best.pth@v1")
+    ('cccjc/vse-infty@v1', 'f30k/best.pth')
+    """
+    path, at, revision = address.partition("@")
+    parts = [part for part in path.split("/") if part]
+    place = "/".join(parts[:2]) + at + revision
+    if not is_hub_id(place):
+        raise HubError(
+            "--hub takes owner/name/FOLDER_OR_FILE, such as cccjc/vse-infty/f30k_wsl_grid_bert, "
+            f'not "{address}"'
+        )
+    return place, "/".join(parts[2:])
+
+
+def choose_checkpoint(files: Iterable[str], inside: str) -> str:
+    """The one checkpoint that a file or folder of a repository means.
+
+    Raises:
+        HubError: there is none, or there are several.
+    """
+    checkpoints = sorted(name for name in files if name.endswith(_CHECKPOINTS))
+    folder = inside and f"{inside}/"
+    below = [name for name in checkpoints if name == inside or name.startswith(folder)]
+    best = [name for name in below if Path(name).name.startswith(_BEST)] or below
+    if len(best) != 1:
+        raise HubError(
+            f"there are {len(best) or 'no'} checkpoints under {inside or 'the whole repository'}; "
+            f"name one of {', '.join(best or checkpoints) or 'another repository'}"
+        )
+    return best[0]
 
 
 def word_tokenizer(
@@ -190,12 +268,12 @@ def word_tokenizer(
     Args:
         path: the word list; checkpoints do not store it.
         checkpoint: for messages.
-        rows: how many rows the word embeddings have.
+        rows: number of rows of the word embeddings.
         mask: whether the release appends the word <mask> to the list.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: none was given, it is a pickle, or it is not the list of this checkpoint.
+        ValueError: there is no path, the file is a pickle, or it is not this checkpoint's list.
     """
     if path is None:
         raise ValueError(
@@ -243,7 +321,7 @@ def bert_folder(backbone: str | None) -> Path:
     if not is_hub_id(name) or folder.parent.is_dir():
         advice = f"--text-backbone takes a folder, or a Hub repository such as {BERT_ID}"
         raise FileNotFoundError(no_such("folder", folder, advice))
-    return fetch_chosen(name, lambda names: [file for file in names if file in BERT_FILES])
+    return fetch_matching(name, BERT_FILES)
 
 
 def bert_tokenizer(folder: Path, checkpoint: Checkpoint, rows: int) -> Tokenizer:
@@ -255,12 +333,10 @@ def bert_tokenizer(folder: Path, checkpoint: Checkpoint, rows: int) -> Tokenizer
     try:
         with quiet():
             bert = import_transformers().BertTokenizerFast
-            tokenizer: Tokenizer = bert.from_pretrained(
-                folder, local_files_only=True
-            ).backend_tokenizer
-    except Exception as error:
-        # tokenizers raises the bare Exception for whatever it cannot read
+            read = bert.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # tokenizers raises the bare Exception
         raise ValueError(f"the word pieces in {folder} are not readable: {error}") from error
+    tokenizer: Tokenizer = read.backend_tokenizer
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if tokenizer.get_vocab_size() != rows:

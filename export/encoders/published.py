@@ -5,8 +5,6 @@ They are read with `transformers`, whose names of model types, classes and weigh
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,13 @@ from models.files import sha256_of
 
 MAX_LENGTH = 128  # tokens of a text that are read at most; captions are far shorter
 PROJECTED = "projected"
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-_SHARDS = re.compile(r"model-\d+-of-\d+\.safetensors")
+_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
-_FILES = ("config.json", "preprocessor_config.json", "vocab.json", "merges.txt", *_TOKENIZERS)
+# Patterns of the files to fetch; of weights, safetensors only.
+ENCODER_FILES = [
+    *("config.json", "preprocessor_config.json", "vocab.json", "merges.txt", *_TOKENIZERS),
+    *("model.safetensors.index.json", *_WEIGHTS),
+]
 # what a saved configuration holds beside the network's shape
 _NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
 
@@ -161,12 +162,6 @@ def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
     return tokenizer
 
 
-def encoder_files(files: Iterable[str]) -> list[str]:
-    """Which of a repository's files to fetch; of weights, safetensors only."""
-    wanted = {*_FILES, *_WEIGHTS}
-    return sorted(name for name in files if name in wanted or _SHARDS.fullmatch(name))
-
-
 def _read_config(source: Source) -> dict[str, Any]:
     """The whole configuration, defaults included, as JSON."""
     try:
@@ -187,15 +182,14 @@ def _pruned(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _weight_files(source: Source) -> list[Path]:
-    names = sorted(path.name for path in source.folder.iterdir() if path.is_file())
-    chosen = [name for name in encoder_files(names) if name.endswith(".safetensors")]
-    if not chosen:
+    paths = sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern))
+    if not paths:
         raise FileNotFoundError(
             f"{source.name} has no {_WEIGHTS[0]}; an older pytorch_model.bin is a pickle and is "
             "not read. Name a revision with safetensors (on the Hub often owner/name@refs/pr/1) or "
             "save the model again with transformers' save_pretrained"
         )
-    return [source.folder / name for name in chosen]
+    return paths
 
 
 def read_weights(source: Source, kinds: dict[str, Kind], encoder: nn.Module) -> dict[str, Tensor]:

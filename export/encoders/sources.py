@@ -25,17 +25,17 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from export.encoders.published import (
+    ENCODER_FILES,
     IMAGES,
     PROJECTED,
     TEXTS,
     Source,
     SourceError,
     describe_published,
-    encoder_files,
     read_tokenizer,
     read_weights,
 )
-from export.hub.client import HubError, fetch_chosen, is_hub_id
+from export.hub.client import HubError, fetch_matching, is_hub_id
 from export.pack.reading import check_file, read_info
 from export.pack.schema import MANIFEST
 from export.pack.validation import PackError
@@ -134,7 +134,7 @@ def _locate(source: str | Path) -> Source:
             kinds = "name a run folder, a pack, a Hugging Face folder, or a Hub id as owner/name"
             raise FileNotFoundError(no_such("folder", folder, kinds))
         try:
-            folder = fetch_chosen(name, encoder_files)
+            folder = fetch_matching(name, ENCODER_FILES)
         except HubError as error:
             raise SourceError(f"there is no folder {name}, and on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):

@@ -13,28 +13,11 @@ from pathlib import Path
 from export.hub.client import UnreachableError, cached_commit
 from export.hub.packs import Row, cached_packs, list_packs, pull, push
 
-_HEADER: Row = ("PACK", "COMMIT", "SIZE", "LICENCE", "METHODS", "CACHED")
+_HEADER: Row = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    options = _parser().parse_args(argv)
-    try:
-        if options.command == "push":
-            print(push(options.pack, options.address, options.private, options.token))
-        elif options.command == "pull":
-            folder = pull(options.address, options.token)
-            print("@".join(cached_commit(folder) or ()), file=sys.stderr)
-            print(folder)
-        else:
-            _print_table(options)
-    except (ValueError, FileNotFoundError) as error:
-        print(f"{options.command} failed: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m export.hub", description="Share packs.")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("push", help="upload a pack")
@@ -43,19 +26,32 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--private", action="store_true", help="make a new repository private")
     down = commands.add_parser("pull", help="download a pack, print its commit and its folder")
     down.add_argument("address", help="owner/name, or owner/name@branch, tag or commit")
-    seen = commands.add_parser("list", help="packs on the Hub, and which of them are cached")
-    seen.add_argument("--author", help="only this owner's")
-    for command in (up, down, seen):
+    listed = commands.add_parser("list", help="packs on the Hub, and which of them are cached")
+    listed.add_argument("--author", help="only this owner's")
+    for command in (up, down, listed):
         command.add_argument("--token", help="else HF_TOKEN, else the client's login")
-    return parser
-
-
-def _print_table(options: argparse.Namespace) -> None:
+    options = parser.parse_args(argv)
     try:
-        rows = list_packs(options.author, options.token)
+        if options.command == "push":
+            print(push(options.pack, options.address, options.private, options.token))
+        elif options.command == "pull":
+            folder = pull(options.address, options.token)
+            print("@".join(cached_commit(folder) or ()), file=sys.stderr)
+            print(folder)
+        else:
+            _print_table(options.author, options.token)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"{options.command} failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _print_table(author: str | None, token: str | None) -> None:
+    try:
+        rows = list_packs(author, token)
     except UnreachableError as error:
         print(f"{error}: only the local cache is listed", file=sys.stderr)
-        rows = cached_packs(options.author)
+        rows = cached_packs(author)
     widths = [max(map(len, column)) for column in zip(_HEADER, *rows, strict=True)]
     for row in (_HEADER, *rows):
         cells = zip(row, widths, strict=True)

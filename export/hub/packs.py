@@ -1,7 +1,7 @@
 """Packs on the Hub: push, pull, list, and a pack by its folder or address.
 
-On the Hub a pack is a model repository with a pack's files, found by the tag that its model card
-carries (`export/pack/card.py`). Addresses and tokens are those of `export/hub/client.py`.
+A pack on the Hub is a model repository with a pack's files; the tag of its model card marks it
+(`export/pack/card.py`). Addresses and tokens are those of `export/hub/client.py`.
 """
 
 import shutil
@@ -10,24 +10,8 @@ from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, constants, scan_cache_dir
 
-from export.hub.client import (
-    HubError,
-    NotCachedError,
-    Progress,
-    RefusedError,
-    Repo,
-    Token,
-    UnreachableError,
-    cached_folder,
-    cached_instead,
-    connect,
-    fetch,
-    inspect_repo,
-    is_hub_id,
-    one_sentence,
-    parse_hub_id,
-    remove_commit,
-)
+from export.hub import client
+from export.hub.client import HubError, NotCachedError, Progress, RefusedError, Repo, Token
 from export.pack import card
 from export.pack.gallery import read_gallery
 from export.pack.reading import list_files, load_info
@@ -46,11 +30,11 @@ from export.pack.validation import MAX_JSON, PackError, read_json
 from models import METHODS
 from models.files import no_such
 
-Row = tuple[str, str, str, str, str, str]
+Row = tuple[str, str, str, str, str]
 
-_MAX_CARD = 10**6  # bytes of README.md, which is left out where it has more
-_MAX_LISTED = 100  # packs on the Hub that are looked at
-# What visitors of an app that others reach may have fetched of one pack, in bytes.
+_MAX_CARD = 10**6  # bytes of README.md; a larger one is left out
+_MAX_LISTED = 100  # packs on the Hub
+# Limits of one pack that visitors of a public app may have fetched, in bytes.
 VISITOR_FILE, VISITOR_GALLERY, VISITOR_TOTAL = 10**9, 5 * 10**8, 2 * 10**9
 VISITOR_FILES = 20_000
 VISITOR_SPARE = 10**9  # bytes of the disk that stay free
@@ -61,7 +45,7 @@ def push(pack: Path, address: str, private: bool = False, token: str | None = No
 
     Args:
         pack: the pack's folder; it is checked first, and only its own files are sent.
-        address: the repository and the branch, which are made if there are none.
+        address: the repository and the branch; they are created if they do not exist.
         private: make a new repository private.
         token: a token that may write.
 
@@ -70,22 +54,22 @@ def push(pack: Path, address: str, private: bool = False, token: str | None = No
 
     Raises:
         FileNotFoundError: a file of the pack is missing.
-        PackError: the pack is damaged, or nobody said which licence its weights have.
+        PackError: the pack is damaged, or the licence of its weights is unknown.
         HubError: the Hub refused or could not be reached.
     """
-    repo_id, branch = parse_hub_id(address)
+    repo_id, branch = client.parse_hub_id(address)
     info = load_info(pack)
     if info.licence.lower() == UNKNOWN_LICENCE:
         raise PackError(
             f"{pack} does not say which licence its weights have, and the Hub would show that to "
             "everybody; ask their authors, and make the pack again with --licence"
         )
-    # upload_folder would miss a file that the pack shares with its neighbour
+    # upload_folder would miss files of a cached pack, which are links
     files = [CommitOperationAdd(name, info.path(name)) for name in list_files(info)]
-    if not (info.folder / CARD).is_file():  # by whose tag it is found
+    if not (info.folder / CARD).is_file():  # its tag marks the repository
         files.append(CommitOperationAdd(CARD, card.render(info).encode()))
-    api, message = connect(token), f"Pack {info.name}"
-    with one_sentence(address):
+    api, message = client.connect(token), f"Pack {info.name}"
+    with client.one_sentence(address):
         api.create_repo(repo_id, private=private, exist_ok=True)
         if branch is not None:
             api.create_branch(repo_id, branch=branch, exist_ok=True)
@@ -100,16 +84,16 @@ def pull(
     visitor: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Downloads a pack into the Hub client's cache; without a connection, finds it there.
+    """Downloads a pack into the Hub client's cache; without a connection, looks for it there.
 
-    Only when all of it is right, the cache knows it by the name of its branch or tag: a pull that
-    fails leaves what was pulled before, and of a pack that is refused nothing is kept.
+    The cache knows the pack by its branch or tag only once it is complete and correct: a failed
+    pull leaves the former version, and nothing of a refused pack is kept.
 
     Args:
         address: of the pack.
         token: a token that may read.
-        commit: what the address must still mean; None for whatever it means.
-        visitor: refuse what is more than visitors may have fetched.
+        commit: the commit that the address must still have; None for any.
+        visitor: apply the limits of visitors.
         progress: see `export.hub.client.fetch`.
 
     Returns:
@@ -117,49 +101,47 @@ def pull(
 
     Raises:
         UnreachableError: the Hub cannot be asked, and the cache lacks the pack.
-        HubError: the Hub refused, or what it holds is not a whole pack.
+        HubError: the Hub refused, or the repository is not a whole pack.
     """
     try:
-        repo = inspect_repo(address, token)
-    except UnreachableError as error:
-        return cached_instead(address, error, find_cached)
+        repo = client.inspect_repo(address, token)
+    except client.UnreachableError as error:
+        return client.cached_instead(address, error, find_cached)
     if commit not in (None, repo.commit):
         raise HubError(f"{address} has changed since it was looked at; look again")
     try:
-        _, wanted = read_description(repo, token)
+        _, files = read_description(repo, token)
         if visitor:
-            _check_limits(wanted)
-        fetch(wanted, token, progress)
+            _check_limits(files)
+        client.fetch(files, token, progress)
         load_info(repo.folder)
     except (PackError, RefusedError) as error:
-        remove_commit(repo.folder)
+        client.remove_commit(repo.folder)
         raise RefusedError(f"{address} is refused: {error}; nothing of it is kept") from error
     repo.remember()
     return repo.folder
 
 
 def read_description(repo: Repo, token: Token = None) -> tuple[PackInfo, Repo]:
-    """Fetches pack.json and gallery.json, and compares the sizes that they and the Hub state.
+    """Fetches pack.json and gallery.json, and compares their sizes with those of the Hub.
 
     Returns:
-        What pack.json says, and `repo` with the files of the pack only.
+        The content of pack.json, and `repo` with the files of the pack only.
 
     Raises:
-        PackError: pack.json is none, or the Hub lacks a file or states another size.
+        PackError: pack.json is invalid, or the Hub lacks a file or states another size.
         HubError: there is no pack.json, or the transfer failed.
     """
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
-    _fetch_text(repo, MANIFEST, MAX_MANIFEST, token)
-    info = parse_info(read_json(repo.folder / MANIFEST, MAX_MANIFEST), repo.folder)
+    info = parse_info(_fetch_json(repo, MANIFEST, MAX_MANIFEST, token), repo.folder)
     sizes = {name: file.bytes for name, file in info.files.items()}
-    images = []
+    names = {MANIFEST, *sizes}
     if info.gallery is not None:
-        _fetch_text(repo, f"{FOLDER}/{INDEX}", MAX_JSON, token)
-        images = [
-            f"{FOLDER}/{name}" for name in read_gallery(repo.folder / FOLDER, files=False).files
-        ]
-    for name in (*sizes, *images):
+        _fetch_json(repo, f"{FOLDER}/{INDEX}", MAX_JSON, token)
+        gallery = read_gallery(repo.folder / FOLDER, files=False)
+        names |= {f"{FOLDER}/{name}" for name in gallery.files}
+    for name in sorted(names):
         if name not in repo.files:
             raise PackError(f"it lacks {name}")
         if name in sizes and repo.files[name] not in (None, sizes[name]):
@@ -167,28 +149,27 @@ def read_description(repo: Repo, token: Token = None) -> tuple[PackInfo, Repo]:
                 f"{name} has {repo.files[name]:,} bytes on the Hub, but pack.json says "
                 f"{sizes[name]:,}"
             )
-    names = {MANIFEST, *sizes, *images}
     if CARD in repo.files and (repo.files[CARD] or 0) <= _MAX_CARD:
         names.add(CARD)
     return info, repo.only(sorted(names))
 
 
-def _fetch_text(repo: Repo, name: str, max_bytes: int, token: Token) -> None:
-    if (repo.files.get(name) or 0) > max_bytes:
-        raise PackError(
-            f"{name} has {repo.files[name]:,} bytes, more than the {max_bytes:,} that are read"
-        )
-    fetch(repo.only([name]), token, progress=lambda *_: None)
+def _fetch_json(repo: Repo, name: str, max_bytes: int, token: Token) -> object:
+    if (size := repo.files.get(name) or 0) > max_bytes:
+        raise PackError(f"{name} has {size:,} bytes, more than the {max_bytes:,} that are read")
+    if name in repo.files:
+        client.fetch(repo.only([name]), token, progress=lambda *_: None)
+    return read_json(repo.folder / name, max_bytes)
 
 
 def _check_limits(repo: Repo) -> None:
-    """Refuses more than visitors may have fetched."""
+    """Refuses a pack beyond the limits of visitors."""
     if unknown := next((name for name, size in repo.files.items() if size is None), None):
         raise RefusedError(f"the Hub states no size of {unknown}")
     sizes = {name: size or 0 for name, size in repo.files.items()}
     largest, total = max(sizes, key=lambda name: sizes[name]), sum(sizes.values())
     gallery = sum(size for name, size in sizes.items() if name.startswith(f"{FOLDER}/"))
-    for what, value, unit, limit in (
+    for subject, value, unit, limit in (
         (largest, sizes[largest], "bytes", VISITOR_FILE),
         ("its gallery", gallery, "bytes", VISITOR_GALLERY),
         ("it", total, "bytes", VISITOR_TOTAL),
@@ -196,7 +177,7 @@ def _check_limits(repo: Repo) -> None:
     ):
         if value > limit:
             raise RefusedError(
-                f"{what} has {value:,} {unit}, more than the {limit:,} that visitors may have "
+                f"{subject} has {value:,} {unit}, more than the {limit:,} that visitors may have "
                 "fetched"
             )
     if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + VISITOR_SPARE:
@@ -211,19 +192,19 @@ def find_cached(address: str) -> Path:
         PackError: it is damaged.
     """
     try:
-        return load_info(cached_folder(address)).folder
+        return load_info(client.cached_folder(address)).folder
     except FileNotFoundError as error:
         sentence = f"{address} is not, or not all, in the local cache; pull it"
         raise NotCachedError(sentence) from error
 
 
 def resolve(pack: str) -> Path:
-    """Finds a pack by what a person typed.
+    """Finds a pack by its folder or address.
 
     Args:
         pack: a folder, or a Hub repository as `owner/name` or `owner/name@revision`, which is
-            fetched; a folder that exists wins, and the Hub is not asked for `owner/name` where
-            there is a folder `owner`.
+            fetched. An existing folder wins, and the Hub is not asked for `owner/name` if there
+            is a folder `owner`.
 
     Raises:
         FileNotFoundError: it is neither a folder nor looks like a repository.
@@ -233,7 +214,7 @@ def resolve(pack: str) -> Path:
     for folder in (path, path.parent / current_name(path.name)):
         if folder.is_dir():
             return folder
-    if not is_hub_id(pack) or (path.parent.is_dir() and "@" not in pack):
+    if not client.is_hub_id(pack) or (path.parent.is_dir() and "@" not in pack):
         advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
         raise FileNotFoundError(no_such("folder", path, advice))
     return pull(pack)
@@ -247,26 +228,23 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
         token: a token that may read private ones.
 
     Returns:
-        Address, commit, size, licence, methods, and whether the commit is in the cache.
+        Address, commit, licence, methods, and whether the commit is in the cache.
 
     Raises:
-        UnreachableError: the Hub cannot be asked; `cached_packs` is what is left.
+        UnreachableError: the Hub cannot be asked; use `cached_packs`.
         HubError: it refused.
     """
-    rows = []
-    with one_sentence("the list of packs"):
-        for model in connect(token).list_models(filter=card.TAG, author=author, limit=_MAX_LISTED):
-            try:
-                repo = inspect_repo(model.id, token)
-            except UnreachableError:
-                raise
-            except HubError:  # such as a gated one
-                rows.append((model.id, "?", "?", "?", "?", "no"))
-                continue
-            size = sum(size or 0 for name, size in repo.files.items() if name != ".gitattributes")
-            methods = [method for method in METHODS if method in repo.tags]
-            row = _row(model.id, repo.commit, size, repo.licence or "?", methods)
-            rows.append(row if (repo.folder / MANIFEST).is_file() else (*row[:-1], "no"))
+    cached, rows = {row[:2] for row in cached_packs()}, []
+    with client.one_sentence("the list of packs"):
+        models = client.connect(token).list_models(
+            filter=card.TAG, author=author, limit=_MAX_LISTED, expand=["sha", "tags"]
+        )
+        for model in models:
+            tags, commit = model.tags or [], (model.sha or "")[:8]
+            licences = [tag.partition(":")[2] for tag in tags if tag.startswith("license:")]
+            methods = ", ".join(method for method in METHODS if method in tags)
+            here = "yes" if (model.id, commit) in cached else "no"
+            rows.append((model.id, commit, ", ".join(licences) or "?", methods or "?", here))
     return rows
 
 
@@ -279,10 +257,6 @@ def cached_packs(author: str | None = None) -> list[Row]:
         for commit in repo.revisions if author in (None, repo.repo_id.partition("/")[0]) else ():
             with suppress(ValueError, OSError):  # something else, or not whole
                 info = load_info(commit.snapshot_path, verify=False)
-                size, methods = commit.size_on_disk, list(info.methods)
-                rows.append(_row(repo.repo_id, commit.commit_hash, size, info.licence, methods))
+                name = repo.repo_id, commit.commit_hash[:8]
+                rows.append((*name, info.licence.lower(), ", ".join(info.methods), "yes"))
     return rows
-
-
-def _row(repo_id: str, commit: str, size: int, licence: str, methods: list[str]) -> Row:
-    return (repo_id, commit[:8], f"{size / 1e6:.1f} MB", licence, ", ".join(methods) or "?", "yes")

@@ -305,7 +305,9 @@ class _Handler(BaseHTTPRequestHandler):
             may = not repo.private or self._token() in (READER, WRITER)
             tagged = set(wanted) <= {*repo.card.get("tags", []), repo.card.get("library_name")}
             if may and tagged and repo_id.split("/")[0] == (author or repo_id.split("/")[0]):
-                found.append({"id": repo_id, "private": repo.private, "gated": repo.gated})
+                tags = [*repo.card.get("tags", []), f"license:{repo.card.get('license', '')}"]
+                commit = repo.branches["main"]
+                found.append({"id": repo_id, "sha": commit, "tags": tags})
         self._answer(found)
 
     def _tree(self, id: str, rev: str) -> None:

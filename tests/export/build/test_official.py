@@ -255,7 +255,12 @@ REFUSALS: list[tuple[str, str, Callable[[dict[str, Any]], None], str]] = [
         "image.1.linear.bias has shape",
     ),
     ("mv_vse", "mv_vse", change(0, "fc_list.0.bias", torch.full((8,), torch.nan)), "NaN"),
-    ("mv_vse", "pvse", lambda _: None, "lacks img_enc.* another release"),
+    (
+        "mv_vse",
+        "pvse",
+        lambda _: None,
+        "holds model.* which this release does not have; check --from",
+    ),
     (
         "vse_infty_grid",
         "vse_infty",

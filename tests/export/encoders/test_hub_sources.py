@@ -32,9 +32,7 @@ def test_an_image_encoder_is_fetched_and_found_again(
     assert load_image_source(f"{ID}@main")[2]["sha256"] == about["sha256"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert load_image_source(ID)[2] == about
-    with pytest.raises(
-        SourceError, match=r"owner/else is not.* in the local cache, and HF_HUB_OFF"
-    ):
+    with pytest.raises(SourceError, match="HF_HUB_OFFLINE is set; unset it"):
         load_image_source("owner/else")
 
 
@@ -66,13 +64,3 @@ def test_a_mistyped_folder_is_no_question_to_the_hub(
         with pytest.raises(FileNotFoundError, match="yours_pak; did you mean runs/yours_pack"):
             find("runs/yours_pak")
     assert not server.requests
-
-
-def test_damaged_weights_are_removed(server: HubState, tmp_path: Path) -> None:
-    _stock(server, save_image_model(tmp_path / "vit", "vit"))
-    server.damaged.add("model.safetensors")
-    with pytest.raises(SourceError, match=r"model\.safetensors came damaged"):
-        load_image_source(ID)
-    assert not list((tmp_path / "cache").rglob("*.safetensors"))
-    server.damaged.clear()
-    assert load_image_source(ID)[0].grid(64) == (4, 4)

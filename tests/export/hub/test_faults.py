@@ -32,7 +32,7 @@ FAULTS = {
     ),
     "circle": (INFO, Fault("redirect"), r"cannot be reached \(.*redirects\.\); check"),
     "cut": (INFO, Fault("cut", 30), r"cannot be reached \(.*\); check the connection"),
-    "login page": (INFO, Fault("login"), "no Hub; check .* whether the network wants a"),
+    "login page": (INFO, Fault("login"), "is no Hub; check .* whether the network wants a"),
     "login page in a list": (TREE, Fault("login"), "no Hub; check .* whether the network wants a"),
 }
 
