@@ -2,8 +2,8 @@
 
 from export.runtime import Runtime
 from training.data.split import Split
-from training.evaluation.evaluator import image_features, score_metrics, split_views
-from training.evaluation.scoring import score_matrix
+from training.evaluation.kinds import score_metrics
+from training.evaluation.scoring import image_features, score_matrix, split_views
 
 
 def measure(runtime: Runtime, method: str, data: Split, folds: int = 1) -> dict[str, float]:

@@ -30,7 +30,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"pack"},
     ],
     "training": [
-        {"train", "pretrain", "distill", "evaluate", "extract", "sweep", "plot"},
+        {"train", "pretrain", "distill", "evaluate", "sweep", "plot"},
         {"loop"},
         {"objectives", "evaluation"},
         {"data"},

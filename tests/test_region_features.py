@@ -31,10 +31,9 @@ from tests.training.photographs import write_photographs
 from training import evaluate, train
 from training.data.features import Extraction
 from training.data.open_split import open_split
-from training.evaluation.evaluator import image_features, split_views
 from training.evaluation.metrics import folded_metrics
-from training.evaluation.scoring import score_matrix
-from training.loop.trained_run import run_scores
+from training.evaluation.scoring import image_features, score_matrix, split_views
+from training.loop.dual_encoder import run_views
 
 BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
 
@@ -76,9 +75,9 @@ def test_runs_and_their_average(split: str, tmp_path: Path) -> None:
 
 def test_the_average_is_of_scores(tmp_path: Path) -> None:
     folders = [Path("runs/vsepp_0"), Path("runs/mv_vse_0")]
-    found = [run_scores(folder, "test", Extraction(device="cpu")) for folder in folders]
-    image_of = found[0][2].image_of
-    expected = folded_metrics((found[0][1] + found[1][1]) / 2, image_of, 5)
+    runs = [run_views(folder, "test", Extraction(device="cpu")) for folder in folders]
+    scores = [score_matrix(method, images, texts) for _, method, images, texts, _ in runs]
+    expected = folded_metrics((scores[0] + scores[1]) / 2, runs[0][-1].image_of, 5)
     given = [option for folder in folders for option in ("--run", str(folder))]
     rows = measure(tmp_path, *given, "--split", "test", "--folds", "5")
     assert rows["average"] == pytest.approx(expected)

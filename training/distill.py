@@ -31,20 +31,24 @@ from models.encoders import IMAGE_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
-from training.data.extraction import Extraction
-from training.data.features import feature_file, read_features, refuse_features, refuse_missing
+from training.data.features import (
+    Extraction,
+    check_images,
+    feature_file,
+    read_features,
+    refuse_missing,
+)
 from training.data.image_files import crops
 from training.data.open_split import names_of_data, open_split, open_training
 from training.data.split import Copies, Pixels, Split
-from training.data.texts import TokenTable
-from training.data.tokenizer import build_tokenizer
+from training.data.texts import TokenTable, build_tokenizer
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
-from training.loop.command import Command
+from training.loop.command import run_command
 from training.loop.config import BackboneConfig, TrainConfig
-from training.loop.loop import Loop, check_pace, is_first_process
-from training.loop.runs import BEST, RunFolder, describe_backbone
-from training.loop.trainer import DualEncoder, encode_split
+from training.loop.dual_encoder import DualEncoder, encode_split
+from training.loop.loop import Loop, check_pace
+from training.loop.runs import BEST, RunFolder
 from training.objectives.losses import info_nce, same_image
 
 WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the retrieval loss's throw-away heads
@@ -122,7 +126,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def __init__(self, config: DistillConfig, out: Path, *, resume: bool) -> None:
         super().__init__(config)
         train, val = check_distillation(config)
-        RunFolder(out, config, resume=resume or not is_first_process())
+        RunFolder(out, config, resume=resume)
         how = Extraction(Path(config.cache), device=self.device.type)
         self.train = read_features(train, config.teacher, how, config.crops)
         self.val = read_features(val, config.teacher, how)
@@ -266,7 +270,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             "teacher": config.teacher,
         }
         shown = Preprocess(size=config.side)
-        return self.model.trunk.state_dict(), describe_backbone(config, shown, data)
+        return self.model.trunk.state_dict(), config.describe(shown, data)
 
 
 def student_preprocess(config: DistillConfig) -> Preprocess:
@@ -284,7 +288,7 @@ def check_distillation(config: DistillConfig) -> tuple[Split, Split]:
     """
     train = open_training(Path(config.data), config.also, without_captions=True)
     val = open_split(Path(config.data), "val")
-    refuse_features(train)
+    check_images(train, trained=True)
     check_pace(config, train.image_count)
     refuse_missing(config.teacher, "teacher")
     about = describe_image_source(config.teacher)
@@ -386,11 +390,12 @@ def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    command = Command(
-        "distill", "Train an image encoder under a teacher.", DistillConfig, "flickr8k/backbone"
-    )
-    command.run(
-        argv, lambda config, options: Distillation(config, options.out, resume=options.resume)
+    run_command(
+        argv,
+        "python -m training.distill",
+        DistillConfig,
+        lambda config, options: Distillation(config, options.out, resume=options.resume),
+        recipe="flickr8k/backbone",
     )
 
 

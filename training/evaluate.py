@@ -4,25 +4,23 @@
 `python -m training.evaluate --pack PACK --split test --data DIR`
 `python -m training.evaluate --run RUN --split val`
 
-With `--data` the images of DIR are encoded: captioned ones (`training/data/photographs.py`)
-or rendered scenes. Metrics over all images that a caption is true of need scenes; photographs are
-also searched with the everyday questions of `training/evaluation/everyday.py`, "a dog in the snow":
-P@5 is the share of right hits among the first five. `--judgements FILE` compares scores with
-people's ratings. `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` the
-interval of a difference in rsum, `--views` what each view does and whether it looks at the objects
-that a caption mentions, and `--foils` whether true captions of scenes score above false ones that
-differ little. `--calibrate` fits the probabilities of each method's hits and stores them in the
-pack, `--calibration` measures them (docs/calibration.md).
+With `--data` the images of DIR are encoded: captioned ones (`training/data/photographs.py`) or
+rendered scenes. Metrics over all images that a caption is true of need scenes; photographs are also
+searched with everyday questions (`everyday_truth`): P@5 is the share of right hits among the first
+five. `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` the interval of a
+difference in rsum, `--views` what each view does and whether it looks at the objects that a caption
+mentions, and `--foils` whether true captions of scenes score above false ones that differ little.
+`--calibrate` fits the probabilities of each method's hits and stores them in the pack,
+`--calibration` measures them (docs/calibration.md).
 
 With `--run` only recalls are measured, in torch, on the data that the run was trained on; several
-runs, such as two seeds of a recipe, are a row each, and their scores' average a last one.
-
-Methods over ready-made features of regions (`training/data/precomputed.py`) are measured on a
-folder of those: `--run RUN --split testall --folds 5`, or `--pack PACK --data DIR`.
+runs, such as two seeds of a recipe, are a row each, and their scores' average a last one. Methods
+over ready-made features of regions are measured on a folder of those: `--run RUN --split testall
+--folds 5`, or `--pack PACK --data DIR`.
 
 `--json` writes metrics, differences and how they were measured, `--scores OUT.npz` the score
 matrices and the rank of each query, `--trec DIR` runs for `trec_eval` and `ranx`
-(`training/evaluation/exports.py`).
+(`training/evaluation/report.py`).
 """
 
 import argparse
@@ -43,27 +41,27 @@ from export.runtime import Runtime
 from export.sessions import hardware
 from models import Views
 from models.files import sha256_of, write_whole
-from training.data.extraction import CACHE, Extraction
+from training.data.features import CACHE, Extraction
 from training.data.open_split import open_split
 from training.data.pack_gallery import from_pack
 from training.data.split import Split
 from training.evaluation.calibration import calibrate_pack
-from training.evaluation.evaluator import (
-    as_read,
-    image_features,
-    mentioned_cells,
-    named_cells,
+from training.evaluation.evidence import Place, evidence_metrics, moment_metrics, named_places
+from training.evaluation.faithfulness import mentioned_cells, view_metrics
+from training.evaluation.kinds import (
+    foil_metrics,
+    kind_differences,
+    print_foils,
+    print_kinds,
     score_metrics,
-    split_views,
-    view_metrics,
 )
-from training.evaluation.everyday import everyday_metrics, print_questions, true_images
-from training.evaluation.evidence import evidence_metrics, moment_metrics
-from training.evaluation.exports import write_scores, write_trec
-from training.evaluation.foils import foil_metrics, foils_of, print_foils
-from training.evaluation.judgements import read_judgements
-from training.evaluation.kinds import kind_differences, print_kinds
-from training.evaluation.metrics import SEED, check_folds
+from training.evaluation.metrics import (
+    SEED,
+    check_folds,
+    everyday_metrics,
+    everyday_truth,
+    print_questions,
+)
 from training.evaluation.questions import half
 from training.evaluation.report import (
     COLUMNS,
@@ -72,17 +70,22 @@ from training.evaluation.report import (
     print_evidence,
     print_metrics,
     print_views,
+    write_scores,
+    write_trec,
 )
 from training.evaluation.scoring import (
+    as_read,
     compared_pairs,
     ensemble_parts,
     ensemble_scores,
+    image_features,
     score_matrix,
+    split_views,
 )
 from training.evaluation.statistics import bootstrap_difference
 from training.loop.command import refusals_end
+from training.loop.dual_encoder import run_views
 from training.loop.runs import BEST
-from training.loop.trained_run import run_scores
 
 _Rows = dict[str, dict[str, float]]  # metrics of each row of the table
 _RUN_OPTIONS = {
@@ -139,8 +142,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--calibration", action="store_true", help="measure these, instead of recalls")
     what = "photographs of one split: fit on one half of them and measure on the other"
     add("--halves", action="store_true", help=what)
-    what = "also Kendall's tau-c with people's ratings: Flickr8k's ExpertAnnotations.txt"
-    add("--judgements", type=Path, metavar="FILE", help=what)
     add("--split", default="test", help="test without it")
     what = "photographs with captions, scenes, or ready-made features; without it a pack's own "
     add("--data", type=Path, help=what + "gallery, or what a run was trained on")
@@ -170,7 +171,9 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     extraction = Extraction(options.cache, device=options.device)
     scores: dict[str, np.ndarray] = {}
     for folder in options.run:
-        name, matrix, data = run_scores(folder, options.split, extraction, options.data)
+        run = run_views(folder, options.split, extraction, options.data)
+        name, method, images, texts, data = run
+        matrix = score_matrix(method, images, texts)
         check_folds(len(matrix), options.folds)
         if not scores:
             first = data
@@ -192,89 +195,70 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
 def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     pack, data = _open_pack(options)
     check_folds(data.image_count, options.folds)
-    people = read_judgements(options.judgements, data) if options.judgements else None
-    checksum = sha256_of(pack / MANIFEST)
-    runtime = Runtime.load(pack, options.device)
+    checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
     data, known = as_read(runtime, data), list(runtime.info.methods)
     names = [*([options.method] if options.method else known), *options.ensemble]
     pairs = compared_pairs(options.compare, known, "method")
     parts = ensemble_parts([*names, *(name for pair in pairs for name in pair)], known, "method")
-    extras = _Extras(options, runtime, data)
+    photographs = options.data is not None and data.relevant is None
+    truth = everyday_truth(data.captions, data.image_of) if photographs else {}
+    covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
+    places = named_places(runtime, data) if options.evidence else []
     readers = {runtime.image_encoder_of(part): part for part in parts}
     features = {file: image_features(runtime, data, part) for file, part in readers.items()}
     scores, everyday, more = dict[str, np.ndarray](), dict[str, np.ndarray](), _Rows()
     for part in parts:
-        read = features[runtime.image_encoder_of(part)]
+        read, method = features[runtime.image_encoder_of(part)], runtime.methods[part]
         views = split_views(runtime, part, data, read, options.views)
-        scores[part] = score_matrix(runtime.methods[part], *views)
-        everyday[part] = extras.everyday_scores(part, views[0])
+        scores[part] = score_matrix(method, *views)
+        if truth:
+            questions = runtime.text_views(list(truth), part)
+            everyday[part] = score_matrix(method, views[0], questions)  # (N_img, Q)
         if part in names:
-            more[part] = extras.measure(part, read, views)
+            more[part] = _measure_more(options, runtime, part, data, read, views, covered, places)
     scores |= {name: ensemble_scores(scores, name) for name in names}
     rows: _Rows = {}
     for name in names:
         rows[name] = score_metrics(scores[name], data, options.folds)
-        rows[name] |= everyday_metrics(ensemble_scores(everyday, name), list(extras.truth.values()))
-        rows[name] |= people.agreement(scores[name]) if people else {}
+        if truth:
+            rows[name] |= everyday_metrics(ensemble_scores(everyday, name), list(truth.values()))
         rows[name] |= more.get(name, {})
     _print_rows(rows, data, options)
-    extras.show(more)
-    measured = _compare_and_export(options, rows, pairs, scores, data)
-    if options.write:
-        for name in set(names) & set(parts):
-            about = {"split": options.split, "command": _command(options, name)}
-            update_metrics(pack, name, {**about, "hardware": hardware(), "values": rows[name]})
-    return {"sources": {str(pack): checksum}, **measured}
+    if photographs:
+        print_questions(len(truth))
+    tables = {"views": print_views, "evidence": print_evidence, "foils": print_foils}
+    for option in [option for option in tables if getattr(options, option)]:
+        tables[option](more)
+    for name in set(names) & set(parts) if options.write else ():
+        about = {"split": options.split, "command": _command(options, name)}
+        update_metrics(pack, name, {**about, "hardware": hardware(), "values": rows[name]})
+    sources = {"sources": {str(pack): checksum}}
+    return sources | _compare_and_export(options, rows, pairs, scores, data)
 
 
-class _Extras:
-    """The measurements beside recalls that the options ask for, with their ground truth."""
-
-    def __init__(self, options: argparse.Namespace, runtime: Runtime, data: Split) -> None:
-        self.options, self.runtime, self.data = options, runtime, data
-        masks = options.views or options.evidence
-        self.covered = mentioned_cells(runtime, data) if masks else None
-        self.places = named_cells(runtime, data) if options.evidence else []
-        self.foils = foils_of(data) if options.foils else []
-        self.photographs = options.data is not None and data.relevant is None
-        captions = (data.captions, data.image_of) if self.photographs else ([], np.array([], int))
-        self.truth = true_images(*captions)  # everyday question -> right photographs
-
-    def everyday_scores(self, part: str, images: Views) -> np.ndarray:
-        """Scores (N_img, Q) of the everyday questions; Q may be 0."""
-        if not self.truth:
-            return np.empty((len(images), 0), np.float32)
-        texts = self.runtime.text_views(list(self.truth), part)
-        return score_matrix(self.runtime.methods[part], images, texts)
-
-    def measure(
-        self, part: str, features: torch.Tensor | np.ndarray, views: tuple[Views, Views]
-    ) -> dict[str, float]:
-        """Measures one method over features (N_img, n, d), by the views of images and captions."""
-        runtime, data, values = self.runtime, self.data, dict[str, float]()
-        if self.options.views:
-            values |= view_metrics(runtime, part, data, views, self.covered)
-        if self.options.evidence:  # in space, or over the time of clips
-            assert isinstance(features, torch.Tensor)  # `named_cells` refuses packs of regions
-            if data.frames > 1:
-                values |= moment_metrics(runtime, part, data, features)
-            else:
-                truth = self.covered, self.places
-                values |= evidence_metrics(runtime, part, data, features, *truth)
-        if self.options.foils:
-            values |= foil_metrics(runtime, part, views[0], self.foils)
-        return values
-
-    def show(self, rows: _Rows) -> None:
-        """Prints the tables of what was measured."""
-        if self.photographs:
-            print_questions(len(self.truth))
-        if self.options.views:
-            print_views(rows)
-        if self.options.evidence:
-            print_evidence(rows)
-        if self.options.foils:
-            print_foils(rows)
+def _measure_more(
+    options: argparse.Namespace,
+    runtime: Runtime,
+    part: str,
+    data: Split,
+    features: torch.Tensor | np.ndarray,
+    views: tuple[Views, Views],
+    covered: np.ndarray | None,
+    places: Sequence[Place],
+) -> dict[str, float]:
+    """The measurements of one method beside recalls that the options ask for."""
+    values = dict[str, float]()
+    if options.views:
+        values |= view_metrics(runtime, part, data, views, covered)
+    if options.evidence:  # in space, or over the time of clips
+        assert isinstance(features, torch.Tensor)  # `named_places` refuses packs of regions
+        if data.frames > 1:
+            values |= moment_metrics(runtime, part, data, features)
+        else:
+            values |= evidence_metrics(runtime, part, data, features, covered, places)
+    if options.foils and data.foils is not None:
+        values |= foil_metrics(runtime, part, views[0], data.foils())
+    return values
 
 
 def _print_rows(rows: _Rows, data: Split, options: argparse.Namespace) -> None:
@@ -308,7 +292,13 @@ def _compare_and_export(
 def _open_pack(options: argparse.Namespace) -> tuple[Path, Split]:
     """The pack, and the split to measure it on."""
     pack, part = resolve(options.pack), options.split
-    return pack, open_split(options.data, part) if options.data else from_pack(pack, part)
+    data = open_split(options.data, part) if options.data else from_pack(pack, part)
+    if options.foils and data.foils is None:
+        raise ValueError(
+            f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
+            "(python -m training.scenes)"
+        )
+    return pack, data
 
 
 def _certainty(options: argparse.Namespace) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from models.files import replacing
-from training.loop.logs import LOG, STEPS, read_rows
+from training.loop.runs import LOG, STEPS, read_rows
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first that a run has is drawn
 Points = list[tuple[float, float]]

@@ -19,10 +19,9 @@ from torch.nn import functional as F
 
 from models.encoders.scene_net import SceneNet
 from models.preprocess import Preprocess
-from training.loop.command import Command
+from training.loop.command import run_command
 from training.loop.config import BackboneConfig
 from training.loop.loop import Loop, check_pace
-from training.loop.runs import describe_backbone
 from training.scenes.store import SceneData, load_scenes
 from training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
@@ -182,17 +181,18 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`."""
         data = {"kind": "scenes", "name": "rendered scenes", "images": len(self.train)}
-        about = describe_backbone(self.config, self.preprocess, {**data, "captions": 0})
+        about = self.config.describe(self.preprocess, {**data, "captions": 0})
         return self.model.trunk.state_dict(), about
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    command = Command(
-        "pretrain", "Pretrain the scenes' image encoder.", PretrainConfig, "scenes/backbone"
-    )
-    command.run(
-        argv, lambda config, options: Pretraining(config, options.out, resume=options.resume)
+    run_command(
+        argv,
+        "python -m training.pretrain",
+        PretrainConfig,
+        lambda config, options: Pretraining(config, options.out, resume=options.resume),
+        recipe="scenes/backbone",
     )
 
 

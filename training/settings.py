@@ -14,9 +14,6 @@ from pydantic import BaseModel, ConfigDict
 
 from export.pack.validation import STRICT, check
 
-_SHOWN = ("type", "enum", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
-"""Keys of a JSON schema that `describe` prints."""
-
 
 class Settings(BaseModel):
     """Named values of fixed types and ranges; other names and types are refused."""
@@ -32,16 +29,11 @@ S = TypeVar("S", bound=Settings)
 
 
 def from_values(kind: type[S], values: Mapping[str, Any], where: str = "") -> S:
-    """Builds settings from nested dictionaries.
-
-    Args:
-        kind: which settings.
-        values: as TOML or JSON holds them.
-        where: what a refusal begins with, for example the recipe's name.
+    """Builds settings from nested dictionaries of JSON and TOML types.
 
     Raises:
-        ValueError: an unknown name or a value that does not fit; one sentence with name, value and
-            what it must be.
+        ValueError: an unknown name or a value that does not fit; one sentence that begins with
+            `where`, with name, value and what it must be.
     """
     return check(kind, values, where)
 
@@ -96,22 +88,7 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
-    """Lines with the meaning, default and JSON schema of each setting, for a terminal.
-
-    Args:
-        kind: which settings.
-        prefix: of their dotted names, such as "optimizer.".
-    """
-    schema, nested = kind.model_json_schema()["properties"], []
-    for base in reversed(kind.__mro__[: kind.__mro__.index(Settings)]):
-        yield inspect.cleandoc(base.__doc__ or "")
-    for name, field in kind.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        if isinstance(default, Settings):
-            nested.append((type(default), f"{prefix}{name}."))
-            continue
-        limits = {key: schema[name][key] for key in _SHOWN if key in schema[name]}
-        yield f"{prefix}{name} = {json.dumps(default)}  {json.dumps(limits)}"
-    for inner, dotted in nested:
-        yield f"\n{dotted[:-1]}:"
-        yield from describe(inner, dotted)
+    """Lines with the meaning of each setting and its JSON schema, for `--help-settings`."""
+    yield inspect.cleandoc(kind.__doc__ or "")
+    for name, schema in kind.model_json_schema()["properties"].items():
+        yield f"{prefix}{name}: {json.dumps(schema)}"

@@ -43,8 +43,8 @@ from training.evaluation.statistics import (
     view_statistics,
 )
 from training.loop.config import RECIPES, TrainConfig, load_recipe
-from training.loop.logs import LOG, read_rows, write_rows
-from training.loop.trained_run import run_views
+from training.loop.dual_encoder import run_views
+from training.loop.runs import LOG, read_rows, write_rows
 from training.loop.trainer import build_trainer
 from training.settings import Settings, to_values
 

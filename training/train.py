@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator, Sequence
 
 from models import METHODS, argument_defaults
-from training.data.extraction import Extraction
-from training.data.features import load_features
-from training.loop.command import Command
-from training.loop.config import TrainConfig
+from training.data.features import Extraction, load_features
+from training.data.texts import TextConfig
+from training.loop.command import run_command
+from training.loop.config import OptimizerConfig, TrainConfig
 from training.loop.trainer import Trainer, build_trainer
 from training.objectives import OBJECTIVES
 from training.settings import describe
@@ -21,8 +21,8 @@ from training.settings import describe
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    command = Command("train", "Train one method.", TrainConfig, cached=True, settings=_settings)
-    command.run(argv, _build)
+    program = "python -m training.train"
+    run_command(argv, program, TrainConfig, _build, cached=True, settings=_settings)
 
 
 def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer:
@@ -40,6 +40,8 @@ def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer:
 def _settings() -> Iterator[str]:
     """Lines with all settings: the training's, then each method's arguments and objective."""
     yield from describe(TrainConfig)
+    yield from describe(TextConfig, "text.")
+    yield from describe(OptimizerConfig, "optimizer.")
     for name, objective in OBJECTIVES.items():
         method = METHODS[name]
         yield f'\nmethod = "{name}": {method.title}'

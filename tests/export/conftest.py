@@ -24,7 +24,7 @@ from models.encoders.scene_net import SceneNet
 from tests.export.editing import edited
 from tests.export.hub_server import HubState, running_hub
 from tests.once import made_once
-from training.data.tokenizer import build_tokenizer
+from training.data.texts import build_tokenizer
 
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
 BACKBONE = {"widths": [6, 8, IMAGE_DIM], "blocks": [1, 1]}

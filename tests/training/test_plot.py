@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from training import plot
-from training.loop.logs import LOG, STEPS, read_rows, write_rows
+from training.loop.runs import LOG, STEPS, read_rows, write_rows
 
 TRAINING = Path(__file__).parents[2] / "app" / "bundled" / "scenes" / "training"
 

@@ -14,8 +14,8 @@ import torch
 from models import build
 from tests.training.conftest import write_regions
 from training.evaluation.statistics import difference_of_hits
-from training.loop.logs import read_rows
 from training.loop.loop import parameter_groups
+from training.loop.runs import read_rows
 from training.sweep import Record, final_jobs, load_sweep, main, sweep_names, trial_jobs
 
 ROOT = Path(__file__).parents[2]

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from training.data.captions_file import find_captions, read_captions
 from training.data.image_files import ImageFiles
 from training.data.open_split import holds_features, open_split
-from training.data.texts import TextConfig
-from training.data.tokenizer import build_tokenizer
+from training.data.photographs import find_captions, read_captions
+from training.data.split import Split
+from training.data.texts import build_tokenizer
 
-SPLITS = ("train", "val", "test")
 _MAX_NAMED = 10  # damaged images that are named
 _FEW = 500  # training images; with fewer, heads learn little
 
@@ -44,23 +43,10 @@ def summary(data: Path) -> Iterator[str]:
         FileNotFoundError, ValueError: it holds nothing to train on; see `open_split`.
     """
     path = None if holds_features(data) or (data / "train").is_dir() else find_captions(data)
-    listed = [] if path is None else read_captions(path)
-    splits = {}
-    for name in [*SPLITS, *sorted({str(image.split) for image in listed} - {*SPLITS})]:
-        if name == "train" or path is None or any(image.split == name for image in listed):
-            try:
-                splits[name] = open_split(data, name)
-            except FileNotFoundError:
-                if name == "train" or path is not None:
-                    raise
+    splits = _open_splits(data, path)
     train = splits["train"]
-    if path is not None:
-        drawn = any(image.drawn for image in listed)
-        how = "the splits are drawn here, by the files' names" if drawn else "the file has splits"
-        kind = f"photographs, captions in {path.name}; {how}"
-    else:
-        kind = "rendered scenes" if len(train.images) else "ready-made features"
-    yield f"{data}: {kind}"
+    kind = "rendered scenes" if len(train.images) else "ready-made features"
+    yield f"{data}: {f'photographs, captions in {path.name}' if path else kind}"
     for name, split in splits.items():
         longest = max(len(caption.split()) for caption in split.captions)
         yield (
@@ -69,10 +55,7 @@ def summary(data: Path) -> Iterator[str]:
         )
     if "val" not in splits:
         yield 'training needs a split "val"; add it, or leave the column split out'
-    counts = [
-        build_tokenizer(train.captions, min_count=n).get_vocab_size()
-        for n in (TextConfig().min_count, 2)
-    ]
+    counts = [build_tokenizer(train.captions, n).get_vocab_size() for n in (1, 2)]
     yield f"words: {counts[0]:,} in the training captions, {counts[1]:,} of them twice or more"
     if isinstance(train.images, ImageFiles):
         yield from _files([path for s in splits.values() for path in s.images.paths])  # type: ignore[attr-defined]
@@ -81,6 +64,20 @@ def summary(data: Path) -> Iterator[str]:
                 f"{len(train.images)} training images are few: expect the heads to learn only "
                 "frequent words"
             )
+
+
+def _open_splits(data: Path, captions: Path | None) -> dict[str, Split]:
+    """All splits of a folder; "train" must be one of them."""
+    if captions is not None:
+        listed = sorted({str(image.split) for image in read_captions(captions)} - {"train"})
+        return {name: open_split(data, name) for name in ["train", *listed]}
+    splits = {"train": open_split(data, "train")}
+    for name in ("val", "test"):
+        try:
+            splits[name] = open_split(data, name)
+        except FileNotFoundError:
+            continue
+    return splits
 
 
 def _files(paths: Sequence[Path]) -> Iterator[str]:
@@ -96,9 +93,8 @@ def _files(paths: Sequence[Path]) -> Iterator[str]:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         facts = list(pool.map(read, range(len(paths))))
-    readable = [fact for fact in facts if fact is not None]
     damaged = [path.name for path, fact in zip(paths, facts, strict=True) if fact is None]
-    if readable:
+    if readable := [fact for fact in facts if fact is not None]:
         short = sorted(side for _, side in readable)
         counts = Counter(name for name, _ in readable).most_common()
         formats = ", ".join(f"{count:,} {name}" for name, count in counts)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from training.data.clips import Clips
 from training.data.split import Copies, Split
-from training.data.texts import TokenTable
-from training.data.tokenizer import PAD_ID, UNKNOWN_ID
+from training.data.texts import PAD_ID, UNKNOWN_ID, TokenTable
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ def batches(
     batch_size: int,
     seed: tuple[int, ...],
     unknown_rate: float = 0.0,
-    share: tuple[int, int] = (0, 1),
     captions_per_image: int = 1,
     among: np.ndarray | None = None,
 ) -> Iterator[Batch]:
@@ -60,15 +58,11 @@ def batches(
         seed: (run seed, epoch, and whatever else); the order depends on nothing else, so that a
             resumed run sees it again.
         unknown_rate: share of words replaced by [UNK].
-        share: (rank, processes): of each batch only this process's consecutive part; B must divide
-            evenly.
         captions_per_image: so many captions of an image, or of images that are alike, drawn anew
             each time, stand in a batch, where an image is encoded once for all of its captions;
             with 1 each pair has its own image.
         among: (n,) rows of the captions to draw from; None for all.
     """
-    rank, world = share
-    part = slice(rank * batch_size // world, (rank + 1) * batch_size // world)
     random = np.random.default_rng(seed)
     together = data.image_of if data.alike is None else data.alike[data.image_of]
     if among is None:
@@ -80,22 +74,22 @@ def batches(
         if unknown_rate:
             lost = (random.random(ids.shape) < unknown_rate) & (ids != PAD_ID)
             ids = np.where(lost, UNKNOWN_ID, ids)
-        images = data.image_of[index][part]
+        images = data.image_of[index]
         unique, rows = np.unique(images, return_inverse=True)
         if captions_per_image == 1:
             unique, rows = images, np.arange(len(images))
         if isinstance(data.features, Copies | Clips):
-            found = data.features.drawn(unique, random)
+            rows_of = data.features.drawn(unique, random)
         else:
-            found = data.features[unique]
-        features = torch.from_numpy(found).float()  # (I, n, d) or (I, 3, S, S)
+            rows_of = data.features[unique]
+        features = torch.from_numpy(rows_of).float()  # (I, n, d) or (I, 3, S, S)
         elements = features.shape[1] if features.dim() == 3 else 0
         yield Batch(
             features,
             torch.from_numpy(data.mask(unique, elements)),
             torch.from_numpy(rows),
-            torch.from_numpy(ids[part]),
-            torch.from_numpy(lengths[part].astype(np.int64)),
+            torch.from_numpy(ids),
+            torch.from_numpy(lengths.astype(np.int64)),
             torch.from_numpy(images),
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+_AXES = "frames, numbers"
 STEPS = 3  # training takes every frame of a run, every second or every third (PVSE's data.py)
 
 
@@ -30,7 +31,7 @@ class Clips:
     """
 
     def __init__(self, paths: Sequence[Path], frames: int = 0) -> None:
-        sizes = [_open(path).shape for path in paths]
+        sizes = [load_array(path, 2, _AXES).shape for path in paths]
         self._paths = paths
         self._totals = np.array([count for count, _ in sizes], np.int64)
         self._width = sizes[0][1]
@@ -73,7 +74,7 @@ class Clips:
 
     def _padded(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
         """The frames at some places (n,) of some clips, zeros behind them."""
-        parts = [_open(self._paths[row])[frames] for row, frames in places]
+        parts = [load_array(self._paths[row], 2, _AXES)[frames] for row, frames in places]
         kind = np.result_type(*parts) if parts else np.float32
         out = np.zeros((len(parts), *self.shape[1:]), kind)
         for part, row in zip(parts, out, strict=True):
@@ -90,14 +91,12 @@ def _evenly(total: int, count: int) -> np.ndarray:
     return ((2 * np.arange(count) + 1) * total) // (2 * count)
 
 
-def _open(path: Path) -> np.ndarray:
-    """Features (T, d) of a .npy file, memory-mapped."""
+def load_array(path: Path, axes: int, what: str) -> np.ndarray:
+    """A memory-mapped .npy file of floats with so many axes (`what`), none of them empty."""
     try:
         values: np.ndarray = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
-    if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
-        raise ValueError(
-            f"{path} must hold floats (frames, numbers), not {values.dtype} {values.shape}"
-        )
+    if values.ndim != axes or 0 in values.shape or values.dtype.kind != "f":
+        raise ValueError(f"{path} must hold floats ({what}), not {values.dtype} {values.shape}")
     return values

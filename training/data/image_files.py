@@ -90,11 +90,6 @@ def crops(
     return Lazy(len(images), crop)
 
 
-def image_arrays(pixels: np.ndarray) -> Sequence[Image.Image]:
-    """The images of an array (N, H, W, 3) uint8."""
-    return Lazy(len(pixels), lambda row: Image.fromarray(pixels[row]))
-
-
 def clip_frames(
     read: Callable[[int], list[Image.Image]], clips: int, frames: int
 ) -> Sequence[Image.Image]:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from training.data.captions_file import find_captions, name_of
-from training.data.image_files import ImageFiles, clip_frames, image_arrays
-from training.data.photographs import open_photographs, uncaptioned
+from training.data.image_files import ImageFiles, Lazy, clip_frames
+from training.data.photographs import find_captions, name_of, open_photographs, uncaptioned
 from training.data.precomputed import is_precomputed, open_regions
 from training.data.split import SeenObjects, Split
 from training.data.videos import is_videos, open_videos
@@ -125,7 +125,7 @@ def _open_scenes(folder: Path) -> Split:
     return Split(
         [caption.text for caption in captions],
         np.repeat(np.arange(len(counts)), counts),
-        image_arrays(data.images),
+        Lazy(len(data.images), lambda row: Image.fromarray(data.images[row])),
         folder=folder,
         relevant=functools.cache(functools.partial(relevant_images, data.scenes)),
         objects=SeenObjects(

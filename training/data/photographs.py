@@ -1,23 +1,252 @@
-"""Photographs with captions: a folder, its captions file, its images.
+"""Photographs with captions: a folder with a file of captions, in any of four forms, and images.
 
-The captions are one file in any form of `training/data/captions_file.py`, among them the splits
-that Karpathy and Fei-Fei (CVPR 2015) made of Flickr8k, Flickr30K and COCO. The image files lie in
-`images/` (those of COCO in images/train2014 and images/val2014), or beside the captions file where
-there is no such folder.
+    file,caption,split                                    CSV: a line a caption; `,` `;` `|` or tabs
+    {"file": ..., "captions": [...], "split": ...}        JSON Lines: a line an image or a caption
+    {"images": [{"filename", "split", "sentences": [{"raw"}]}]}            JSON, as Karpathy's
+    {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}   JSON, as COCO's
+
+Where a file says no splits, they are drawn by the images' names, the same every time. The image
+files lie in `images/` (those of COCO in images/train2014 and images/val2014), or beside the
+captions file where there is no such folder.
 """
 
+import csv
+import hashlib
+import io
 from collections import Counter
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 import numpy as np
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from training.data.captions_file import Captioned, find_captions, read_captions
 from training.data.image_files import ImageFiles
 from training.data.split import Split
 
+# the field's own file names; they win over other files in the folder
+KNOWN = {
+    "dataset_flickr8k.json": "Flickr8k",
+    "dataset_flickr30k.json": "Flickr30K",
+    "dataset_coco.json": "COCO",
+}
+OWN = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
+HELD_OUT = 10  # where splits are drawn, every tenth image is for validation, another for testing
 IMAGES = "images"
 EVALUATED_CAPTIONS = 5  # a few photographs of COCO have six or seven; the field measures the first
+_FILE = ("file", "filename", "file_name", "image", "image_name")
+_CAPTION = ("caption", "captions", "text", "sentence", "comment")
+_SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is trained on everywhere
+_LONGEST_NAME = 255  # characters
 _MAX_NAMED = 3  # missing files named in an error
+_FIX = "correct it, or fetch it again"
+
+
+@dataclass
+class Captioned:
+    """An image with captions.
+
+    Attributes:
+        file: relative to the folder of images.
+        captions: at least one.
+        split: "train", "val" or "test", or another; None until it is drawn.
+    """
+
+    file: str
+    captions: list[str]
+    split: str | None
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Row(_Strict):
+    """A line of a table or of JSON Lines."""
+
+    file: str = Field(validation_alias=AliasChoices(*_FILE))
+    captions: list[str] | str = Field(validation_alias=AliasChoices(*_CAPTION))
+    split: str | None = None
+
+    def entry(self, place: str) -> tuple[str, str, list[str], str | None]:
+        captions = [self.captions] if isinstance(self.captions, str) else self.captions
+        return place, self.file, captions, self.split or None
+
+
+class _Sentence(_Strict):
+    raw: str
+
+
+class _Image(_Strict):
+    """An image of Karpathy's JSON, or of COCO's."""
+
+    file: str = Field(validation_alias=AliasChoices("filename", "file_name"))
+    filepath: str = ""
+    split: str | None = None
+    sentences: list[_Sentence] = []
+    id: int | str | None = None
+
+
+class _Annotation(_Strict):
+    image_id: int | str
+    caption: str
+
+
+class _Json(_Strict):
+    images: list[_Image]
+    annotations: list[_Annotation] | None = None
+
+
+_Entries = Iterable[tuple[str, str, list[str], str | None]]  # place, file, captions, split
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def find_captions(data: Path) -> Path | None:
+    """The captions file of a folder, or `data` itself where it is a file; None without one.
+
+    Raises:
+        ValueError: there are several.
+    """
+    if data.is_file():
+        return data
+    files = sorted(path for path in data.iterdir() if path.is_file()) if data.is_dir() else []
+    usual = [path for path in files if path.name in (*KNOWN, *OWN)]
+    candidates = usual or [path for path in files if path.suffix.lower() in ENDINGS]
+    if len(candidates) > 1:
+        names = " and ".join(path.name for path in candidates)
+        raise ValueError(f"{data} holds {names}; name the one that holds the captions")
+    return candidates[0] if candidates else None
+
+
+def name_of(path: Path) -> str:
+    """The name of a data set: "Flickr8k", or that of its folder."""
+    return KNOWN.get(path.name, path.resolve().parent.name)
+
+
+def read_captions(path: Path) -> list[Captioned]:
+    """Reads a captions file.
+
+    Returns:
+        Each image once, in the order of the file; each caption on one line; each with a split.
+
+    Raises:
+        ValueError: the file or an entry of it is damaged; the message names it.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except ValueError as error:
+        raise ValueError(f"{path} is not text in UTF-8 ({error}); {_FIX}") from error
+    reader = {".json": _from_json, ".jsonl": _from_lines}.get(path.suffix.lower(), _from_table)
+    images: dict[str, Captioned] = {}
+    for place, file, captions, split in reader(path, text):
+        _check_name(place, file)
+        image = images.setdefault(file, Captioned(file, [], split))
+        if image.split != split:
+            raise ValueError(
+                f'{place}: {file} is in the split "{split or ""}" here and in '
+                f'"{image.split or ""}" above; an image belongs to one'
+            )
+        lines = [" ".join(caption.split()) for caption in captions]
+        if "" in lines:
+            raise ValueError(f"{place}: {file} has an empty caption; write it, or remove it")
+        image.captions += lines
+    for image in images.values():
+        if not image.captions:
+            raise ValueError(f"{path}: {image.file} has no caption; add one, or remove the image")
+    _assign_splits(path, list(images.values()))
+    return list(images.values())
+
+
+def _from_json(path: Path, text: str) -> _Entries:
+    content = _parsed(_Json, str(path), text)
+    files: dict[int | str | None, str] = {}
+    for number, image in enumerate(content.images):
+        files[image.id] = "/".join(part for part in (image.filepath, image.file) if part)
+        if content.annotations is None:
+            sentences = [sentence.raw for sentence in image.sentences]
+            yield f"{path}: image {number}", files[image.id], sentences, image.split
+    for number, entry in enumerate(content.annotations or ()):
+        place = f"{path}: annotation {number}"
+        if entry.image_id not in files:
+            raise ValueError(f'{place}: no image has the "id" {entry.image_id!r:.60}; {_FIX}')
+        yield place, files[entry.image_id], [entry.caption], None
+
+
+def _from_lines(path: Path, text: str) -> _Entries:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            yield _parsed(_Row, f"{path}, line {number}", line).entry(f"{path}, line {number}")
+
+
+def _from_table(path: Path, text: str) -> _Entries:
+    head = next((line for line in text.splitlines() if line.strip()), "")
+    separator = max(",;|\t", key=head.count)
+    rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True, strict=True)
+    columns: list[str] = []
+    try:
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if not any(cells):
+                continue
+            if not columns:
+                columns = [cell.lower() for cell in cells]
+                for names in (_FILE, _CAPTION):
+                    if not set(names) & set(columns):
+                        raise ValueError(
+                            f'{path} has no column "{names[0]}": its first line is '
+                            f'"{", ".join(columns)[:100]}"; begin it with the line file,caption'
+                        )
+                continue
+            place = f"{path}, line {rows.line_num}"
+            if len(cells) != len(columns):
+                raise ValueError(
+                    f"{place} has {len(cells)} values, and the first line names {len(columns)}; "
+                    'put a caption that holds the separator into "quotation marks"'
+                )
+            values = dict(zip(columns, cells, strict=True))
+            yield _parsed(_Row, place, values).entry(place)
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}, line {rows.line_num} is not readable ({error}); {_FIX}"
+        ) from error
+
+
+def _parsed(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Model:
+    """A model of JSON text or of a table's cells."""
+    try:
+        if isinstance(value, str):
+            return kind.model_validate_json(value)
+        return kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = f'"{".".join(map(str, first["loc"]))}": ' if first["loc"] else ""
+        raise ValueError(f"{place} is not readable: {key}{first['msg']}; {_FIX}") from error
+
+
+def _check_name(place: str, file: str) -> None:
+    path = PurePosixPath(file)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f'{place} names the file "{file}", which leaves the folder of images')
+    if not file.isprintable() or not 1 <= len(path.name) <= _LONGEST_NAME:
+        raise ValueError(f"{place}: {file!a:.80} cannot be a file name; {_FIX}")
+
+
+def _assign_splits(path: Path, images: list[Captioned]) -> None:
+    """Checks the splits of the file, or draws them by the checksums of the images' names."""
+    without = [image for image in images if image.split is None]
+    if without and len(without) < len(images):
+        raise ValueError(
+            f"{path}: {without[0].file} has no split and others have one; give every image one, or "
+            "none"
+        )
+    held_out = max(1, len(images) // HELD_OUT)
+    order = sorted(without, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())
+    for place, image in enumerate(order):
+        image.split = "val" if place < held_out else "test" if place < 2 * held_out else "train"
+    for image in images:
+        image.split = _SPLITS.get(str(image.split), image.split)
 
 
 def open_photographs(data: Path, name: str) -> Split:
@@ -71,7 +300,7 @@ def _read(data: Path) -> tuple[Path, list[Captioned]]:
     if path is None:
         raise FileNotFoundError(
             f"{data} holds no file of captions (.csv with the columns file and caption, .jsonl or "
-            ".json, see training/data/captions_file.py)"
+            ".json, see docs/your-data.md)"
         )
     return path, read_captions(path)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from training.data.clips import load_array
 from training.data.split import Split
 
 PARTS = {"train": ("train",), "val": ("dev", "val"), "test": ("test",)}
@@ -46,7 +47,7 @@ def open_regions(folder: Path, name: str) -> Split:
     if part is None:
         files = " or ".join(f"{part}_ims.npy" for part in parts)
         raise FileNotFoundError(f'{folder} has no features of the split "{name}": no {files}')
-    rows = _array(folder / f"{part}_ims.npy")  # (rows, n, d)
+    rows = load_array(folder / f"{part}_ims.npy", 3, "images, regions, numbers")  # (rows, n, d)
     captions = _captions(folder / f"{part}_caps.txt")
     ids = _numbers(folder / f"{part}_ids.txt")
     step = REPEATED if _is_repeated(rows, len(captions), ids) else 1
@@ -60,20 +61,6 @@ def open_regions(folder: Path, name: str) -> Split:
         boxes=None if boxes is None else boxes[::step],
         folder=folder / name,
     )
-
-
-def _array(path: Path) -> np.ndarray:
-    """A memory-mapped array of floats with three axes."""
-    try:
-        values: np.ndarray = np.load(path, mmap_mode="r")
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
-    if values.ndim != 3 or len(values) == 0 or values.dtype.kind != "f":
-        raise ValueError(
-            f"{path} must hold floats with 3 axes (images, regions, numbers), "
-            f"not {values.dtype} {values.shape}"
-        )
-    return values
 
 
 def _captions(path: Path) -> list[str]:
@@ -108,32 +95,27 @@ def _is_repeated(rows: np.ndarray, captions: int, ids: np.ndarray | None) -> boo
 
 def _image_of(name: Path, images: int, captions: int, ids: np.ndarray | None) -> np.ndarray:
     """The image of each caption: by ids where there is one for each caption, else evenly."""
+    facts = f"there are {images} images and {captions} captions; fetch the files again"
     if ids is not None and len(ids) not in (images, captions):
-        raise ValueError(
-            f"{name}_ids.txt holds {len(ids)} numbers, but there are {images} images and "
-            f"{captions} captions; fetch the files again"
-        )
+        raise ValueError(f"{name}_ids.txt holds {len(ids)} numbers, but {facts}")
     if ids is not None and len(ids) == captions != images:
         starts = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
         if len(starts) != images or len(np.unique(ids[starts])) != images:
             raise ValueError(
-                f"{name}_ids.txt tells {len(np.unique(ids))} images apart, in {len(starts)} runs "
-                f"of lines, but {name.name}_ims.npy holds {images}; fetch both files again"
+                f"{name}_ids.txt has {len(np.unique(ids))} different numbers in {len(starts)} runs "
+                f"of lines, but {facts}"
             )
         return np.cumsum(np.isin(np.arange(captions), starts)) - 1
     if captions % images:
-        raise ValueError(
-            f"{name}_caps.txt holds {captions} captions, which do not divide evenly among the "
-            f"{images} images of {name.name}_ims.npy; fetch both files again"
-        )
+        raise ValueError(f"the captions of {name}_caps.txt do not divide evenly: {facts}")
     return np.repeat(np.arange(images), captions // images)
 
 
 def _counts(path: Path, rows: np.ndarray) -> np.ndarray | None:
     counts, largest = _numbers(path), rows.shape[1]
-    if counts is None:
-        return None
-    if len(counts) != len(rows) or counts.min() < 1 or counts.max() > largest:
+    if counts is not None and (
+        len(counts) != len(rows) or counts.min() < 1 or counts.max() > largest
+    ):
         raise ValueError(
             f"{path} must hold {len(rows)} numbers of 1 to {largest}, one for each row of "
             f"features, not {len(counts)} of {counts.min(initial=0)} to {counts.max(initial=0)}"
@@ -144,7 +126,7 @@ def _counts(path: Path, rows: np.ndarray) -> np.ndarray | None:
 def _boxes(path: Path, rows: np.ndarray) -> np.ndarray | None:
     if not path.is_file():
         return None
-    boxes, shape = _array(path), (*rows.shape[:2], 4)
+    boxes, shape = load_array(path, 3, "images, regions, 4"), (*rows.shape[:2], 4)
     if boxes.shape != shape:
         raise ValueError(f"{path} must hold a box for each region, {shape}, not {boxes.shape}")
     low, high = float(boxes.min()), float(boxes.max())

@@ -1,4 +1,4 @@
-"""The text side of a training: tokenizer, text encoder, and the captions as numbers.
+"""The text side of a training: word-level tokenizer, text encoder, the captions as numbers.
 
 A text encoder that is not trained reads every caption once; its token features are cached in a
 file, and training looks them up. They depend on encoder, tokenizer and captions alone.
@@ -7,7 +7,8 @@ file, and training looks them up. They depend on encoder, tokenizer and captions
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,7 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from pydantic import Field, model_validator
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -25,9 +26,10 @@ from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.encoder import TextEncoder
 from models.files import replacing
 from training.data.features import refuse_missing
-from training.data.tokenizer import PAD_ID, build_tokenizer, load_vectors, refuse_missing_vectors
 from training.settings import Settings
 
+PAD, UNKNOWN = "[PAD]", "[UNK]"
+PAD_ID, UNKNOWN_ID = 0, 1
 AT_ONCE = 64  # captions
 
 
@@ -48,7 +50,7 @@ class TextConfig(Settings):
         unknown_rate: share of training words replaced by [UNK], so that [UNK] is learned.
         directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
         vectors: text file of pre-trained word vectors, such as GloVe's, that word embeddings start
-            from (`training/data/tokenizer.py`); empty for random ones.
+            from (`load_vectors`); empty for random ones.
     """
 
     arch: str = "bigru"
@@ -139,33 +141,29 @@ class StoredTokens(TextEncoder):
     """Looks up token features that a text encoder has computed.
 
     Args:
-        parts: (rows, d) float16 arrays, one after the other; rows are counted from 1.
+        tokens: (rows, d) float16; rows are counted from 1.
         dropout: applied to the features while training.
     """
 
-    def __init__(self, parts: tuple[np.ndarray, ...], dropout: float = 0.0) -> None:
+    def __init__(self, tokens: np.ndarray, dropout: float = 0.0) -> None:
         super().__init__()
-        self.parts = parts
-        self.dim = int(parts[0].shape[1])
+        self.tokens, self.dim = tokens, int(tokens.shape[1])
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002
         """Features (B, L, d) of row numbers (B, L); 0 where the number is 0."""
-        rows = ids.cpu().numpy() - 1  # (B, L)
+        rows = ids.cpu().numpy()  # (B, L)
         features = np.zeros((*rows.shape, self.dim), np.float32)
-        first = 0
-        for part in self.parts:
-            inside = (rows >= first) & (rows < first + len(part))
-            features[inside] = part[rows[inside] - first]
-            first += len(part)
+        features[rows > 0] = self.tokens[rows[rows > 0] - 1]
         return self.dropout(torch.from_numpy(features).to(ids.device))
 
 
-def check_text(config: TextConfig) -> Mapping[str, Any] | None:
-    """Checks that the source of a configuration exists and fits, without reading weights.
+def describe_text(config: TextConfig) -> tuple[type[TextEncoder], dict[str, Any], dict[str, Any]]:
+    """The text encoder that a configuration names, without its weights.
 
     Returns:
-        `describe_text_source` of its source, None for an encoder with random weights.
+        Its class, arguments (of one with random weights, for a vocabulary of 2 words), and
+        `describe_text_source` of a published one.
 
     Raises:
         FileNotFoundError: there is no such source or vectors file.
@@ -174,21 +172,24 @@ def check_text(config: TextConfig) -> Mapping[str, Any] | None:
     if config.arch not in TEXT_ENCODERS:
         known = ", ".join(TEXT_ENCODERS)
         raise ValueError(f'text.arch must be one of {known}, not "{config.arch}"')
-    if not config.source:
-        if not issubclass(TEXT_ENCODERS[config.arch], BiGRUTextEncoder):
+    kind, source = TEXT_ENCODERS[config.arch], config.source
+    if not source:
+        if not issubclass(kind, BiGRUTextEncoder):
             raise ValueError(
                 f'text.arch "{config.arch}" needs text.source: a Hugging Face folder or a Hub id'
             )
-        if config.vectors:
-            refuse_missing_vectors(Path(config.vectors))
-        return None
-    refuse_missing(config.source, "text.source")
-    described = describe_text_source(config.source)
+        if config.vectors and not Path(config.vectors).is_file():
+            raise FileNotFoundError(
+                f"there is no word vectors file {config.vectors}; fetch it, or set text.vectors to "
+                "an empty text for random word embeddings"
+            )
+        sizes = {name: getattr(config, name) for name in ("word_dim", "hidden_dim", "directions")}
+        return kind, {"vocab_size": 2, **sizes}, {}
+    refuse_missing(source, "text.source")
+    described = describe_text_source(source)
     if described["arch"] != config.arch:
-        raise ValueError(
-            f'{config.source} is of text.arch "{described["arch"]}", not "{config.arch}"'
-        )
-    return described
+        raise ValueError(f'{source} is of text.arch "{described["arch"]}", not "{config.arch}"')
+    return kind, described["arguments"], described
 
 
 def build_text_side(
@@ -210,75 +211,127 @@ def build_text_side(
         vocabulary: captions whose words are known; None for `train`.
 
     Raises:
-        FileNotFoundError, ValueError: see `check_text`.
+        FileNotFoundError, ValueError: see `describe_text`.
     """
-    check_text(config)
+    kind, arguments, described = describe_text(config)
     if not config.source:
-        return _from_captions(config, train, val, vocabulary or train)
-    kind, frozen = TEXT_ENCODERS[config.arch], config.frozen
-    encoder, tokenizer, described = load_text_source(config.source, rounded=frozen)
+        tokenizer = build_tokenizer(vocabulary or train, config.min_count)
+        arguments |= {"vocab_size": tokenizer.get_vocab_size()}
+        encoder: TextEncoder = kind(**arguments, dropout=config.dropout)
+        if config.vectors:
+            words = tokenizer.get_vocab()
+            rows, vectors = load_vectors(Path(config.vectors), words, config.word_dim)
+            with torch.no_grad():
+                encoder.get_parameter("embed.weight")[rows] = vectors
+        about: dict[str, Any] = {"arch": config.arch, "arguments": arguments}
+    else:
+        encoder, tokenizer, _ = load_text_source(config.source, rounded=config.frozen)
+        about = {key: described[key] for key in ("arch", "arguments", "max_length")}
     tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
-    about = {key: described[key] for key in ("arch", "arguments", "max_length")}
-    if not frozen:
-        return TextSide(encoder, kind.summary_token, tokenizer, tables, about)
-    about |= {"source": config.source, "sha256": described["sha256"]}
-    encoder.to(device)
-    parts = tuple(_stored(encoder, table, described, cache) for table in tables)
-    rows = tables[0].numbered(0), tables[1].numbered(len(parts[0]))
-    stored = StoredTokens(parts, config.dropout)
-    return TextSide(stored, kind.summary_token, tokenizer, rows, about)
-
-
-def _from_captions(
-    config: TextConfig, train: list[str], val: list[str], vocabulary: list[str]
-) -> TextSide:
-    """A word-level encoder with random weights over the words of some captions."""
-    tokenizer = build_tokenizer(vocabulary, config.min_count)
-    arguments = {
-        "vocab_size": tokenizer.get_vocab_size(),
-        "word_dim": config.word_dim,
-        "hidden_dim": config.hidden_dim,
-        "directions": config.directions,
-    }
-    kind = TEXT_ENCODERS[config.arch]
-    assert issubclass(kind, BiGRUTextEncoder)  # see check_text
-    encoder = kind(**arguments, dropout=config.dropout)
-    if config.vectors:
-        words = tokenizer.get_vocab()
-        rows, vectors = load_vectors(Path(config.vectors), words, config.word_dim)
-        with torch.no_grad():
-            encoder.embed.weight[rows] = vectors
-    about = {"arch": config.arch, "arguments": arguments}
-    tables = TokenTable(tokenizer, train), TokenTable(tokenizer, val)
-    return TextSide(encoder, encoder.summary_token, tokenizer, tables, about)
+    if config.source and config.frozen:
+        about |= {"source": config.source, "sha256": described["sha256"]}
+        tokens = _stored(encoder.to(device), tables, described, cache)
+        encoder = StoredTokens(tokens, config.dropout)
+        tables = tables[0].numbered(0), tables[1].numbered(int(tables[0].lengths.sum()))
+    return TextSide(encoder, kind.summary_token, tokenizer, tables, about)
 
 
 def _stored(
-    encoder: TextEncoder, table: TokenTable, about: Mapping[str, Any], cache: Path
+    encoder: TextEncoder,
+    tables: tuple[TokenTable, TokenTable],
+    about: Mapping[str, Any],
+    cache: Path,
 ) -> np.ndarray:
     """Token features (tokens, d) float16 of all captions, memory-mapped; made if need be."""
     digest = hashlib.sha256(json.dumps([about["sha256"], about["max_length"]]).encode())
-    digest.update(table.ids.tobytes())
+    for table in tables:
+        digest.update(table.ids.tobytes())
     path = cache / f"texts-{digest.hexdigest()[:16]}.npy"
     if not path.is_file():
-        _encode(encoder, table, path)
+        shape = sum(int(table.lengths.sum()) for table in tables), encoder.dim
+        with replacing(path) as draft:
+            out = np.lib.format.open_memmap(draft, "w+", np.float16, shape)
+            first = 0
+            for table in tables:
+                _encode(encoder, table, out[first : first + table.lengths.sum()])
+                first += int(table.lengths.sum())
+            out.flush()
     return np.load(path, mmap_mode="r")
 
 
 @torch.inference_mode()
-def _encode(encoder: TextEncoder, table: TokenTable, path: Path) -> None:
-    """Encodes captions of like length together, and writes the file whole or not at all."""
-    device = next(encoder.parameters()).device
-    ends = np.cumsum(table.lengths)
-    shape = (int(ends[-1]), encoder.dim)
+def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
+    """Encodes captions of like length together, into (tokens, d)."""
+    device, ends = next(encoder.parameters()).device, np.cumsum(table.lengths)
     order = np.argsort(table.lengths, kind="stable")
-    with replacing(path) as draft:
-        out = np.lib.format.open_memmap(draft, "w+", np.float16, shape)
-        for start in tqdm(range(0, len(order), AT_ONCE), desc="token features", mininterval=2):
-            index = order[start : start + AT_ONCE]
-            ids, lengths = map(torch.from_numpy, table.rows(index))
-            features = encoder(ids.to(device), lengths.to(device)).half().cpu().numpy()
-            for row, words in zip(index, features, strict=True):
-                count = table.lengths[row]
-                out[ends[row] - count : ends[row]] = words[:count]
-        out.flush()
+    for start in tqdm(range(0, len(order), AT_ONCE), desc="token features", mininterval=2):
+        index = order[start : start + AT_ONCE]
+        ids, lengths = map(torch.from_numpy, table.rows(index))
+        features = encoder(ids.to(device), lengths.to(device)).half().cpu().numpy()
+        for row, words in zip(index, features, strict=True):
+            count = table.lengths[row]
+            out[ends[row] - count : ends[row]] = words[:count]
+
+
+def build_tokenizer(captions: Iterable[str], min_count: int = 1) -> Tokenizer:
+    """A lower-casing word tokenizer over the words of the captions.
+
+    Args:
+        captions: training captions.
+        min_count: words seen less often become [UNK].
+
+    Returns:
+        A tokenizer with [PAD] = 0 and [UNK] = 1; other words by falling count, then by alphabet.
+    """
+    normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    words = pre_tokenizers.Sequence(
+        [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("removed")]
+    )
+    counts: Counter[str] = Counter()
+    for caption in captions:
+        pieces = words.pre_tokenize_str(normalizer.normalize_str(caption))
+        counts.update(piece for piece, _ in pieces)
+    if not counts:
+        raise ValueError("there are no captions to build a vocabulary from")
+    frequent = sorted(
+        (w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w)
+    )
+    vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *frequent])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = words
+    return tokenizer
+
+
+def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[Tensor, Tensor]:
+    """Pre-trained vectors of a vocabulary in GloVe's format (Pennington et al., EMNLP 2014).
+
+    Args:
+        path: one word a line, followed by its numbers, all separated by single spaces.
+        vocabulary: word -> row.
+        dim: how many numbers a word has.
+
+    Returns:
+        (R,) rows and (R, dim) vectors of the words of the vocabulary that the file holds.
+
+    Raises:
+        ValueError: vectors of another width, or none of the words.
+    """
+    rows, vectors = [], []
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            word, *numbers = line.rstrip().rsplit(" ", dim)
+            if word not in vocabulary:
+                continue
+            if len(numbers) != dim:
+                raise ValueError(
+                    f'{path}: "{word}" has {len(numbers)} numbers, but text.word_dim is {dim}'
+                )
+            rows.append(vocabulary[word])
+            vectors.append([float(number) for number in numbers])
+    if not rows:
+        raise ValueError(
+            f"{path} holds no {dim} numbers for any word of the training captions; text.word_dim "
+            "must be the width of its vectors"
+        )
+    return torch.tensor(rows), torch.tensor(vectors)

@@ -5,7 +5,7 @@ sizes; those with an answer a second time after every image that satisfies them 
 gallery.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,10 +19,9 @@ from export.pack.validation import check
 from export.runtime import Runtime
 from export.sessions import hardware
 from training.data.split import Split
-from training.evaluation.evaluator import as_read, image_features, split_views
 from training.evaluation.metrics import SEED
 from training.evaluation.questions import Questions, make_questions, read_texts
-from training.evaluation.scoring import score_matrix
+from training.evaluation.scoring import as_read, image_features, score_matrix, split_views
 
 HITS = 12  # judged for each question
 SIZES = (10, 30, 100, 300, 1000)  # images of the galleries that a calibration is fitted on
@@ -106,21 +105,24 @@ def _weights(kinds: np.ndarray, answered: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _galleries(
+def _ask_galleries(
     questions: Questions, scores: np.ndarray, facts: tuple[np.ndarray, np.ndarray], seed: int
-) -> Iterator[Answers]:
+) -> Answers:
     """Puts some of the questions to galleries of all sizes that the images allow."""
-    random = np.random.default_rng(seed)
-    words, unknown = facts
+    random, parts = np.random.default_rng(seed), list[Answers]()
     images, total = scores.shape
     for size in sorted({min(size, images) for size in SIZES}):
         draws = min(10, images // size)
         for _ in range(draws):
             rows = np.sort(random.choice(images, size, replace=False))
             some = random.choice(total, min(total, _QUESTIONS // draws), False)
-            part = questions.some(rows, some)
-            answers = ask(part, scores[np.ix_(rows, some)], words[some], unknown[some])
-            yield answers._replace(weights=answers.weights / draws)
+            answers = ask(
+                questions.some(rows, some), scores[np.ix_(rows, some)], *(f[some] for f in facts)
+            )
+            parts.append(answers._replace(weights=answers.weights / draws))
+    background, *others = zip(*parts, strict=True)
+    joined = Background(*map(np.concatenate, zip(*background, strict=True)))
+    return Answers(joined, *map(np.concatenate, others))
 
 
 def fit(
@@ -137,30 +139,22 @@ def fit(
     Returns:
         `question`, `refusal` and `hit`, as `Calibration` holds them.
     """
-    parts = list(_galleries(questions, scores, facts, seed))
-    background = Background(*map(np.concatenate, zip(*(p.background for p in parts), strict=True)))
-    hits, right, answered, whole, weights = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("hits", "right", "answered", "whole", "weights")
-    )
+    answers = _ask_galleries(questions, scores, facts, seed)
+    background, answered, weights = answers.background, answers.answered, answers.weights
     question = logistic(background.features(), answered, weights, _SIGNS)
     logits = weighted(background.features(), question)
-    kinds = np.concatenate([part.kinds for part in parts])
-    fair = answered & (kinds != "inserted")  # an inserted word may be the one that matters
+    fair = answered & (answers.kinds != "inserted")  # an inserted word may be the one that matters
     line = quantile_line(background.sizes()[fair], logits[fair], weights[fair], REFUSED)
-    over = logits - weighted(background.sizes(), line)
-    shares = [
-        (over[rows], weights[rows])
-        for kind in ("caption", "thing")
-        if (rows := answered & (kinds == kind)).any()
-    ]
-    lower = min(0.0, *(weighted_quantile(*share, REFUSED) for share in shares))
-    refusal = (*line[:-1], line[-1] + lower)  # neither kind loses more than its share
-    real = np.isfinite(hits) & whole[:, None]
-    features = background.hit_features(logits, np.where(real, hits, 0))[real]
-    share = np.broadcast_to(weights[:, None], hits.shape)[real]
-    hit = logistic(features, right[real], share, _HIT_SIGNS)
-    return {"question": question, "refusal": refusal, "hit": hit}
+    over, lower = logits - weighted(background.sizes(), line), 0.0
+    for kind in ("caption", "thing"):  # neither loses more than its share
+        rows = answered & (answers.kinds == kind)
+        if rows.any():
+            lower = min(lower, weighted_quantile(over[rows], weights[rows], REFUSED))
+    real = np.isfinite(answers.hits) & answers.whole[:, None]
+    features = background.hit_features(logits, np.where(real, answers.hits, 0))[real]
+    share = np.broadcast_to(weights[:, None], real.shape)[real]
+    hit = logistic(features, answers.right[real], share, _HIT_SIGNS)
+    return {"question": question, "refusal": (*line[:-1], line[-1] + lower), "hit": hit}
 
 
 def logistic(

@@ -31,8 +31,8 @@ from torch import Tensor
 from export.runtime import Runtime
 from models import Method, Views
 from models.evidence import Parts
-from training.data.split import SeenObjects, Split
-from training.evaluation.faithfulness import value_shares
+from training.data.split import Split
+from training.evaluation.faithfulness import cropped_objects, value_shares
 from training.evaluation.metrics import mean_interval
 
 PAIRS = 300  # captions of which cells are deleted
@@ -57,25 +57,27 @@ class Place:
     cells: np.ndarray
 
 
-def named_places(
-    objects: SeenObjects,
-    words: Sequence[Sequence[str]],
-    image_of: np.ndarray,
-    grid: tuple[int, int],
-) -> list[Place]:
-    """The places of the objects that captions name, by any name of their kind.
+def named_places(runtime: Runtime, data: Split) -> list[Place]:
+    """The places of the objects that captions name, by any name of their kind, on the pack's grid.
 
-    `words` are those of each of N_txt captions, as its encoder reads them, `image_of` (N_txt,) the
-    rows of their images, and `grid` the rows and columns of the maps.
+    Raises:
+        ValueError: the pack reads ready-made features, which are on no grid.
     """
-    places = []
+    if runtime.info.image_encoder.file is None:
+        raise ValueError(
+            "--evidence asks which cells of a grid a score is from, and a region is on no grid"
+        )
+    if data.objects is None or not data.objects.names:
+        return []
+    objects, places = cropped_objects(data.objects, runtime), list[Place]()
     for image, (mask, names) in enumerate(zip(objects.masks, objects.names, strict=True)):
-        shares = value_shares(mask, grid)  # (cells, 256)
-        for text in np.flatnonzero(image_of == image).tolist():
+        shares = value_shares(mask, runtime.grid)  # (cells, 256)
+        for text in np.flatnonzero(data.image_of == image).tolist():
+            words = runtime.tokenize(data.captions[text]).words
             for kind in dict.fromkeys(names[i] for i in objects.mentions[text]):
                 values = [i + 1 for i, forms in enumerate(names) if forms == kind]
                 cells: np.ndarray = shares[:, values].sum(axis=1) > 0
-                tokens = find_words(words[text], kind)
+                tokens = find_words(words, kind)
                 if tokens and cells.any():
                     places.append(Place(text, tokens, cells))
     return places

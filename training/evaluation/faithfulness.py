@@ -15,9 +15,14 @@ The map is the view's own; it does not change with the caption. Captions that me
 none of which a pixel is seen, are left out.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
-from training.data.split import SeenObjects
+from export.runtime import Runtime
+from models import Views
+from training.data.split import SeenObjects, Split
+from training.evaluation.statistics import view_statistics, winning_views
 
 VALUES = 256  # of a pixel of a mask
 
@@ -99,3 +104,43 @@ def _to_shares(maps: np.ndarray) -> np.ndarray:
     """Maps (..., N), none negative, scaled to sum to 1; all 0 stays 0."""
     totals = maps.sum(axis=-1, keepdims=True)
     return np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)
+
+
+def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
+    """`mentioned_shares` of each caption on the pack's grid; None where objects are not known."""
+    if data.objects is None:
+        return None
+    objects = cropped_objects(data.objects, runtime)
+    return mentioned_shares(objects, data.image_of, runtime.grid)  # (N_txt, N)
+
+
+def cropped_objects(objects: SeenObjects, runtime: Runtime) -> SeenObjects:
+    """The same objects, their masks cropped to the part of the image that the encoder sees."""
+
+    def cropped(mask: np.ndarray) -> np.ndarray:
+        height, width = mask.shape
+        x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
+        rows = slice(round(y0 * height), round(y1 * height))
+        return mask[rows, round(x0 * width) : round(x1 * width)]
+
+    return replace(objects, masks=[cropped(mask) for mask in objects.masks])
+
+
+def view_metrics(
+    runtime: Runtime,
+    method: str,
+    data: Split,
+    views: tuple[Views, Views],
+    covered: np.ndarray | None,
+) -> dict[str, float]:
+    """`view_statistics` of a method, and `faithfulness` where it can be measured.
+
+    That needs `split_views` with attention, and `mentioned_cells` (N_txt, cells) of the same data.
+    """
+    head, (images, texts) = runtime.methods[method], views
+    values = view_statistics(head, images, texts, data.image_of)
+    if covered is None or images.attention is None:
+        return values
+    winners = winning_views(head, images, texts, data.image_of)
+    maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
+    return values | faithfulness(maps, covered, data.image_of, winners)

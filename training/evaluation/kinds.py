@@ -1,19 +1,45 @@
-"""Retrieval by kind of caption, such as clips' captions of motion or of order.
+"""Metrics of a score matrix, also by kind of caption, and true captions against false ones.
 
-Where captions are of kinds (`Split.kinds`), each kind is measured alone: its captions against all
-images. `above_alike` is the share of captions that score their own image above all images that are
-*alike* it (`Split.alike`), such as a clip in which the same happens in the other order. A method
-that cannot tell them apart gets half.
+Where captions are of kinds (`Split.kinds`), such as clips' captions of motion or of order, each
+kind is measured alone: its captions against all images. `above_alike` is the share of captions that
+score their own image above all images that are *alike* it (`Split.alike`), such as a clip in which
+the same happens in the other order. A method that cannot tell them apart gets half.
+
+Pairs of a true caption and a false one that differs little are those of `training/scenes/foils.py`.
+A method that cannot tell them apart scores half of the true ones above the false ones; one that
+counts words can do no better where two things swap.
 """
 
-import numpy as np
+from collections.abc import Sequence
 
+import numpy as np
+import torch
+
+from export.runtime import Runtime
+from models import Views
 from training.data.split import Split
-from training.evaluation.metrics import mean_interval, retrieval_metrics
-from training.evaluation.report import COLUMNS, format_value, print_rows
+from training.evaluation.metrics import (
+    folded_metrics,
+    mean_interval,
+    relevance_metrics,
+    retrieval_metrics,
+)
+from training.evaluation.report import COLUMNS, Rows, format_value, print_rows
+from training.evaluation.scoring import text_views
 from training.evaluation.statistics import bootstrap_difference, image_hits
+from training.scenes.foils import KINDS, Foil
 
 _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr", "t2i_nmr")
+
+
+def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:
+    """Metrics of a score matrix (N_img, N_txt), averaged over so many folds of the images."""
+    if folds > 1:
+        return folded_metrics(scores, data.image_of, folds)
+    metrics = retrieval_metrics(scores, data.image_of)
+    if data.relevant is not None:
+        metrics |= relevance_metrics(scores, data.relevant())
+    return metrics | kind_metrics(scores, data)
 
 
 def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
@@ -33,16 +59,14 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
     for kind in dict.fromkeys(data.kinds):
         columns, image_of = _of_kind(data, kind)
         part = scores[:, columns]
-        values = retrieval_metrics(part, image_of)
         images, texts, captions, _ = image_hits(part, image_of)  # (N_img,) each
-        low, high = mean_interval(100 * (images + texts / captions), data.alike)
-        values |= {"rsum_low": low, "rsum_high": high}
+        values, intervals = retrieval_metrics(part, image_of), {"rsum": images + texts / captions}
         if data.alike is not None:
-            above = _above(part, image_of, data.alike)
+            above = _above_alike(part, image_of, data.alike)
             shares = np.bincount(image_of, above, minlength=len(scores)) / captions
-            values["above_alike"] = 100 * float(shares.mean())
-            low, high = mean_interval(100 * shares, data.alike)
-            values |= {"above_alike_low": low, "above_alike_high": high}
+            values["above_alike"], intervals["above_alike"] = 100 * float(shares.mean()), shares
+        for name, each in intervals.items():
+            values[f"{name}_low"], values[f"{name}_high"] = mean_interval(100 * each, data.alike)
         metrics |= {f"{kind}_{name}": value for name, value in values.items()}
     return metrics
 
@@ -62,7 +86,7 @@ def _of_kind(data: Split, kind: str) -> tuple[np.ndarray, np.ndarray]:
     return columns, data.image_of[columns]
 
 
-def _above(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
+def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
     """Whether each caption scores its own image above all others alike it; equals count half."""
     same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     same[image_of, np.arange(len(image_of))] = False
@@ -71,7 +95,7 @@ def _above(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.nd
     return (own > rivals) + 0.5 * (own == rivals)
 
 
-def print_kinds(rows: dict[str, dict[str, float]], kinds: list[str]) -> None:
+def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
     """Prints one line a kind and method; nothing where there are no kinds."""
     if not kinds:
         return
@@ -84,7 +108,12 @@ def print_kinds(rows: dict[str, dict[str, float]], kinds: list[str]) -> None:
             kind,
             name,
             *(format_value(key, row[f"{kind}_{key}"]) for key in _KEYS),
-            *(_with_interval(row, f"{kind}_{key}") for key in keys),
+            *(
+                "{:.1f} [{:.1f}, {:.1f}]".format(
+                    *(row[f"{kind}_{key}{end}"] for end in ("", "_low", "_high"))
+                )
+                for key in keys
+            ),
         ]
         for kind in kinds
         for name, row in rows.items()
@@ -94,5 +123,50 @@ def print_kinds(rows: dict[str, dict[str, float]], kinds: list[str]) -> None:
     print()
 
 
-def _with_interval(row: dict[str, float], name: str) -> str:
-    return f"{row[name]:.1f} [{row[f'{name}_low']:.1f}, {row[f'{name}_high']:.1f}]"
+@torch.inference_mode()
+def foil_metrics(
+    runtime: Runtime, method: str, images: Views, foils: Sequence[Foil]
+) -> dict[str, float]:
+    """How often the true caption scores above the false one; equals count half.
+
+    Args:
+        runtime: a loaded pack.
+        method: one of its methods.
+        images: its views of N_img images.
+        foils: of these images.
+
+    Returns:
+        For each of `KINDS`, `foil_` before it, a percentage; `_pairs`, their number, and `_margin`,
+        half the 95 % interval in percent, by the normal approximation.
+    """
+    rows = np.array([foil.image for foil in foils])
+    texts = text_views(runtime, method, [foil.true for foil in foils] + [f.false for f in foils])
+    scores = np.empty(len(texts), np.float32)
+    for row in np.unique(rows).tolist():
+        own = np.flatnonzero(np.tile(rows, 2) == row)
+        block = runtime.methods[method].score(images[row : row + 1], texts[torch.from_numpy(own)])
+        scores[own] = block[0].float().cpu().numpy()
+    true, false = np.split(scores, 2)
+    above = (true > false) + 0.5 * (true == false)
+    kinds = np.array([foil.kind for foil in foils])
+    values = dict[str, float]()
+    for kind in [kind for kind in KINDS if kind in kinds]:
+        right = above[kinds == kind]
+        margin = 1.96 * right.std() / np.sqrt(len(right))
+        values[f"foil_{kind}"] = 100 * float(right.mean())
+        values[f"foil_{kind}_pairs"] = float(len(right))
+        values[f"foil_{kind}_margin"] = 100 * float(margin)
+    return values
+
+
+def print_foils(rows: Rows) -> None:
+    """Prints one line a method, and the numbers of pairs."""
+    kinds = [kind for kind in KINDS if any(f"foil_{kind}" in row for row in rows.values())]
+    table = [
+        [name, *(f"{row[f'foil_{kind}']:.1f} ± {row[f'foil_{kind}_margin']:.1f}" for kind in kinds)]
+        for name, row in rows.items()
+    ]
+    first = next(iter(rows.values()))
+    table.append(["pairs", *(f"{first[f'foil_{kind}_pairs']:,.0f}" for kind in kinds)])
+    print()
+    print_rows(["true above false, %", *(kind.replace("_", " ") for kind in kinds)], table)

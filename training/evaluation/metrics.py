@@ -4,14 +4,21 @@ Ties count against the method: an item that ties with a wrong one ranks behind i
 scores are worth nothing.
 """
 
+import re
+import tomllib
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 RECALLS = (1, 5, 10)
 DRAWS = 1000  # of the bootstrap
 SEED = 0  # of the bootstrap
+FIRST = 5  # places that count for everyday questions
+ENOUGH = 20  # qualifying everyday questions; means over fewer are noise
+_AGREEING = 2  # captions of a photograph that must match a question: one alone may be a slip
 
 
 def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarray:
@@ -165,3 +172,59 @@ def mean_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple
     draws = np.random.default_rng(SEED).multinomial(len(sums), uniform, size=DRAWS)
     low, high = np.percentile(draws @ sums / (draws @ sizes), (2.5, 97.5))
     return float(low), float(high)
+
+
+@cache
+def everyday_questions() -> dict[str, str]:
+    """Question -> pattern of captions that answer it: `everyday.toml`."""
+    return tomllib.loads(Path(__file__).with_name("everyday.toml").read_text("utf-8"))
+
+
+def everyday_truth(captions: Sequence[str], image_of: np.ndarray) -> dict[str, np.ndarray]:
+    """The right photographs of each everyday question that has `FIRST` of them or more.
+
+    A photograph is right for a question when at least two of its captions match.
+
+    Args:
+        captions: of all photographs.
+        image_of: (N_txt,) row of each caption's photograph.
+
+    Returns:
+        Question -> rows, ascending.
+    """
+    truth = {}
+    for question, pattern in everyday_questions().items():
+        match = re.compile(rf"\b({pattern})\b", re.IGNORECASE).search
+        hits = image_of[[match(caption) is not None for caption in captions]]
+        rows, agreeing = np.unique(hits, return_counts=True)
+        if np.count_nonzero(agreeing >= _AGREEING) >= FIRST:
+            truth[question] = rows[agreeing >= _AGREEING]
+    return truth
+
+
+def everyday_metrics(scores: np.ndarray, right: Sequence[np.ndarray]) -> dict[str, float]:
+    """How many of the first five hits are right.
+
+    Args:
+        scores: (N_img, Q) of questions.
+        right: the rows of the right photographs of each question.
+
+    Returns:
+        `p_at_5`, the mean share in 0..1; `first_right`, the share of questions whose first hit is
+        right; and `questions`, their number. Of equal scores the wrong ones come first. Nothing
+        where fewer than `ENOUGH` questions qualify.
+    """
+    if len(right) < ENOUGH:
+        return {}
+    hits = np.empty((len(right), FIRST), bool)
+    for row, column, rows in zip(hits, scores.T, right, strict=True):
+        is_right = np.isin(np.arange(len(column)), rows)
+        row[:] = is_right[np.lexsort((is_right, -column))[:FIRST]]
+    values = {"p_at_5": float(hits.mean()), "first_right": float(hits[:, 0].mean())}
+    return values | {"questions": float(len(right))}
+
+
+def print_questions(count: int) -> None:
+    """Prints how many everyday questions qualify, and whether that is enough."""
+    line = f"{count} of {len(everyday_questions())} everyday questions qualify"
+    print(line if count >= ENOUGH else f"{line}; P@5 and first right need {ENOUGH}")

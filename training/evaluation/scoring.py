@@ -1,12 +1,108 @@
-"""The full score matrix of a split, of a method or of several together."""
+"""Views and scores of a split as a pack ships them, of a method or of several together."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
+from export.runtime import Runtime
 from models import Method, Views
+from training.data.clips import Clips
+from training.data.split import Split
 from training.settings import unknown_name
+
+IMAGES_AT_ONCE = 32
+CAPTIONS_AT_ONCE = 256
+
+
+def image_features(
+    runtime: Runtime, data: Split, method: str | None = None
+) -> torch.Tensor | np.ndarray:
+    """Features (N_img, N, d) of all images, of clips frame by frame, through an ONNX encoder.
+
+    A pack without an image encoder reads the ready-made features of the data, which stay on the
+    disk.
+
+    Args:
+        runtime: a loaded pack.
+        data: whose images.
+        method: whose image encoder reads them; None takes the pack's.
+
+    Raises:
+        ValueError: the data are images and the pack reads features, or the other way round; or
+            features are of another width.
+    """
+    source, dim = data.folder.parent, runtime.info.image_encoder.dim
+    if runtime.image_encoder_of(method) is None:
+        if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
+            raise ValueError(
+                f"{source} holds images, but the pack reads ready-made features of {dim} numbers a "
+                "region; name a folder of those (training/data/precomputed.py)"
+            )
+        if data.features.shape[2] != dim:
+            raise ValueError(
+                f"{source} holds features of {data.features.shape[2]} numbers a region, but the "
+                f"pack reads {dim}; name a folder of the features that it was trained on"
+            )
+        return data.features[:]
+    if not len(data.images):
+        raise ValueError(
+            f"{source} holds ready-made features, but the pack reads images; name a folder of "
+            "images"
+        )
+    parts, starts = [], range(0, len(data.images), IMAGES_AT_ONCE)
+    for start in tqdm(starts, desc="images", mininterval=1):
+        rows = range(start, min(start + IMAGES_AT_ONCE, len(data.images)))
+        parts.append(runtime.image_features([data.images[row] for row in rows], method))
+    features = torch.cat(parts)  # (images, n, d)
+    return features.reshape(data.image_count, -1, features.shape[2])
+
+
+def as_read(runtime: Runtime, data: Split) -> Split:
+    """Data as a pack's methods read them: of clips as many frames as in training.
+
+    Raises:
+        ValueError: its methods were trained on different numbers of frames.
+    """
+    if not isinstance(data.features, Clips):
+        return data
+    frames = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
+    if len(frames) > 1:
+        raise ValueError(
+            f"the methods of {runtime.info.name} look at {sorted(frames)} frames of a clip; "
+            "measure a pack of each, or the runs"
+        )
+    return data.with_frames(frames.pop())
+
+
+@torch.inference_mode()
+def split_views(
+    runtime: Runtime,
+    method: str,
+    data: Split,
+    features: torch.Tensor | np.ndarray,
+    attention: bool = False,
+) -> tuple[Views, Views]:
+    """Views of all images and of all captions as the pack ships: ONNX encoders, torch heads.
+
+    Args:
+        runtime: a loaded pack.
+        method: one of its methods.
+        data: what to encode.
+        features: `image_features` of the same data, as the method reads it.
+        attention: also compute the images' maps (N_img, V, N).
+    """
+    mask = torch.from_numpy(data.mask(slice(None), features.shape[1]))
+    images = runtime.image_views(features, method, attention, mask)
+    return images, text_views(runtime, method, data.captions)
+
+
+def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
+    """Views of texts by a method, encoded some at a time."""
+    starts = range(0, len(texts), CAPTIONS_AT_ONCE)
+    batches = [runtime.text_views(texts[i : i + CAPTIONS_AT_ONCE], method) for i in starts]
+    return Views(torch.cat([batch.embeddings for batch in batches]))
 
 
 @torch.inference_mode()

@@ -6,109 +6,95 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from training.data.extraction import CACHE
+from training.data.features import CACHE
 from training.loop.config import load_recipe, recipe_lines
-from training.loop.loop import Loop, is_first_process
+from training.loop.loop import Loop
 from training.loop.runs import CONFIG
 from training.settings import Settings, describe
 
 S = TypeVar("S", bound=Settings)
 
 
-class Command(Generic[S]):
-    """The command line of a training.
+def run_command(
+    argv: Sequence[str] | None,
+    program: str,
+    kind: type[S],
+    build: Callable[[S, argparse.Namespace], Loop[Any, Any]],
+    *,
+    recipe: str = "",
+    cached: bool = False,
+    settings: Callable[[], Iterable[str]] | None = None,
+) -> None:
+    """Runs a training's command line: trains to the end, and prints the best metric.
 
     Args:
-        name: of the module below `training`.
-        description: what is trained.
+        argv: the arguments; None takes the program's.
+        program: such as "python -m training.train"; its module's first line says what it does.
         kind: its settings.
+        build: makes the training of settings and options.
         recipe: the recipe where none is named; without it one must be.
         cached: offers `--cache` and `--skip-damaged`.
         settings: lines that `--help-settings` prints; None describes `kind`.
     """
+    parser = argparse.ArgumentParser(prog=program)
+    add = parser.add_argument
+    what = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file; --list names all"
+    add("--recipe", help=what)
+    add("--out", type=Path, required=True, help="run folder")
+    add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
+    what = "continue the run in --out with its settings; --set epochs=N extends it"
+    add("--resume", action="store_true", help=what)
+    if cached:
+        what = f"folder of cached features of photographs and captions; {CACHE} without it"
+        add("--cache", type=Path, default=CACHE, help=what)
+        what = "leave out images that cannot be read"
+        add("--skip-damaged", action="store_true", help=what)
+    add("--threads", type=int, default=0, help="CPU threads; 0 leaves it to torch")
+    add("--list", action=_Print, lines=lambda: recipe_lines(kind), help="name the recipes")
+    lines = settings or (lambda: describe(kind))
+    add("--help-settings", action=_Print, lines=lines, help="print every setting and its range")
+    options = parser.parse_args(argv)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    with refusals_end(lambda: _continuation(parser, options)):
+        loop = build(_read_settings(kind, recipe, options), options)
+        best = loop.fit().get(loop.best_by)
+        reached = f"{loop.best_by} {best:.1f}, " if best is not None else ""
+        print(f"best val {reached}weights in {options.out}")
 
-    def __init__(
-        self,
-        name: str,
-        description: str,
-        kind: type[S],
-        recipe: str = "",
-        *,
-        cached: bool = False,
-        settings: Callable[[], Iterable[str]] | None = None,
-    ) -> None:
-        self.kind, self.recipe = kind, recipe
-        program = f"python -m training.{name}"
-        self.parser = argparse.ArgumentParser(prog=program, description=description)
-        add = self.parser.add_argument
-        what = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file; --list names all"
-        add("--recipe", help=what)
-        add("--out", type=Path, required=True, help="run folder")
-        add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
-        what = "continue the run in --out with its settings; --set epochs=N extends it"
-        add("--resume", action="store_true", help=what)
-        if cached:
-            what = f"folder of cached features of photographs and captions; {CACHE} without it"
-            add("--cache", type=Path, default=CACHE, help=what)
-            what = "leave out images that cannot be read"
-            add("--skip-damaged", action="store_true", help=what)
-        add("--threads", type=int, default=0, help="CPU threads; 0 leaves it to torch")
-        add("--list", action=_Print, lines=lambda: recipe_lines(kind), help="name the recipes")
-        what = "print every setting: its default, range and meaning"
-        lines = settings or (lambda: describe(kind))
-        add("--help-settings", action=_Print, lines=lines, help=what)
 
-    def run(
-        self, argv: Sequence[str] | None, build: Callable[[S, argparse.Namespace], Loop[Any, Any]]
-    ) -> None:
-        """Trains to the end, and prints the best metric; of several processes one does.
-
-        Args:
-            argv: the arguments; None takes the program's.
-            build: makes the training of settings and options.
-        """
-        options = self.parser.parse_args(argv)
-        if options.threads:
-            torch.set_num_threads(options.threads)
-        with refusals_end(lambda: self._continuation(options)):
-            loop = build(self._settings(options), options)
-            metrics = loop.fit()
-            if is_first_process():
-                best = metrics.get(loop.best_by)
-                reached = f"{loop.best_by} {best:.1f}, " if best is not None else ""
-                print(f"best val {reached}weights in {options.out}")
-
-    def _settings(self, options: argparse.Namespace) -> S:
-        """The settings that the arguments name: a recipe's, or those of the run to continue."""
-        recipe, written = options.recipe or self.recipe, options.out / CONFIG
-        if options.resume and not options.recipe:
-            if not written.is_file():
-                raise FileNotFoundError(
-                    f"{options.out} holds no run to continue; start one with --recipe"
-                )
-            recipe = str(written)
-        if not recipe:
-            raise ValueError(
-                "name what to train with --recipe, for example scenes/vse_infty; --list names all"
+def _read_settings(kind: type[S], recipe: str, options: argparse.Namespace) -> S:
+    """The settings that the arguments name: a recipe's, or those of the run to continue."""
+    recipe, written = options.recipe or recipe, options.out / CONFIG
+    if options.resume and not options.recipe:
+        if not written.is_file():
+            raise FileNotFoundError(
+                f"{options.out} holds no run to continue; start one with --recipe"
             )
-        return load_recipe(self.kind, recipe, options.set)
+        recipe = str(written)
+    if not recipe:
+        raise ValueError(
+            "name what to train with --recipe, for example scenes/vse_infty; --list names all"
+        )
+    return load_recipe(kind, recipe, options.set)
 
-    def _continuation(self, options: argparse.Namespace) -> str:
-        """How to continue after Ctrl-C, in words."""
-        if not (options.out / CONFIG).is_file():
-            return "nothing was started yet"
-        parts = [self.parser.prog, "--resume", "--out", shlex.quote(str(options.out))]
-        for option in ("cache", "threads"):
-            value = getattr(options, option, None)
-            if value != self.parser.get_default(option):
-                parts += [f"--{option}", shlex.quote(str(value))]
-        if getattr(options, "skip_damaged", False):
-            parts.append("--skip-damaged")
-        return f"continue with {' '.join(parts)}"
+
+def _continuation(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
+    """How to continue after Ctrl-C, in words."""
+    if not (options.out / CONFIG).is_file():
+        return "nothing was started yet"
+    parts = [parser.prog, "--resume", "--out", shlex.quote(str(options.out))]
+    for option in ("cache", "threads"):
+        value = getattr(options, option, None)
+        if value != parser.get_default(option):
+            parts += [f"--{option}", shlex.quote(str(value))]
+    if getattr(options, "skip_damaged", False):
+        parts.append("--skip-damaged")
+    return f"continue with {' '.join(parts)}"
 
 
 class _Print(argparse.Action):
@@ -137,6 +123,5 @@ def refusals_end(
     except (ValueError, OSError) as error:
         raise SystemExit(f"{error}") from error
     except KeyboardInterrupt:
-        if is_first_process():
-            print(f"\nstopped; {continuation()}", file=sys.stderr)
+        print(f"\nstopped; {continuation()}", file=sys.stderr)
         raise SystemExit(130) from None  # what a shell gives for SIGINT

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
+from models.preprocess import Preprocess
 from training.data.texts import TextConfig
 from training.objectives import build_objective
 from training.settings import Settings, apply_change, from_values, unknown_name
@@ -76,7 +77,7 @@ class TrainConfig(Settings):
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
-        batch_size: image-text pairs in a step, over all processes.
+        batch_size: image-text pairs in a step.
         captions_per_image: captions of an image, or of images that are alike (`Split.alike`: clips
             that differ in order alone), that are in a batch together; an image is encoded once for
             all of them. 1 draws pairs one by one.
@@ -178,6 +179,21 @@ class BackboneConfig(Settings):
             schedule="cosine",
             clip_norm=math.inf,
         )
+
+    def describe(self, preprocess: Preprocess, data: dict[str, Any]) -> dict[str, Any]:
+        """The description of a SceneNet's weights, as `export/encoders/` reads it.
+
+        Args:
+            preprocess: how images are prepared for it.
+            data: its training data, see `training.data.open_split.describe_data`.
+        """
+        return {
+            "kind": "image_backbone",
+            "arch": "scene_net",
+            "arguments": {"widths": list(self.widths), "blocks": list(self.blocks)},
+            "preprocess": preprocess.to_json(),
+            "data": data,
+        }
 
 
 def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) -> S:

@@ -5,7 +5,6 @@ Subclasses define modules, batches and losses: `training/loop/trainer.py` (metho
 """
 
 import math
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -14,15 +13,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from export.sessions import hardware
+from models.checkpoint import save_tensors
 from training.loop.config import BackboneConfig, TrainConfig
-from training.loop.logs import STEPS, StepLog, time_left
-from training.loop.runs import RunFolder
+from training.loop.runs import BEST, LOG, STEPS, RunFolder, read_rows, write_rows
 from training.settings import to_values
+
+MAX_ROWS = 2000  # of a run's steps.csv; of a longer run only every n-th step is logged
 
 C = TypeVar("C", bound=TrainConfig | BackboneConfig)
 B = TypeVar("B")
@@ -45,7 +45,6 @@ class Loop(ABC, Generic[C, B]):
 
     def __init__(self, config: C) -> None:
         self.config = config
-        self.rank, self.world = _join_processes()
         self.device = device_for(config.precision)
         torch.manual_seed(config.seed)
 
@@ -86,13 +85,16 @@ class Loop(ABC, Generic[C, B]):
             amsgrad=plan.amsgrad,
             fused=fused or None,
         )
-        self.run = RunFolder(out, config, resume=resume or self.rank > 0)
+        self.run = RunFolder(out, config, resume=resume)
         loaded = self.run.load_last(module, self.optimizer)
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress |= {"drops": [], **(loaded or {})}
-        total, done = self.steps * config.epochs, self.progress["step"]
+        self._total, done = self.steps * config.epochs, self.progress["step"]
         self._began, self._first = time.perf_counter(), done
-        self.step_log = None if self.rank else StepLog(out / STEPS, total, done)
+        self.log_every = math.ceil(self._total / MAX_ROWS)
+        before = read_rows(out / STEPS) if done and (out / STEPS).is_file() else []
+        # steps after the checkpoint are taken again
+        self.step_rows: list[dict[str, Any]] = [r for r in before if int(r["step"]) <= done]
         return loaded is not None
 
     @abstractmethod
@@ -119,6 +121,14 @@ class Loop(ABC, Generic[C, B]):
         """Why training ends before this epoch, as a sentence; empty where it continues."""
         return ""
 
+    def after_step(self) -> None:
+        """Called after each update of the weights; does nothing by default."""
+
+    @property
+    def images_in_step(self) -> float:
+        """Images that a step reads."""
+        return self.config.batch_size
+
     def fit(self) -> dict[str, float]:
         """Trains to the end, with a checkpoint after each epoch.
 
@@ -129,21 +139,20 @@ class Loop(ABC, Generic[C, B]):
             ValueError: the loss is no longer finite.
             DiskFullError: the disk has no space left for a log or checkpoint.
         """
-        if self.progress["epoch"] == self.config.epochs:
-            self._print(
-                f"all {self.config.epochs} epochs of {self.run.path} are done; train more with "
-                f"--set epochs={2 * self.config.epochs}"
-            )
-        for epoch in range(self.progress["epoch"], self.config.epochs):
+        epochs = self.config.epochs
+        if self.progress["epoch"] == epochs:
+            line = f"all {epochs} epochs of {self.run.path} are done; train more with --set"
+            print(f"{line} epochs={2 * epochs}", file=sys.stderr)
+        for epoch in range(self.progress["epoch"], epochs):
             if reason := self.stop_reason(epoch):
-                self._print(reason)
+                print(reason, file=sys.stderr)
                 break
             began = time.perf_counter()
             try:
                 terms = self._epoch(epoch)
             finally:
-                if self.step_log:
-                    self.step_log.write()
+                if self.step_rows:
+                    write_rows(self.run.path / STEPS, self.step_rows)
             if not math.isfinite(terms["loss"]):
                 raise ValueError("the loss is not finite; lower the learning rate")
             metrics = self.validate(epoch)
@@ -160,16 +169,20 @@ class Loop(ABC, Generic[C, B]):
         rate = 0.0
         self.module.train()
         title = f"{self.run.path.name} epoch {epoch + 1}/{self.config.epochs}"
-        options: dict[str, Any] = {"mininterval": 2, "disable": self.rank > 0}
-        noted = time.perf_counter(), self.progress["step"]
-        with tqdm(self.batches(epoch), desc=title, total=self.steps, **options) as bar:
+        logged = time.perf_counter(), self.progress["step"]
+        with tqdm(self.batches(epoch), desc=title, total=self.steps, mininterval=2) as bar:
             for batch in bar:
                 rate = self._set_rate(epoch)
                 values = self.step(batch, epoch)
                 for name, value in values.items():
                     totals[name] = totals.get(name, 0.0) + value / self.steps
-                if self.step_log and self.progress["step"] % self.step_log.every == 0:
-                    noted = self._note_step(epoch, {"rate": rate, **values}, noted)
+                if self.progress["step"] % self.log_every == 0:
+                    now, step = time.perf_counter(), self.progress["step"]
+                    row = {k: float(f"{v:.6g}") for k, v in {"rate": rate, **values}.items()}
+                    speed = self.images_in_step * (step - logged[1]) / (now - logged[0])
+                    row["images_per_second"] = round(speed, 1)
+                    self.step_rows.append({"step": step, "epoch": epoch + 1, **row})
+                    logged = now, step
                 bar.set_postfix_str(f"run: {self._time_left()}", refresh=False)
         return {"rate": rate, **{name: round(value, 5) for name, value in totals.items()}}
 
@@ -187,38 +200,17 @@ class Loop(ABC, Generic[C, B]):
         values = {name: value.item() for name, value in terms.items()}
         return {"loss": loss.item(), **values, "grad_norm": norm.item()}
 
-    def _note_step(
-        self, epoch: int, values: dict[str, float], before: tuple[float, int]
-    ) -> tuple[float, int]:
-        """Logs a step; `before` and the result are the time and number of a logged step."""
-        assert self.step_log is not None
-        now, step = time.perf_counter(), self.progress["step"]
-        speed = self.images_in_step * (step - before[1]) / (now - before[0])
-        row = {name: float(f"{value:.6g}") for name, value in values.items()}
-        row["images_per_second"] = round(speed, 1)
-        self.step_log.rows.append({"step": step, "epoch": epoch + 1, **row})
-        return now, step
-
-    def after_step(self) -> None:
-        """Called after each update of the weights; does nothing by default."""
-
-    @property
-    def images_in_step(self) -> float:
-        """Images that a step reads, over all processes."""
-        return self.config.batch_size
-
     def _time_left(self) -> str:
         """How long the rest of the run will take at its speed so far."""
         step = self.progress["step"]
         each = (time.perf_counter() - self._began) / (step - self._first)
-        return f"{time_left(each * (self.steps * self.config.epochs - step))} left"
+        return f"{tqdm.format_interval(each * (self._total - step))} left"
 
     def _set_rate(self, epoch: int) -> float:
         plan, step = self.config.optimizer, self.progress["step"]
         rate = plan.learning_rate * min(1.0, (step + 1) / max(1, plan.warmup_steps))
         if plan.schedule == "cosine":
-            share = step / (self.steps * self.config.epochs)
-            rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+            rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, step / self._total)))
         elif plan.schedule == "plateau":
             rate *= plan.decay ** len(self.progress["drops"])
         else:
@@ -230,6 +222,7 @@ class Loop(ABC, Generic[C, B]):
     def _finish_epoch(
         self, epoch: int, terms: dict[str, float], metrics: dict[str, float], seconds: float
     ) -> None:
+        """Logs an epoch, prints how it went, and saves the checkpoint and the best weights."""
         better = self.is_better(metrics)
         self.progress["epoch"] = epoch + 1
         if better:
@@ -238,40 +231,26 @@ class Loop(ABC, Generic[C, B]):
         last = max([self.progress["best_epoch"], *self.progress["drops"]])
         if epoch - last > self.config.optimizer.plateau_epochs:
             self.progress["drops"].append(epoch)  # for the schedule "plateau"
-        if self.rank:
-            return
         shown = {name: round(value, self.digits) for name, value in metrics.items()}
-        self.run.log({"epoch": epoch + 1, **terms, **shown, "seconds": round(seconds, 1)})
-        self._report(epoch, terms, shown)
+        row = {"epoch": epoch + 1, **terms, **shown, "seconds": round(seconds, 1)}
+        self.run.rows.append(row)
+        write_rows(self.run.path / LOG, self.run.rows)
+        line = f"epoch {epoch + 1}/{self.config.epochs}: loss {terms['loss']:.3f}"
+        if self.best_by in shown:
+            line += f", val {self.best_by} {shown[self.best_by]}"
+        if epoch + 1 < self.config.epochs:
+            line += f", {self._time_left()}"
+        print(line, file=sys.stderr)
         if better:
             tensors, about = self.described()
             about |= {"config": to_values(self.config), "metrics": {"val": metrics}}
             about |= {"epoch": epoch + 1, "hardware": hardware()}
-            self.run.save_best(tensors, about)
+            save_tensors(self.run.path / BEST, tensors, about)
         self.run.save_last(self.module, self.optimizer, self.progress)
-
-    def _report(self, epoch: int, terms: dict[str, float], metrics: dict[str, float]) -> None:
-        """Prints how an epoch went and how long the others will take."""
-        reached = f", val {self.best_by} {metrics[self.best_by]}" if self.best_by in metrics else ""
-        left = f", {self._time_left()}" if epoch + 1 < self.config.epochs else ""
-        name = f"epoch {epoch + 1}/{self.config.epochs}"
-        self._print(f"{name}: loss {terms['loss']:.3f}{reached}{left}")
-
-    def _print(self, line: str) -> None:
-        if not self.rank:
-            print(line, file=sys.stderr)
 
 
 def check_pace(config: TrainConfig | BackboneConfig, items: int) -> None:
-    """Checks batches and warm-up against the number of captions or images.
-
-    Raises:
-        ValueError: a batch is larger than the data or does not divide by the number of processes,
-            or the warm-up does not end before the run.
-    """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if config.batch_size % world:
-        raise ValueError(f"batch_size {config.batch_size} does not divide by {world} processes")
+    """Raises ValueError where an epoch has no step or the warm-up does not end before the run."""
     each = steps_in_epoch(items, config.batch_size)
     steps, warmup = each * config.epochs, config.optimizer.warmup_steps
     if warmup and warmup >= steps:
@@ -304,11 +283,7 @@ def parameter_groups(
 
 
 def steps_in_epoch(items: int, batch_size: int) -> int:
-    """The number of whole batches.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The number of whole batches; raises ValueError where there is none."""
     if items < batch_size:
         raise ValueError(
             f"batch_size {batch_size} is more than the {items} items to train on; lower it: "
@@ -317,29 +292,10 @@ def steps_in_epoch(items: int, batch_size: int) -> int:
     return items // batch_size
 
 
-def _join_processes() -> tuple[int, int]:
-    """Joins the group that torchrun announces; returns (rank, number of processes)."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    return (dist.get_rank(), world) if world > 1 else (0, 1)
-
-
-def is_first_process() -> bool:
-    """Whether this is the one of torchrun's processes that prints and writes files."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def device_for(precision: str) -> torch.device:
-    """The device of this process.
-
-    Raises:
-        ValueError: it does not compute in this precision.
-    """
+    """The device of a training; raises ValueError where it does not compute in this precision."""
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-        return device
+        return torch.device("cuda")
     if precision == "bf16" and not computes_in_bf16():
         raise ValueError(
             'precision "bf16" takes ten times as long as fp32 on this processor, which has no '

@@ -1,5 +1,10 @@
-"""Run folders: the log, and checkpoints from which a run resumes bit for bit."""
+"""Run folders: settings, logs, and checkpoints from which a run resumes bit for bit.
 
+`log.csv` has a row an epoch, `steps.csv` a row for every few steps. Epochs are counted from 1.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from models.checkpoint import load_strict, load_tensors, save_tensors
-from models.files import write_whole
-from models.preprocess import Preprocess
-from training.loop.config import BackboneConfig
-from training.loop.logs import LOG, write_rows
+from models.files import replacing, write_whole
 from training.settings import Settings, to_values
 
 BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
-TOKENIZER = "tokenizer.json"
+TOKENIZER, LOG, STEPS = "tokenizer.json", "log.csv", "steps.csv"
 
 
 class RunFolder:
@@ -25,6 +27,9 @@ class RunFolder:
         path: the folder; made if missing.
         config: the run's settings.
         resume: continue the folder's run; otherwise a folder that holds a run is refused.
+
+    Attributes:
+        rows: of the log.
 
     Raises:
         FileExistsError: the folder holds a run and `resume` is off.
@@ -48,17 +53,19 @@ class RunFolder:
                     f"{path} already holds a run; add --resume to continue it, or name another "
                     "folder"
                 )
-            _check_settings(path, to_values(config))
+            self._check_settings(to_values(config))
         write_whole(path / CONFIG, tomlkit.dumps(to_values(config)))
 
-    def log(self, row: dict[str, Any]) -> None:
-        """Adds a row to the CSV log, which is rewritten so that it never ends in half a row."""
-        self.rows.append(row)
-        write_rows(self.path / LOG, self.rows)
-
-    def save_best(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        """Replaces the best weights."""
-        save_tensors(self.path / BEST, tensors, about)
+    def _check_settings(self, values: dict[str, Any]) -> None:
+        before = tomlkit.parse((self.path / CONFIG).read_text("utf-8")).unwrap()
+        for name in sorted(values):
+            value, former = values[name], before.get(name)
+            if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
+                raise ValueError(
+                    f'cannot resume {self.path}: its "{name}" is {former!r}, not {value!r}; leave '
+                    "it out (--resume reads the settings of the run; epochs and patience may be "
+                    "raised), or name another folder"
+                )
 
     def save_last(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
@@ -85,17 +92,16 @@ class RunFolder:
         if not (self.path / LAST).is_file():
             return None
         tensors, about = load_tensors(self.path / LAST)
-        weights = {
-            k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")
-        }
-        load_strict(module, weights, str(self.path / LAST))
+        load_strict(module, part_of(tensors, "module."), str(self.path / LAST))
         slots: dict[int, dict[str, Tensor]] = {}
-        for key, value in tensors.items():
-            if key.startswith("optimizer."):
-                _, index, name = key.split(".", 2)
-                slots.setdefault(int(index), {})[name] = value
+        for key, value in part_of(tensors, "optimizer.").items():
+            index, name = key.split(".", 1)
+            slots.setdefault(int(index), {})[name] = value
         optimizer.load_state_dict({"state": slots, "param_groups": about["groups"]})
-        _lay_out_as_weights(optimizer)
+        for weight, moments in optimizer.state.items():
+            for name, value in moments.items():  # fused steps need the weights' memory layout
+                if value.shape == weight.shape and value.stride() != weight.stride():
+                    moments[name] = torch.empty_like(weight).copy_(value)
         torch.set_rng_state(tensors["random.cpu"])
         if torch.cuda.is_available() and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
@@ -103,41 +109,21 @@ class RunFolder:
         return about["progress"]
 
 
-def _check_settings(path: Path, values: dict[str, Any]) -> None:
-    """Refuses to resume a run with other settings than its own, see `RunFolder`."""
-    before = tomlkit.parse((path / CONFIG).read_text("utf-8")).unwrap()
-    for name in sorted(values):
-        value, former = values[name], before.get(name)
-        if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
-            raise ValueError(
-                f'cannot resume {path}: its "{name}" is {former!r}, not {value!r}; leave it out '
-                "(--resume reads the settings of the run; epochs and patience may be raised), or "
-                "name another folder"
-            )
+def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def _lay_out_as_weights(optimizer: torch.optim.Optimizer) -> None:
-    """Gives moments the memory layout of their weights (channels last), as fused steps need it."""
-    for weight, slots in optimizer.state.items():
-        for name, value in slots.items():
-            if value.shape == weight.shape and value.stride() != weight.stride():
-                slots[name] = torch.empty_like(weight).copy_(value)
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a CSV whole, so that it never ends in half a row; a row may lack some columns."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
-def describe_backbone(
-    config: BackboneConfig, preprocess: Preprocess, data: dict[str, Any]
-) -> dict[str, Any]:
-    """The description of a SceneNet's weights, as `export/encoders/` reads it.
-
-    Args:
-        config: its training's settings.
-        preprocess: how images are prepared for it.
-        data: its training data, see `training.data.open_split.describe_data`.
-    """
-    return {
-        "kind": "image_backbone",
-        "arch": "scene_net",
-        "arguments": {"widths": list(config.widths), "blocks": list(config.blocks)},
-        "preprocess": preprocess.to_json(),
-        "data": data,
-    }
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV; a value that a row lacks is an empty text."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

@@ -1,10 +1,8 @@
-"""Trains one method, on cached features or along with its image encoder.
-
-In one process or, under torchrun, in many.
-"""
+"""Trains one method, on cached features or along with its image encoder."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -12,32 +10,36 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import models
-from export.encoders.sources import describe_image_source
+from export.encoders.sources import describe_image_source, describe_text_source
 from models import Method, Views
+from models.checkpoint import load_strict, load_tensors
+from models.encoders import IMAGE_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.files import sha256_of, write_whole
-from models.layers import FeatureProjection, drop_elements
-from models.views import lengths_to_mask
+from models.layers import FeatureProjection
 from training.data.batches import Batch, ahead, batches
-from training.data.extraction import CACHE
-from training.data.features import ImageSide, load_features, load_image_side, read_pixels
+from training.data.features import (
+    CACHE,
+    ImageSide,
+    check_images,
+    load_features,
+    load_image_side,
+    read_pixels,
+    refuse_missing,
+)
 from training.data.open_split import describe_data, holds_features, open_split, open_training
-from training.data.split import Split, with_exchanged_halves
-from training.data.texts import TextSide, TokenTable, build_text_side
+from training.data.split import Split, refuse_without_twins, with_exchanged_halves
+from training.data.texts import build_text_side, describe_text
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
-from training.loop.checks import check_training, load_init, refuse_without_summary
 from training.loop.config import TrainConfig
-from training.loop.loop import Loop, parameter_groups, steps_in_epoch
-from training.loop.runs import TOKENIZER
+from training.loop.dual_encoder import DualEncoder, encode_split
+from training.loop.loop import Loop, check_pace, device_for, parameter_groups, steps_in_epoch
+from training.loop.runs import BEST, TOKENIZER, RunFolder, part_of
 from training.objectives import build_objective
-
-TEXTS_AT_ONCE = 128
 
 
 class Trainer(Loop[TrainConfig, Batch]):
@@ -74,36 +76,23 @@ class Trainer(Loop[TrainConfig, Batch]):
         if config.backbone_frozen == (images is not None):
             raise ValueError("backbone_frozen must be false just where an image encoder is trained")
         super().__init__(config)
-        self.texts = self._read_texts(cache)
+        sides = train.captions, val.captions
+        self.texts = build_text_side(config.text, *sides, cache, self.device, train.own_captions)
         self.objective = build_objective(config.method, config.objective)
         self.model = self._build().to(self.device)
-        captions = len(train.captions)
-        options: dict[str, Any] = {"items": captions, "groups": self._groups(), "resume": resume}
-        if not self.start(self.model, out, **options) and config.init:
-            load_init(self.model, config, self.backbone_sha256, self.texts.tokenizer)
-        if self.rank:
-            torch.manual_seed(config.seed + 7919 * self.rank)  # its own draw of dropped elements
-        self.parallel = (
-            nn.parallel.DistributedDataParallel(self.model) if self.world > 1 else self.model
-        )
-
-    def _read_texts(self, cache: Path) -> TextSide:
-        """The text side; among several processes the first one fills the cache for all."""
-        if self.rank:
-            dist.barrier()
-        sides = self.train.captions, self.val.captions
-        words = self.train.own_captions
-        texts = build_text_side(self.config.text, *sides, cache, self.device, words)
-        if self.world > 1 and not self.rank:
-            dist.barrier()
-        return texts
+        options: dict[str, Any] = {"items": len(train.captions), "resume": resume}
+        resumed = self.start(self.model, out, groups=self._groups(), **options)
+        if config.init and not resumed:
+            load_init(
+                self.model, config, self.backbone_sha256, self.texts.tokenizer.to_str(pretty=True)
+            )
 
     def _build(self) -> DualEncoder:
         config, texts = self.config, self.texts
         encoder = None if self.images is None else self.images.encoder
         method = models.build(config.method, self.image_dim, texts.encoder.dim, config.arguments)
         summaries = self.train.summary_token, texts.summary_token
-        refuse_without_summary(config.method, method, *summaries)
+        _check_method(config, method, *summaries)
         if config.projection_init == "xavier":
             _start_as_released(method)
         return DualEncoder(
@@ -163,7 +152,6 @@ class Trainer(Loop[TrainConfig, Batch]):
                 config.batch_size,
                 seed,
                 config.text.unknown_rate,
-                (self.rank, self.world),
                 config.captions_per_image,
                 among,
             )
@@ -176,25 +164,11 @@ class Trainer(Loop[TrainConfig, Batch]):
         """See `Loop`."""
         batch = batch.to(self.device)
         with self.autocast():
-            images, texts = self.parallel(
+            images, texts = self.model(
                 batch.features, batch.mask, batch.rows, batch.ids, batch.lengths
             )
-        # every process sees the whole batch, so that negatives do not depend on how many there are
-        images, texts = (v.apply(lambda part: self._gather(part.float())) for v in (images, texts))
-        image_ids = self._gather(batch.image_ids)
-        return self.objective(self.model.method, images, texts, image_ids, epoch)
-
-    def _gather(self, tensor: Tensor) -> Tensor:
-        if self.world == 1:
-            return tensor
-        parts = [torch.empty_like(tensor) for _ in range(self.world)]
-        dist.all_gather(parts, tensor.detach().contiguous())
-        parts[self.rank] = own = tensor.view_as(tensor)
-        if own.requires_grad:
-            # DDP averages over processes, but each holds the gradient of its own part only; the
-            # score's own parameters see the whole batch everywhere, so for them that is right
-            own.register_hook(lambda grad: grad * self.world)
-        return torch.cat(parts)
+        images, texts = (views.apply(Tensor.float) for views in (images, texts))
+        return self.objective(self.model.method, images, texts, batch.image_ids, epoch)
 
     def validate(self, epoch: int) -> dict[str, float]:
         """Retrieval metrics on the validation split, where the epoch is to be validated."""
@@ -251,8 +225,8 @@ def build_trainer(
     Raises:
         ValueError, OSError: see `check_training`.
     """
-    check_training(config, out, resume=resume)
     data, backbone, sha256, side = Path(config.data), config.backbone, "", None
+    check_training(config, out, resume=resume)
     if config.backbone_frozen:
         train = load(data, "train", backbone, copies=config.feature_copies, also=config.also)
         val = load(data, "val", backbone)
@@ -270,124 +244,125 @@ def build_trainer(
     return Trainer(config, train, val, out, backbone_sha256=sha256, **options)
 
 
+def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
+    """Checks what a training needs before an image is read, and makes its run folder.
+
+    Raises:
+        ValueError, OSError: something is missing or does not fit; one sentence.
+    """
+    device_for(config.precision)
+    data, sha256 = Path(config.data), ""
+    train = open_training(data, config.also).with_frames(config.frames)
+    check_images(train, config.feature_copies, trained=not config.backbone_frozen)
+    open_split(data, "val")
+    if config.exchange_halves or config.order_epochs:
+        refuse_without_twins(train)
+    text_kind, text_arguments, _ = describe_text(config.text)
+    image_dim, image_summary = train.features.shape[2], False
+    with torch.device("meta"):  # sizes alone
+        if not holds_features(data):
+            if not config.backbone:
+                raise ValueError(
+                    f"{data} holds images, so backbone must name an image encoder: --set "
+                    "backbone=..."
+                )
+            refuse_missing(config.backbone, "backbone")
+            about = describe_image_source(config.backbone)
+            encoder: ImageEncoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+            image_dim, image_summary, sha256 = encoder.dim, encoder.summary_token, about["sha256"]
+        text: TextEncoder = text_kind(**text_arguments)
+        method = models.build(config.method, image_dim, text.dim, config.arguments)
+    _check_method(config, method, image_summary, text.summary_token)
+    if config.init:
+        read_init(config, sha256)
+    check_pace(config, len(train.first(config.train_images).captions))
+    RunFolder(out, config, resume=resume)
+
+
+def _check_method(config: TrainConfig, method: Method, image: bool, text: bool) -> None:
+    """Refuses encoders without the [CLS] that a method reads, and texts that nothing maps."""
+    own = method.own_summaries
+    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
+    if method.summary_token and lacking:
+        raise ValueError(
+            f'method "{config.method}" reads the first element of a set as its summary ([CLS]), '
+            f"but the {' and the '.join(lacking)} encoder has none; use encoders whose "
+            f"summary_token is True, set arguments.contextual_{lacking[0]}=transformer, which adds "
+            "one, or choose a method that pools the whole set"
+        )
+    frozen = bool(config.text.source) and config.text.frozen
+    mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
+    width = config.arguments.get("embed_dim")
+    if frozen and not mapped and width != 0 and "map_text" not in config.arguments:
+        raise ValueError(
+            f"the text encoder is frozen and its features already have the width of embed_dim"
+            f"{f', {width}' if width else ''}, so that nothing would learn to map texts: "
+            "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
+        )
+
+
+def read_init(config: TrainConfig, backbone_sha256: str) -> tuple[dict[str, Tensor], str]:
+    """The best weights of the run that `init` names, and the checksum of its tokenizer.
+
+    Its encoders that were frozen have no weights there, so their sources must be the same.
+
+    Raises:
+        FileNotFoundError: the folder holds no weights.
+        ValueError: it is not a run, or has another method or other encoders.
+    """
+    folder, text = Path(config.init), config.text.source
+    tensors, about = load_tensors(folder / BEST)
+    if about.get("kind") != "run":
+        raise ValueError(f"init: {folder / BEST} is not of a method's run; name another folder")
+    if about["method"] != config.method:
+        raise ValueError(f"init: {folder} is a run of {about['method']}, not of {config.method}")
+    former = about["text_encoder"].get("sha256")
+    text_sha256 = describe_text_source(text)["sha256"] if text and former else None
+    for same, setting in (
+        (about["backbone_sha256"] == backbone_sha256, f'backbone "{config.backbone}"'),
+        (former == text_sha256, f'text.source "{text}"'),
+    ):
+        if not same:
+            raise ValueError(
+                f"init: {folder} was trained with another encoder than {setting}; name the one in "
+                "its config.toml"
+            )
+    return tensors, about["tokenizer_sha256"]
+
+
+def load_init(model: DualEncoder, config: TrainConfig, sha256: str, tokenizer: str) -> None:
+    """Copies the best weights of the run that `init` names: of all that was trained there.
+
+    Args:
+        model: what is trained.
+        config: of the training that starts.
+        sha256: checksum of its image encoder's source.
+        tokenizer: of its texts, as JSON.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_init`; or tokenizer or weights do not fit.
+    """
+    tensors, expected = read_init(config, sha256)
+    if expected != hashlib.sha256(tokenizer.encode()).hexdigest():
+        raise ValueError(
+            f"init: {config.init} reads texts with another tokenizer; train both with the same "
+            "captions and text settings"
+        )
+    settings = {"method": "", "image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
+    parts = dict(model.named_children())
+    for name, setting in settings.items():
+        own = part_of(tensors, f"{name}.")
+        if own and not (name in parts and parts[name].state_dict()):
+            raise ValueError(
+                f"init: {config.init} trained its {name}, which is frozen here; set {setting}=false"
+            )
+        if own:
+            load_strict(parts[name], own, f"{config.init}/{BEST}")
+
+
 def _start_as_released(method: Method) -> None:
     """See `TrainConfig.projection_init`."""
     for name, part in method.named_modules():
         if isinstance(part, FeatureProjection) and name.startswith("project_image"):
             nn.init.xavier_uniform_(part.linear.weight)
             nn.init.zeros_(part.linear.bias)
-
-
-class DualEncoder(nn.Module):
-    """A method with its two encoders, as one module for DDP.
-
-    Args:
-        method: the heads and the score.
-        text_encoder: makes text features.
-        config: with the rates of dropout in training.
-        image_encoder: makes image features where it is trained along; its batch norms keep their
-            statistics.
-        image_summary: the first feature of an image is a summary ([CLS]), which is never dropped.
-        text_summary: likewise of a text.
-    """
-
-    def __init__(
-        self,
-        method: Method,
-        text_encoder: TextEncoder,
-        config: TrainConfig,
-        *,
-        image_encoder: ImageEncoder | None = None,
-        image_summary: bool = False,
-        text_summary: bool = False,
-    ) -> None:
-        super().__init__()
-        self.method = method
-        self.text_encoder = text_encoder
-        self.image_encoder = image_encoder
-        self.size_augmentation = config.size_augmentation
-        self.feature_dropout = config.feature_dropout
-        self.image_summary, self.text_summary = image_summary, text_summary
-
-    def train(self, mode: bool = True) -> DualEncoder:
-        """See `nn.Module.train`."""
-        super().train(mode)
-        for part in self.image_encoder.modules() if self.image_encoder is not None else ():
-            if isinstance(part, nn.BatchNorm2d):
-                part.eval()
-        return self
-
-    def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (B, N, d) and mask (B, N), given or made of pixels (B, 3, S, S)."""
-        if self.image_encoder is None:
-            return images, mask
-        features: Tensor = self.image_encoder(images)  # (B, N, d)
-        return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
-
-    def forward(
-        self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
-    ) -> tuple[Views, Views]:
-        """Pairs to views: the image of each of B pairs, and B texts; see `Batch`."""
-        features, mask = self.image_features(images, mask)  # (B_img, N, d), (B_img, N)
-        words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
-        spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
-        if self.training:
-            features = F.dropout(features, self.feature_dropout)
-            rate = self.size_augmentation
-            mask = drop_elements(mask, rate, keep_first=self.image_summary)
-            spoken = drop_elements(spoken, rate, keep_first=self.text_summary)
-        views = self.method.encode_image(features, mask)
-        return views[rows], self.method.encode_text(words, spoken)
-
-
-def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
-    """Texts to features, as `encoder` computes them, with less padding.
-
-    Texts of similar length are encoded together, so that a few long captions do not lengthen
-    hundreds of short ones.
-
-    Args:
-        encoder: reads ids and lengths.
-        ids: (B, L), 0 beyond each text's length.
-        lengths: (B,) int64 in 1..L.
-
-    Returns:
-        (B, L, d); padded positions hold 0.
-    """
-    if len(ids) <= TEXTS_AT_ONCE:
-        return encoder(ids, lengths)
-    order = lengths.argsort(stable=True)
-    parts = []
-    for texts in order.split(TEXTS_AT_ONCE):
-        longest = int(lengths[texts].max())
-        part = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
-        parts.append(F.pad(part, (0, 0, 0, ids.shape[1] - longest)))
-    return torch.cat(parts)[order.argsort()]
-
-
-@torch.inference_mode()
-def encode_split(
-    model: DualEncoder, data: Split, table: TokenTable, device: torch.device
-) -> tuple[Views, Views]:
-    """Views of all images and of all texts of a split.
-
-    Args:
-        model: in eval mode, on the device.
-        data: with features (N_img, N, d), or with pixels where the model has an image encoder.
-        table: its texts.
-        device: where the model computes.
-    """
-    method, image_views, text_views = model.method, [], []
-    at_once = 256 if model.image_encoder is None else 64
-    for start in range(0, data.image_count, at_once):
-        some = slice(start, start + at_once)
-        part = torch.from_numpy(np.asarray(data.features[some], np.float32)).to(device)
-        mask = torch.from_numpy(data.mask(some, part.shape[1])).to(device)
-        image_views.append(method.encode_image(*model.image_features(part, mask)).embeddings)
-    for start in range(0, len(table.lengths), 512):
-        rows = np.arange(start, min(start + 512, len(table.lengths)))
-        ids, lengths = map(torch.from_numpy, table.rows(rows))
-        words = model.text_encoder(ids.to(device), lengths.to(device))
-        spoken = lengths_to_mask(lengths, ids.shape[1]).to(device)
-        text_views.append(method.encode_text(words, spoken).embeddings)
-    return Views(torch.cat(image_views)), Views(torch.cat(text_views))

@@ -14,10 +14,9 @@ from models.encoders.bigru import BiGRUTextEncoder
 from models.views import lengths_to_mask
 from training.data.batches import batches, caption_order
 from training.data.split import Copies, Split
-from training.data.texts import TokenTable
-from training.data.tokenizer import build_tokenizer
+from training.data.texts import TokenTable, build_tokenizer
 from training.loop.config import TrainConfig
-from training.loop.trainer import TEXTS_AT_ONCE, DualEncoder, word_features
+from training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
 from training.objectives import OBJECTIVES, build_objective
 
 IMAGES, CAPTIONS, DIM = 6, 5, 4
@@ -59,15 +58,6 @@ def test_an_image_stands_once_in_a_batch(data: Split) -> None:
         assert batch.mask.shape == (2, 3)
         own = torch.from_numpy(data.features)[batch.image_ids]
         assert torch.equal(batch.features[batch.rows], own)
-
-
-def test_processes_share_such_a_batch(data: Split) -> None:
-    (whole, *_), (first, *_), (second, *_) = (
-        list(batches(data, table_of(data), 10, (0, 0), share=share, captions_per_image=5))
-        for share in ((0, 1), (0, 2), (1, 2))
-    )
-    halves = [half.features[half.rows] for half in (first, second)]
-    assert torch.equal(torch.cat(halves), whole.features[whole.rows])
 
 
 SHARED: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}}

@@ -10,10 +10,9 @@ from PIL import Image
 
 from tests.training.photographs import write_photographs
 from training.data.__main__ import main
-from training.data.captions_file import find_captions, read_captions
 from training.data.image_files import ImageFiles
 from training.data.open_split import open_split, open_training
-from training.data.photographs import open_photographs
+from training.data.photographs import find_captions, open_photographs, read_captions
 from training.data.split import Split
 
 SHARED = Path(__file__).parents[4] / "shared" / "flickr8k"
@@ -214,7 +213,7 @@ def test_the_summary_names_damaged_images(
     (tmp_path / "images" / "c.jpg").write_text("no image")
     main([str(tmp_path)])
     printed = capsys.readouterr().out
-    assert "photographs, captions in mine.csv; the splits are drawn here" in printed
+    assert "photographs, captions in mine.csv" in printed
     assert "train       1 images" in printed
     assert "files: 1 JPEG; the shorter side has 30 to 30 pixels" in printed
     assert "2 cannot be read: " in printed

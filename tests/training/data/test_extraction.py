@@ -18,11 +18,9 @@ from PIL import Image
 from export.encoders.sources import load_image_source
 from models.preprocess import Preprocess
 from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
-from training.data import extraction as module
 from training.data import features
-from training.data.extraction import Extraction, extract, skipped_rows
-from training.data.features import feature_file, load_features, read_features
-from training.data.image_files import ImageFiles, crops, image_arrays
+from training.data.features import Extraction, extract, feature_file, load_features, read_features
+from training.data.image_files import ImageFiles, Lazy, crops
 from training.data.photographs import open_photographs
 from training.data.split import Copies
 
@@ -45,12 +43,17 @@ class Counting(torch.nn.Module):
 
 
 def run(encoder: torch.nn.Module, images: Sequence[Image.Image], path: Path) -> None:
-    extract(encoder, Preprocess(SIZE), images, path, Extraction(batch=4, workers=2, device="cpu"))
+    extract(encoder, Preprocess(SIZE), images, path, Extraction(device="cpu"))
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     return write_photographs(tmp_path / "photos", {"train": 10, "val": 4})
+
+
+def arrays(path: Path) -> Lazy[Image.Image]:
+    pixels = np.load(path)
+    return Lazy(len(pixels), lambda row: Image.fromarray(pixels[row]))
 
 
 def files_of(photos: Path) -> ImageFiles:
@@ -68,8 +71,8 @@ def backbone(tmp_path: Path) -> Path:
 def test_features_are_those_of_the_encoder(
     worth: int, photos: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
-    how = Extraction(tmp_path / "cache", batch=3, workers=2, device="cpu")
+    monkeypatch.setattr(features, "WORTH_A_GRAPH", worth)
+    how = Extraction(tmp_path / "cache", device="cpu")
     split = open_photographs(photos, "train")
     made = read_features(split, backbone, how).features
     path = feature_file(split, backbone, how)
@@ -111,7 +114,7 @@ def test_kill_9_loses_nothing_that_is_marked_as_done(tmp_path: Path) -> None:
     """A process is killed in the middle; the next one reads only the rows that are not done."""
     pixels, path = tmp_path / "pixels.npy", tmp_path / "f.npy"
     random = np.random.default_rng(0)
-    np.save(pixels, random.integers(0, 255, (40, SIZE, SIZE, 3), np.uint8))
+    np.save(pixels, random.integers(0, 255, (160, SIZE, SIZE, 3), np.uint8))
     script = f"""
 import time, numpy as np
 from pathlib import Path
@@ -120,22 +123,22 @@ class Slow(t.Counting):
     def forward(self, pixels):
         time.sleep(0.4)
         return super().forward(pixels)
-t.run(Slow(), t.image_arrays(np.load("{pixels}")), Path("{path}"))
+t.run(Slow(), t.arrays(Path("{pixels}")), Path("{path}"))
 """
     process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.DEVNULL)
     unfinished, deadline = tmp_path / ".f.npy.unfinished.partial", time.monotonic() + 60
     done = 0
-    while done < 8 and process.poll() is None and time.monotonic() < deadline:
+    while done < 32 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
         if unfinished.is_file():
             done = np.isfinite(np.load(unfinished, mmap_mode="r")[:, 0, 0]).sum()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     done = np.isfinite(np.load(unfinished)[:, 0, 0]).sum()
-    assert 0 < done < 40
-    encoder, images = Counting(), image_arrays(np.load(pixels))
+    assert 0 < done < 160
+    encoder, images = Counting(), arrays(pixels)
     run(encoder, images, path)
-    assert encoder.read == 40 - done
+    assert encoder.read == 160 - done
     run(Counting(), images, tmp_path / "whole.npy")
     assert np.array_equal(np.load(path), np.load(tmp_path / "whole.npy"))
 
@@ -152,7 +155,7 @@ def test_two_that_want_the_same_file_make_it_once(photos: Path, tmp_path: Path) 
 
 
 def test_damaged_pictures_are_all_named(photos: Path, backbone: Path, tmp_path: Path) -> None:
-    how = Extraction(tmp_path / "cache", batch=3, device="cpu")
+    how = Extraction(tmp_path / "cache", device="cpu")
     paths = files_of(photos).paths
     good = paths[2].read_bytes()
     paths[2].write_bytes(good[: len(good) // 2])
@@ -180,7 +183,7 @@ def test_mended_pictures_alone_are_read_again(photos: Path, tmp_path: Path) -> N
     paths[2].write_bytes(good)
     encoder = Counting()
     run(encoder, ImageFiles(paths), path)
-    assert skipped_rows(path) == []
+    assert not path.with_suffix(".json").exists()
     assert np.load(path)[:, 0, 0].all()  # the numbers that mark rows as done are real ones
     assert encoder.read == 1
     run(Counting(), ImageFiles(paths), tmp_path / "whole.npy")
@@ -199,18 +202,10 @@ def test_features_beyond_half_precision_are_refused(photos: Path, tmp_path: Path
 
 def test_a_full_disk_is_told(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 100})
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(features.shutil, "disk_usage", lambda _: usage)
     files = files_of(photos)
     with pytest.raises(OSError, match=r"need 0\.0 GB.*make room or choose another --cache"):
         run(Counting(), files, tmp_path / "f.npy")
-
-
-@pytest.mark.parametrize(
-    ("values", "message"), [({"batch": 0}, "batch must be 1"), ({"workers": -1}, "workers 0 or")]
-)
-def test_sizes_that_make_no_sense_are_refused(values: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Extraction(**values)  # type: ignore[arg-type]
 
 
 def test_another_look_is_a_part_of_the_picture_and_always_the_same(photos: Path) -> None:

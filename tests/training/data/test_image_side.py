@@ -17,11 +17,11 @@ from tests.training.photographs import SIZE, write_encoder, write_photographs
 from training.data.batches import ahead, batches
 from training.data.features import Extraction, load_features, load_image_side, read_pixels
 from training.data.open_split import open_split
-from training.data.texts import TokenTable
-from training.data.tokenizer import build_tokenizer
+from training.data.texts import TokenTable, build_tokenizer
 from training.evaluation.metrics import retrieval_metrics
+from training.evaluation.scoring import score_matrix
 from training.loop.config import TrainConfig
-from training.loop.trained_run import run_scores
+from training.loop.dual_encoder import run_views
 from training.loop.trainer import Trainer, build_trainer
 from training.settings import from_values
 
@@ -66,11 +66,9 @@ def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Pa
                 assert torch.equal(
                     batch.features[row], torch.from_numpy(side.preprocess([picture])[0])
                 )
-    halves = [list(ahead(batches(data, table, 4, (0, 0), share=(rank, 2)))) for rank in (0, 1)]
-    for batch, first, second in zip(whole, *halves, strict=True):
+    for batch, same in zip(whole, ahead(batches(data, table, 4, (0, 0))), strict=True):
         for name in ("features", "ids", "lengths", "image_ids"):
-            both = [getattr(half, name) for half in (first, second)]
-            assert torch.equal(torch.cat(both), getattr(batch, name))
+            assert torch.equal(getattr(same, name), getattr(batch, name))
 
 
 def test_scenes_are_read(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +116,9 @@ def test_a_run_without_an_export_scores_as_its_training_did(
     if read_by == "bert":
         changes["text"] = {"arch": "bert", "source": str(save_bert(tmp_path / "bert"))}
     best = build(world, tmp_path / "run", **changes).fit()
-    name, scores, split = run_scores(tmp_path / "run", "val", Extraction(tmp_path, device="cpu"))
-    found = retrieval_metrics(scores, split.image_of)
+    run = run_views(tmp_path / "run", "val", Extraction(tmp_path, device="cpu"))
+    name, method, images, texts, split = run
+    found = retrieval_metrics(score_matrix(method, images, texts), split.image_of)
     assert name == "vsepp"
     assert found == pytest.approx(best, abs=0.01)
 
@@ -149,7 +148,7 @@ def test_a_start_that_does_not_fit_is_refused(world: Path, tmp_path: Path) -> No
     start = {"init": str(tmp_path / "first")}
     cases: list[tuple[dict[str, Any], str]] = [
         ({"method": "vse_infty"}, "is a run of vsepp, not of vse_infty"),
-        ({"backbone": str(other)}, "trained with another image encoder than backbone"),
+        ({"backbone": str(other)}, "trained with another encoder than backbone"),
         ({"text": {"word_dim": 6, "hidden_dim": 8, "min_count": 9}}, "with another tokenizer"),
         ({"arguments": {"embed_dim": 9}}, "does not fit VSEPP"),
         ({"init": str(tmp_path / "none")}, "there is no weights file"),

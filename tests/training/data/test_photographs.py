@@ -14,13 +14,12 @@ from export.runtime import Runtime
 from export.to_onnx import export_runs
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
-from training import evaluate, extract, train
+from training import evaluate, train
 from training.data import features, texts
 from training.data.features import Extraction
-from training.evaluation.evaluator import image_features, split_views
-from training.evaluation.scoring import score_matrix
-from training.loop.logs import read_rows
-from training.loop.trained_run import run_scores
+from training.evaluation.scoring import image_features, score_matrix, split_views
+from training.loop.dual_encoder import run_views
+from training.loop.runs import read_rows
 
 RECIPE = """
 method = "mv_vse"
@@ -46,14 +45,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_photographs(root / "photos", {"train": 16, "val": 8, "test": 6})
     write_encoder(root / "backbone")
     (root / "recipe.toml").write_text(RECIPE.format(root))
-    given = ("--data", f"{root}/photos", "--backbone", f"{root}/backbone")
-    extract.main([*given, "--cache", f"{root}/cache", "--workers", "2", "--batch", "5"])
-    before = {path: path.stat().st_mtime_ns for path in (root / "cache").rglob("*.npy")}
-    assert sorted(path.name.split("-")[0] for path in before) == ["train", "val"]
     trained = ("--recipe", f"{root}/recipe.toml", "--cache", f"{root}/cache")
     train.main([*trained, "--out", f"{root}/run"])
-    after = {path: path.stat().st_mtime_ns for path in (root / "cache").rglob("*.npy")}
-    assert before == after
+    cached = sorted(path.name.split("-")[0] for path in (root / "cache").rglob("*.npy"))
+    assert cached == ["train", "val"]
     labels = Labels("photos", "Photos", "Apache-2.0", "nobody", "Random weights for tests.")
     export_runs(root / "pack", root / "backbone", [root / "run"], labels)
     return root
@@ -94,10 +89,12 @@ def test_a_run_is_measured_without_an_export(
     (found,) = json.loads(out.read_text())["methods"].values()
     best = max(float(row["rsum"]) for row in read_rows(world / "run" / "log.csv"))
     assert round(found["rsum"], 2) == best
-    _, scores, split = run_scores(world / "run", "test", Extraction(world / "cache"))
+    measured = run_views(world / "run", "test", Extraction(world / "cache"))
+    _, method, images, sentences, split = measured
+    scores = score_matrix(method, images, sentences)
     runtime = Runtime.load(world / "pack", "cpu")
-    views = split_views(runtime, "mv_vse", split, image_features(runtime, split))
-    packed = score_matrix(runtime.methods["mv_vse"], *views)
+    shipped = split_views(runtime, "mv_vse", split, image_features(runtime, split))
+    packed = score_matrix(runtime.methods["mv_vse"], *shipped)
     np.testing.assert_allclose(scores, packed, atol=5e-3)  # the pack's weights are rounded
     with pytest.raises(SystemExit, match="--views measures packs; export the run"):
         evaluate.main([*run, "--views"])
@@ -147,35 +144,17 @@ def test_photographs_that_cannot_be_measured_get_a_sentence(
         evaluate.main(["--data", str(folder), "--pack", f"{world}/pack", "--split", split])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--data", "nowhere"), "nowhere holds neither photographs"),
-        (("--splits", "test,other"), r'no photographs in the split "other"'),
-        (("--backbone", "no/such/folder"), "there is no folder no/such/folder"),
-        (("--batch", "0"), "batch must be 1 or more"),
-    ],
-)
-def test_bad_requests_are_refused(world: Path, arguments: tuple[str, ...], message: str) -> None:
-    given = ("--data", f"{world}/photos", "--backbone", f"{world}/backbone")
-    with pytest.raises(SystemExit, match=message):
-        extract.main([*given, "--cache", f"{world}/other", *arguments])
-
-
-def test_a_recipe_s_extraction_is_all_that_its_training_reads(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_second_training_reads_neither_images_nor_captions_again(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bert = save_bert(tmp_path / "bert")
     changes = ("feature_copies=3", "text.arch=bert", f"text.source={bert}", "epochs=1")
     settings = [part for change in changes for part in ("--set", change)]
-    given = ["--recipe", f"{world}/recipe.toml", "--cache", f"{tmp_path}/cache", *settings]
-    extract.main(given)
-    assert "train-" in (said := capsys.readouterr().out)
-    assert ", 3 copies" in said
-    assert "token features of 120 captions" in said
+    command = ["--recipe", f"{world}/recipe.toml", "--cache", f"{tmp_path}/cache", *settings]
+    train.main([*command, "--out", f"{tmp_path}/first"])
     files = sorted((tmp_path / "cache").rglob("*.npy"))
-    assert len(files) == 3 + 1 + 2  # looks, validation images, captions of both
+    assert len(files) == 3 + 1 + 1  # looks, validation images, captions
     monkeypatch.setattr(features, "load_image_source", lambda *_: pytest.fail("an image is read"))
     monkeypatch.setattr(texts, "_encode", lambda *_: pytest.fail("a caption is read"))
-    train.main([*given, "--out", f"{tmp_path}/run"])
+    train.main([*command, "--out", f"{tmp_path}/second"])
     assert sorted((tmp_path / "cache").rglob("*.npy")) == files

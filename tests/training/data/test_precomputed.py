@@ -10,8 +10,7 @@ from training.data.batches import batches
 from training.data.features import load_features
 from training.data.open_split import open_split
 from training.data.region_gallery import write_gallery
-from training.data.texts import TokenTable
-from training.data.tokenizer import build_tokenizer
+from training.data.texts import TokenTable, build_tokenizer
 
 
 def write_part(folder: Path, part: str, images: int, captions: int) -> np.ndarray:
@@ -112,14 +111,20 @@ def _cut_short(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_text("caps", "one\ntwo\nthree\n"), r"holds 3 captions, which do not divide evenly"),
+        (
+            _text("caps", "one\ntwo\nthree\n"),
+            r"do not divide evenly: there are 4 images and 3 captions",
+        ),
         (lambda folder: (folder / "train_caps.txt").unlink(), r"there is no .*train_caps\.txt"),
         (_text("caps", "one\ntwo\n \n"), r"train_caps\.txt: line 3 is empty"),
-        (_array("ims", np.zeros((4, 6), np.float32)), r"floats with 3 axes .* not float32 \(4, 6"),
+        (
+            _array("ims", np.zeros((4, 6), np.float32)),
+            r"floats \(images, regions, numbers\), not float32 \(4, 6",
+        ),
         (_array("ims", np.zeros((4, 3, 2), np.int64)), r"not int64"),
         (_cut_short, r"train_ims\.npy is not a whole \.npy file"),
         (_text("ids", "1\n2\n3\n"), r"holds 3 numbers, but there are 4 images and 8 captions"),
-        (_text("ids", "1\n1\n1\n1\n2\n2\n3\n3\n"), r"tells 3 images apart.* holds 4"),
+        (_text("ids", "1\n1\n1\n1\n2\n2\n3\n3\n"), r"3 different numbers .* there are 4 images"),
         (_text("ids", "one\n"), r"one whole number a line"),
         (_array("boxes", np.zeros((4, 2, 4))), r"for each region, \(4, 3, 4\), not \(4, 2, 4\)"),
         (_array("boxes", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),

@@ -15,8 +15,7 @@ from training.data.features import Extraction, read_features
 from training.data.image_files import read_frames
 from training.data.open_split import open_split
 from training.data.split import Split, with_exchanged_halves
-from training.data.texts import TokenTable
-from training.data.tokenizer import build_tokenizer
+from training.data.texts import TokenTable, build_tokenizer
 from training.scenes.clip_captions import satisfies_clip
 from training.scenes.gallery import write_clip_gallery
 from training.scenes.motion import EVENT_FRAMES, FRAMES
@@ -70,7 +69,7 @@ def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> Non
     clips = load_clips(folder / "val")
     third = [frame.image for frame in clip_frames(clips[2])]
     assert np.array_equal(np.asarray(split.images[2 * FRAMES + 5]), np.asarray(third[5]))
-    made = read_features(split, f"{SCENES}#frame", Extraction(workers=2))
+    made = read_features(split, f"{SCENES}#frame", Extraction())
     encoder, preprocess, _ = load_image_source(f"{SCENES}#frame")
     with torch.inference_mode():
         wanted = encoder(torch.from_numpy(preprocess.planes(third)))  # (FRAMES, 1, d)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.data.tokenizer import build_tokenizer, load_vectors
+from training.data.texts import build_tokenizer, load_vectors
 
 WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
 
@@ -32,5 +32,3 @@ def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             load_vectors(path, WORDS, 2)
-    with pytest.raises(FileNotFoundError, match=r"set text.vectors to an empty text"):
-        load_vectors(tmp_path / "glove.txt", WORDS, 2)

@@ -18,10 +18,9 @@ from training.data.batches import batches
 from training.data.clips import Clips
 from training.data.features import load_features
 from training.data.open_split import open_split
-from training.data.texts import TokenTable
-from training.data.tokenizer import build_tokenizer
+from training.data.texts import TokenTable, build_tokenizer
 from training.data.videos import open_videos
-from training.evaluation.evaluator import as_read
+from training.evaluation.scoring import as_read
 from training.loop.config import TrainConfig, load_recipe
 from training.loop.trainer import build_trainer
 

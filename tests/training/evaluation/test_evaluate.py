@@ -26,9 +26,10 @@ from training.data.open_split import open_split
 from training.data.pack_gallery import from_pack
 from training.data.split import SeenObjects, Split
 from training.evaluate import main
-from training.evaluation.evaluator import image_features, mentioned_cells, split_views, view_metrics
+from training.evaluation.faithfulness import mentioned_cells, view_metrics
 from training.evaluation.metrics import retrieval_metrics, retrieval_ranks
 from training.evaluation.report import print_views
+from training.evaluation.scoring import image_features, split_views
 
 METHODS = list(json.loads((BUNDLED / "pack.json").read_text("utf-8"))["methods"])
 

@@ -3,22 +3,24 @@
 import numpy as np
 import pytest
 
-from training.evaluation.everyday import ENOUGH, everyday_metrics, questions, true_images
+from training.evaluation.metrics import ENOUGH, everyday_metrics, everyday_questions, everyday_truth
 
 
 def test_two_captions_must_agree_and_five_photographs_be_right() -> None:
     of_an_image = ["A dog runs .", "Two PUPPIES !", "a hot-dog stand", "dogged men", "a cat"]
     captions = of_an_image * 6
     image_of = np.repeat(np.arange(6), 5)
-    truth = true_images(captions, image_of)  # three captions name dogs, one a cat, none a catalogue
+    truth = everyday_truth(
+        captions, image_of
+    )  # three captions name dogs, one a cat, none a catalogue
     assert {name: rows.tolist() for name, rows in truth.items()} == {"a dog": [0, 1, 2, 3, 4, 5]}
-    assert true_images(captions[:20], image_of[:20]) == {}
+    assert everyday_truth(captions[:20], image_of[:20]) == {}
 
 
 def test_there_are_sixty_questions_and_every_pattern_matches_whole_words() -> None:
-    assert len(questions()) == 60
+    assert len(everyday_questions()) == 60
     captions = ["the people in carts", "manhattan and busy dogmas"] * 6
-    assert not true_images(captions, np.repeat(np.arange(6), 2))
+    assert not everyday_truth(captions, np.repeat(np.arange(6), 2))
 
 
 def test_the_first_five_are_counted_and_ties_lose() -> None:

@@ -8,11 +8,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from export.runtime import Runtime
 from models import Views
 from tests.training.sample import write_sample
-from training.data.split import SeenObjects
+from training.data.split import SeenObjects, Split
 from training.evaluate import main
 from training.evaluation.evidence import _curves, named_places
 
@@ -21,21 +22,27 @@ DOG, BREAD = ("dog", "dogs", "puppy"), ("loaf of bread", "loaves of bread")
 MASK = np.array([[1, 1, 0, 2], [1, 1, 0, 0], [0, 0, 3, 0], [0, 0, 0, 0]], np.uint8)
 
 
-def test_words_are_found_on_every_object_of_their_kind_and_no_other() -> None:
-    captions = ("a puppy and a loaf of bread", "some dogs", "on the lawn")
-    words = [caption.split() for caption in captions]
-    objects = SeenObjects([MASK], [(0, 1), (0, 2), ()], [[DOG, BREAD, DOG]])
-    places = named_places(objects, words, np.zeros(3, int), (2, 2))
+def test_words_are_found_on_every_visible_object_of_their_kind_and_no_other() -> None:
+    captions = ["a puppy and a loaf of bread", "some dogs", "on the lawn", "a dog", "an animal"]
+    objects = SeenObjects(
+        [MASK, np.zeros((4, 4), np.uint8)],  # nothing is visible on the second image
+        [(0, 1), (0, 2), (), (0,), (0,)],
+        [[DOG, BREAD, DOG], [DOG]],
+    )
+    images = [Image.new("RGB", (4, 4))] * 2
+    data = Split(captions, np.array([0, 0, 0, 1, 1]), images, objects=objects)
+    runtime = SimpleNamespace(
+        info=SimpleNamespace(image_encoder=SimpleNamespace(file="image_encoder.onnx")),
+        grid=(2, 2),
+        preprocess=SimpleNamespace(visible_box=lambda *_: (0, 0, 1, 1)),
+        tokenize=lambda text: SimpleNamespace(words=text.split()),
+    )
+    places = named_places(cast(Any, runtime), data)
     assert [(place.text, place.tokens, place.cells.tolist()) for place in places] == [
         (0, (1,), [True, False, False, True]),
         (0, (4, 5, 6), [False, True, False, False]),
         (1, (1,), [True, False, False, True]),
     ]
-
-
-def test_a_kind_that_is_hidden_or_not_named_in_words_has_no_place() -> None:
-    objects = SeenObjects([np.zeros((4, 4), np.uint8)], [(0,), (0,)], [[DOG]])
-    assert named_places(objects, [["dog"], ["animal"]], np.zeros(2, int), (2, 2)) == []
 
 
 def test_areas_of_deletion_and_insertion_agree_with_the_loop() -> None:

@@ -9,7 +9,7 @@ from PIL import Image
 from export.runtime import Runtime
 from training.data.pack_gallery import from_pack
 from training.evaluate import main
-from training.evaluation.foils import foil_metrics, foils_of
+from training.evaluation.kinds import foil_metrics
 from training.scenes.foils import KINDS
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
@@ -23,7 +23,8 @@ def runtime() -> Runtime:
 @pytest.mark.parametrize("method", ["vse_infty", "avse"])
 def test_a_share_is_what_single_scores_say(runtime: Runtime, method: str) -> None:
     data = from_pack(BUNDLED / "scenes", "test")
-    foils = [foil for foil in foils_of(data) if foil.image < 6]
+    assert data.foils is not None
+    foils = [foil for foil in data.foils() if foil.image < 6]
     views = [
         runtime.image_views(runtime.image_features([data.images[row]]), method) for row in range(6)
     ]
@@ -44,9 +45,9 @@ def test_a_share_is_what_single_scores_say(runtime: Runtime, method: str) -> Non
 
 
 def test_who_cannot_tell_gets_half(runtime: Runtime) -> None:
-    foils = [
-        foil._replace(false=foil.true) for foil in foils_of(from_pack(BUNDLED / "scenes", "test"))
-    ]
+    data = from_pack(BUNDLED / "scenes", "test")
+    assert data.foils is not None
+    foils = [foil._replace(false=foil.true) for foil in data.foils()]
     views = runtime.image_views(runtime.image_features([Image.new("RGB", (224, 224))]), "vsepp")
     found = foil_metrics(runtime, "vsepp", views, [foil for foil in foils if foil.image == 0])
     assert {found[key] for key in found if key.removeprefix("foil_") in KINDS} == {50.0}

@@ -1,9 +1,6 @@
-"""The training loop: it learns, resumes bit for bit, logs, and runs in any number of processes."""
+"""The training loop: it learns, resumes bit for bit and logs."""
 
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +11,13 @@ import torch
 from models import METHODS
 from models.checkpoint import load_tensors
 from models.layers import FeatureProjection
-from tests.training import distributed_run
 from training.data.split import Split
 from training.loop import loop
 from training.loop.config import TrainConfig
-from training.loop.logs import LOG, STEPS, StepLog, read_rows
+from training.loop.runs import LOG, STEPS, read_rows
 from training.loop.trainer import Trainer
 from training.settings import from_values
 
-ROOT = Path(__file__).parents[3]
 # 16 codes cannot attend to 16 different elements among five
 TINY: dict[str, dict[str, Any]] = {
     "mvam": {
@@ -214,11 +209,6 @@ def test_epochs_without_a_validation(train_set: Split, val_set: Split, tmp_path:
     assert best["rsum"] == pytest.approx(max(float(r["rsum"]) for r in rows if r["rsum"]), abs=0.01)
 
 
-def test_a_long_run_logs_some_of_its_steps(tmp_path: Path) -> None:
-    assert StepLog(tmp_path / STEPS, total=1_000_001, done=0).every == 501
-    assert StepLog(tmp_path / STEPS, total=2000, done=0).every == 1
-
-
 def test_epochs_are_counted_from_one(
     train_set: Split, val_set: Split, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,21 +219,3 @@ def test_epochs_are_counted_from_one(
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("epoch ")]
     assert [line.partition(":")[0] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
     assert [line.endswith(" left") for line in lines] == [True, True, False]
-
-
-@pytest.mark.slow
-def test_two_processes_train_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [sys.executable, *launch, distributed_run.__file__, str(tmp_path / "2")]
-    subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    distributed_run.run(tmp_path / "1")
-    for method, weight in (("vse_infty", "text_encoder.embed.weight"), ("avse", "method.dustbin")):
-        runs = [tmp_path / count / method for count in "12"]
-        logs = [read_rows(run / LOG)[-1] for run in runs]
-        for name in ("loss", "grad_norm", "rsum"):
-            # weights differ where Adam scales rounding noise
-            assert float(logs[1][name]) == pytest.approx(float(logs[0][name]), rel=1e-3), method
-        one, two = (_weights(run)[f"module.{weight}"] for run in runs)
-        torch.testing.assert_close(two, one, rtol=1e-3, atol=1e-4)
