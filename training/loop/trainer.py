@@ -92,7 +92,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         encoder = None if self.images is None else self.images.encoder
         method = models.build(config.method, self.image_dim, texts.encoder.dim, config.arguments)
         summaries = self.train.summary_token, texts.summary_token
-        _check_method(config, method, *summaries)
+        refuse_without_summary(config.method, method, *summaries)
         if config.projection_init == "xavier":
             _start_as_released(method)
         return DualEncoder(
@@ -272,24 +272,29 @@ def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
             image_dim, image_summary, sha256 = encoder.dim, encoder.summary_token, about["sha256"]
         text: TextEncoder = text_kind(**text_arguments)
         method = models.build(config.method, image_dim, text.dim, config.arguments)
-    _check_method(config, method, image_summary, text.summary_token)
+    refuse_without_summary(config.method, method, image_summary, text.summary_token)
+    _refuse_idle_text(config, method)
     if config.init:
         read_init(config, sha256)
     check_pace(config, len(train.first(config.train_images).captions))
     RunFolder(out, config, resume=resume)
 
 
-def _check_method(config: TrainConfig, method: Method, image: bool, text: bool) -> None:
-    """Refuses encoders without the [CLS] that a method reads, and texts that nothing maps."""
+def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
+    """Raises ValueError where a method reads [CLS] elements that an encoder does not have."""
     own = method.own_summaries
     lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
     if method.summary_token and lacking:
         raise ValueError(
-            f'method "{config.method}" reads the first element of a set as its summary ([CLS]), '
-            f"but the {' and the '.join(lacking)} encoder has none; use encoders whose "
-            f"summary_token is True, set arguments.contextual_{lacking[0]}=transformer, which adds "
-            "one, or choose a method that pools the whole set"
+            f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
+            f"{' and the '.join(lacking)} encoder has none; use encoders whose summary_token is "
+            f"True, set arguments.contextual_{lacking[0]}=transformer, which adds one, or choose a "
+            "method that pools the whole set"
         )
+
+
+def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
+    """Raises ValueError where a frozen encoder's texts reach the score without a learned map."""
     frozen = bool(config.text.source) and config.text.frozen
     mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
     width = config.arguments.get("embed_dim")
