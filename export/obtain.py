@@ -1,104 +1,165 @@
-"""Fetches something from the Hub and makes a pack of it, telling how far it is.
+"""Packs and published weights on the Hub: what an address would fetch, and the pack it becomes."""
 
-    python -m export.obtain --kind clip --address openai/clip-vit-base-patch32 --out PACK
-
-What it tells is one JSON object on each line of stderr, for a program that follows it:
-
-    {"done": 1048576, "total": 605247071, "doing": "model.safetensors"}
-    {"done": 0, "total": 0, "doing": "Converting ..."}
-    {"folder": "PACK"}
-
-A line that is none says what went wrong. It ends when its standard input ends, so that nothing goes
-on where nobody follows any more. A file that was not fetched whole is removed.
-"""
-
-import argparse
-import json
-import os
 import shutil
-import signal
-import sys
-import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from huggingface_hub import constants
+from huggingface_hub.utils import filter_repo_objects
 
 from export import clip, official
 from export.build.command import Labels
-from export.build.offer import CLIP, KINDS, PACK, Offer, look
-from export.hub.client import HubError, fetch
+from export.build.released import BERT_FILES, BERT_ID, choose_checkpoint, split_checkpoint
+from export.encoders.published import ENCODER_FILES
+from export.hub.client import CancelledError, HubError, Progress, Repo, Token, fetch, inspect_repo
 from export.hub.packs import pull
-from export.pack.schema import UNKNOWN_LICENCE
+from export.pack.schema import MANIFEST, UNKNOWN_LICENCE
 from models.files import naming_full_disk
 
-INTERRUPTED = 130
+PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"
+KINDS = (PACK, CLIP, VSE_INFTY)
+_NOT_PACK = (".gitattributes", ".gitignore")
 _SPARE = 10**8  # bytes of the disk that stay free
 
 
-def obtain(
-    kind: str, address: str, out: Path | None, commit: str | None = None, visitor: bool = False
-) -> Path:
-    """Fetches what is not cached, and converts it where it is no pack yet.
+class NoWeightsError(HubError):
+    """A repository holds no weights in a format that is read."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What loading one address will fetch.
+
+    Attributes:
+        kind: one of `KINDS`.
+        address: as it was named.
+        parts: the files of one repository each; the first repository is the address's.
+    """
+
+    kind: str
+    address: str
+    parts: Sequence[Repo]
+
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes to fetch, as far as the Hub states them."""
+        return sum(size or 0 for part in self.parts for size in part.missing.values())
+
+    @property
+    def unknown(self) -> int:
+        """The number of files to fetch of which the Hub states no size."""
+        return sum(size is None for part in self.parts for size in part.missing.values())
+
+    @property
+    def at_most(self) -> bool:
+        """Whether less may be fetched: only pack.json lists the files of a pack."""
+        return self.kind == PACK
+
+
+def look(kind: str, address: str, token: Token = None) -> Offer:
+    """Asks the Hub for the files behind an address; nothing is fetched.
 
     Args:
-        kind: one of `export.build.offer.KINDS`.
-        address: see `export.build.offer.look`.
-        out: the folder to make, or to replace once all is well; a pack stays in the Hub client's
-            cache and needs none.
-        commit: what the address must still hold, as it was looked at; None for whatever it holds.
-        visitor: it is for a visitor of an app that others reach: without a token, packs only, and
-            no more than `export.hub.packs` allows visitors.
+        kind: PACK for a pack, CLIP for weights of CLIP, VSE_INFTY for the authors' weights.
+        address: `owner/name[@revision]`; of VSE_INFTY `owner/name/FOLDER_OR_FILE[@revision]`.
+        token: see `export.hub.client`.
+
+    Raises:
+        ValueError: the address names no repository, or nothing of this kind in it.
+        UnreachableError: the Hub cannot be asked.
+        HubError: it refused.
+    """
+    if kind == VSE_INFTY:
+        place, inside = split_checkpoint(address)
+        repo, pieces = inspect_repo(place, token), inspect_repo(BERT_ID, token)
+        weights = repo.only([choose_checkpoint(repo.files, inside)])
+        return Offer(kind, address, [weights, pieces.only(pieces.files.keys() & set(BERT_FILES))])
+    repo = inspect_repo(address, token)
+    if kind == CLIP:
+        names = list(filter_repo_objects(repo.files, allow_patterns=ENCODER_FILES))
+        if not any(name.endswith(".safetensors") for name in names):
+            raise NoWeightsError(
+                f"{address} holds no weights as safetensors, and no others are read; name a "
+                f"revision that does, such as {repo.repo_id}@refs/pr/1, or another CLIP"
+            )
+    elif MANIFEST not in repo.files:
+        raise HubError(f"{address} is not a pack: it has no {MANIFEST}")
+    else:
+        names = [name for name in repo.files if name not in _NOT_PACK]
+    return Offer(kind, address, [repo.only(names)])
+
+
+def obtain(
+    offer: Offer, out: Path, progress: Progress, cancelled: Event, visitor: bool = False
+) -> Path:
+    """Downloads an offer, and converts published weights into a pack.
+
+    Args:
+        offer: from `look`.
+        out: the folder of a converted pack, which is replaced; a pack stays in the client's cache.
+        progress: receives bytes fetched and in total, 0 of 0 for a conversion.
+        cancelled: ends the download when it is set. A conversion cannot be interrupted; its result
+            is removed.
+        visitor: for a visitor of a public app: packs only, no token, and the limits of
+            `export.hub.packs`.
 
     Returns:
         The pack's folder.
 
     Raises:
-        ValueError: it cannot be had, or is not what it should be; the message is a sentence.
+        CancelledError: it was cancelled; nothing incomplete is left.
+        ValueError: the download or the conversion failed; the message is a sentence.
     """
-    if kind == PACK:
-        return pull(address, False if visitor else None, commit, visitor, report)
+
+    def tell(done: int, total: int, doing: str) -> None:
+        if cancelled.is_set():
+            raise CancelledError("the download was cancelled")
+        progress(min(done, total), total, doing)
+
+    first = offer.parts[0]
+    if offer.kind == PACK:
+        return pull(offer.address, False if visitor else None, first.commit, visitor, tell)
     if visitor:
         raise ValueError("visitors load packs only; convert the weights, and name the pack")
-    offer = look(kind, address)
-    first = offer.parts[0]
-    if commit not in (None, first.commit):
-        raise HubError(f"{address} has changed since it was looked at; look again")
-    if out is None:
-        raise ValueError(f"--out is needed: the folder for the pack that {address} becomes")
     _check_room(offer, out)
     for part in offer.parts:
-        fetch(part, progress=report)
-        part.remember()
-    report(0, 0, "Converting, and comparing the result with the original")
+        fetch(part, progress=tell)
+    tell(0, 0, "Converting, and comparing the result with the original")
     with naming_full_disk(out):
-        if kind == CLIP:
-            labels = Labels(
-                clip.METHOD,
-                f"CLIP, {first.repo_id.partition('/')[2]}",
-                first.licence or UNKNOWN_LICENCE,
-                f"CLIP, weights of {first.repo_id}@{first.commit}",
-                clip.DESCRIPTION,
-            )
-            clip.build_clip(out, address, labels)
-            return out
-        licence = ["--licence", first.licence] if first.licence else []
-        place = ["--hub", address, "--out", str(out)]
-        parser = official.make_parser()
-        official.convert(parser.parse_args(["--from", "vse_infty", *place, *licence]))
+        _convert(offer.kind, first, out)
+    if cancelled.is_set():
+        shutil.rmtree(out)
+        raise CancelledError("the conversion was cancelled")
     return out
 
 
-def _check_room(offer: Offer, out: Path) -> None:
-    """Refuses, before anything is fetched, what the disk has no room for.
+def _convert(kind: str, repo: Repo, out: Path) -> None:
+    """Makes a pack of weights that were fetched."""
+    pinned = f"{repo.repo_id}@{repo.commit}"
+    if kind == CLIP:
+        title, licence = f"CLIP, {repo.repo_id.partition('/')[2]}", repo.licence or UNKNOWN_LICENCE
+        labels = Labels(clip.METHOD, title, licence, f"CLIP, weights of {pinned}", clip.DESCRIPTION)
+        clip.build_clip(out, pinned, labels)
+        return
+    licence_option = ["--licence", repo.licence] if repo.licence else []
+    (file,) = repo.files
+    place = ["--hub", f"{repo.repo_id}/{file}@{repo.commit}", "--out", str(out)]
+    parser = official.make_parser()
+    official.convert(parser.parse_args(["--from", "vse_infty", *place, *licence_option]))
 
-    A pack is smaller than what it is made of: its weights are in half precision.
+
+def _check_room(offer: Offer, out: Path) -> None:
+    """Refuses a download and conversion that the disk has no room for.
+
+    A pack is smaller than its source: its weights are in half precision.
     """
     cache = Path(constants.HF_HUB_CACHE)
     for place in (cache, out.parent):
         place.mkdir(parents=True, exist_ok=True)
-    known = sum(size or 0 for part in offer.parts for size in part.files.values())
-    needed = offer.missing_bytes + known + _SPARE
+    size = sum(size or 0 for part in offer.parts for size in part.files.values())
+    needed = offer.missing_bytes + size + _SPARE
     free = min(shutil.disk_usage(place).free for place in (cache, out.parent))
     if free < needed:
         raise HubError(
@@ -106,51 +167,3 @@ def _check_room(offer: Offer, out: Path) -> None:
             f"becomes, and {free / 1e6:,.0f} MB are free; make room, or set HF_HUB_CACHE and "
             "POLYVIEW_CACHE to a larger disk"
         )
-
-
-def report(done: int, total: int, doing: str) -> None:
-    """Writes one line for whoever follows."""
-    line = json.dumps({"done": min(done, total), "total": total, "doing": doing})
-    print(line, file=sys.stderr, flush=True)
-
-
-def _end_with_input() -> None:
-    """Interrupts this process when its standard input ends."""
-
-    def watch() -> None:
-        while os.read(0, 1024):  # past sys.stdin, whose lock this thread would keep at the end
-            pass
-        os.kill(os.getpid(), signal.SIGINT)
-
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored in the background
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m export.obtain", description="Fetch from the Hub and make a pack of it."
-    )
-    parser.add_argument("--kind", choices=KINDS, required=True)
-    parser.add_argument("--address", required=True, help="owner/name[@revision]")
-    parser.add_argument("--out", type=Path, help="the pack's folder; not for packs")
-    parser.add_argument("--commit", help="fail where the address holds another one by now")
-    parser.add_argument(
-        "--visitor", action="store_true", help="for somebody else: no token, bounded sizes"
-    )
-    options = parser.parse_args(argv)
-    try:
-        folder = obtain(options.kind, options.address, options.out, options.commit, options.visitor)
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
-    print(json.dumps({"folder": str(folder)}), file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    _end_with_input()
-    sys.exit(main())

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -45,34 +44,26 @@ class Runtime:
     """A loaded pack. Safe to use from several threads.
 
     Build it with `Runtime.load`. An ONNX session starts at its first use.
-
-    Attributes:
-        info: the content of pack.json.
-        methods: name -> heads and score, in eval mode, float32, on `device`.
-        device: where heads compute, and where all returned tensors are.
-        preprocess: turns images into pixels.
-        grid: rows and columns of the image features; see `on_grid` for one before the grid's.
-        boxes: (N, 4) relative xyxy of the features in the square image that the encoder sees.
-        regions: ready-made features of its gallery's images; None in most packs.
-        threads: processor threads of one ONNX session.
-        providers: onnxruntime's providers that are really in use, best first.
-        reader: turns texts into tokens.
     """
 
     def __init__(self, info: PackInfo, sessions: Sessions) -> None:
-        self.info = info
+        self.info = info  # the content of pack.json
+        # where heads compute, and where all returned tensors are
         self.device: torch.device = sessions.device
+        # name -> heads and score, in eval mode, float32, on `device`
         self.methods = {name: load_head(info, name).to(self.device) for name in info.methods}
-        self.preprocess = info.preprocess
-        self.grid = info.image_encoder.grid
+        self.preprocess = info.preprocess  # turns images into pixels
+        self.grid = info.image_encoder.grid  # rows and columns of the image features
         cells = grid_boxes(*self.grid)
+        # (N, 4) relative xyxy of the features in the square image that the encoder sees
         self.boxes = torch.cat([WHOLE, cells]) if info.image_encoder.summary_token else cells
-        self.threads = sessions.threads
-        self.regions = regions_of(info)
+        self.threads = sessions.threads  # processor threads of one ONNX session
+        self.regions = regions_of(info)  # features of its gallery's images; None in most packs
         self._sessions = sessions
+        # onnxruntime's providers in use, best first
         self.providers = self._text_encoder(next(iter(info.methods))).providers
         tokenizer = load_tokenizer(info.path(info.tokenizer.file))
-        self.reader = TextReader(tokenizer, info.tokenizer.max_length)
+        self.reader = TextReader(tokenizer, info.tokenizer.max_length)  # turns texts into tokens
 
     @classmethod
     def load(cls, pack: Path, device: Device = "auto", threads: int | None = None) -> Runtime:
@@ -92,13 +83,9 @@ class Runtime:
         return cls(info, Sessions(info.path, device, threads))
 
     def image_encoder_of(self, method: str | None) -> str | None:
-        """The file of a method's image encoder; methods with the same file share features.
+        """The file of a method's image encoder, or for None of the pack's.
 
-        Args:
-            method: a method of the pack; None for the pack's own encoder.
-
-        Returns:
-            A path in the pack; None if features are computed elsewhere.
+        Methods with the same file share features; without a file, they are computed elsewhere.
 
         Raises:
             ValueError: an unknown method.
@@ -309,8 +296,8 @@ class Runtime:
                 )
             return batch
 
-        with ThreadPoolExecutor(self.threads) if len(batches) > 1 else nullcontext() as pool:
-            encoded = pool.map(encode, batches) if pool else map(encode, batches)
+        with ThreadPoolExecutor(self.threads) as pool:
+            encoded = pool.map(encode, batches) if len(batches) > 1 else map(encode, batches)
             for rows, batch in zip(batches, encoded, strict=True):
                 features[torch.from_numpy(rows), : batch.shape[1]] = batch.to(self.device)
         return features, lengths_to_mask(torch.from_numpy(lengths), ids.shape[1]).to(self.device)

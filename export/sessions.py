@@ -114,24 +114,18 @@ def shared_processors(images: int) -> Iterator[None]:
 
 
 class Encoder:
-    """A session of an untrusted ONNX file, whose output is checked.
+    """A session of an untrusted ONNX file, whose first output is checked.
 
-    Args:
-        file: its name, for messages.
-        session: its first output is used.
-        bound: the device on which the output stays, by I/O binding; None takes it as an array.
-
-    Attributes:
-        providers: onnxruntime's providers in use, best first; onnxruntime may fall back silently.
+    `file` names it in messages. By I/O binding the output stays on the device `bound`; None takes
+    it as an array. `providers` are onnxruntime's providers in use, best first: onnxruntime may fall
+    back silently.
     """
 
     def __init__(
         self, file: str, session: ort.InferenceSession, bound: torch.device | None = None
     ) -> None:
         self.providers: list[str] = session.get_providers()
-        self._file = file
-        self._session = session
-        self._bound = bound
+        self._file, self._session, self._bound = file, session, bound
 
     def run(self, inputs: dict[str, np.ndarray]) -> Tensor:
         """Computes.
@@ -183,8 +177,6 @@ class Sessions:
         locate: maps a file of the pack to its path.
         device: "cuda" insists that onnxruntime itself uses CUDA; "auto" lets it fall back.
         threads: for operators on the CPU; None for `default_threads`.
-        heads: the device for torch; None for the encoders' device.
-        bound: leave the encoders' outputs on their device; None for all devices but the CPU.
 
     Attributes:
         device: the device for torch.
@@ -196,22 +188,16 @@ class Sessions:
     """
 
     def __init__(
-        self,
-        locate: Callable[[str], Path],
-        device: Device,
-        threads: int | None = None,
-        heads: torch.device | None = None,
-        bound: bool | None = None,
+        self, locate: Callable[[str], Path], device: Device, threads: int | None = None
     ) -> None:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
-        self._encoders = choose_device(device)
-        self.device = heads or self._encoders
+        self.device = choose_device(device)
         if self.device.type == "cuda":  # full float32, as on the CPU; see `_providers`
             torch.backends.cudnn.allow_tf32 = False
         # without DLPack, onnxruntime gives arrays only
-        able = self._encoders.type != "cpu" and hasattr(ort.OrtValue, "__dlpack__")
-        self._bound = self._encoders if (able if bound is None else bound) else None
+        able = self.device.type != "cpu" and hasattr(ort.OrtValue, "__dlpack__")
+        self._bound = self.device if able else None
         self._locate = locate
         self._strict = device == "cuda"
         self.threads = threads or default_threads()
@@ -263,13 +249,13 @@ class Sessions:
         options.log_severity_level = 3  # errors only
         # Several sessions and torch share the processors: idle threads must not keep them busy.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if self._encoders.type == "cpu":
+        if self.device.type == "cpu":
             _bound_memory()
             options.add_session_config_entry("session.use_env_allocators", "1")
         return options
 
     def _providers(self) -> list[str | tuple[str, dict[str, str]]]:
-        if self._encoders.type == "cpu":
+        if self.device.type == "cpu":
             return ["CPUExecutionProvider"]
         ort.preload_dlls()
         # Full float32, as on the CPU: a ranking must not depend on the device.

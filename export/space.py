@@ -1,14 +1,13 @@
 """The folder of a Hugging Face Space: `python -m export.space --out DIR`.
 
 README.md            front matter for the Hub, made from that of the repository, and a page
-requirements.txt     the repository's, without GPU packages where the machine has no GPU
+requirements.txt     the repository's, without GPU packages for a machine without a GPU
 app/ models/ export/ the code; nothing of training, tests or benchmarks
-app/bundled/         the chosen packs, and what lies beside them
-start.py             only where the app starts on another pack than `scenes`
+app/bundled/         the chosen packs, and the files beside them
+start.py             only if the app starts on another pack than `scenes`
 """
 
 import argparse
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = ("app", "models", "export")
 BUNDLED = Path("app") / "bundled"
 FIRST = "scenes"  # the pack that the app starts on by itself
-ZEROGPU = "zero-a10g"  # the Hub's name for it, whatever GPU it lends today
+ZEROGPU = "zero-a10g"  # the Hub's name of ZeroGPU, whatever the GPU is
 HARDWARE = tuple(str(kind.value) for kind in SpaceHardware)
 _MAX_NAMED = 100  # files in the front matter; of a pack with more, the whole repository is fetched
 _LEFTOVERS = (".*", "__pycache__", "*.pyc", "*.partial", "*.orig", "*.rej", "*~", "bundled")
@@ -48,28 +47,20 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Plan:
-    """What kind of Space it is to be.
+    """The options of a Space."""
 
-    Attributes:
-        packs: bundled names or folders; the Space starts on the first, unless `hub` names one.
-        hub: a pack on the Hub, `owner/name[@revision]`, to start on; fetched as the Space is built.
-        hardware: one of `HARDWARE`.
-        title: what the Hub calls the Space; None for the app's name.
-        torch_index: the address of an extra package index, such as one with CPU builds of torch.
-    """
-
-    packs: Sequence[str] = (FIRST,)
-    hub: str | None = None
-    hardware: str = "cpu-basic"
-    title: str | None = None
-    torch_index: str | None = None
+    packs: Sequence[str] = (FIRST,)  # bundled names or folders; it starts on the first
+    hub: str | None = None  # a pack on the Hub to start on, fetched as the Space is built
+    hardware: str = "cpu-basic"  # one of `HARDWARE`
+    title: str | None = None  # on the Hub; None for the app's name
+    torch_index: str | None = None  # an extra package index, such as one with CPU builds of torch
 
 
 def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
     """Builds the folder beside its target, and moves it into place whole.
 
     Args:
-        out: the folder to make; an empty one is taken.
+        out: the folder to make; it must be empty if it exists.
         plan: see `Plan`.
         root: the repository.
 
@@ -77,9 +68,9 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
         The folder.
 
     Raises:
-        FileExistsError: there is something at `out`.
+        FileExistsError: `out` is not an empty folder.
         FileNotFoundError: a pack is missing.
-        ValueError: a pack is damaged or cannot be searched, or the index holds a password.
+        ValueError: a pack is damaged or cannot be searched.
         HubError: the pack on the Hub could not be looked up.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
@@ -87,15 +78,14 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
     packs = [_find_pack(name, root) for name in plan.packs]
     front: dict[str, Any] = metadata_load(root / "README.md") or {}
     front["suggested_hardware"] = plan.hardware
-    if plan.title is not None:
-        front["title"] = plan.title
+    front["title"] = plan.title or front["title"]
     first, listed = packs[0].name if packs else "", packs
     if plan.hub is not None:
         repo = inspect_repo(plan.hub)
-        info, wanted = read_description(repo)
+        info, files = read_description(repo)
         first, listed = f"{repo.repo_id}@{repo.commit}", [info, *packs]
-        few = len(wanted.files) <= _MAX_NAMED
-        line = f"{repo.repo_id} {','.join(wanted.files)} {repo.commit}" if few else repo.repo_id
+        few = len(files.files) <= _MAX_NAMED
+        line = f"{repo.repo_id} {','.join(files.files)} {repo.commit}" if few else repo.repo_id
         front |= {"models": [repo.repo_id], "preload_from_hub": [line]}
     names = [info.name for info in listed]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -107,18 +97,18 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
         )
     if first != FIRST:
         front["app_file"] = "start.py"
-    requirements = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
     about = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in listed)
     page = Path(__file__).with_suffix(".md").read_text("utf-8")
     yaml = SpaceCardData(**front).to_yaml()
-    page = page.format(front=yaml, title=front["title"], packs=about)
     with replacing_folder(out.expanduser().absolute()) as work:
         for name in CODE:
             shutil.copytree(root / name, work / name, ignore=shutil.ignore_patterns(*_LEFTOVERS))
         for info in packs:
             _copy_pack(info, work / BUNDLED, root / BUNDLED)
         shutil.copyfile(root / "LICENSE", work / "LICENSE")
+        page = page.format(front=yaml, title=front["title"], packs=about)
         (work / "README.md").write_text(page, "utf-8")
+        requirements = _requirements((root / "requirements.txt").read_text("utf-8"), plan)
         (work / "requirements.txt").write_text(requirements, "utf-8")
         if first != FIRST:
             (work / "start.py").write_text(_STARTER.format(pack=first), "utf-8")
@@ -139,7 +129,7 @@ def _find_pack(name: str, root: Path) -> PackInfo:
 
 
 def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
-    """Copies a pack, and of a bundled one what was measured and computed ahead for it."""
+    """Copies a pack, and the files beside a bundled one."""
     files = {info.path(name): Path(info.name) / name for name in list_files(info)}
     if info.folder.parent == bundled:
         beside = [*bundled.glob(f"{info.name}.*"), *bundled.glob(f"ablations/{info.name}/*.json")]
@@ -152,21 +142,14 @@ def _copy_pack(info: PackInfo, place: Path, bundled: Path) -> None:
 def _requirements(text: str, plan: Plan) -> str:
     """The requirements of a Space, whose pip reads the markers of each line itself.
 
-    A machine without a GPU of its own, ZeroGPU among them, gets onnxruntime for CPUs, which is a
-    tenth of the size.
+    A machine without a GPU of its own, such as ZeroGPU, gets onnxruntime for CPUs, which is a tenth
+    of the size.
     """
     if plan.hardware.startswith("cpu-") or plan.hardware == ZEROGPU:
         text = text.replace("\nonnxruntime-gpu>=", "\nonnxruntime>=")
     if plan.hardware == ZEROGPU:  # which starts no newer torch
         text = text.replace("\ntorch>=", "\ntorch<2.12,>=") + "spaces\n"
-    if plan.torch_index is None:
-        return text
-    if not re.fullmatch(r"https?://[^\s@]+", plan.torch_index):
-        raise ValueError(
-            f'--torch-index "{plan.torch_index}" is no address of a package index; give one that '
-            "begins with https:// and holds no password, which everybody could read in the Space"
-        )
-    return f"--extra-index-url {plan.torch_index}\n{text}"
+    return text if plan.torch_index is None else f"--extra-index-url {plan.torch_index}\n{text}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -175,11 +158,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="the folder to make")
     add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {FIRST})")
-    add(
-        "--hub", metavar="ID[@REVISION]", help="start on this pack, which the Space's build fetches"
-    )
+    hub = "start on this pack, which the Space's build fetches"
+    add("--hub", metavar="ID[@REVISION]", help=hub)
     add("--hardware", choices=("zero-gpu", *HARDWARE), default="cpu-basic", help="the machine")
-    add("--title", help="what the Hub calls it")
+    add("--title", help="on the Hub")
     add("--torch-index", metavar="URL", help="an extra package index, such as one of CPU builds")
     options = parser.parse_args(argv)
     hardware = ZEROGPU if options.hardware == "zero-gpu" else options.hardware

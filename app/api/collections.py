@@ -163,7 +163,7 @@ class PackQuestions:
         names = ("name", "title", "about", "facts")
         offers = [
             {**{name: getattr(one, name) for name in names}, "installed": here}
-            for one, here in (presets.offered(opened.sources.obtainer) if opened.private else ())
+            for one, here in (presets.offered(opened.sources.converted) if opened.private else ())
         ]
         accepts = opened.sources.accepts
         return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
@@ -201,5 +201,5 @@ class PackQuestions:
 
 
 def _job(found: Download) -> answers.Job:
-    known = {name: one for name, one in vars(found).items() if name not in ("key", "step")}
-    return answers.Job(job=found.key, **vars(found.step), **known)
+    names = ("state", "done", "total", "doing", "seconds", "pack", "error")
+    return answers.Job(job=found.key, **{name: getattr(found, name) for name in names})

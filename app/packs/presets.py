@@ -1,20 +1,19 @@
-"""Stronger packs that have a name: what each is, and how it comes to this machine, to stay."""
+"""Stronger packs that have a name: what each is, and how to fetch it once."""
 
 import os
 import sys
-from collections.abc import Callable, Generator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from tqdm import tqdm
 
-from app.packs.jobs import Step
-from app.packs.obtaining import Obtainer
+from app.packs.sources import ConvertedPacks
 from app.settings import bundled_pack
-from export.build.offer import CLIP, PACK, NoWeightsError, Offer, look
 from export.hub.client import UnreachableError, cached_folder
 from export.hub.packs import find_cached, resolve
+from export.obtain import CLIP, PACK, NoWeightsError, Offer, look, obtain
 from export.pack.schema import MANIFEST
 
 _MOST_GROWTH = 1.5  # times the size that is stated here; what is larger is something else by now
@@ -22,30 +21,17 @@ _MOST_GROWTH = 1.5  # times the size that is stated here; what is larger is some
 
 @dataclass(frozen=True)
 class Preset:
-    """A pack that one name obtains.
+    """A pack that is fetched by a name."""
 
-    Attributes:
-        name: what `--pack` takes.
-        title: for people.
-        about: what it is for, in a sentence.
-        kind: one of `export.build.offer.KINDS`.
-        published: Hub ids; the first that holds what is read is taken. None where nobody has
-            published it yet.
-        licence: of what is published, as its authors state it.
-        megabytes: of that, roughly.
-        time: what comes after the download, for people.
-        needs: what to do where there is no address.
-    """
-
-    name: str
-    title: str
-    about: str
-    kind: str
-    published: tuple[str, ...]
-    licence: str
-    megabytes: int
-    time: str
-    needs: str = ""
+    name: str  # for `--pack`
+    title: str  # for people
+    about: str  # its use, in a sentence
+    kind: str  # one of `export.obtain.KINDS`
+    published: tuple[str, ...]  # Hub ids; the first that holds safetensors is used
+    licence: str  # of the published files, as their authors state it
+    megabytes: int  # of the published files, roughly
+    time: str  # the step after the download, for people
+    needs: str = ""  # advice if nobody has published it
 
     @property
     def variable(self) -> str:
@@ -67,21 +53,21 @@ class Preset:
             return f"from {self.addresses[0]}, under its publisher's licence, {self.time}"
         return f"about {self.megabytes} MB once, {self.licence} licence, {self.time}"
 
-    def find(self, obtainer: Obtainer) -> Path | None:
+    def find(self, converted: ConvertedPacks) -> Path | None:
         """Its folder, where it is on this machine; the Hub is not asked."""
         for address in self.addresses:
             if self.kind != PACK:
-                if folder := obtainer.find(self.kind, address):
+                if folder := converted.find(self.kind, address):
                     return folder
                 continue
             with suppress(ValueError, OSError):
                 return find_cached(address)
         return None
 
-    def is_here(self, obtainer: Obtainer) -> bool:
+    def is_here(self, converted: ConvertedPacks) -> bool:
         """Whether it is on this machine, as far as one glance tells."""
         if self.kind != PACK:
-            return self.find(obtainer) is not None
+            return self.find(converted) is not None
         for address in self.addresses:
             with suppress(ValueError):  # not cached, or no Hub id
                 if (cached_folder(address) / MANIFEST).is_file():
@@ -144,31 +130,28 @@ PRESETS = {
 }
 
 
-def offered(obtainer: Obtainer) -> list[tuple[Preset, bool]]:
+def offered(converted: ConvertedPacks) -> list[tuple[Preset, bool]]:
     """Every preset, and whether it is on this machine."""
-    return [(preset, preset.is_here(obtainer)) for preset in PRESETS.values()]
+    return [(preset, preset.is_here(converted)) for preset in PRESETS.values()]
 
 
-def obtain(name: str, obtainer: Obtainer, owner: str) -> Generator[Offer | Step | Path, None, None]:
-    """Has a preset come to this machine; closing the iterator before its end ends the work.
+def pack_folder(pack: str, cache: Path) -> Path:
+    """The folder of a pack by its name; a preset or a Hub id is fetched, and kept.
 
     Args:
-        name: of the preset.
-        obtainer: does the work, and keeps what comes of it.
-        owner: who may cancel it.
-
-    Yields:
-        What the Hub sends, and steps, where it is not here; then its folder.
+        pack: a bundled name, a folder, a preset's name, or a Hub id `owner/name[@revision]`.
+        cache: the user's cache folder.
 
     Raises:
-        ValueError: there is no such preset, or it cannot be had; the message is a sentence.
+        FileNotFoundError: it is none of these.
+        ValueError: it cannot be fetched; the message is a sentence.
     """
-    if name not in PRESETS:
-        raise ValueError(f"choose one of {', '.join(PRESETS)}")
-    preset = PRESETS[name]
-    if folder := preset.find(obtainer):
-        yield folder
-        return
+    bundled = bundled_pack(pack)
+    if bundled is not None or pack not in PRESETS or Path(pack).is_dir():
+        return bundled or resolve(pack)
+    preset, converted = PRESETS[pack], ConvertedPacks(cache / "packs")
+    if folder := preset.find(converted):
+        return folder
     try:
         offer = preset.offer()
     except UnreachableError as error:
@@ -176,38 +159,12 @@ def obtain(name: str, obtainer: Obtainer, owner: str) -> Generator[Offer | Step 
             f"{error}. {preset.title} is not on this machine yet; it is fetched once, and then "
             "needs no network"
         ) from error
-    yield offer
-    yield from obtainer.run(offer, owner)
-
-
-def pack_folder(pack: str, cache: Path, watch: Callable[[Step], None] | None = None) -> Path:
-    """The folder of a pack by what a person typed; what is not here is fetched, and kept.
-
-    Args:
-        pack: a bundled name, a folder, a preset's name, or a Hub id `owner/name[@revision]`.
-        cache: the user's cache folder.
-        watch: is told how far a preset is; None draws a bar on the terminal.
-
-    Raises:
-        FileNotFoundError: it is none of these.
-        ValueError: it cannot be had; the message is a sentence.
-    """
-    bundled = bundled_pack(pack)
-    if bundled is not None or pack not in PRESETS or Path(pack).is_dir():
-        return bundled or resolve(pack)
-    with closing(obtain(pack, Obtainer(cache / "packs"), "")) as steps:
-        for step in steps:
-            if isinstance(step, Path):
-                return step
-            if isinstance(step, Offer):
-                watch = watch or _Bar(PRESETS[pack], step)
-            elif watch is not None:
-                watch(step)
-    raise AssertionError("the steps end with the folder")
+    out = converted.place(offer.kind, offer.address)
+    return obtain(offer, out, _Bar(preset, offer).report, Event())
 
 
 class _Bar:
-    """Draws on stderr how far a preset is."""
+    """Draws the progress of a preset on stderr."""
 
     def __init__(self, preset: Preset, offer: Offer) -> None:
         first, size = offer.parts[0], offer.missing_bytes / 1e6
@@ -216,16 +173,14 @@ class _Bar:
             f"licence {first.licence or 'not stated'}; {preset.time}"
         )
         self._bar = tqdm(total=offer.missing_bytes, unit="B", unit_scale=True, mininterval=0.5)
-        self._doing = ""
 
-    def __call__(self, step: Step) -> None:
+    def report(self, done: int, total: int, doing: str) -> None:
         """Draws one step."""
-        if step.total:
-            self._bar.update(step.done - self._bar.n)
-        elif step.doing != self._doing:
+        if total:
+            self._bar.update(done - self._bar.n)
+        else:
             self._bar.close()
-            self._say(f"{step.doing} …")
-        self._doing = step.doing
+            self._say(f"{doing} …")
 
     @staticmethod
     def _say(sentence: str) -> None:

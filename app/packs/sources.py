@@ -1,27 +1,52 @@
 """Where the packs come from that a visitor asks for: this machine, or the Hub."""
 
 import contextlib
-from collections.abc import Generator
+import hashlib
+import re
 from pathlib import Path
 
-from app.packs.jobs import Step
-from app.packs.obtaining import Obtainer
 from app.settings import Settings, bundled_pack, bundled_packs
-from export.build.offer import PACK, Offer, look
 from export.hub.client import UnreachableError, cached_instead, is_hub_id, parse_hub_id
 from export.hub.packs import find_cached
+from export.obtain import PACK, Offer, look
+from export.pack.reading import load_info
 from export.pack.schema import MANIFEST
 
 
-class Sources:
-    """Finds packs on this machine, and fetches those that may be fetched.
+class ConvertedPacks:
+    """Packs that were made of published weights, each in a folder of its own.
 
     Args:
-        settings: how the app was asked to run.
+        folder: where they are kept; it may not exist yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def place(self, kind: str, address: str) -> Path:
+        """The folder of the pack made of an address; other addresses have other folders."""
+        readable = re.sub(r"[^A-Za-z0-9.-]+", "-", address).strip("-.")[:80]
+        digest = hashlib.sha256(f"{kind} {address}".encode()).hexdigest()[:8]
+        return self._folder / f"{kind}-{readable}-{digest}"
+
+    def find(self, kind: str, address: str) -> Path | None:
+        """The pack that an address was converted to before, None if there is none."""
+        folder = self.place(kind, address)
+        with contextlib.suppress(ValueError, OSError):
+            load_info(folder, verify=False)
+            return folder
+        return None
+
+
+class Sources:
+    """Finds packs on this machine, and those on the Hub that may be fetched.
+
+    Args:
+        settings: the app's settings.
         cache: the user's cache folder.
 
     Attributes:
-        obtainer: fetches packs that are not on this machine, and converts published weights.
+        converted: packs made of published weights.
 
     Raises:
         ValueError: an address of `--allow-pack` is none.
@@ -34,7 +59,7 @@ class Sources:
             except ValueError as error:
                 raise ValueError(f"--allow-pack: {error}") from error
         self._private, self._allowed = settings.private, settings.allow_packs
-        self.obtainer = Obtainer(cache / "packs")
+        self.converted = ConvertedPacks(cache / "packs")
 
     @property
     def accepts(self) -> str:
@@ -47,10 +72,10 @@ class Sources:
         """The pack that an address means, where it is on this machine; the Hub is not asked.
 
         Args:
-            kind: one of `export.build.offer.KINDS`.
+            kind: one of `export.obtain.KINDS`.
             address: of a pack a bundled name or a Hub id `owner/name[@revision]`; a folder too,
                 where only this machine reaches the app. Elsewhere only Hub ids that were allowed.
-                Of published weights, see `export.build.offer.look`.
+                Of published weights, see `export.obtain.look`.
 
         Returns:
             Its folder, or None where the Hub must be asked.
@@ -66,7 +91,7 @@ class Sources:
                     "published weights are converted only where no other machine reaches the app; "
                     "convert them there, and name the pack"
                 )
-            return self.obtainer.find(kind, address)
+            return self.converted.find(kind, address)
         bundled = bundled_pack(address)
         if bundled is not None:
             return bundled
@@ -100,7 +125,3 @@ class Sources:
             with contextlib.suppress(ValueError):  # not whole
                 return find_cached(f"{repo.repo_id}@{repo.commit}")
         return offer
-
-    def obtain(self, offer: Offer, owner: str) -> Generator[Step | Path, None, None]:
-        """Fetches what was offered, for visitors within bounds; see `Obtainer.run`."""
-        return self.obtainer.run(offer, owner, visitor=not self._private)

@@ -39,52 +39,33 @@ LOGS = ("config.toml", "log.csv")
 
 @dataclass(frozen=True)
 class MethodParts:
-    """What a method brings into a pack.
+    """One method of a pack.
 
-    Attributes:
-        stack: its modules, with the weights as trained. An image encoder that is not the object in
-            `PackParts` was trained along, and goes into the pack with the method.
-        arguments: named arguments for `models.build`.
-        config: what it was trained with.
-        shared_text: identity of a text encoder that several methods share.
-        method: key of `models.METHODS`; empty where the pack calls it so.
+    An image encoder in `stack` that is not the object in `PackParts` was trained together with the
+    method, and goes into the pack with it.
     """
 
-    stack: TorchStack
-    arguments: dict[str, Any]
-    config: dict[str, Any]
-    shared_text: str | None = None
-    method: str = ""
+    stack: TorchStack  # with the weights as trained
+    arguments: dict[str, Any]  # for `models.build`
+    config: dict[str, Any]  # of its training
+    shared_text: str | None = None  # identity of a text encoder that several methods share
+    method: str = ""  # key of `models.METHODS`; empty if it is the name in the pack
 
 
 @dataclass(frozen=True)
 class PackParts:
-    """What a pack is made of.
+    """The parts of a pack."""
 
-    Attributes:
-        image_encoder: that the methods share; None where they read features that were computed
-            elsewhere.
-        image_dim: d of the image features.
-        preprocess: how images are prepared.
-        tokenizer: in the format of Hugging Face `tokenizers`, as JSON.
-        max_length: after how many tokens a text is cut.
-        methods: by the names that the pack gives them, at least one.
-        gallery: a folder with `gallery.json` that is to come with the pack.
-        frames: see `ImageEncoderInfo`.
-        logs: folders whose `LOGS` go along, by their names below `training/`.
-        half: whether the pack holds the weights rounded to half precision.
-    """
-
-    image_encoder: ImageEncoder | None
-    image_dim: int
+    image_encoder: ImageEncoder | None  # shared; None if features are computed elsewhere
+    image_dim: int  # d of the image features
     preprocess: Preprocess
-    tokenizer: str
-    max_length: int
-    methods: Mapping[str, MethodParts]
-    gallery: Path | None = None
-    frames: int = 1
-    logs: Mapping[str, Path] = field(default_factory=dict)
-    half: bool = True
+    tokenizer: str  # in the format of Hugging Face `tokenizers`, as JSON
+    max_length: int  # number of tokens after which a text is cut
+    methods: Mapping[str, MethodParts]  # by their names in the pack, at least one
+    gallery: Path | None = None  # a folder with `gallery.json` to copy into the pack
+    frames: int = 1  # see `ImageEncoderInfo`
+    logs: Mapping[str, Path] = field(default_factory=dict)  # name below `training/` -> run folder
+    half: bool = True  # round the weights to half precision
 
 
 def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
@@ -110,7 +91,7 @@ def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
 
 
 def _rounded(parts: PackParts) -> PackParts:
-    """A copy with the weights that half precision can hold; what was shared stays shared."""
+    """A copy with weights rounded to half precision; shared modules stay shared."""
     rounded = copy.deepcopy(parts)
     for name, method in rounded.methods.items():
         stack = method.stack
@@ -127,7 +108,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         image_encoder = IMAGE_ENCODER
         if encoder is not None:
             export_image_encoder(encoder, size, work / IMAGE_ENCODER)
-    else:  # no method reads the pack's encoder: the first method's own stands for it
+    else:  # no method reads the pack's encoder: use the first method's own
         image_encoder = f"{next(iter(parts.methods))}/{IMAGE_ENCODER}"
     (work / TOKENIZER).write_text(parts.tokenizer, "utf-8")
     for name, folder in parts.logs.items():

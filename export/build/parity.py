@@ -17,7 +17,7 @@ from torch import Tensor
 from export.pack.gallery import load_gallery
 from export.pack.schema import Parity
 from export.runtime import Runtime
-from models import Method, Views
+from models import Method
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.views import lengths_to_mask
 
@@ -61,8 +61,7 @@ class Probe:
 def make_probes(runtime: Runtime) -> list[Probe]:
     """Seeded inputs: three shapes of noise, and a last one for the rankings.
 
-    The last is the beginning of the pack's gallery with its captions, or images and texts of
-    noise where there is none.
+    The last is the beginning of the pack's gallery with its captions, or noise without a gallery.
     """
     rng = np.random.default_rng(SEED)
     longest = runtime.info.tokenizer.max_length
@@ -104,13 +103,11 @@ def check_parity(runtime: Runtime, name: str, rounded: TorchStack, original: Tor
                 f"{len(probe.ids)} texts, although numbers differ by {worst:.2g} only; "
                 "the export was not kept"
             )
-    trained = _run_torch(original, probes[-1])["scores"]
-    return Parity(
-        numbers=worst,
-        ranking=True,
-        fp16_numbers=float((expected["scores"] - trained).abs().max()),
-        fp16_ranking=_same_first(expected["scores"], trained),
-    )
+    rounding, trained = expected["scores"], _run_torch(original, probes[-1])["scores"]
+    # share of rows and columns, taken together, with the same argmax
+    first = torch.cat([rounding.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
+    largest = float((rounding - trained).abs().max())
+    return Parity(worst, True, largest, float(first.float().mean()))
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
@@ -158,30 +155,29 @@ def _from_gallery(runtime: Runtime, pack: Path) -> Probe:
 @torch.no_grad()
 def _run_torch(stack: TorchStack, probe: Probe) -> dict[str, Tensor]:
     lengths = torch.from_numpy(probe.lengths)
-    image_features = torch.from_numpy(probe.pixels)  # (B_img, N, d) where there is no encoder
+    image_features = torch.from_numpy(probe.pixels)  # (B_img, N, d) without an encoder
     if stack.image_encoder is not None:
         image_features = stack.image_encoder(image_features)
     text_features = stack.text_encoder(torch.from_numpy(probe.ids), lengths)  # (B_txt, L, d)
-    image_mask = torch.ones(image_features.shape[:2], dtype=torch.bool)
-    images = stack.method.encode_image(image_features, image_mask)
-    texts = stack.method.encode_text(text_features, lengths_to_mask(lengths, probe.ids.shape[1]))
-    return _outputs(stack.method, image_features, text_features, images, texts)
+    mask = lengths_to_mask(lengths, probe.ids.shape[1])
+    return _outputs(stack.method, image_features, text_features, mask)
 
 
 @torch.no_grad()
 def _run_pack(runtime: Runtime, name: str, probe: Probe) -> dict[str, Tensor]:
-    method, image_features = runtime.methods[name], torch.from_numpy(probe.pixels)
+    image_features = torch.from_numpy(probe.pixels)
     if runtime.info.image_encoder.file is not None:
         image_features = runtime.pixel_features(probe.pixels, name)
     text_features, mask = runtime.token_features(probe.ids, probe.lengths, name)
-    images = runtime.image_views(image_features, name)
-    texts = method.encode_text(text_features, mask)
-    return _outputs(method, image_features, text_features, images, texts)
+    return _outputs(runtime.methods[name], image_features, text_features, mask)
 
 
 def _outputs(
-    method: Method, image_features: Tensor, text_features: Tensor, images: Views, texts: Views
+    method: Method, image_features: Tensor, text_features: Tensor, text_mask: Tensor
 ) -> dict[str, Tensor]:
+    image_mask = torch.ones(image_features.shape[:2], dtype=torch.bool)
+    images = method.encode_image(image_features, image_mask)
+    texts = method.encode_text(text_features, text_mask)
     return {
         "image features": image_features,
         "text features": text_features,
@@ -196,9 +192,3 @@ def _difference(ours: Tensor, reference: Tensor) -> float:
     if ours.shape != reference.shape:
         return float("inf")
     return float((ours - reference).abs().max()) / max(1.0, float(reference.abs().max()))
-
-
-def _same_first(scores: Tensor, reference: Tensor) -> float:
-    """Share of rows and columns, taken together, with the same argmax."""
-    same = [scores.argmax(dim) == reference.argmax(dim) for dim in (0, 1)]
-    return float(torch.cat(same).float().mean())

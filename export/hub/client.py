@@ -285,7 +285,7 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
                 tqdm_class=_bar(f"Downloading {repo.address}", total, progress),
             )
     except HubError:
-        remove_incomplete(repo.repo_id)
+        _remove_incomplete(repo)
         raise
 
 
@@ -356,9 +356,9 @@ def cached_instead(address: str, error: UnreachableError, find: Callable[[str], 
     return folder
 
 
-def remove_incomplete(repo_id: str) -> None:
+def _remove_incomplete(repo: Repo) -> None:
     """Deletes incomplete files of a repository; other processes' downloads hold a lock."""
-    folder = Path(constants.HF_HUB_CACHE) / f"models--{repo_id.replace('/', '--')}"
+    folder = repo.folder.parents[1]
     for path in (folder / "blobs").glob("*.incomplete"):
         lock = folder.parent / ".locks" / folder.name / f"{path.name.partition('.')[0]}.lock"
         with suppress(OSError, Timeout), FileLock(lock, timeout=0):

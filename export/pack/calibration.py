@@ -43,51 +43,37 @@ _MIN_DEVIATION = 1e-3  # of a number that hardly differs between images
 _WITHIN_LIMIT = 0.95  # share of the pack's own images
 
 Row = Annotated[tuple[float, ...], Field(max_length=131_072)]
-Deviations = Annotated[
-    tuple[Annotated[float, Field(ge=_MIN_DEVIATION)], ...], Field(max_length=131_072)
-]
+Deviation = Annotated[float, Field(ge=_MIN_DEVIATION)]
+Deviations = Annotated[tuple[Deviation, ...], Field(max_length=131_072)]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 
 class Background(NamedTuple):
-    """The scores of B questions over their whole gallery; each (B,).
+    """The scores of B questions over their whole gallery; each (B,)."""
 
-    Attributes:
-        top: the best.
-        tenth: the tenth best, or the last of fewer.
-        mean: of all, or of an even sample.
-        deviation: likewise.
-        images: number of images.
-        words: number of words of the question.
-        unknown: see `unknown_share`.
-    """
+    top: np.ndarray  # the best
+    tenth: np.ndarray  # the tenth best, or the last of fewer
+    mean: np.ndarray  # of all, or of an even sample
+    deviation: np.ndarray  # likewise
+    images: np.ndarray  # number of images
+    words: np.ndarray  # number of words of the question
+    unknown: np.ndarray  # see `unknown_share`
 
-    top: np.ndarray
-    tenth: np.ndarray
-    mean: np.ndarray
-    deviation: np.ndarray
-    images: np.ndarray
-    words: np.ndarray
-    unknown: np.ndarray
+    def _in_deviations(self, values: np.ndarray) -> np.ndarray:
+        return values / np.maximum(self.deviation, 1e-6)
 
-    @property
-    def _spread(self) -> np.ndarray:
-        return np.maximum(self.deviation, 1e-6)
-
-    @property
-    def _size(self) -> np.ndarray:
-        return np.log(np.minimum(self.images, _MAX_IMAGES))
+    def _logs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms of the number of words and of images."""
+        return np.log(self.words), np.log(np.minimum(self.images, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
         """Features (B, 6) of the questions, for the weights `Calibration.question`."""
-        above_mean = (self.top - self.mean) / self._spread
-        above_tenth = (self.top - self.tenth) / self._spread
-        words = np.log(self.words)
-        return np.stack([self.top, above_mean, above_tenth, self.unknown, words, self._size], -1)
+        above = [self._in_deviations(self.top - other) for other in (self.mean, self.tenth)]
+        return np.stack([self.top, *above, self.unknown, *self._logs()], axis=-1)
 
     def sizes(self) -> np.ndarray:
         """Features (B, 3) of the threshold of refusal, for the weights `Calibration.refusal`."""
-        words, size = np.log(self.words), self._size
+        words, size = self._logs()
         return np.stack([words, size, words * size], axis=-1)
 
     def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -97,38 +83,26 @@ class Background(NamedTuple):
             logit: (B,) of the questions.
             scores: (B, n) of their hits.
         """
-        below_top = (self.top[:, None] - scores) / self._spread[:, None]
-        of_question = (logit, np.log(self.words), self._size)
-        columns = [np.broadcast_to(column[:, None], scores.shape) for column in of_question]
+        below_top = self._in_deviations(self.top - scores.T).T  # (B, n)
+        columns = [np.broadcast_to(c[:, None], scores.shape) for c in (logit, *self._logs())]
         return np.stack([below_top, *columns], axis=-1)
 
 
 class Judgement(NamedTuple):
-    """The judgement of one question's answer.
+    """The judgement of one question's answer."""
 
-    Attributes:
-        matches: whether anything in the gallery does.
-        probability: that something does.
-        hits: for each hit the probability that it satisfies the question.
-    """
-
-    matches: bool
-    probability: float
-    hits: tuple[float, ...]
+    matches: bool  # whether anything in the gallery does
+    probability: float  # that something does
+    hits: tuple[float, ...]  # for each hit the probability that it satisfies the question
 
 
 @dataclass(frozen=True, config=STRICT)
 class Calibration:
     """The fitted weights of one method; the bias is the last weight.
 
-    Attributes:
-        question: of `Background.features`.
-        refusal: of `Background.sizes`: below these log odds nothing matches.
-        hit: of `Background.hit_features`.
-        split: the data it was fitted on.
-        command: the command line that fits it again.
-        hardware: of the machine that fitted it.
-        seed: of the questions that were drawn.
+    `question` weighs `Background.features`; `refusal` weighs `Background.sizes`, and below these
+    log odds nothing matches; `hit` weighs `Background.hit_features`. The rest says how it was
+    fitted: the data, the command line, the machine, and the seed of the questions.
     """
 
     question: tuple[Weight, Weight, Weight, Weight, Weight, Weight, Weight]
@@ -242,16 +216,11 @@ class Domain:
     An image is described by 2d numbers: the mean of each of its d features over the cells, and the
     logarithm of the deviation. Its distance is the root mean square of those numbers after
     standardising each by the mean and deviation of the pack's own images.
-
-    Attributes:
-        mean: of each number (2d,).
-        deviation: of each number (2d,).
-        limit: the distance that 95 % of the pack's own images do not exceed.
     """
 
-    mean: Row
-    deviation: Deviations
-    limit: Annotated[float, Field(gt=0)]
+    mean: Row  # of each number (2d,)
+    deviation: Deviations  # of each number (2d,)
+    limit: Annotated[float, Field(gt=0)]  # distance that 95 % of its own images do not exceed
 
     def __post_init__(self) -> None:
         """Refuses a mean and deviations of different lengths."""

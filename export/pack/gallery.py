@@ -30,19 +30,12 @@ Rows = Annotated[tuple[Count, ...], FailFast()]
 
 @dataclass(frozen=True, config=OPEN)
 class GalleryCaption:
-    """One caption of one image.
-
-    Attributes:
-        text: the sentence.
-        view: the aspect of the image that it describes, if known.
-        mentions: indices of the objects of its own image that it mentions.
-        relevant: ascending indices of all images of the gallery that satisfy it; by default its own
-            image alone.
-    """
+    """One caption of one image."""
 
     text: Page
-    view: Line | None = None
-    mentions: Rows = ()
+    view: Line | None = None  # the aspect of the image that it describes
+    mentions: Rows = ()  # indices of the objects of its own image that it mentions
+    # Ascending indices of all images of the gallery that satisfy it; by default its own image.
     relevant: Annotated[Rows, Field(min_length=1)] = ()
 
 
@@ -85,19 +78,12 @@ class GalleryImage:
 
 @plain_dataclass(frozen=True)
 class GalleryInfo:
-    """A validated gallery.
+    """A validated gallery."""
 
-    Attributes:
-        folder: of `gallery.json`.
-        split: the part of the data set that the images are from.
-        world: the data set, if named.
-        images: in the order of the indices in `relevant`.
-    """
-
-    folder: Path
-    split: str
-    world: str | None
-    images: tuple[GalleryImage, ...]
+    folder: Path  # of `gallery.json`
+    split: str  # the part of the data set that the images are from
+    world: str | None  # the data set, if named
+    images: tuple[GalleryImage, ...]  # in the order of the indices in `relevant`
 
     @cached_property
     def captions(self) -> tuple[GalleryCaption, ...]:
@@ -162,8 +148,6 @@ def _with_indices(image: GalleryImage, row: int, count: int) -> GalleryImage:
 
 def _indices(values: tuple[int, ...], limit: int, where: str) -> tuple[int, ...]:
     """Ascending whole numbers below `limit`, each once."""
-    if len(values) > limit:
-        raise PackError(f"{where} must be at most {limit} whole numbers, not {len(values):,}")
     ordered = tuple(sorted(set(values)))
     if ordered and ordered[-1] >= limit:
         raise PackError(f"{where} must be whole numbers from 0 to {limit - 1}, not {ordered[-1]}")

@@ -15,15 +15,12 @@ A folder, or a Hub repository with the same files:
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from export.pack import card
 from export.pack.gallery import GalleryInfo, read_gallery
@@ -50,12 +47,12 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
 
     Args:
         path: the pack's folder.
-        verify: compare every SHA-256 and check the weights for NaN and foreign content; without it
-            only the presence and the size of every file are checked.
+        verify: compare every SHA-256 and check the weights, see `check_weights`; otherwise only
+            the presence and the size of every file are checked.
 
     Raises:
         FileNotFoundError: there is no such folder, no pack.json in it, or a named file is missing.
-        PackError: anything invalid; the message names the file and what is wrong.
+        PackError: anything invalid; the message names the file and the fault.
     """
     info = read_info(path)
     for name in info.files:
@@ -64,13 +61,13 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
         gallery = read_gallery(info.folder / FOLDER)
         _refuse_links_outside(info.folder, (f"{FOLDER}/{name}" for name in gallery.files))
         stated = info.gallery
-        found = _summary(gallery, None if verify else (stated.images_sha256, stated.images_bytes))
-        counts, expected = ((s.split, s.images, s.captions) for s in (found, stated))
+        actual = _summary(gallery, None if verify else (stated.images_sha256, stated.images_bytes))
+        counts, expected = ((s.split, s.images, s.captions) for s in (actual, stated))
         if counts != expected:
             raise PackError(
                 f"the gallery of {info.folder} is {counts}, but pack.json says {expected}"
             )
-        if found != stated:
+        if actual != stated:
             raise PackError(
                 f"the gallery images of {info.folder} are not those whose SHA-256 pack.json says; "
                 "fetch the pack again"
@@ -167,7 +164,7 @@ def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackI
 
 
 def _summary(gallery: GalleryInfo, images: tuple[str, int] | None = None) -> GallerySummary:
-    """What pack.json says of a gallery; `images` is their checksum and size, if known."""
+    """The entry of pack.json for a gallery; `images` are their checksum and size, if known."""
     if images is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:
@@ -195,14 +192,12 @@ def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
 
 
 def check_weights(path: Path) -> None:
-    """Checks an ONNX or safetensors file: readable, complete in itself, and of finite numbers.
-
-    Args:
-        path: a file ending in `.onnx` or `.safetensors`; others hold no weights and pass.
+    """Checks an ONNX or safetensors file; other files hold no weights and pass.
 
     Raises:
-        PackError: the file is damaged or holds NaN or infinity; or an ONNX file uses operators of
-            another domain than ONNX's own, or keeps tensors in a second file.
+        PackError: the file is not readable; a safetensors file holds NaN or infinity; or an ONNX
+            file uses operators of another domain than ONNX's own, or keeps tensors in a second
+            file. (`Encoder.run` refuses a network's output that is not finite.)
     """
     if path.suffix == ".safetensors":
         try:
@@ -216,32 +211,16 @@ def check_weights(path: Path) -> None:
     except Exception as error:  # protobuf's own errors have no name that onnx exports
         raise PackError(f"{path} is not a readable ONNX file: {error}") from error
     for part in _parts(model):
-        name = f"{part.name!s:.60}" if hasattr(part, "name") else ""
         if isinstance(part, onnx.NodeProto) and part.domain not in _DOMAINS:
             raise PackError(
                 f"{path} uses the operator {part.op_type!s:.60} of the domain {part.domain!s:.60}; "
                 "export it again with ONNX's own operators only"
             )
-        try:
-            finite = _is_finite(part)
-        except (ValueError, TypeError, KeyError) as error:
-            raise PackError(f"{path}: tensor {name} is damaged: {error}") from error
-        if not finite:
-            raise PackError(f"{path}: {name} holds NaN or infinity; the file is damaged")
-
-
-def _is_finite(part: Any) -> bool:
-    """Whether an ONNX attribute or tensor holds finite numbers only; other messages hold none."""
-    if isinstance(part, onnx.AttributeProto):
-        return all(map(math.isfinite, (part.f, *part.floats)))
-    if not isinstance(part, onnx.TensorProto):
-        return True
-    if part.data_location == onnx.TensorProto.EXTERNAL or part.external_data:
-        raise ValueError("it is in another file; export it again with all weights inside")
-    values = numpy_helper.to_array(part)
-    if values.dtype.kind not in "fciub":  # a 16-bit or 8-bit type that numpy itself lacks
-        values = values.astype(np.float32)
-    return bool(np.isfinite(values).all())
+        if isinstance(part, onnx.TensorProto) and (part.data_location or part.external_data):
+            raise PackError(
+                f"{path}: tensor {part.name!s:.60} is in another file; export it again with all "
+                "weights inside"
+            )
 
 
 def _parts(message: Any) -> Iterator[Any]:

@@ -25,16 +25,11 @@ MAPS = (16, 16)  # rows and columns of a map over boxes
 class Regions:
     """The regions of N images; features are read from the disk on request.
 
-    Args:
-        path: the file.
-
-    Attributes:
-        shape: (N, n, d).
-        grid: rows and columns of maps over the regions; (1, 1), the whole image, without boxes.
-        boxes: (N, n, 4), each with an area; None if unknown.
+    `shape` is (N, n, d); `boxes` is (N, n, 4), each with an area, or None if unknown; `grid` is the
+    rows and columns of maps over the regions, (1, 1) without boxes.
 
     Raises:
-        PackError: its tensors have other names, shapes or ranges.
+        PackError: the file's tensors have other names, shapes or ranges.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,30 +64,18 @@ class Regions:
         return features
 
     def summed(self, row: int, values: Tensor) -> Tensor:
-        """A map of values that add up over an image's regions: shares, or parts of a score.
+        """A map (..., rows, columns) of an image's values (..., n) that add up over its regions.
 
-        Each value is spread evenly over its region's box, and values of overlapping boxes add up:
-        the map's sum is the sum of the values.
-
-        Args:
-            row: the image.
-            values: (..., n).
-
-        Returns:
-            (..., rows, columns).
+        Each value, a share or a part of a score, is spread evenly over its region's box, and values
+        of overlapping boxes add up: the map's sum is the sum of the values.
         """
         covered = self._covered(row).to(values)  # (n, cells)
         return (values @ (covered / covered.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
     def strongest(self, row: int, values: Tensor) -> Tensor:
-        """A map of values that do not add up, such as cosines: the highest of a cell's regions.
+        """A map (..., rows, columns) of an image's values (..., n) that do not add up.
 
-        Args:
-            row: the image.
-            values: (..., n).
-
-        Returns:
-            (..., rows, columns); 0 outside all regions.
+        Each cell has the highest value of its regions, such as cosines; 0 outside all regions.
         """
         reached = self._covered(row).to(values.device) > 0  # (n, cells)
         highest = values[..., None].where(reached, -torch.inf).amax(dim=-2)  # (..., cells)

@@ -61,21 +61,16 @@ class FileInfo:
 class ImageEncoderInfo:
     """The image encoder.
 
-    Attributes:
-        file: its ONNX file; None in a pack whose methods read features computed elsewhere, such as
-            a detector's regions. Such a pack searches its own gallery's features.
-        dim: width d of its features.
-        grid: rows and columns of its features; (1, 1) without a file.
-        summary_token: whether a summary of the whole image comes before the grid's cells.
-        frames: frames of a clip that its methods were trained to read as one set, their features
-            concatenated in order of time; 1 for still images.
+    A pack without a `file` has methods that read features computed elsewhere, such as a detector's
+    regions; it searches its own gallery's features. `frames` of a clip are read as one set: their
+    features are concatenated in order of time.
     """
 
-    file: PlainPath | None
-    dim: Width
-    grid: tuple[Side, Side]
-    summary_token: bool = False
-    frames: Annotated[int, Field(ge=1, le=1024)] = 1
+    file: PlainPath | None  # its ONNX file
+    dim: Width  # d of its features
+    grid: tuple[Side, Side]  # rows and columns of its features; (1, 1) without a file
+    summary_token: bool = False  # whether a summary of the whole image precedes the grid's cells
+    frames: Annotated[int, Field(ge=1, le=1024)] = 1  # 1 for still images
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -88,38 +83,23 @@ class TokenizerInfo:
 
 @dataclass(frozen=True, config=STRICT)
 class Metrics:
-    """A method's measured values, and how to measure them again.
+    """A method's measured values, and how to measure them again."""
 
-    Attributes:
-        split: the part of the data set it was measured on.
-        command: the command line that reproduces the values.
-        hardware: of the machine that measured them.
-        seed: of the training run; None where its authors do not say.
-        values: named numbers, such as `i2t_r1` in percent.
-    """
-
-    split: Line
-    command: Command
-    hardware: Note
-    seed: Count | None
-    values: Annotated[dict[Measure, float], Field(max_length=200)]
+    split: Line  # the part of the data set
+    command: Command  # the command line that reproduces the values
+    hardware: Note  # of the machine that measured them
+    seed: Count | None  # of the training run; None if its authors do not say
+    values: Annotated[dict[Measure, float], Field(max_length=200)]  # such as `i2t_r1` in percent
 
 
 @dataclass(frozen=True, config=STRICT)
 class Parity:
-    """How closely a method's pack computes what torch computes, see `export/build/parity.py`.
+    """How closely a method's pack computes what torch computes, see `export/build/parity.py`."""
 
-    Attributes:
-        numbers: largest difference between the pack and torch with the same rounded weights.
-        ranking: whether every ranking was the same.
-        fp16_numbers: largest change of a score by rounding the weights.
-        fp16_ranking: share of queries whose first hit is the same before and after rounding.
-    """
-
-    numbers: float
-    ranking: bool
-    fp16_numbers: float
-    fp16_ranking: float
+    numbers: float  # largest difference between the pack and torch with the same rounded weights
+    ranking: bool  # whether every ranking was the same
+    fp16_numbers: float  # largest change of a score by rounding the weights
+    fp16_ranking: float  # share of queries with the same first hit before and after rounding
 
 
 def _parity(values: dict[str, Any]) -> dict[str, float | bool]:
@@ -128,39 +108,25 @@ def _parity(values: dict[str, Any]) -> dict[str, float | bool]:
 
 @dataclass(frozen=True, config=STRICT)
 class MethodInfo:
-    """One method of a pack.
+    """One method of a pack; several models of one method have different names.
 
-    Attributes:
-        arguments: named arguments for `models.build`.
-        image_dim: d of the image encoder.
-        text_dim: d of the text encoder.
-        text_encoder: path of the ONNX file.
-        head: path of the heads' weights.
-        config: the full configuration it was trained with.
-        parity: a `Parity`; empty if not measured.
-        metrics: measured values; None before `training.evaluate` writes them.
-        image_encoder: path of its own ONNX file, the pack's encoder trained further with it: same
-            preprocessing, width and grid, other weights; None if it reads the pack's.
-        calibration: maps its scores to probabilities; None if not fitted.
-        calibration_metrics: quality of the calibration on other data.
-        method: key of `models.METHODS`; None if it is the method's name in the pack. A pack may
-            hold several models of one method under different names.
-        title: shown to people; None for the title of its class.
+    `image_encoder` is the pack's encoder trained further with the method: same preprocessing, width
+    and grid, other weights.
     """
 
-    arguments: Arguments
-    image_dim: Width
-    text_dim: Width
-    text_encoder: PlainPath
-    head: PlainPath
-    config: Arguments
-    parity: Annotated[dict[str, Any], AfterValidator(_parity)]
-    metrics: Metrics | None = None
-    image_encoder: PlainPath | None = None
-    calibration: Calibration | None = None
-    calibration_metrics: Metrics | None = None
-    method: Name | None = None
-    title: Line | None = None
+    arguments: Arguments  # for `models.build`
+    image_dim: Width  # d of the image encoder
+    text_dim: Width  # d of the text encoder
+    text_encoder: PlainPath  # its ONNX file
+    head: PlainPath  # the heads' weights
+    config: Arguments  # the full configuration it was trained with
+    parity: Annotated[dict[str, Any], AfterValidator(_parity)]  # a `Parity`; empty: not measured
+    metrics: Metrics | None = None  # None before `training.evaluate` writes them
+    image_encoder: PlainPath | None = None  # an ONNX file of its own; None if it reads the pack's
+    calibration: Calibration | None = None  # maps its scores to probabilities
+    calibration_metrics: Metrics | None = None  # quality of the calibration on other data
+    method: Name | None = None  # key of `models.METHODS`; None if it is the name in the pack
+    title: Line | None = None  # for people; None for the title of its class
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -187,43 +153,41 @@ class Manifest:
     preprocess: Preprocess
     image_encoder: ImageEncoderInfo
     tokenizer: TokenizerInfo
-    methods: dict[Name, MethodInfo]
+    methods: Annotated[dict[Name, MethodInfo], Field(min_length=1)]
     files: dict[PlainPath, FileInfo]
     gallery: GallerySummary | None = None
     domain: Domain | None = None
 
     def __post_init__(self) -> None:
         """Refuses entries that contradict each other."""
-        if not self.methods:
-            raise ValueError("it names no method; a pack needs at least one")
+        dim, file = self.image_encoder.dim, self.image_encoder.file
         for name, method in self.methods.items():
-            if method.image_dim != self.image_encoder.dim:
+            if method.image_dim != dim:
                 raise ValueError(
                     f"methods.{name}.image_dim is {method.image_dim}, but the image encoder's "
-                    f"features have {self.image_encoder.dim} dimensions"
+                    f"features have {dim} dimensions"
                 )
-            if method.image_encoder is not None and self.image_encoder.file is None:
+            if method.image_encoder is not None and file is None:
                 raise ValueError(
                     f"methods.{name} has an image encoder of its own, but the pack reads no "
                     "images; name a file in image_encoder, or export the pack again"
                 )
-        if self.domain is not None and len(self.domain.mean) != 2 * self.image_encoder.dim:
+        if self.domain is not None and len(self.domain.mean) != 2 * dim:
             raise ValueError(
-                f"domain.mean has {len(self.domain.mean)} numbers, but features of "
-                f"{self.image_encoder.dim} dimensions need {2 * self.image_encoder.dim}"
+                f"domain.mean has {len(self.domain.mean)} numbers, but features of {dim} "
+                f"dimensions need {2 * dim}"
             )
-        if self.has_regions and (self.gallery is None or self.image_encoder.file is not None):
+        if self.has_regions and (self.gallery is None or file is not None):
             raise ValueError(
                 f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder; "
                 "leave it out, or export the pack again"
             )
-        named = [self.tokenizer.file, self.image_encoder.file]
+        named = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
         for method in self.methods.values():
             named += [method.text_encoder, method.head, method.image_encoder]
-        named.append(self.gallery.file if self.gallery else None)
-        for file in named:
-            if file is not None and file not in self.files:
-                raise ValueError(f"it names {file}, but its files table has no checksum of it")
+        for path in named:
+            if path is not None and path not in self.files:
+                raise ValueError(f"it names {path}, but its files table has no checksum of it")
 
     @property
     def checksum(self) -> str:
@@ -301,10 +265,6 @@ def current_name(name: str) -> str:
 
 def parse_info(values: Any, folder: Path) -> PackInfo:
     """Validates the content of a pack.json, without reading any other file.
-
-    Args:
-        values: the parsed JSON.
-        folder: the pack's folder.
 
     Raises:
         PackError: names the first value that is wrong.

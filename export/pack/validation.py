@@ -1,7 +1,7 @@
-"""Values from JSON, TOML and command lines: right in type and range, or one sentence why not.
+"""Values from JSON, TOML and command lines: right in type and range, or one sentence.
 
-A pydantic dataclass states what is right and `check` compares; for files of packs, training recipes
-and the app's records alike:
+A pydantic dataclass states the types and ranges, and `check` applies it; for files of packs,
+training recipes and the app's records alike:
 
     @dataclass(frozen=True, config=STRICT)
     class Optimizer:
@@ -57,13 +57,7 @@ class PackError(ValueError):
 
 
 def like(pattern: str, requirement: str) -> AfterValidator:
-    """Annotates a type of texts that match a regular expression as a whole.
-
-    >>> Digits = Annotated[str, like("[0-9]+", "made of digits")]
-    >>> check(Digits, "7x", "number")
-    Traceback (most recent call last):
-    export.pack.validation.PackError: number: '7x' is not made of digits
-    """
+    """Annotates a type of texts that match a regular expression as a whole."""
     compiled = re.compile(pattern)
 
     def validate(text: str) -> str:
@@ -134,13 +128,14 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
     Args:
         kind: the type, configured as `STRICT` or `OPEN`.
         values: dictionaries, lists, texts and numbers, as read from JSON or TOML.
-        where: what the sentence begins with, such as `pack.json`.
+        where: the beginning of the sentence, such as `pack.json`.
 
     Raises:
-        PackError: names the first wrong value by its dotted key, and what is right.
+        PackError: names the first wrong value by its dotted key, and the requirement.
     """
     # as JSON, from which a strict type takes a list for a tuple and an object for a dataclass
-    content = json.dumps(values, default=_jsonable)
+    plain = _adapter(Any)
+    content = json.dumps(values, default=lambda value: plain.dump_python(value, mode="json"))
     try:
         return _adapter(cast(Hashable, kind)).validate_json(content)
     except ValidationError as error:
@@ -168,11 +163,6 @@ def _sentence(error: ValidationError, kind: Any, where: str) -> str:
     else:  # such as "Input should be 'a' or 'b'", "Tuple should have at most 2 items after ..."
         requirement = first["msg"].partition(" should ")[2].partition(" after validation")[0]
     return f"{place or 'it'} must {requirement}, not {_SHORT.repr(first['input'])}"
-
-
-def _jsonable(value: Any) -> Any:
-    """A dataclass, model, date or path as a JSON value."""
-    return _adapter(Any).dump_python(value, mode="json")
 
 
 @cache

@@ -141,14 +141,6 @@ def test_each_hardware_has_its_own_requirements(
     assert (front["title"], front["suggested_hardware"]) == (title, hardware)
 
 
-@pytest.mark.parametrize(
-    "index", ["cpu", "https://user:word@wheels.example", "https://a.example\nevil", "file:///etc"]
-)
-def test_an_index_that_is_none_is_refused(root: Path, tmp_path: Path, index: str) -> None:
-    with pytest.raises(ValueError, match="is no address of a package index"):
-        build_space(tmp_path / "space", Plan(torch_index=index), root)
-
-
 @pytest.mark.network
 def test_a_hub_pack_is_preloaded(root: Path, pack: Path, server: HubState, tmp_path: Path) -> None:
     files = {name: (pack / name).read_bytes() for name in list_files(load_info(pack))}

@@ -3,7 +3,9 @@
 import io
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -11,13 +13,10 @@ from huggingface_hub import constants
 
 from app.packs.description import describe
 from app.packs.downloads import Download, Downloads
-from app.packs.jobs import CancelledError
-from app.packs.obtaining import Obtainer
-from app.packs.opened import Opened
+from app.packs.opened import FullError, GoneError, Opened
 from app.settings import Settings
-from export.build.offer import CLIP, PACK, VSE_INFTY, look
-from export.hub.client import UnreachableError
-from export.obtain import obtain
+from export.hub.client import CancelledError, UnreachableError
+from export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
 from export.pack.reading import list_files, load_info
 from tests.export import releases
 from tests.export.faults import Fault
@@ -142,7 +141,7 @@ def test_a_pack_is_fetched_and_found_again(
     hub.damaged.add("vsepp/head.safetensors")
     job = fetch(downloads, PACK, ID)
     assert job.state == "failed"
-    assert "vsepp/head.safetensors came damaged" in job.error
+    assert "vsepp/head.safetensors is not the file whose SHA-256" in job.error
     assert leftovers(tmp_path) == []
 
     hub.damaged.clear()
@@ -170,29 +169,54 @@ def test_clip_is_converted_once_and_then_needs_no_hub(
     assert leftovers(tmp_path) == []
 
 
-def test_a_cancelled_download_leaves_nothing(hub: HubState, tmp_path: Path) -> None:
+def test_a_cancelled_download_leaves_nothing(
+    hub: HubState, downloads: Downloads, opened: Opened, tmp_path: Path
+) -> None:
     stock_clip(hub, tmp_path / "clip")
     hub.faults["GET .*model.safetensors"] = Fault("trickle", 100)  # so that it cannot have ended
-    obtainer = Obtainer(tmp_path / "cache" / "packs")
-    signs = obtainer.run(look(CLIP, NET), "one")
-    next(signs)
-    with pytest.raises(ValueError, match="only one at a time"):
-        next(obtainer.run(look(CLIP, NET), "two"))
-    assert not obtainer.cancel("two")
-    assert obtainer.cancel("one")
-    with pytest.raises(CancelledError, match="Cancelled after"):
-        list(signs)
-    assert obtainer.find(CLIP, NET) is None
+    job = downloads.start(NET, CLIP)
+    with pytest.raises(FullError, match="something is being fetched already"):
+        downloads.start(NET, CLIP)
+    with pytest.raises(GoneError):
+        downloads.cancel("another")
+    assert downloads.cancel(job.key).state == "cancelled"
+    assert "Cancelled after" in job.error
+    hub.faults.clear()
+    hub.over.set()  # the client asks for the rest, and sees at the next piece that it is cancelled
+    deadline = time.monotonic() + 60
+    while True:  # the next one starts when the thread has noticed
+        assert time.monotonic() < deadline
+        with suppress(FullError):
+            downloads.cancel(downloads.start(NET, CLIP).key)
+            break
+        time.sleep(0.1)
+    assert opened.sources.find(CLIP, NET) is None
+    assert (job.state, job.pack) == ("cancelled", "")
+
+
+def test_a_cancelled_download_ends_and_removes_its_files(hub: HubState, tmp_path: Path) -> None:
+    stock_clip(hub, tmp_path / "clip")
+    cancelled, steps = Event(), []
+
+    def cancel(*step: object) -> None:
+        steps.append(step)
+        cancelled.set()
+
+    with pytest.raises(CancelledError):
+        obtain(look(CLIP, NET), tmp_path / "pack", cancel, cancelled)
+    assert steps
     assert leftovers(tmp_path) == []
-    assert not obtainer.cancel("one")
+    assert not (tmp_path / "pack").exists()
 
 
-def test_what_changed_since_it_was_shown_is_not_fetched(hub: HubState, tiny_pack: Path) -> None:
+def test_a_pack_that_changed_since_it_was_looked_at_is_not_fetched(
+    hub: HubState, tiny_pack: Path, tmp_path: Path
+) -> None:
     stock_pack(hub, tiny_pack)
-    shown = look(PACK, ID).parts[0].commit
+    offer = look(PACK, ID)
     hub.repos[ID].add_commit("main", {"more.bin": b"0" * 9})
     with pytest.raises(ValueError, match="has changed since it was looked at; look again"):
-        obtain(PACK, ID, None, shown)
+        obtain(offer, tmp_path, lambda *_: None, Event())
     assert fetched(hub) == []
 
 

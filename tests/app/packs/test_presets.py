@@ -1,10 +1,8 @@
 """Stronger packs by one name: fetched once, kept, opened offline; and what goes wrong, said."""
 
-import os
-import signal
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +10,15 @@ from PIL import Image
 
 from app.api.library import Library
 from app.api.shell import main as search
-from app.packs import jobs
-from app.packs.jobs import CancelledError, JobError, Step
-from app.packs.obtaining import Obtainer
 from app.packs.opened import Opened
 from app.packs.presets import PRESETS, offered, pack_folder
+from app.packs.sources import ConvertedPacks
 from app.settings import Settings
 from export import obtain as obtaining
-from export.build.offer import CLIP, look
 from export.hub.client import HubError, UnreachableError
 from export.pack.reading import load_info
 from tests.app.packs.test_obtaining import ID, fetched, leftovers, stock_pack
 from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
-from tests.export.faults import Fault
 from tests.export.hub_server import HubState, Repo
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -47,20 +41,6 @@ def twin(hub: HubState, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def killable(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the processes that jobs start, as they start."""
-    start, numbers = jobs._start, list[int]()
-
-    def note(*given: Any) -> Any:
-        process = start(*given)
-        numbers.append(process.pid)
-        return process
-
-    monkeypatch.setattr(jobs, "_start", note)
-    return numbers
-
-
-@pytest.fixture
 def photographs(tmp_path: Path) -> Path:
     folder = tmp_path / "photographs"
     folder.mkdir()
@@ -76,12 +56,6 @@ def stock(hub: HubState, repo_id: str, folder: Path) -> str:
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     hub.repos[repo_id] = Repo(card={"license": "mit"})
     return hub.repos[repo_id].add_commit("main", files)
-
-
-def half_here(tmp_path: Path) -> bool:
-    """Whether the first 10 MB of a file are here; the client takes so many at once."""
-    sizes = [path.stat().st_size for path in leftovers(tmp_path) if path.is_file()]
-    return max(sizes, default=0) > 10_000_000
 
 
 def test_clip_is_fetched_by_name_and_then_needs_no_network(
@@ -149,13 +123,13 @@ def test_the_large_pack_comes_from_whoever_published_one(
 def test_what_the_environment_names_is_offered_as_no_more_than_that(
     hub: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    obtainer, clip, large = Obtainer(tmp_path), PRESETS["clip"], PRESETS["photos_large"]
-    assert (clip.is_here(obtainer), large.is_here(obtainer)) == (False, False)
-    assert "605 MB once, MIT licence" in facts(obtainer)
+    converted, clip, large = ConvertedPacks(tmp_path), PRESETS["clip"], PRESETS["photos_large"]
+    assert (clip.is_here(converted), large.is_here(converted)) == (False, False)
+    assert "605 MB once, MIT licence" in facts(converted)
     monkeypatch.setenv("POLYVIEW_CLIP", f"{ID}@v1")
     monkeypatch.setenv("POLYVIEW_PHOTOS_LARGE", "no id <b>")
-    assert f"From {ID}@v1, under its publisher" in facts(obtainer)
-    assert "MIT" not in facts(obtainer)
+    assert f"from {ID}@v1, under its publisher" in facts(converted)
+    assert "MIT" not in facts(converted)
     with pytest.raises(ValueError, match="is no Hub id"):
         pack_folder("photos_large", tmp_path)
     assert hub.requests == []
@@ -178,59 +152,12 @@ def test_a_full_disk_is_a_sentence(
     out = tmp_path / "cache/packs/clip"
     monkeypatch.setattr(obtaining.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**7))
     with pytest.raises(HubError, match=r"needs 125 MB of the disk.* and 10 MB are free; make room"):
-        obtaining.obtain(CLIP, B32, out)
+        obtaining.obtain(obtaining.look(obtaining.CLIP, B32), out, print, Event())
     assert fetched(hub) == []
     monkeypatch.undo()
     assert twin.is_dir()
 
 
-def test_bytes_of_another_checksum_are_not_kept(hub: HubState, twin: Path, tmp_path: Path) -> None:
-    hub.damaged.add("model.safetensors")
-    with pytest.raises(JobError, match=r"model\.safetensors came damaged"):
-        pack_folder("clip", tmp_path / "cache")
-    assert leftovers(tmp_path) == []
-    assert PRESETS["clip"].find(Obtainer(tmp_path / "cache/packs")) is None
-    assert twin.is_dir()
-
-
-def test_what_was_killed_is_fetched_again_and_nothing_half_is_left(
-    hub: HubState, twin: Path, tmp_path: Path, killable: list[int]
-) -> None:
-    cache = tmp_path / "cache"
-    hub.faults["GET .*model.safetensors"] = Fault("trickle", 11_000_000, times=1)
-
-    def kill_download(_: Step) -> None:
-        if half_here(tmp_path):
-            os.killpg(killable[-1], signal.SIGKILL)
-
-    def kill_conversion(step: Step) -> None:
-        if step.doing.startswith("Converting"):
-            os.killpg(killable[-1], signal.SIGKILL)
-
-    for kill in (kill_download, kill_conversion):
-        with pytest.raises(JobError):
-            pack_folder("clip", cache, kill)
-        assert leftovers(tmp_path) == []
-        assert PRESETS["clip"].find(Obtainer(cache / "packs")) is None
-    before = len(fetched(hub))
-    assert load_info(pack_folder("clip", cache, lambda _: None)).licence == "mit"
-    assert len(fetched(hub)) == before
-    assert twin.is_dir()
-
-
-def test_what_somebody_cancels_leaves_nothing(hub: HubState, twin: Path, tmp_path: Path) -> None:
-    hub.faults["GET .*model.safetensors"] = Fault("trickle", 11_000_000)
-    obtainer = Obtainer(tmp_path / "cache/packs")
-    steps = obtainer.run(look(CLIP, B32), "one")
-    while not half_here(tmp_path):
-        assert isinstance(next(steps), Step)
-    assert obtainer.cancel("one")
-    with pytest.raises(CancelledError):
-        list(steps)
-    assert leftovers(tmp_path) == []
-    assert twin.is_dir()
-
-
-def facts(obtainer: Obtainer) -> str:
+def facts(converted: ConvertedPacks) -> str:
     """What is said of every preset."""
-    return " ".join(preset.facts for preset, _ in offered(obtainer))
+    return " ".join(preset.facts for preset, _ in offered(converted))

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from export.build.offer import PACK
 from export.hub import client
 from export.hub.client import HubError, NotCachedError
 from export.hub.packs import find_cached, pull, push
-from export.obtain import obtain
 from export.pack.reading import list_files, load_info
 from tests.export.faults import Fault
 from tests.export.hub_server import WRITER, HubState, Repo
@@ -65,11 +63,11 @@ def test_a_fault_is_a_sentence_and_the_next_pull_succeeds(stocked: HubState, nam
 def test_a_damaged_file_is_refused_and_fetched_again(stocked: HubState, file: str) -> None:
     stocked.damaged.add(file)
     with pytest.raises(HubError, match=f"{file}.*nothing of it is kept"):
-        obtain(PACK, ID, None)
+        pull(ID)
     with pytest.raises(NotCachedError):
         find_cached(ID)
     stocked.damaged.clear()
-    assert load_info(obtain(PACK, ID, None)).name == "tiny"
+    assert load_info(pull(ID)).name == "tiny"
 
 
 def test_a_push_to_a_server_that_breaks_off(server: HubState, small_pack: Path) -> None:

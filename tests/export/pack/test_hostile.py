@@ -129,11 +129,9 @@ def replace(pattern: dict[str, str], by: str) -> dict[str, Any]:
 
 BOMB = r"(\w|\w\w|\s)+$#"  # takes exponential time
 SPLIT = {"type": "Split", "pattern": {"Regex": BOMB}, "behavior": "Isolated", "invert": False}
-MARKS = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "X"}}] * 100_000}
 ARGUMENTS = ("methods", "vsepp", "arguments")
 FILES = {"../x": {"sha256": "0" * 64, "bytes": 1}}
 FILL = helper.make_node("ConstantOfShape", ["shape"], ["features"])
-NAN = helper.make_node("Constant", [], ["features"], value_floats=[float("nan")])
 OWN = helper.make_node("Run", ["pixels"], ["features"], domain="own")
 INTEGERS = helper.make_node("Cast", ["pixels"], ["features"], to=TensorProto.INT64)
 LOG = helper.make_node("Log", ["pixels"], ["features"])
@@ -166,12 +164,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "tensor of 2**124 values": (tensor("F32", [2**62, 2**62]), "which none can have"),
     "tensor of NaN": (tensor("F32", [1]), "tensor a holds NaN or infinity"),
     "tensor of 8 bits": (tensor("F8_E4M3", [1], b"x"), "is of type 'F8_E4M3'"),
-    "huge shape": (constant(data_type=1, dims=[2**40, 2**20]), "tensor bomb is damaged"),
-    "unknown type": (constant(data_type=777, dims=[1], raw_data=b"x"), "tensor bomb is damaged"),
-    "NaN of 32 bits": (constant(data_type=1, dims=[1], raw_data=b"\xff" * 4), "bomb holds NaN"),
-    "NaN of bfloat16": (constant(data_type=16, dims=[1], raw_data=b"\xff\xff"), "bomb holds NaN"),
-    "NaN in an attribute": (network(NAN), "value_floats holds NaN or infinity"),
-    "external data": (constant(**EXTERNAL), "bomb .* is in another file"),
+    "external data": (constant(**EXTERNAL), "bomb is in another file"),
     "custom domain": (network(OWN), "operator Run of the domain own"),
     "network of 400 GB": (network(FILL, shape=[10**11]), "asks for more memory than it may have"),
     "network of 10**17 values": (network(FILL, shape=[10**12, 10**5]), "cannot be computed"),
@@ -185,19 +178,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "tokenizer that is none": (content(TOKENIZER, b'{"version": "1.0"}'), "not a readable token"),
     "tokenizer with a regex bomb": (section("pre_tokenizer", SPLIT), "has the regular expression"),
     "replacement with a regex bomb": (sequence(replace({"Regex": BOMB}, ""), 1), "the regular exp"),
-    "tokenizer that grows texts": (
-        sequence(replace({"String": "a"}, "aaa"), 5),
-        "by more than one",
-    ),
-    "tokenizer of 9 steps": (sequence({"type": "NFKC"}, 9), "more than 8 parts"),
-    "tokenizer of 100,000 steps": (sequence({"type": "NFKC"}, 10**5), "more than 5,000 characters"),
     "tokenizer with a map": (sequence({"type": "Precompiled"}, 1), "has the part 'Precompiled'"),
-    "tokenizer that adds tokens": (section("post_processor", MARKS), "more than 5,000 characters"),
-    "tokenizer of long words": (
-        section("model", {"type": "WordPiece", "max_input_chars_per_word": 10**9}),
-        "max_input_chars_per_word must be at most 1000",
-    ),
-    "random tokenizer": (section("model", {"type": "BPE", "dropout": 0.5}), "a text at random"),
 }
 
 

@@ -52,7 +52,7 @@ def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
         (lambda p: p.update(name="Not A Name"), "is not a name"),
         (lambda p: p.update(credits="x" * 10_001), "credits .* at most 10,000 characters"),
         (lambda p: p.update(extra=1), "unknown key 'extra'"),
-        (lambda p: p.update(methods={}), "names no method"),
+        (lambda p: p.update(methods={}), "methods must have at least 1 item"),
         (lambda p: p["methods"].update({"../x": p["methods"][NAME]}), "is not a name"),
         (lambda p: p["methods"][NAME].update(image_dim=13), "image_dim is 13, but"),
         (lambda p: p["methods"][NAME].update(text_dim=0), "text_dim must be at least 1, not 0"),
