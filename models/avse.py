@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Evidence, Parts, split_products
-from models.gpo import build_pooling, pooling_panels
+from models.gpo import build_pooling, pooling_arrays
 from models.layers import (
     FeatureProjection,
     cosine_attention,
@@ -34,10 +34,9 @@ from models.layers import (
     require_choice,
     text_projection,
 )
-from models.method import Method
-from models.panel import Knob, Panel, Setting, Settings, view_names
+from models.method import Knob, Method
 from models.sinkhorn import log_plan, match_blocks
-from models.views import Views
+from models.views import NamedArray, Views
 
 MATCHES = ("sinkhorn", "maxsim", "mean")
 _PAIRS = 1 << 14  # scored at once on a CPU: what stays in a core's cache
@@ -309,50 +308,43 @@ class AVSE(Method):
         """See `Method.knobs`: how blocks are matched, where there is a dustbin to match with."""
         if self.dustbin is None:
             return ()
-        most = max(_MOST_SHOWN, self.config.iterations)
         return (
-            Knob("match", "Blocks are matched by", "sinkhorn", ("sinkhorn", "maxsim")),
-            Knob("iterations", "Sinkhorn iterations", self.config.iterations, low=1, high=most),
+            Knob("match", "sinkhorn", options=("sinkhorn", "maxsim")),
+            Knob("iterations", self.config.iterations, low=1, high=self._most_shown),
         )
 
     def inside(
-        self, images: Views, texts: Views | None = None, /, **settings: Setting
-    ) -> list[Panel]:
+        self, images: Views, texts: Views | None = None, /, **settings: str | int
+    ) -> list[NamedArray]:
         """See `Method.inside`: affinities, plan and both scores (section 3.2), and the poolings."""
-        chosen = {knob.name: knob.read(settings) for knob in self.knobs}
-        poolings = {"picture": self.pool_image}, {"text": self.pool_text}
-        curves = pooling_panels(images, texts, *poolings, self.config.test_share)
+        curves = pooling_arrays(
+            images, texts, [self.pool_image], [self.pool_text], self.config.test_share
+        )
         if texts is None or self.averaged:
             return curves
         visual = images.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, p, d2)
         textual = texts.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, q, d2)
         affinity = visual[0] @ textual[0].T  # (p, q), Eq. (1)
-        panels = [self._affinity_panel(affinity, images.embeddings.shape[1], chosen)]
-        if self.dustbin is not None:
-            count = int(chosen["iterations"])
-            temperature = self.config.temperature
-            plan = log_plan(affinity[..., None], self.dustbin, count, temperature)[..., 0].exp()
-            if chosen["match"] == "sinkhorn":
-                panels.append(_plan_panel(plan, panels[0]))
-            panels.append(_sum_panel(f"Score by Sinkhorn, {count} iterations", plan[:-1, :-1]))
-        panels.append(_sum_panel("Score by MaxSim", affinity))
-        return panels + curves
+        maxsim = NamedArray("maxsim_score", affinity.amax(dim=0).sum())
+        blocks = ("block", "text_block")
+        if self.dustbin is None:
+            return [_marked("affinity", affinity, affinity, blocks), maxsim, *curves]
+        count = settings.get("iterations", self.config.iterations)
+        if type(count) is not int or not 1 <= count <= self._most_shown:
+            raise ValueError(f"iterations must be 1 to {self._most_shown}, not {count!r}")
+        plan = log_plan(affinity[..., None], self.dustbin, count, self.config.temperature)
+        plan = plan[..., 0].exp()  # (p + 1, q + 1)
+        sinkhorn = NamedArray("sinkhorn_score", plan[:-1, :-1].amax(dim=0).sum())  # Eq. (2)
+        match = str(settings.get("match", "sinkhorn"))
+        require_choice("match", match, ("sinkhorn", "maxsim"))
+        if match == "maxsim":
+            return [_marked("affinity", affinity, affinity, blocks), sinkhorn, maxsim, *curves]
+        arrays = [NamedArray("affinity", affinity, blocks)]
+        return [*arrays, _marked("plan", plan, plan[:-1, :-1], blocks), sinkhorn, maxsim, *curves]
 
-    def _affinity_panel(self, affinity: Tensor, views: int, chosen: Settings) -> Panel:
-        each = len(affinity) // views
-        rows = [f"{view}, {b}" for view in view_names(views) for b in view_names(each, "block")]
-        marks = () if chosen.get("match") == "sinkhorn" else _best_of_columns(affinity)
-        return Panel(
-            "matrix",
-            "Affinity of blocks",
-            "The cosine of every block of the picture's views with every block of the text "
-            "(AVSE, section 3.2, Eq. 1). MaxSim would add the highest of each column.",
-            affinity,
-            tuple(rows),
-            view_names(affinity.shape[1], "text block"),
-            marks,
-            (-1.0, 1.0),
-        )
+    @property
+    def _most_shown(self) -> int:
+        return max(_MOST_SHOWN, self.config.iterations)
 
     def plan(self, affinity: Tensor) -> Tensor:
         """What Eq. (2) takes the maximum of: the Sinkhorn plan, or the affinities as they are."""
@@ -387,27 +379,7 @@ def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
     return products.unflatten(2, textual.shape[:2]).permute(1, 2, 0, 3)
 
 
-def _plan_panel(plan: Tensor, affinity: Panel) -> Panel:
-    """The plan (p + 1, q + 1) of one pair, whose blocks are named as in the affinities' panel."""
-    return Panel(
-        "matrix",
-        "Sinkhorn plan",
-        "How the blocks are matched (section 3.2): the rows and columns of blocks add up to 1, and "
-        "what finds no partner goes to a dustbin. The score adds the marked cells, the highest of "
-        "each text block (Eq. 2).",
-        plan,
-        (*affinity.rows, "dustbin"),
-        (*affinity.columns, "dustbin"),
-        _best_of_columns(plan[:-1, :-1]),
-        (0.0, max(1.0, float(plan.max()))),
-    )
-
-
-def _sum_panel(title: str, table: Tensor) -> Panel:
-    """Eq. (2) over one pair's table (p, q)."""
-    total = table.amax(dim=0).sum()
-    return Panel("number", title, "The sum of the highest of each text block (Eq. 2).", total)
-
-
-def _best_of_columns(table: Tensor) -> tuple[tuple[int, int], ...]:
-    return tuple((int(row), column) for column, row in enumerate(table.argmax(dim=0)))
+def _marked(name: str, values: Tensor, table: Tensor, axes: tuple[str, ...]) -> NamedArray:
+    """An array whose marks are the highest of each column of a table (p, q)."""
+    best = enumerate(table.argmax(dim=0).tolist())
+    return NamedArray(name, values, axes, tuple((row, column) for column, row in best))

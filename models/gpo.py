@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -31,9 +31,8 @@ from torch import Tensor, nn
 from models.evidence import Parts
 from models.gru import bigru_states
 from models.layers import masked_mean, mean_parts, require_choice
-from models.panel import Panel
 from models.ranking import pool_ranked, split_ranked
-from models.views import Views
+from models.views import NamedArray, Views
 
 POOLINGS = ("gpo", "mean", "max", "kmax")
 
@@ -236,45 +235,31 @@ def build_pooling(kind: str, count: int = 20, *, released: bool = False) -> Rank
     return GPO.released() if released else GPO()
 
 
-def pooling_panels(
+def pooling_arrays(
     images: Views,
     texts: Views | None,
-    image_poolings: Mapping[str, RankPooling],
-    text_poolings: Mapping[str, RankPooling],
+    image_poolings: Iterable[nn.Module],
+    text_poolings: Iterable[nn.Module],
     image_share: float = 1.0,
-) -> list[Panel]:
-    """The coefficients theta of Eq. (3) as curves; section 5.3 shows such ones.
+) -> list[NamedArray]:
+    """The coefficients theta of Eq. (3), "image_pooling" and "text_pooling"; section 5.3.
 
     Args:
         images: one image with its attention, whose width is the size N of its set.
         texts: one text with its attention, or None.
-        image_poolings: the curves of the image side by name.
-        text_poolings: those of the text side.
+        image_poolings: of the image side; what is no `RankPooling` has no coefficients.
+        text_poolings: of the text side.
         image_share: which share of the image's set is pooled at once.
-
-    Returns:
-        A panel for each side that has attention.
     """
-    panels = []
-    for side, views, poolings, share in (
-        ("picture", images, image_poolings, image_share),
-        ("text", texts, text_poolings, 1.0),
+    arrays = []
+    for name, views, poolings, share in (
+        ("image_pooling", images, image_poolings, image_share),
+        ("text_pooling", texts, text_poolings, 1.0),
     ):
-        if views is None or views.attention is None or not poolings:
-            continue
-        size = max(1, round(share * views.attention.shape[-1]))
-        sizes = torch.tensor([size], device=views.embeddings.device)
-        theta = [pooling.coefficients(sizes)[0] for pooling in poolings.values()]  # (N,) each
-        panels.append(
-            Panel(
-                "curve",
-                f"How the {side} is pooled",
-                f"How much the largest, the second largest ... of {size} values counts in "
-                "every dimension (the coefficients of VSE∞, sections 3.2 and 5.3). Average pooling "
-                "would be a flat line, max pooling would have all its weight at 1.",
-                torch.stack(theta),  # (L, N)
-                tuple(poolings),
-                tuple(str(place + 1) for place in range(size)),
-            )
-        )
-    return panels
+        ranked = [pooling for pooling in poolings if isinstance(pooling, RankPooling)]
+        if ranked and views is not None and views.attention is not None:
+            count = max(1, round(share * views.attention.shape[-1]))
+            size = torch.tensor([count], device=views.embeddings.device)
+            theta = torch.cat([pooling.coefficients(size) for pooling in ranked])  # (L, N)
+            arrays.append(NamedArray(name, theta, ("view", "rank")))
+    return arrays

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from models.evidence import Evidence, Parts, split_products
 from models.layers import cosine_scores
-from models.panel import Knob, Panel, Setting
-from models.views import Views
+from models.views import NamedArray, Views
+
+
+class Knob(NamedTuple):
+    """A setting of `Method.inside`, which changes what is shown but not the method.
+
+    Attributes:
+        name: its key in the settings.
+        default: what the method itself does.
+        options: the choices; none where it is a whole number.
+        low: the lowest number.
+        high: the highest number.
+    """
+
+    name: str
+    default: str | int
+    options: tuple[str, ...] = ()
+    low: int = 0
+    high: int = 0
 
 
 class Method(nn.Module, ABC):
@@ -204,11 +221,17 @@ class Method(nn.Module, ABC):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """What a reader may change about the panels of `inside`; none by default."""
+        """What a reader may change about the arrays of `inside`; none by default."""
         return ()
 
-    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:  # noqa: ARG002
-        """What there is to see beside views, maps and scores; nothing by default.
+    def inside(
+        self,
+        images: Views,  # noqa: ARG002
+        texts: Views | None = None,  # noqa: ARG002
+        /,
+        **_: str | int,
+    ) -> list[NamedArray]:
+        """Shows what the method computes beside views, maps and scores; nothing by default.
 
         Args:
             images: the views (1, V, D) of one image, with attention (1, V, N).

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Parts
-from models.gpo import GPO, RankPooling, build_pooling, pooling_panels
+from models.gpo import GPO, RankPooling, build_pooling, pooling_arrays
 from models.layers import (
     FeatureProjection,
     cosine_attention,
@@ -38,9 +38,8 @@ from models.layers import (
     text_projection,
 )
 from models.method import Method
-from models.panel import Panel, Setting, view_names
 from models.ranking import pool_ranked, split_ranked
-from models.views import Views
+from models.views import NamedArray, Views
 
 # pooling of images and of texts; None for the last state
 AGGREGATORS = {"gpo": ("gpo", "gpo"), "mean": ("mean", "mean"), "released": ("max", None)}
@@ -135,13 +134,13 @@ class MVVSE(Method):
             parts = self.pool_text.parts(projected, mask)
         return Parts.of(parts[:, None]).unit()
 
-    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
+    def inside(
+        self, images: Views, texts: Views | None = None, /, **_: str | int
+    ) -> list[NamedArray]:
         """See `Method.inside`: the coefficients of the K poolings of Eq. (4), and of the text's."""
         if not isinstance(self.pool_text, GPO):
             return []
-        views = [cast("RankPooling", pool) for pool in self.pool_image]
-        image_poolings = dict(zip(view_names(len(views)), views, strict=True))
-        return pooling_panels(images, texts, image_poolings, {"text": self.pool_text})
+        return pooling_arrays(images, texts, self.pool_image, [self.pool_text])
 
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor

@@ -28,8 +28,7 @@ from models.layers import (
     text_projection,
 )
 from models.method import Method
-from models.panel import Panel, Setting, view_names
-from models.views import Views
+from models.views import NamedArray, Views
 
 CODE_SPACES = ("view", "encoder")
 
@@ -156,19 +155,28 @@ class MVAM(Method):
         """Cosine of the joined views, Eq. (9)."""
         return images.embeddings.flatten(1) @ texts.embeddings.flatten(1).T
 
-    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
-        """See `Method.inside`: how alike the view codes are, and how widely each attends."""
-        names = view_names(images.embeddings.shape[1])
-        sides = {"picture": self.image_codes.codes, "text": self.text_codes.codes}
-        panels = [_codes_panel(*side, names) for side in sides.items() if len(names) > 1]
-        spreads = {}
-        for side, views in (("picture", images), ("text", texts)):
+    def inside(
+        self, images: Views, texts: Views | None = None, /, **_: str | int
+    ) -> list[NamedArray]:
+        """See `Method.inside`: cosines of the view codes (Eq. 7), and the spread of attention.
+
+        "attention_spread" is the entropy of each view's attention on images, and on texts, over
+        that of even attention; the diversity loss (Eq. 10) wants it low.
+        """
+        arrays = []
+        if images.embeddings.shape[1] > 1:
+            sides = (("image_codes", self.image_codes), ("text_codes", self.text_codes))
+            for name, side in sides:
+                unit = l2_normalize(side.codes)  # (m, dim)
+                arrays.append(NamedArray(name, unit @ unit.T, ("view", "view")))
+        spreads = []
+        for views in (images, texts):
             if views is not None and views.attention is not None:
-                highest = math.log(max(2, views.attention.shape[-1]))  # entropy of even attention
-                spreads[side] = torch.special.entr(views.attention[0]).sum(dim=-1) / highest  # (m,)
+                highest = math.log(max(2, views.attention.shape[-1]))
+                spreads.append(torch.special.entr(views.attention[0]).sum(dim=-1) / highest)
         if spreads:
-            panels.append(_spread_panel(spreads, names))
-        return panels
+            arrays.append(NamedArray("attention_spread", torch.stack(spreads), ("side", "view")))
+        return arrays
 
     def _join(
         self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor, attention: bool
@@ -206,39 +214,6 @@ class MVAM(Method):
         else:
             pooled, maps = codes(features, mask, projection=linear.weight)
         return linear(pooled), maps
-
-
-def _codes_panel(side: str, codes: Tensor, names: tuple[str, ...]) -> Panel:
-    """Cosines of the codes (m, dim) of one side."""
-    unit = l2_normalize(codes)
-    return Panel(
-        "matrix",
-        f"The {side}'s view codes",
-        f"The cosine of every two of the learned codes that ask the {side} (section 3.3, Eq. 7). "
-        "They are the same whatever is asked; codes near 1 ask for the same.",
-        unit @ unit.T,  # (m, m)
-        names,
-        names,
-        limits=(-1.0, 1.0),
-    )
-
-
-def _spread_panel(spreads: dict[str, Tensor], names: tuple[str, ...]) -> Panel:
-    meaning = (
-        "How widely each view looks: the entropy of its attention (Eq. 7), from 0, one element "
-        "alone, to 1, all alike. The diversity loss (section 3.4, Eq. 10) wants views that look at "
-        "few elements, each at others."
-    )
-    several = len(names) > 1
-    return Panel(
-        "curve" if several else "matrix",
-        "Spread of each view's attention" if several else "Spread of the attention",
-        meaning,
-        torch.stack(list(spreads.values())),  # (S, m), in shares of the highest entropy
-        tuple(spreads),
-        names,
-        limits=(0.0, 1.0),
-    )
 
 
 class BaseAttention(MVAM):

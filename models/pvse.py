@@ -33,8 +33,7 @@ from models.layers import (
     require_choice,
 )
 from models.method import Method
-from models.panel import Panel, Setting, view_names
-from models.views import Views
+from models.views import NamedArray, Views
 
 FUSIONS = ("residual", "concat", "local")
 MATCHES = ("max", "concat")
@@ -287,30 +286,17 @@ class PVSE(Method):
             return super().view_scores(images, texts) / images.embeddings.shape[1]
         return self._pairs(images, texts).amax(dim=1)  # (K, B, B)
 
-    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
-        """See `Method.inside`: the K x K pairs that section 3.4 takes the best of."""
+    def inside(
+        self, images: Views, texts: Views | None = None, /, **_: str | int
+    ) -> list[NamedArray]:
+        """See `Method.inside`: "view_pairs", whose best one is the score (section 3.4, MIL)."""
         if texts is None or images.embeddings.shape[1] == 1:
             return []
         pairs = self._pairs(images, texts)[..., 0, 0]  # (K, K)
-        rows, columns = pairs.shape
-        if self.views_add_up:
-            marks = [(view, view) for view in range(rows)]
-            reading = "The score is the mean of the marked ones (section 5.3, No MIL)."
-        else:
-            marks = [divmod(int(pairs.argmax()), columns)]
-            reading = "The marked one, the highest, is the score (section 3.4, MIL)."
-        return [
-            Panel(
-                "matrix",
-                "Every picture view with every text view",
-                f"How well each pair fits. {reading}",
-                pairs,
-                view_names(rows),
-                view_names(columns, "text view"),
-                tuple(marks),
-                None if self.similarity == "order" else (-1.0, 1.0),
-            )
-        ]
+        marks = [divmod(int(pairs.argmax()), pairs.shape[1])]
+        if self.views_add_up:  # the score is the mean of the marked ones (section 5.3, No MIL)
+            marks = [(view, view) for view in range(len(pairs))]
+        return [NamedArray("view_pairs", pairs, ("view", "text_view"), tuple(marks))]
 
     def _pairs(self, images: Views, texts: Views) -> Tensor:
         """Scores of all view pairs: (K, K, B_img, B_txt)."""

@@ -65,6 +65,23 @@ class Views:
         )
 
 
+@dataclass(frozen=True)
+class NamedArray:
+    """An array that shows how a method reads an image and a text; clients word and draw it.
+
+    Attributes:
+        name: what it is, such as "plan".
+        values: (R, C), or () for a number.
+        axes: what a row and a column is, such as ("view", "text_view"); none for a number.
+        marks: the cells, (row, column), that decide the score.
+    """
+
+    name: str
+    values: Tensor
+    axes: tuple[str, ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
+
+
 def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
     """Turns set sizes into a mask.
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from models.aggregators import AGGREGATORS, Seq2Seq, build_aggregator
 from models.evidence import Parts
-from models.gpo import POOLINGS, RankPooling, build_pooling, pooling_panels
+from models.gpo import POOLINGS, build_pooling, pooling_arrays
 from models.layers import (
     FeatureProjection,
     l2_normalize,
@@ -29,8 +29,7 @@ from models.layers import (
     text_projection,
 )
 from models.method import Method
-from models.panel import Panel, Setting
-from models.views import Views
+from models.views import NamedArray, Views
 
 
 class VSEInfinity(Method):
@@ -96,13 +95,11 @@ class VSEInfinity(Method):
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
         return self.pool_text.split(self.project_text(features), mask).unit()
 
-    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:
+    def inside(
+        self, images: Views, texts: Views | None = None, /, **_: str | int
+    ) -> list[NamedArray]:
         """See `Method.inside`: the pooling coefficients of both sides, section 5.3."""
-        image, text = (
-            {name: pooling} if isinstance(pooling, RankPooling) else {}
-            for name, pooling in (("picture", self.pool_image), ("text", self.pool_text))
-        )
-        return pooling_panels(images, texts, image, text)
+        return pooling_arrays(images, texts, [self.pool_image], [self.pool_text])
 
 
 class VSEPP(VSEInfinity):
@@ -131,6 +128,12 @@ class VSEPP(VSEInfinity):
         fixed = "mean", "mean", 1, map_text  # both poolings, and a count that "mean" has no use for
         super().__init__(image_dim, text_dim, embed_dim, mlp_dim, False, False, *fixed)
 
-    def inside(self, images: Views, texts: Views | None = None, /, **_: Setting) -> list[Panel]:  # noqa: ARG002
+    def inside(
+        self,
+        images: Views,  # noqa: ARG002
+        texts: Views | None = None,  # noqa: ARG002
+        /,
+        **_: str | int,
+    ) -> list[NamedArray]:
         """See `Method.inside`: nothing, since every coefficient of an average is the same."""
         return []

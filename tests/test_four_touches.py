@@ -90,7 +90,7 @@ for module, *sys.argv[1:] in commands:
     print("that was", module)
 
 from app.explain.evidence import explain
-from app.explain.look import maps_of
+from app.explain.look import look
 from app.gallery.collection import from_pack
 from app.search.query import Term
 from app.search.retriever import Retriever
@@ -107,7 +107,7 @@ assert retriever.search([image], "two_maps", 1, captions=1).captions
 found = explain(retriever, [Term("a red dog")], "two_maps", [hits[0].image_id])
 (term,) = found.terms
 assert abs(term.base + term.cells.sum() - found.scores[0]) < 1e-5
-(heatmap,) = maps_of(retriever, hits[0].image_id, "two_maps")
+(heatmap,) = look(retriever, hits[0].image_id, "two_maps").maps
 assert abs(heatmap * heatmap.size - 1).max() < 1e-5
 """
 

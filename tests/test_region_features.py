@@ -15,7 +15,6 @@ from PIL import Image
 
 from app.api.library import Library
 from app.explain.evidence import explain
-from app.explain.look import maps_of
 from app.gallery.collection import from_pack
 from app.search.query import Term
 from app.search.questions import Question
@@ -25,6 +24,7 @@ from export.pack.reading import load_info
 from export.runtime import Runtime
 from models.checkpoint import load_tensors, save_tensors
 from models.files import sha256_of
+from tests.app.looking import maps_of
 from tests.regions import LABELS, RECIPE, write_world
 from tests.training.conftest import write_regions
 from tests.training.photographs import write_photographs

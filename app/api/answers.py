@@ -208,7 +208,7 @@ class Views(BaseModel):
     """A look inside one image; from `text` on, only with a text.
 
     Of each of `views` its number, its map over the grid (null without attention) and with a text
-    its score; of `inside` the named arrays that a method shows of itself (`models/panel.py`); of
+    its score; of `inside` the arrays that a method shows of itself, by name (`Method.inside`); of
     `knobs` what can be set about them.
     """
 
@@ -221,7 +221,6 @@ class Views(BaseModel):
     frames: list[int]
     attention_is: str
     attention_sums_to_one: bool
-    drawn_as: str
     views: list[Fields]
     similarity: Rows
     inside: list[Fields]

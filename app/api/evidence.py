@@ -14,16 +14,17 @@ from PIL import Image
 from app.api import answers
 from app.api import parameters as p
 from app.api.search import asked, milliseconds, sent_image
-from app.explain import evidence, sheets
+from app.explain import evidence
 from app.explain.collapse import Meters
 from app.explain.lighting import light
 from app.explain.look import look
+from app.explain.places import sheet_shape
 from app.gallery.collection import CollectionImage
 from app.packs.opened import Opened
 from app.search.answers import remark
 from app.search.query import Term, checked, describe, parse
 from app.search.retriever import Retriever
-from models.panel import Panel
+from models.views import NamedArray
 
 _DIGITS = 8  # of evidence, so that what is added up stays the score
 _MAP_DIGITS = 5
@@ -131,7 +132,7 @@ class EvidenceQuestions:
         spec = method or retriever.methods.best
         seen = evidence.explain(retriever, terms, spec, [shown.image_id])
         lit = io.BytesIO()
-        light(retriever, seen, shown.image_id, word or None).image.save(lit, "PNG")
+        light(retriever, seen, shown.image_id, word or None).save(lit, "PNG")
         return answers.Blob(media_type="image/png", data=lit.getvalue())
 
     def views(
@@ -171,11 +172,13 @@ class EvidenceQuestions:
             "frames": frames[0] if frames else [],
             "attention_is": one.attention_is,
             "attention_sums_to_one": one.attention_sums_to_one,
-            "drawn_as": seen.drawn_as,
             "views": views,
             "similarity": _list(seen.similarity),
-            "inside": [_panel(panel) for panel in seen.panels],
-            "knobs": [{**vars(knob), "value": knob.read(chosen)} for knob in one.knobs],
+            "inside": [_array(array) for array in seen.arrays],
+            "knobs": [
+                {**knob._asdict(), "value": chosen.get(knob.name, knob.default)}
+                for knob in one.knobs
+            ],
             "collapsed": self._meters.collapsed(retriever, spec),
         }
         if seen.view_scores is not None:
@@ -185,7 +188,7 @@ class EvidenceQuestions:
                 "text": query,
                 "score": round(seen.score or 0.0, _MAP_DIGITS),
                 "view_scores_are": one.view_scores_are,
-                "winner": seen.winner,
+                "winner": int(seen.view_scores.argmax()),
                 "words": list(seen.words),
                 "word_attention": None if seen.word_maps is None else _list(seen.word_maps),
                 "text_similarity": _list(seen.text_similarity),
@@ -268,11 +271,11 @@ def _sheet(retriever: Retriever, images: list[int]) -> tuple[list[int] | None, l
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.read_with(one) for one in images]
-    return list(sheets.shape(max(map(len, frames)))), frames
+    return list(sheet_shape(max(map(len, frames)))), frames
 
 
-def _panel(panel: Panel) -> dict[str, Any]:
-    return {**vars(panel), "values": _list(panel.values.float().cpu().numpy())}
+def _array(array: NamedArray) -> dict[str, Any]:
+    return {**vars(array), "values": _list(array.values.float().cpu().numpy())}
 
 
 def _list(values: Any, digits: int = _MAP_DIGITS) -> Any:

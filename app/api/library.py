@@ -104,7 +104,7 @@ class Why:
         Raises:
             ValueError: there is no such word.
         """
-        return light(self._retriever, self._seen, self._image_id, word).image
+        return light(self._retriever, self._seen, self._image_id, word)
 
 
 class Library:

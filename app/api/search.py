@@ -159,7 +159,7 @@ class SearchQuestions:
         retriever = self._opened.retriever(pack, collection)
         method = method or retriever.methods.best
         found = lens.rank(retriever, query, method, weights, k)
-        hits = [hit(retriever, one.hit, before=one.before) for one in found.hits]
+        hits = [hit(retriever, each, before=before) for each, before in found.hits]
         if layout:
             add_layout(retriever, hits)
         return answers.Lens(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -31,14 +31,11 @@ from app.search.retriever import Retriever
 from models import Method, Views
 
 SAMPLE = 200  # images whose maps are compared
-COLLAPSED, CLOSE = 0.95, 0.8  # mean cosine from which views are called the same, and close
-IDLE = 0.05  # of an even share of wins; a view below hardly ever wins
+COLLAPSED = 0.95  # mean cosine from which views are called the same
 _TIE = 1e-6
 _IMAGES_AT_ONCE = 16
-_MAPS_TOLD = 32  # maps between two signs of life
 
 _log = logging.getLogger(__name__)
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -74,35 +71,6 @@ class Collapse:
     def collapsed(self) -> bool:
         """Whether the views say nearly the same, so that it means nothing which of them wins."""
         return self.similarity is not None and self.similarity >= COLLAPSED
-
-    @property
-    def verdict(self) -> str:
-        """One plain sentence."""
-        if self.similarity is None:
-            return "One view: there is nothing that could collapse."
-        parts = [f"{self.views} views"]
-        if self.wins is not None:
-            parts.append(_wins_in_words(self.wins))
-        parts.append(f"similarity {self.similarity:.2f}")
-        if self.overlap is not None:
-            parts.append(f"map overlap {self.overlap:.2f}")
-        return f"{', '.join(parts)}: {self._judgement(self.similarity)}"
-
-    def _judgement(self, similarity: float) -> str:
-        idle = sum(share < IDLE / self.views for share in self.wins or ())
-        rest = f"; {idle} of them hardly ever {'wins' if idle == 1 else 'win'}" if idle else ""
-        if self.collapsed:
-            return "the views have collapsed, they say nearly the same."
-        if similarity >= CLOSE:
-            return f"the views are close to each other{rest}."
-        return f"the views differ{rest}."
-
-
-def _wins_in_words(wins: tuple[float, ...]) -> str:
-    """Shares in percent, all of them where they are few."""
-    if len(wins) <= 4:
-        return f"wins {'/'.join(f'{100 * share:.0f}' for share in wins)} %"
-    return f"wins from {100 * min(wins):.0f} to {100 * max(wins):.0f} %"
 
 
 @torch.inference_mode()
@@ -157,23 +125,12 @@ def map_overlap(maps: np.ndarray) -> float:
     even = np.full(positive.shape, 1.0 / maps.shape[2])
     shares = np.divide(positive, totals, out=even, where=totals > 0)
     views = maps.shape[1]
-    found = [
-        np.minimum(shares[:, a], shares[:, b]).sum(axis=1)
-        for a in range(views)
-        for b in range(a + 1, views)
-    ]
-    return float(np.mean(found))
+    pairs = np.minimum(shares[:, :, None], shares[:, None]).sum(axis=-1)  # (N, V, V), 1 for v = v
+    return float((pairs.sum(axis=(1, 2)).mean() - views) / (views * (views - 1)))
 
 
-def measure(retriever: Retriever, name: str, tell: Tell = lambda _: None) -> Collapse:
+def measure(retriever: Retriever, name: str) -> Collapse:
     """Reads the meter for one method, over what is searchable now.
-
-    Views are read a few hundred images at a time.
-
-    Args:
-        retriever: the pack and its images.
-        name: a method of the pack.
-        tell: told how far it is.
 
     Raises:
         ValueError: nothing is searchable.
@@ -184,15 +141,22 @@ def measure(retriever: Retriever, name: str, tell: Tell = lambda _: None) -> Col
     ids, (count, _) = gallery.ids(), gallery.shape
     if count == 1:
         return Collapse(1, len(ids), 0, (1.0,), None, None, 0)
-    tell("counting wins")
     captions = retriever.index.captions[name]
     owners = [retriever.collection.captions[i][1] for i in captions.ids()]
     counted = count_all_wins(gallery, captions, np.array(owners, np.int64))
     known = round(float(counted.sum()))
     wins = tuple((counted / known).tolist()) if known else None
     similarity = mean_similarity(views.embeddings for _, views in gallery.chunks())
-    overlap, maps = _overlap(retriever, name, ids, tell)
-    return Collapse(count, len(ids), known, wins, similarity, overlap, maps)
+    maps = []
+    for image_id in ids[:: math.ceil(len(ids) / SAMPLE)].tolist():
+        try:
+            attention = retriever.views(image_id, name, attention=True).attention
+        except ValueError:  # its file is gone
+            continue
+        if attention is not None:
+            maps.append(attention[0].float().cpu().numpy())  # (V, N)
+    overlap = map_overlap(np.stack(maps)) if maps else None
+    return Collapse(count, len(ids), known, wins, similarity, overlap, len(maps))
 
 
 def count_all_wins(gallery: Searchable, captions: Searchable, owners: np.ndarray) -> Tensor:
@@ -224,54 +188,25 @@ def count_all_wins(gallery: Searchable, captions: Searchable, owners: np.ndarray
     return wins
 
 
-def _overlap(
-    retriever: Retriever, name: str, ids: np.ndarray, tell: Tell
-) -> tuple[float | None, int]:
-    """Overlap of the maps of images from all over the gallery, and of how many."""
-    sample = ids[:: math.ceil(len(ids) / SAMPLE)].tolist()
-    maps = []
-    for done, image_id in enumerate(sample):
-        if done % _MAPS_TOLD == 0:
-            tell(f"comparing maps: {done} of {len(sample)} pictures")
-        try:
-            attention = retriever.views(image_id, name, attention=True).attention
-        except ValueError:  # its file is gone
-            continue
-        if attention is None:
-            return None, 0
-        maps.append(attention[0].float().cpu().numpy())  # (V, N)
-    return (map_overlap(np.stack(maps)), len(maps)) if maps else (None, 0)
-
-
 @dataclass(frozen=True)
 class Reading:
-    """What the meter says at the moment: a result, how far it is, or what went wrong."""
+    """What the meter says at the moment: a result, why there is none yet, or what went wrong."""
 
     result: Collapse | None = None
     progress: str = ""
     problem: str = ""
 
-    @property
-    def finished(self) -> bool:
-        """Whether nothing more will come."""
-        return self.result is not None or bool(self.problem)
-
 
 class Meters:
-    """Reads the meter in the background, once for each method of each pack.
-
-    A gallery that has grown or shrunk since is measured again when asked about.
-    """
+    """Reads the meter in the background, once for each method and size of each gallery."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # of the readings
         self._turn = threading.Lock()  # one measurement at a time: others want the processor too
-        self._readings: WeakKeyDictionary[Retriever, dict[tuple[str, int], Reading]] = (
-            WeakKeyDictionary()
-        )
-        self._sampled: WeakKeyDictionary[Retriever, dict[str, tuple[int, float]]] = (
-            WeakKeyDictionary()  # for each method, the similarity of a sample of so many images
-        )
+        self._readings: WeakKeyDictionary[Retriever, dict[tuple[str, int], Reading]]
+        self._readings = WeakKeyDictionary()
+        self._sampled: WeakKeyDictionary[Retriever, dict[tuple[str, int], float]]
+        self._sampled = WeakKeyDictionary()
 
     def read(self, retriever: Retriever, name: str) -> Reading:
         """What is known of a method; the first call begins to measure, none waits."""
@@ -283,40 +218,30 @@ class Meters:
             readings = self._readings.setdefault(retriever, {})
             if key in readings:
                 return readings[key]
-            readings[key] = Reading(progress="begins")
-        work = threading.Thread(
-            target=self._measure, args=(retriever, key), name="collapse", daemon=True
-        )
-        work.start()
-        return Reading(progress="begins")
+            readings[key] = Reading(progress="measuring")
+        arguments = (retriever, key, readings)
+        threading.Thread(target=self._measure, args=arguments, name="collapse", daemon=True).start()
+        return Reading(progress="measuring")
 
     def collapsed(self, retriever: Retriever, name: str) -> bool:
-        """Whether a method's views say nearly the same: as read, or else by a sample of images."""
+        """Whether a method's views say nearly the same, by a sample of images."""
         gallery = retriever.gallery(name)
-        count = len(gallery)
+        key = (name, len(gallery))
         if gallery.shape is None or gallery.shape[0] == 1:
             return False
         with self._lock:
-            reading = self._readings.get(retriever, {}).get((name, count))
             sampled = self._sampled.setdefault(retriever, {})
-        if reading and reading.result:
-            return reading.result.collapsed
-        if sampled.get(name, (0, 0.0))[0] != count:
-            some = gallery.ids()[:: math.ceil(count / SAMPLE)]
-            sampled[name] = count, mean_similarity([gallery.views(some).embeddings])
-        return sampled[name][1] >= COLLAPSED
+        if key not in sampled:
+            some = gallery.ids()[:: math.ceil(len(gallery) / SAMPLE)]
+            sampled[key] = mean_similarity([gallery.views(some).embeddings])
+        return sampled[key] >= COLLAPSED
 
-    def _measure(self, retriever: Retriever, key: tuple[str, int]) -> None:
-        def note(reading: Reading) -> None:
-            with self._lock:
-                self._readings[retriever][key] = reading
-
+    def _measure(
+        self, retriever: Retriever, key: tuple[str, int], readings: dict[tuple[str, int], Reading]
+    ) -> None:
         try:
             with self._turn:
-                result = measure(
-                    retriever, key[0], lambda progress: note(Reading(progress=progress))
-                )
-            note(Reading(result=result))
-        except Exception as error:  # whatever it was, the page goes on and says so
+                readings[key] = Reading(measure(retriever, key[0]))
+        except Exception as error:  # the page shows the sentence
             _log.exception("the view-collapse meter failed")
-            note(Reading(problem=f"the views could not be compared: {error}"))
+            readings[key] = Reading(problem=f"the views could not be compared: {error}")

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from app.explain import heatmaps, sheets
-from app.explain.maps import placed
+from app.explain.places import on_sheet, placed
 from app.search.query import Term, combined
 from app.search.retriever import Retriever
 from models import Views
@@ -48,21 +47,13 @@ class Explained:
         scores: (n,) as a search finds them; (n, V) of each view with `per_view`.
         terms: the terms that count, see `app.search.query.combined`.
         seconds: of clips that are read as sets, when the frames of each of n sheets are shown,
-            over which their cells lie (`app/explain/sheets.py`); none for others.
+            over which their cells lie (`app/explain/places.py`); none for others.
     """
 
     grid: tuple[int, int]
     scores: np.ndarray
     terms: tuple[TermEvidence, ...]
     seconds: tuple[tuple[float, ...], ...] = ()
-
-    def where(self, cells: np.ndarray, place: int) -> str:
-        """Where most of a map (rows, columns) of one image is, in words."""
-        seconds = self.seconds[place] if self.seconds else ()
-        if not seconds:
-            return heatmaps.where(cells)
-        longest = max(map(len, self.seconds))
-        return sheets.where(sheets.by_frame(cells, longest)[: len(seconds)], seconds)
 
 
 @torch.inference_mode()
@@ -97,59 +88,49 @@ def explain(
     explained = []
     for term in combined(terms):
         subject = retriever.subject(term)
-        found = []
+        split = []
         for name, method, parts, own in zip(names, methods, seen, views, strict=True):
-            asked = retriever.parts(subject, name)
-            found.append(method.evidence(parts, asked, per_view=per_view).scaled(term.weight))
+            query = retriever.parts(subject, name)
+            split.append(method.evidence(parts, query, per_view=per_view).scaled(term.weight))
             score = method.view_scores if per_view else method.score
-            rows = score(own, Views(asked.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
+            rows = score(own, Views(query.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
             scores += term.weight / len(names) * rows.double().cpu().numpy()
-        explained.append(_placed(mean_evidence(found), term, retriever, images))
+        explained.append(_placed(mean_evidence(split), term, retriever, images))
     seconds: tuple[tuple[float, ...], ...] = ()
     if retriever.reads_sets and not isinstance(images, Image.Image):
-        clips = [sheets.moments(retriever, one) for one in images]
-        seconds = tuple(tuple(moment.seconds for moment in clip) for clip in clips)
+        clips = [map(retriever.image, retriever.index.clips.read_with(i)) for i in images]
+        seconds = tuple(tuple(f.moment.seconds for f in clip if f.moment) for clip in clips)
     rows, columns = explained[0].whole_sentence.shape[-2:] if explained else retriever.grid
     return Explained((rows, columns), scores, tuple(explained), seconds)
 
 
 def _placed(
-    found: Evidence, term: Term, retriever: Retriever, images: Sequence[int] | Image.Image
+    split: Evidence, term: Term, retriever: Retriever, images: Sequence[int] | Image.Image
 ) -> TermEvidence:
     """Evidence on the grid; what has no place there goes to where it adds up."""
-    if retriever.reads_sets:
-        return _on_sheets(found, term, retriever)
-    table, whole, count = found.cells, found.whole_sentence, math.prod(retriever.grid)
-    if retriever.runtime.regions is not None:
-        count = whole.shape[-1]  # every region has a place
-    subject = retriever.subject(term)
-    if not isinstance(subject, str):  # its features are placed, too
-        whole = whole + table[..., :-count].sum(dim=-1)
-        table = placed(retriever, table[None, ..., -count:], subject)[0].flatten(-2)
-    base = found.base + table[..., :-count, :].sum(dim=(-2, -1)) + whole[..., :-count].sum(dim=-1)
-    cells = placed(retriever, table[..., -count:, :].mT, images).movedim(-3, -1)
-    return TermEvidence(
-        term,
-        tuple(retriever.read(subject).words) if isinstance(subject, str) else (),
-        cells.float().cpu().numpy(),
-        placed(retriever, whole[..., -count:], images).float().cpu().numpy(),
-        base.float().cpu().numpy(),
-    )
-
-
-def _on_sheets(found: Evidence, term: Term, retriever: Retriever) -> TermEvidence:
-    """The same of sets, on their sheets; an image that is a term is one column."""
     subject = retriever.subject(term)
     by_words = isinstance(subject, str)
-    table = found.cells if by_words else found.cells.sum(dim=-1, keepdim=True)  # (n, ..., N, M)
-    cells = sheets.on_sheet(retriever, table.mT)  # (n, ..., M, rows, columns)
-    whole = sheets.on_sheet(retriever, found.whole_sentence)
-    every = table.sum(dim=(-2, -1)) + found.whole_sentence.sum(dim=-1)
-    placed = cells.sum(dim=(-3, -2, -1)) + whole.sum(dim=(-2, -1))
+    table, whole = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
+    if retriever.reads_sets:  # an image that is a term is one column
+        table = table if by_words else table.sum(dim=-1, keepdim=True)
+        cells, whole_map = on_sheet(retriever, table.mT), on_sheet(retriever, whole)
+        everything = table.sum(dim=(-2, -1)) + whole.sum(dim=-1)
+        base = split.base + everything - cells.sum(dim=(-3, -2, -1)) - whole_map.sum(dim=(-2, -1))
+    else:
+        count = math.prod(retriever.grid)
+        if retriever.runtime.regions is not None:
+            count = whole.shape[-1]  # every region has a place
+        if not isinstance(subject, str):  # its features are placed, too
+            whole = whole + table[..., :-count].sum(dim=-1)
+            table = placed(retriever, table[None, ..., -count:], subject)[0].flatten(-2)
+        unplaced = table[..., :-count, :].sum(dim=(-2, -1)) + whole[..., :-count].sum(dim=-1)
+        base = split.base + unplaced
+        cells = placed(retriever, table[..., -count:, :].mT, images)
+        whole_map = placed(retriever, whole[..., -count:], images)
     return TermEvidence(
         term,
         tuple(retriever.read(subject).words) if isinstance(subject, str) else (),
         cells.movedim(-3, -1).float().cpu().numpy(),
-        whole.float().cpu().numpy(),
-        (found.base + every - placed).float().cpu().numpy(),
+        whole_map.float().cpu().numpy(),
+        base.float().cpu().numpy(),
     )

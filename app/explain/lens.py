@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,43 +18,21 @@ from models import Views
 
 
 @dataclass(frozen=True)
-class LensHit:
-    """An image found through the lens, and its rank without it."""
-
-    hit: Hit
-    before: int
-
-    @property
-    def moved(self) -> int:
-        """How many places it went up, or down where negative."""
-        return self.before - self.hit.rank
-
-
-@dataclass(frozen=True)
 class Ranking:
     """What the lens finds.
 
     Attributes:
-        hits: best first.
+        hits: best first, each with its rank without the lens.
         ids: (N,) of the images that were ranked.
-        now: (N,) ranks of `ids` with the lens, from 1.
-        before: (N,) ranks of `ids` without it.
     """
 
-    hits: list[LensHit]
+    hits: list[tuple[Hit, int]]
     ids: np.ndarray
-    now: np.ndarray
-    before: np.ndarray
 
     @property
     def stayed(self) -> int:
         """How many of the hits are among as many without the lens."""
-        return sum(hit.before <= len(self.hits) for hit in self.hits)
-
-    def ranks(self, image_id: int | None) -> tuple[int, int] | None:
-        """An image's rank with the lens and without; None where it was not ranked."""
-        rows = np.flatnonzero(self.ids == image_id)
-        return (int(self.now[rows[0]]), int(self.before[rows[0]])) if len(rows) else None
+        return sum(before <= len(self.hits) for _, before in self.hits)
 
 
 @torch.inference_mode()
@@ -80,8 +57,8 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
         plain = best_of_files(Scores(found, plain), files).values
         best_frames = best_of_files(Scores(found, scores), files)
         scores, found = best_frames.values, best_frames.images
-    ranks = comparison.rank(scores), comparison.rank(plain)
-    best = np.argsort(ranks[0])[:k]
+    before = comparison.rank(plain)
+    best = np.argsort(comparison.rank(scores))[:k]
     weighted = method.weighted(gallery.views(found[best]), lens)
     query = query.to(weighted.embeddings.device)
     won = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of those that stay
@@ -89,20 +66,17 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     if weighted.embeddings.shape[1] < len(lens):
         stay = stay[lens > 0]
     shown = retriever.moments(found[best].tolist(), [Term(words)], name)
+    places = enumerate(zip(shown, best, won.tolist(), strict=True), start=1)
     hits = [
-        LensHit(
-            retriever.hit(image_id, float(scores[row]), int(stay[view]), place), int(ranks[1][row])
-        )
-        for place, (image_id, row, view) in enumerate(
-            zip(shown, best, won.tolist(), strict=True), start=1
-        )
+        (retriever.hit(image_id, float(scores[row]), int(stay[view]), place), int(before[row]))
+        for place, (image_id, row, view) in places
     ]
-    return Ranking(hits, found, *ranks)
+    return Ranking(hits, found)
 
 
 @torch.inference_mode()
 def score(
-    gallery: Searchable, query: Views, weights: Any
+    gallery: Searchable, query: Views, weights: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
     """Scores a gallery's images with the lens and without, a few hundred at a time.
 
@@ -118,26 +92,10 @@ def score(
         ValueError: weights that make no sense, or nothing is searchable.
     """
     method, ids, now, before = gallery.method, [], [], []
+    lens = torch.tensor(weights, dtype=torch.float32)
     for part, views in gallery.chunks():
-        lens = read_weights(weights, views.embeddings.shape[1])
         query = query.to(views.embeddings.device)
         ids.append(part)
         now.append(method.score(method.weighted(views, lens), query)[:, 0].float().cpu())
         before.append(method.score(views, query)[:, 0].float().cpu())
     return np.concatenate(ids), torch.cat(now).numpy(), torch.cat(before).numpy(), lens
-
-
-def read_weights(weights: Any, count: int) -> Tensor:
-    """Weights from outside as (V,); their range is for `Method.weighted` to check.
-
-    Raises:
-        ValueError: it is no list of `count` numbers.
-    """
-    listed = isinstance(weights, list | tuple)
-    numbers = listed and all(
-        isinstance(w, int | float) and not isinstance(w, bool) and abs(w) <= 1e300 for w in weights
-    )
-    if not numbers or len(weights) != count:
-        shown = str(weights)[:80]
-        raise ValueError(f"weights must be {count} numbers from 0 to 1, one a view, not {shown}")
-    return torch.tensor([float(w) for w in weights])

@@ -1,27 +1,25 @@
-"""An image lit where its score comes from."""
+"""An image lit where its score comes from, drawn on the server for the shell and `/explain.png`.
 
-from typing import NamedTuple
+A clip that is read as a set is drawn as a sheet of its frames, row by row in order of time.
+"""
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from app.explain.evidence import Explained
-from app.explain.heatmaps import spotlight
-from app.explain.maps import under
+from app.explain.places import sheet_shape
 from app.search.retriever import Retriever
+from models.preprocess import Box
 
 SIDE = 640  # pixels of the longer side of an image that is lit, at most
+_DARK = np.array((10.0, 12.0, 20.0), np.float32)  # where there is no evidence
+_AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # where it speaks against: orange
+_SHADE = 0.66  # how much of the image they cover
+_FRAME = 320  # pixels of a sheet's frame, at most
+_GAP = 2  # between frames
 
 
-class Lit(NamedTuple):
-    """An image lit by what its cells (rows, columns) bring; one of `top` is lit fully."""
-
-    image: Image.Image
-    cells: np.ndarray
-    top: float
-
-
-def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None) -> Lit:
+def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None) -> Image.Image:
     """Lights an image by what it finds in one word, wherever it stands, or in all.
 
     Raises:
@@ -30,10 +28,77 @@ def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None
     if word is not None and word.strip():  # as the pack reads it
         word = retriever.reworded(word).text
     cells = _cells(seen, word)
-    opened, box, smooth = under(retriever, image_id)
+    if retriever.reads_sets and retriever.image(image_id).moment:
+        opened, box, smooth = draw_sheet(retriever, image_id), (0.0, 0.0, 1.0, 1.0), False
+    else:
+        opened, smooth = retriever.open(image_id), True
+        box = retriever.info.preprocess.visible_box(*opened.size)
     opened.thumbnail((SIDE, SIDE))
-    top = max(float(np.abs(cells).max()), 1e-9)
-    return Lit(spotlight(opened, cells, top, box, smooth=smooth), cells, top)
+    return spotlight(opened, cells, box, smooth=smooth)
+
+
+def spotlight(
+    image: Image.Image, evidence: np.ndarray, box: Box = (0, 0, 1, 1), *, smooth: bool = True
+) -> Image.Image:
+    """Lays evidence over an image: what speaks for the text is lit and keeps its colours.
+
+    Args:
+        image: RGB, any size.
+        evidence: (rows, columns), drawn relative to its largest magnitude; what is negative speaks
+            against the text and is drawn orange.
+        box: the part of the image that the cells cover, relative xyxy.
+        smooth: between cells; those of a sheet of frames end where a frame does.
+
+    Returns:
+        RGB of the image's size.
+    """
+    left, above = round(box[0] * image.width), round(box[1] * image.height)
+    right = max(round(box[2] * image.width), left + 1)
+    below = max(round(box[3] * image.height), above + 1)
+    strength = (evidence / max(float(np.abs(evidence).max()), 1e-9)).astype(np.float32)
+    between = Image.Resampling.BICUBIC if smooth else Image.Resampling.NEAREST
+
+    def enlarged(cells: np.ndarray) -> np.ndarray:
+        large = Image.fromarray(cells.clip(0, 1)).resize((right - left, below - above), between)
+        return np.asarray(large).clip(0, 1)[..., None]  # (h, w, 1)
+
+    shade = _SHADE * (1 - enlarged(strength))
+    colours = _DARK + (_AGAINST - _DARK) * enlarged(-strength)
+    out = np.asarray(image, np.float32) * (1 - _SHADE) + _DARK * _SHADE
+    part = np.asarray(image, np.float32)[above:below, left:right]
+    out[above:below, left:right] = part * (1 - shade) + colours * shade
+    return Image.fromarray(np.rint(out.clip(0, 255)).astype(np.uint8))
+
+
+def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
+    """The sheet of the frames that are read with an image, each as far as the encoder sees it.
+
+    Raises:
+        ValueError: none of them can be opened.
+    """
+    ids = retriever.index.clips.read_with(image_id)
+    rows, columns = sheet_shape(len(ids))
+    side = min(_FRAME, SIDE // columns)
+    sheet = Image.new("RGB", (columns * side, rows * side))
+    font = ImageFont.load_default(max(10, side // 11))
+    small, trouble = retriever.thumbnails(list(dict.fromkeys(ids)))
+    if not small:
+        raise ValueError(trouble or f"{retriever.image(image_id).file} cannot be opened any more")
+    for place, frame in enumerate(ids):
+        if frame not in small:
+            continue
+        with Image.open(small[frame]) as image:
+            visible = retriever.info.preprocess.visible_box(*image.size)
+            left, top, right, bottom = np.multiply(visible, 2 * image.size).tolist()
+            inner = (side - _GAP, side - _GAP)
+            tile = image.convert("RGB").resize(inner, box=(left, top, right, bottom))
+        if moment := retriever.image(frame).moment:
+            pen, label = ImageDraw.Draw(tile), f"{moment.seconds:.1f} s"
+            pen.rectangle(pen.textbbox((4, 2), label, font), "black")
+            pen.text((4, 2), label, "white", font)
+        row, column = divmod(place, columns)
+        sheet.paste(tile, (column * side, row * side))
+    return sheet
 
 
 def _cells(seen: Explained, word: str | None) -> np.ndarray:
@@ -42,15 +107,15 @@ def _cells(seen: Explained, word: str | None) -> np.ndarray:
     Raises:
         ValueError: there is no such word.
     """
-    found = np.zeros(seen.grid)
+    total = np.zeros(seen.grid)
     for term in seen.terms:
         if word is None:
-            found += term.cells[0].sum(axis=-1) + term.whole_sentence[0]
+            total += term.cells[0].sum(axis=-1) + term.whole_sentence[0]
         else:
-            alike = [one.casefold() == word.strip().casefold() for one in term.words]
-            found += term.cells[0][..., alike].sum(axis=-1)
-    words = [one for term in seen.terms for one in term.words]
+            same = [each.casefold() == word.strip().casefold() for each in term.words]
+            total += term.cells[0][..., same].sum(axis=-1)
+    words = [each for term in seen.terms for each in term.words]
     if word is not None and word.strip().casefold() not in map(str.casefold, words):
         known = ", ".join(dict.fromkeys(words))
         raise ValueError(f'there is no word "{word[:80]}" in the query; choose one of {known}')
-    return found
+    return total

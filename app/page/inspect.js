@@ -5,6 +5,7 @@ import { el, toast } from "./dom.js";
 import { COLOURS, attentionOf, drawAttention, drawEvidence, drawStrip, stretch } from "./evidence.js";
 import { Explanation } from "./explanation.js";
 import { clock } from "./grid.js";
+import { describeArray, knobTitle } from "./inside.js";
 import { methodOf } from "./main.js";
 import { clipPlayer, legend } from "./panel.js";
 import { curves, heatmap } from "./plots.js";
@@ -466,7 +467,8 @@ export class Inspect {
     return [this.#knobs(), ...sections, this.#collapse(now)].filter(Boolean);
   }
 
-  #insideSection(item) {
+  #insideSection(array) {
+    const item = describeArray(array, this.views.views.length);
     if (item.kind === "matrix") return section(item.title, item.meaning, heatmap(item));
     if (item.kind === "curve") return section(item.title, item.meaning, curves(item));
     return section(item.title, item.meaning, el("p.figure", {}, Number(item.values).toFixed(4)));
@@ -483,12 +485,12 @@ export class Inspect {
     return el(
       "div.controls",
       {},
-      ...this.views.knobs.map(({ name, title, value, options, low, high }) => {
+      ...this.views.knobs.map(({ name, value, options, low, high }) => {
         const input = options.length
           ? el("select", { "data-key": name, onchange: () => change(name, input.value) }, ...options.map((option) => el("option", { value: option }, option)))
           : el("input", { type: "number", min: String(low), max: String(high), "data-key": name, onchange: () => change(name, input.value) });
         input.value = String(value);
-        return el("label.switch", {}, title, input);
+        return el("label.switch", {}, knobTitle(name), input);
       }),
     );
   }

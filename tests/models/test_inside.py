@@ -1,36 +1,28 @@
-"""What methods show of themselves agrees with what they compute."""
+"""What methods show of themselves is finite, named once, and known to the page."""
 
-import pytest
+import re
+from pathlib import Path
+
 import torch
 
 from models import Method
-from models.panel import Knob, Panel
 from tests.papers.terms import encoded
+
+PAGE = (Path(__file__).parents[2] / "app/page/inside.js").read_text("utf-8")
 
 
 @torch.no_grad()
-def test_every_method_answers_with_finite_panels(method: Method) -> None:
+def test_every_method_answers_with_finite_arrays_that_the_page_words(method: Method) -> None:
     images, texts = encoded(method)
-    for panels in (method.inside(images), method.inside(images, texts)):
-        for panel in panels:
-            assert bool(panel.values.isfinite().all())
-            for row, column in panel.marks:
-                assert row < len(panel.rows)
-                assert column < len(panel.columns)
-            if panel.limits is not None:
-                low, high = panel.limits
-                assert low - 1e-5 <= float(panel.values.min())
-                assert float(panel.values.max()) <= high + 1e-5
-
-
-@pytest.mark.parametrize("value", [0, 51, 2.5, True, "three", None])
-def test_a_number_out_of_range_is_refused(value: object) -> None:
-    knob = Knob("iterations", "Iterations", 20, low=1, high=50)
-    assert knob.read({}) == 20
-    with pytest.raises(ValueError, match="iterations must be a whole number from 1 to 50"):
-        knob.read({"iterations": value})  # type: ignore[dict-item]
-
-
-def test_panels_refuse_values_without_names() -> None:
-    with pytest.raises(ValueError, match='"x" names'):
-        Panel("matrix", "x", "", torch.zeros(2, 2), ("a", "b"), ("a",))
+    titles = re.findall(r"^  (\w+): \{ title:", PAGE, re.MULTILINE)
+    knobs = re.findall(r"(\w+): \"", PAGE[PAGE.index("const KNOBS") :].partition(";")[0])
+    assert {knob.name for knob in method.knobs} <= set(knobs)
+    for arrays in (method.inside(images), method.inside(images, texts)):
+        names = [array.name for array in arrays]
+        assert len(set(names)) == len(names)
+        assert set(names) <= set(titles)
+        for array in arrays:
+            assert bool(array.values.isfinite().all())
+            assert array.values.dim() == len(array.axes) in (0, 2)
+            for row, column in array.marks:
+                assert array.values[row, column].isfinite()

@@ -1,4 +1,4 @@
-"""What a method makes of random features: views, panels, the terms of its objective."""
+"""What a method makes of random features: views, named arrays, the terms of its objective."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 
 import models
 from models import Method, Views
-from models.panel import Panel
+from models.views import NamedArray
 from tests.models import conftest
 from training.objectives import build_objective
 
@@ -35,8 +35,6 @@ def encoded(method: Method, words: int = 6) -> tuple[Views, Views]:
     return conftest.encoded(method, count=1, cells=20, words=words)
 
 
-def by_title(panels: list[Panel]) -> dict[str, Panel]:
-    """Panels by their titles, which differ."""
-    found = {panel.title: panel for panel in panels}
-    assert len(found) == len(panels)
-    return found
+def by_name(arrays: list[NamedArray]) -> dict[str, NamedArray]:
+    """Arrays by their names."""
+    return {array.name: array for array in arrays}

@@ -20,7 +20,7 @@ from tests.golden.loading import (
     renamed,
 )
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
-from tests.papers.terms import IDS, by_title, encoded, views_of
+from tests.papers.terms import IDS, by_name, encoded, views_of
 from training.objectives import build_objective
 from training.objectives.avse import dimension_wise
 from training.objectives.losses import hinge_triplet
@@ -392,19 +392,18 @@ def test_golden_gpo_names_cover_the_heads() -> None:
 def test_the_plan_and_the_scores_are_those_of_the_matching() -> None:
     method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, block_dim=4, temperature=0.5))
     images, texts = encoded(method)
-    shown = by_title(method.inside(images, texts))
-    affinity, plan = shown["Affinity of blocks"], shown["Sinkhorn plan"]
+    shown = by_name(method.inside(images, texts))
+    affinity, plan = shown["affinity"], shown["plan"]
     assert tuple(affinity.values.shape) == (8, 4)
-    assert affinity.rows[5] == "view 2, block 2"
     assert not affinity.marks
     torch.testing.assert_close(plan.values.sum(dim=0), torch.tensor([1.0, 1, 1, 1, 8]))
     expected = torch.tensor(reference.sinkhorn(affinity.values / 0.5, 0.0, 20))
     torch.testing.assert_close(plan.values, expected, rtol=1e-4, atol=1e-5)
     score = float(method.score(images, texts))
     assert sum(float(plan.values[cell]) for cell in plan.marks) == pytest.approx(score, abs=1e-5)
-    assert float(shown["Score by Sinkhorn, 20 iterations"].values) == pytest.approx(score, abs=1e-5)
+    assert float(shown["sinkhorn_score"].values) == pytest.approx(score, abs=1e-5)
     best = float(affinity.values.amax(dim=0).sum())
-    assert float(shown["Score by MaxSim"].values) == pytest.approx(best)
+    assert float(shown["maxsim_score"].values) == pytest.approx(best)
 
 
 @torch.no_grad()
@@ -412,22 +411,25 @@ def test_the_readers_settings_reach_the_plan_only() -> None:
     method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, block_dim=4))
     images, texts = encoded(method)
     before = method.score(images, texts)
-    once = by_title(method.inside(images, texts, iterations=1))
-    expected = torch.tensor(reference.sinkhorn(once["Affinity of blocks"].values, 0.0, 1))
-    torch.testing.assert_close(once["Sinkhorn plan"].values, expected, rtol=1e-4, atol=1e-5)
-    maxsim = by_title(method.inside(images, texts, match="maxsim"))
-    assert "Sinkhorn plan" not in maxsim
-    marked = maxsim["Affinity of blocks"]
+    once = by_name(method.inside(images, texts, iterations=1))
+    expected = torch.tensor(reference.sinkhorn(once["affinity"].values, 0.0, 1))
+    torch.testing.assert_close(once["plan"].values, expected, rtol=1e-4, atol=1e-5)
+    maxsim = by_name(method.inside(images, texts, match="maxsim"))
+    assert "plan" not in maxsim
+    marked = maxsim["affinity"]
     total = sum(float(marked.values[cell]) for cell in marked.marks)
-    assert total == pytest.approx(float(maxsim["Score by MaxSim"].values))
+    assert total == pytest.approx(float(maxsim["maxsim_score"].values))
     assert torch.equal(method.score(images, texts), before)
     with pytest.raises(ValueError, match="match must be one of sinkhorn, maxsim, not"):
         method.inside(images, texts, match="hungarian")
+    for wrong in (0, 101, 2.5, True, "three"):
+        with pytest.raises(ValueError, match=r"iterations must be 1 to 100, not "):
+            method.inside(images, texts, iterations=wrong)  # type: ignore[arg-type]
 
 
 def test_without_a_dustbin_there_is_nothing_to_choose() -> None:
     method = AVSE(IMAGE_DIM, TEXT_DIM, AVSEConfig(16, match="maxsim"))
     assert method.knobs == ()
-    shown = by_title(method.inside(*encoded(method)))
-    assert shown["Affinity of blocks"].marks
-    assert "Sinkhorn plan" not in shown
+    shown = by_name(method.inside(*encoded(method)))
+    assert shown["affinity"].marks
+    assert "plan" not in shown

@@ -342,10 +342,10 @@ def test_golden_released_encoders() -> None:
 @torch.no_grad()
 def test_every_view_has_its_own_curve() -> None:
     method = MVVSE(IMAGE_DIM, TEXT_DIM, MVVSEConfig(16))
-    picture, text = method.inside(*encoded(method))
-    assert picture.rows == ("view 1", "view 2", "view 3")
-    assert not torch.allclose(picture.values[0], picture.values[1], atol=1e-5)
-    assert text.rows == ("text",)
+    image, text = method.inside(*encoded(method))
+    assert (image.name, text.name) == ("image_pooling", "text_pooling")
+    assert (len(image.values), len(text.values)) == (3, 1)
+    assert not torch.allclose(image.values[0], image.values[1], atol=1e-5)
 
 
 def test_views_share_the_score_at_first() -> None:

@@ -12,7 +12,7 @@ from models.views import lengths_to_mask
 from tests import reference
 from tests.golden.loading import check, double, grad, load
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
-from tests.papers.terms import IDS, by_title, encoded, terms_of, views_of
+from tests.papers.terms import IDS, by_name, encoded, terms_of, views_of
 from training.objectives import build_objective
 from training.objectives.losses import info_nce
 from training.objectives.mvam import attention_overlap
@@ -191,15 +191,15 @@ def test_golden_diversity_and_totals(kind: str) -> None:
 def test_spread_is_the_entropy_of_the_attention() -> None:
     method = MVAM(IMAGE_DIM, TEXT_DIM, 8, views=4)
     images, texts = encoded(method)
-    shown = by_title(method.inside(images, texts))
-    spread = shown["Spread of each view's attention"]
+    shown = by_name(method.inside(images, texts))
+    spread = shown["attention_spread"]
     assert images.attention is not None
     assert texts.attention is not None
     for row, maps in enumerate((images.attention[0], texts.attention[0])):
         for view, weights in enumerate(maps.tolist()):
             entropy = -sum(w * math.log(w) for w in weights) / math.log(len(weights))
             assert float(spread.values[row, view]) == pytest.approx(entropy, abs=1e-5)
-    codes = shown["The text's view codes"].values
+    codes = shown["text_codes"].values
     a, b = method.text_codes.codes[1], method.text_codes.codes[3]
     assert float(codes[1, 3]) == pytest.approx(
         float(torch.cosine_similarity(a, b, dim=0)), abs=1e-5

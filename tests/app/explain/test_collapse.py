@@ -17,13 +17,13 @@ from app.explain.collapse import (
     mean_similarity,
     measure,
 )
-from app.explain.look import maps_of
 from app.gallery.collection import from_folder
 from app.search.retriever import Retriever
 from models import Views
 from models.mv_vse import MVVSE, MVVSEConfig
 from models.mvam import MVAM
 from tests.app.conftest import IMAGES, finish
+from tests.app.looking import maps_of
 
 SECONDS = 60
 
@@ -102,34 +102,6 @@ def test_where_views_add_up_the_one_that_adds_most_wins() -> None:
     assert count_wins(method, images, texts[:1], torch.tensor([0])).tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("wins", "similarity", "sentence"),
-    [
-        (
-            (0.34, 0.33, 0.33),
-            0.999,
-            "3 views, wins 34/33/33 %, similarity 1.00, map overlap 0.50: the views have "
-            "collapsed, they say nearly the same.",
-        ),
-        (
-            (0.6, 0.4, 0.0),
-            0.85,
-            "3 views, wins 60/40/0 %, similarity 0.85, map overlap 0.50: the views are close to "
-            "each other; 1 of them hardly ever wins.",
-        ),
-        (
-            (0.98, 0.01, 0.01),
-            0.2,
-            "3 views, wins 98/1/1 %, similarity 0.20, map overlap 0.50: the views differ; 2 of "
-            "them hardly ever win.",
-        ),
-        (None, 0.2, "3 views, similarity 0.20, map overlap 0.50: the views differ."),
-    ],
-)
-def test_the_verdict(wins: tuple[float, ...] | None, similarity: float, sentence: str) -> None:
-    assert Collapse(3, 10, 50, wins, similarity, 0.5, 10).verdict == sentence
-
-
 def test_views_in_use_follow_the_wins() -> None:
     assert Collapse(4, 1, 1, (0.25,) * 4, 0.1, 0.1, 1).in_use == pytest.approx(4.0)
     assert Collapse(4, 1, 1, (1.0, 0.0, 0.0, 0.0), 0.1, 0.1, 1).in_use == pytest.approx(1.0)
@@ -157,7 +129,8 @@ def test_the_meter_reads_the_gallery(many_retriever: Retriever) -> None:
 
 
 def test_one_view_cannot_collapse(many_retriever: Retriever) -> None:
-    assert measure(many_retriever, "vse_infty").verdict.startswith("One view")
+    result = measure(many_retriever, "vse_infty")
+    assert (result.views, result.similarity, result.collapsed) == (1, None, False)
 
 
 @pytest.mark.parametrize("name", ["mv_vse", "mvam"])
@@ -175,8 +148,7 @@ def test_collapse_is_known_before_the_meter_was_read(
 
 def finished(meters: Meters, retriever: Retriever, name: str) -> Reading:
     deadline = time.monotonic() + SECONDS
-    while not (reading := meters.read(retriever, name)).finished:
-        assert reading.progress
+    while (reading := meters.read(retriever, name)).progress:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return reading
@@ -187,13 +159,13 @@ def test_a_reading_is_taken_in_the_background_and_once(
 ) -> None:
     taken = []
 
-    def count(retriever: Retriever, name: str, tell: module.Tell) -> Collapse:
+    def count(retriever: Retriever, name: str) -> Collapse:
         taken.append(name)
-        return measure(retriever, name, tell)
+        return measure(retriever, name)
 
     monkeypatch.setattr(module, "measure", count)
     meters = Meters()
-    assert not meters.read(many_retriever, "pvse").finished
+    assert meters.read(many_retriever, "pvse").progress == "measuring"
     result = finished(meters, many_retriever, "pvse").result
     assert result is not None
     assert meters.read(many_retriever, "pvse").result is result

@@ -13,7 +13,6 @@ from PIL import Image
 from qdrant_client import QdrantClient
 
 from app import migrate
-from app.explain.look import maps_of
 from app.gallery.collection import Collection, from_folder, from_pack
 from app.gallery.image_files import ImageError
 from app.gallery.qdrant import server as server_module
@@ -34,6 +33,7 @@ from app.settings import Settings
 from export.runtime import Runtime
 from tests.app.clip_files import plain, write_animation
 from tests.app.conftest import IMAGES, draw, find, finish, ignore_progress
+from tests.app.looking import maps_of
 from tests.app.qdrant_server import Pretended, pretended_server
 from tests.export.editing import edited
 

@@ -145,12 +145,12 @@ def test_the_lens_ranks_files(library: Library) -> None:
     retriever.index.images_done.wait()
     found = lens.rank(retriever, "a dog", "mv_vse", (1.0, 1.0, 1.0), 10)
     hits = retriever.search([Term("a dog")], "mv_vse", 10).hits
-    assert [one.hit.image_id for one in found.hits] == [hit.image_id for hit in hits]
-    assert [one.hit.seconds for one in found.hits] == [hit.seconds for hit in hits]
+    assert [hit.image_id for hit, _ in found.hits] == [hit.image_id for hit in hits]
+    assert [hit.seconds for hit, _ in found.hits] == [hit.seconds for hit in hits]
     assert found.stayed == len(found.ids) == 10
     one = lens.rank(retriever, "a dog", "mv_vse", (1.0, 0.0, 0.0), 10)
-    assert sorted(hit.hit.image_id % 10 for hit in one.hits) == list(range(10))
-    assert sorted(one.before.tolist()) == sorted(one.now.tolist()) == list(range(1, 11))
+    assert sorted(hit.image_id % 10 for hit, _ in one.hits) == list(range(10))
+    assert sorted(before for _, before in one.hits) == list(range(1, 11))
 
 
 def test_what_is_explained_is_the_moment(library: Library) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from app.explain.look import maps_of
 from app.gallery.collection import from_pack
 from app.search import ranking
 from app.search.answers import known_to_satisfy, remark
@@ -20,6 +19,7 @@ from export.methods import Methods
 from export.pack.schema import Metrics
 from export.runtime import Runtime
 from tests.app.conftest import IMAGES, find, ignore_progress
+from tests.app.looking import maps_of
 
 METHODS = ("vsepp", "vse_infty")
 

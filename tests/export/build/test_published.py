@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 
-from app.explain.look import maps_of
 from app.gallery.collection import from_pack
 from app.search.query import Term
 from app.search.retriever import Retriever
@@ -18,6 +17,7 @@ from export.pack.gallery import load_gallery
 from export.runtime import Runtime
 from export.to_onnx import export_runs
 from tests.app.conftest import finish
+from tests.app.looking import maps_of
 from tests.export.conftest import LABELS, write_gallery
 from tests.measuring import measure
 from tests.published import PATCH, SIZE, save_bert, save_clip, save_image_model

@@ -8,7 +8,6 @@ import pytest
 import torch
 from PIL import Image
 
-from app.explain.look import maps_of
 from app.gallery.collection import from_folder
 from app.search.query import Term
 from app.search.retriever import Retriever
@@ -20,6 +19,7 @@ from export.runtime import Runtime
 from export.to_onnx import export_runs
 from models.checkpoint import load_tensors
 from tests.app.conftest import finish
+from tests.app.looking import maps_of
 from tests.export.conftest import LABELS
 from tests.export.editing import edited
 from tests.published import save_clip

@@ -1,0 +1,92 @@
+"""Where in an image its features lie: on the grid of an encoder, in regions' boxes, on a sheet.
+
+A clip that is read as a set has its frames side by side on a sheet, row by row in order of time.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from app.search.retriever import Retriever
+from models import Views
+
+
+def attention_maps(
+    retriever: Retriever, views: Views, image: int | Image.Image, name: str
+) -> Tensor | None:
+    """What each view of an image is made of; `Method.attention_is` says in what sense.
+
+    Of regions, shares are spread over their boxes and add up where these overlap, and of cosines a
+    cell shows that of its strongest region; see `export/pack/regions.py`.
+
+    Args:
+        retriever: the pack and its images.
+        views: (1, V, D) of `Retriever.views`, with attention.
+        image: the same image, as `Retriever.views` took it.
+        name: the method.
+
+    Returns:
+        (V, rows, columns) float32 on `Retriever.grid`, or on a sheet; shares of 1, or cosines
+        where `Method.attention_sums_to_one` is False. None where the method has no attention.
+    """
+    if views.attention is None:
+        return None
+    values, regions = views.attention[0].float(), retriever.runtime.regions
+    if retriever.reads_sets:
+        return on_sheet(retriever, values).cpu()
+    if regions is None or not isinstance(image, int):
+        return retriever.runtime.on_grid(values).cpu()
+    adds_up = retriever.methods[name].attention_sums_to_one
+    return (regions.summed if adds_up else regions.strongest)(image, values).cpu()
+
+
+def placed(retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image) -> Tensor:
+    """What features of images bring to a score, as maps whose sums stay what they are.
+
+    Args:
+        retriever: the pack and its images.
+        values: (n, ..., N) of features that have a place.
+        images: n of the collection by id, or any image.
+
+    Returns:
+        (n, ..., rows, columns) on `Retriever.grid`, or on sheets.
+    """
+    regions = retriever.runtime.regions
+    if retriever.reads_sets:
+        return on_sheet(retriever, values)
+    if regions is None or isinstance(images, Image.Image):
+        return retriever.runtime.on_grid(values)
+    pairs = zip(images, values, strict=True)
+    return torch.stack([regions.summed(row, own) for row, own in pairs])
+
+
+def sheet_shape(count: int) -> tuple[int, int]:
+    """Rows and columns of a sheet of so many frames.
+
+    >>> sheet_shape(1), sheet_shape(10), sheet_shape(16)
+    ((1, 1), (3, 4), (4, 4))
+    """
+    columns = math.ceil(math.sqrt(count))
+    return -(-count // columns), columns
+
+
+def on_sheet(retriever: Retriever, values: Tensor) -> Tensor:
+    """Values of the features of sets as maps over their sheets.
+
+    Args:
+        retriever: of the pack.
+        values: (..., T * n) for T frames of n features; a frame's summary is left out, as it has
+            no place.
+
+    Returns:
+        (..., rows, columns).
+    """
+    frames = retriever.runtime.on_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
+    count = frames.shape[-3]  # (..., T, r, c)
+    rows, columns = sheet_shape(count)
+    filled = torch.nn.functional.pad(frames, (0, 0, 0, 0, 0, rows * columns - count))
+    tiles = filled.unflatten(-3, (rows, columns)).transpose(-3, -2)  # (..., rows, r, columns, c)
+    return tiles.flatten(-4, -3).flatten(-2)
