@@ -185,7 +185,7 @@ def test_an_image_of_the_gallery_can_be_asked_with_and_no_other(tmp_path: Path) 
     retriever = Retriever(Runtime.load(Path("pack"), "cpu"), from_pack(Path("pack")), tmp_path)
     retriever.index.start()
     assert retriever.index.wait(60)
-    terms = Question("image", image_id=4, words="a thing1").terms(retriever)
+    terms = Question("a thing1", image_id=4).terms(retriever)
     assert terms[0].source == retriever.image(4)
     alone = retriever.search(terms[:1], "mv_vse", 1).hits
     assert (alone[0].image_id, alone[0].score) == (4, pytest.approx(1, abs=1e-5))

@@ -9,6 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from app.search.answers import Unknown
+from app.search.hits import Caption, Hit
+
 Rows = list[Any]  # of numbers, nested; validated by whoever computed them
 Fields = dict[str, Any]  # as the docstring names them
 
@@ -26,56 +29,12 @@ class Blob(BaseModel):
     data: bytes
 
 
-class Hit(BaseModel):
-    """A found image; `view` is null where no single view won.
-
-    Of a clip it is the best frame: `seconds` says when it is shown, `frame` which it is. Left out
-    where unknown: captions, objects, satisfies, probability; where not asked for: width, height and
-    alike (the rank of the first hit that looks nearly the same). Of a lens, `before` is the rank
-    without it.
-    """
-
-    image_id: int
-    file: str
-    score: float
-    view: int | None
-    rank: int
-    seconds: float | None
-    frame: int | None
-    captions: list[str] = []
-    objects: list[Any] = []
-    satisfies: bool | None = None
-    probability: float | None = None
-    width: int | None = None
-    height: int | None = None
-    alike: int | None = None
-    before: int | None = None
-
-
-class Caption(BaseModel):
-    """A found caption, and the image that it was written for."""
-
-    text: str
-    image_id: int
-    score: float
-    view: int | None
-    rank: int
-
-
 class Term(BaseModel):
     """A part of a query."""
 
     words: str
     weight: float
     count: int | None = None
-
-
-class Unknown(BaseModel):
-    """A word that the pack lacks: the known one it is read as, else those spelled alike."""
-
-    word: str
-    nearest: list[str]
-    read_as: str | None
 
 
 class Answer(BaseModel):

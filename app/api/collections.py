@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.api import answers
 from app.api import parameters as p
-from app.api.search import listed
+from app.api.search import known
 from app.packs import fit, presets
 from app.packs.description import describe, describe_gallery
 from app.packs.downloads import Download, Downloads
@@ -50,8 +50,8 @@ class CollectionQuestions:
         """Lists the images of the collection, without copies and files that cannot be read."""
         retriever = self._opened.retriever(pack, collection)
         shown = retriever.shown_images()
-        ids = [one.image_id for one in shown[start : start + count]]
-        return answers.Hits(total=len(shown), hits=listed(retriever, ids))
+        hits = [retriever.hit(one.image_id) for one in shown[start : start + count]]
+        return answers.Hits(total=len(shown), hits=known(retriever, hits))
 
     def info(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
         """Says what is searched: pack, methods, device, gallery, facts to filter by."""

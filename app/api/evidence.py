@@ -13,7 +13,7 @@ from PIL import Image
 
 from app.api import answers
 from app.api import parameters as p
-from app.api.search import asked, milliseconds, sent_image
+from app.api.search import milliseconds, sent_image
 from app.explain import evidence
 from app.explain.collapse import Meters
 from app.explain.lighting import light
@@ -23,6 +23,7 @@ from app.gallery.collection import CollectionImage
 from app.packs.opened import Opened
 from app.search.answers import remark
 from app.search.query import Term, checked, describe, parse
+from app.search.questions import Question
 from app.search.retriever import Retriever
 from models.views import NamedArray
 
@@ -244,7 +245,8 @@ def _terms(
 ) -> list[Term]:
     image = sent_image(content) if content else None
     more, less, weight = examples or ((), (), 1.0)
-    return asked(query, like, more, less, weight, image).terms(retriever)
+    question = Question(query, like, image, weight, tuple(more), tuple(less))
+    return question.terms(retriever)
 
 
 def _counted(seen: evidence.Explained) -> list[answers.Term]:

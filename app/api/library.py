@@ -31,9 +31,9 @@ from app.gallery.cache import cache_folder
 from app.gallery.collection import from_pack
 from app.gallery.images import open_image
 from app.gallery.indexing import Index, Progress
-from app.search.answers import Unknown, unknown_words
+from app.search.answers import Unknown, answer
 from app.search.hits import Hit
-from app.search.query import Term, checked, parse
+from app.search.questions import Question
 from app.search.retriever import Retriever
 from app.settings import Device, Settings, bundled_pack
 from export.runtime import Runtime
@@ -41,40 +41,22 @@ from export.runtime import Runtime
 Query = str | Path | Image.Image
 
 
-@dataclass(frozen=True)
-class Match:
-    """A found image.
-
-    Attributes:
-        path: its file.
-        score: the method's score, higher is better.
-        rank: 1 for the best.
-        image_id: its place in the gallery.
-        view: which of the image's views won, counted from 0; None where no single one did.
-        probability: that it satisfies the query; None where the pack does not say.
-        seconds: when the best frame of a clip is shown; None for a still image.
-        frame: its number in the clip, from 0; None for a still image.
-    """
+class FileHit(Hit):
+    """A hit with the path of its file on this machine."""
 
     path: Path
-    score: float
-    rank: int
-    image_id: int
-    view: int | None
-    probability: float | None
-    seconds: float | None = None
-    frame: int | None = None
 
 
-class Matches(list[Match]):
+class Hits(list[FileHit]):
     """Found images, best first.
 
     Attributes:
-        sure: whether anything in the gallery satisfies the query; None where the pack does not say.
+        matches: whether anything in the gallery satisfies the query; None where the pack cannot
+            tell.
         unknown: words of the query that the pack does not know, and what it reads them as.
     """
 
-    sure: bool | None = None
+    matches: bool | None = None
     unknown: tuple[Unknown, ...] = ()
 
 
@@ -173,7 +155,7 @@ class Library:
         """Ends what is still being read for other methods; what was read is kept."""
         self._end()
 
-    def search(self, query: Query, k: int = 10, method: str | None = None) -> Matches:
+    def search(self, query: Query, k: int = 10, method: str | None = None) -> Hits:
         """The best images, best first.
 
         Args:
@@ -187,25 +169,25 @@ class Library:
         method = method or self.method
         if method != self._retriever.index.first:
             self._retriever.index.images_done.wait()
-        terms = self._terms(query)
-        found = self._retriever.search(terms, method, k)
-        judged = found.judgement
-        chances = (None,) * len(found.hits) if judged is None else judged.hits
-        pairs = zip(found.hits, chances, strict=False)
-        matches = Matches(self._match(hit, probability) for hit, probability in pairs)
-        matches.sure = None if judged is None else judged.matches
-        words = [term.words for term in terms if term.image is None]
-        matches.unknown = unknown_words(self._retriever, *words)
-        return matches
+        question = self._question(query)
+        found = answer(self._retriever, question, method, k)
+        hits = Hits()
+        for hit, probability in zip(found.found.hits, found.probabilities, strict=True):
+            path = self._retriever.image(hit.image_id).path
+            fields = hit.model_dump(exclude={"probability"})
+            hits.append(FileHit(**fields, probability=probability, path=path))
+        hits.matches, hits.unknown = found.matches, found.unknown
+        return hits
 
-    def explain(self, query: Query, image: Match | int, method: str | None = None) -> Why:
+    def explain(self, query: Query, image: Hit | int, method: str | None = None) -> Why:
         """Splits the score of a found image over its cells and the words.
 
         Raises:
             ValueError: as `search`; there is no such image; or the method's score is no sum.
         """
-        image_id = image.image_id if isinstance(image, Match) else image
-        seen = explain(self._retriever, self._terms(query), method or self.method, [image_id])
+        image_id = image.image_id if isinstance(image, Hit) else image
+        terms = self._question(query).terms(self._retriever)
+        seen = explain(self._retriever, terms, method or self.method, [image_id])
         words: list[str] = []
         cells = []
         for term in seen.terms:
@@ -220,22 +202,14 @@ class Library:
             float(seen.scores[0]), base, tuple(words), table, self._retriever, seen, image_id
         )
 
-    def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Matches]:
+    def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:
         """What `search` finds by each of several methods."""
         return {method: self.search(query, k, method) for method in methods}
 
-    def _terms(self, query: Query) -> list[Term]:
+    def _question(self, query: Query) -> Question:
         if isinstance(query, str):
-            return parse(checked(query))
-        if isinstance(query, Path):
-            query = open_image(query)
-        return [Term(image=query)]
-
-    def _match(self, hit: Hit, probability: float | None) -> Match:
-        path = self._retriever.image(hit.image_id).path
-        return Match(
-            path, hit.score, hit.rank, hit.image_id, hit.view, probability, hit.seconds, hit.frame
-        )
+            return Question(query)
+        return Question(image=open_image(query) if isinstance(query, Path) else query)
 
 
 def _end(index: Index) -> None:

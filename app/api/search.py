@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -43,29 +43,19 @@ def sent_image(content: bytes) -> Image.Image:
     return decode(ImageFile(content), ImageFile.name)
 
 
-def asked(
-    query: str,
-    like: int | None = None,
-    more: Sequence[int] = (),
-    less: Sequence[int] = (),
-    weight: float = 1.0,
-    image: Image.Image | None = None,
-) -> Question:
-    """A question of words, of an image of the collection or one that was sent, and of examples."""
-    kind = "upload" if image is not None else "words" if like is None else "image"
-    name = ImageFile.name if image is not None else ""
-    return Question(kind, query, "", like or 0, weight, name, tuple(more), tuple(less), image)  # type: ignore[arg-type]
+def known(retriever: Retriever, hits: Sequence[Hit], layout: bool = False) -> list[Hit]:
+    """Hits with what is known about their images, and with sizes where `layout` wants them."""
+    told = []
+    for hit in hits:
+        image = retriever.image(hit.image_id)
+        about = {"captions": list(image.captions), "objects": list(image.objects)}
+        told.append(hit.model_copy(update={name: one for name, one in about.items() if one}))
+    if layout:
+        add_layout(retriever, told)
+    return told
 
 
-def hit(retriever: Retriever, found: Hit, **known: object) -> answers.Hit:
-    """A hit with what is known about its image."""
-    image = retriever.image(found.image_id)
-    about = {"captions": list(image.captions), "objects": list(image.objects)}
-    about = {name: value for name, value in about.items() if value}
-    return answers.Hit.model_validate({**vars(found), **about, **known})
-
-
-def add_layout(retriever: Retriever, hits: Sequence[answers.Hit]) -> None:
+def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
     """Notes sizes of thumbnails, and which hits look nearly the same as an earlier one."""
     thumbnails, _ = retriever.thumbnails([one.image_id for one in hits])
     there = [one for one in hits if one.image_id in thumbnails]
@@ -99,7 +89,7 @@ class SearchQuestions:
     ) -> answers.Answer:
         """Finds the images that fit words best; or an image of the collection, or examples."""
         retriever = self._opened.retriever(pack, collection)
-        question = asked(query, like, more, less, weight)
+        question = Question(query, like, None, weight, tuple(more), tuple(less))
         return self._answer(retriever, question, method, k, filters, layout)
 
     def search_image(
@@ -116,10 +106,10 @@ class SearchQuestions:
     ) -> answers.ImageAnswer:
         """Finds the images, and captions, that fit an image best, or an image and words."""
         retriever = self._opened.retriever(pack, collection)
-        question = asked(query, weight=weight, image=sent_image(image))
+        question = Question(query, image=sent_image(image), weight=weight)
         answer = self._answer(retriever, question, method, k, filters, layout)
-        known = {name: getattr(answer, name) for name in answer.model_fields_set}
-        return answers.ImageAnswer.model_construct(**known, images=answer.hits)
+        fields = {name: getattr(answer, name) for name in answer.model_fields_set}
+        return answers.ImageAnswer.model_construct(**fields, images=answer.hits)
 
     def compare(
         self,
@@ -133,16 +123,16 @@ class SearchQuestions:
         """Ranks the images by several methods and says how far they agree."""
         retriever = self._opened.retriever(pack, collection)
         columns = Columns(retriever, self._opened.beside(retriever))
-        terms = asked(query, like).terms(retriever)
+        terms = Question(query, like).terms(retriever)
         found = columns.ask(terms, methods, k, like)
         images = {image_id: retriever.image(image_id) for image_id in found.ranks}
-        known = {
+        about = {
             image_id: {"file": image.file, "captions": list(image.captions)}
             | (asdict(image.moment) if image.moment else {})
             for image_id, image in images.items()
         }
         ranks = {str(image_id): list(places) for image_id, places in found.ranks.items()}
-        return answers.Comparison(**comparison.as_json(found, known), ranks=ranks)
+        return answers.Comparison(**comparison.as_json(found, about), ranks=ranks)
 
     def lens(
         self,
@@ -159,16 +149,14 @@ class SearchQuestions:
         retriever = self._opened.retriever(pack, collection)
         method = method or retriever.methods.best
         found = lens.rank(retriever, query, method, weights, k)
-        hits = [hit(retriever, each, before=before) for each, before in found.hits]
-        if layout:
-            add_layout(retriever, hits)
+        hits = [one.model_copy(update={"before": before}) for one, before in found.hits]
         return answers.Lens(
             query=query,
             method=method,
             weights=list(weights),
             searched=len(found.ids),
             stayed=found.stayed,
-            hits=hits,
+            hits=known(retriever, hits, layout),
             remark=found_answers.remark(retriever, query),
             ms=milliseconds(start),
         )
@@ -185,7 +173,7 @@ class SearchQuestions:
         retriever = self._opened.retriever(pack, collection)
         terms, spec = parse(checked(query)), method or retriever.methods.best
         retriever.methods.names(spec)
-        frames = [hit(retriever, one) for one in retriever.timeline(image, terms, spec)]
+        frames = known(retriever, retriever.timeline(image, terms, spec))
         return answers.Hits(total=len(frames), hits=frames)
 
     def examples(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Examples:
@@ -208,54 +196,40 @@ class SearchQuestions:
         layout: bool,
     ) -> answers.Answer:
         method = method or retriever.methods.best
-        wanted = None
-        if filters:
-            facts = p.pairs(filters, "filter", "setting:beach")
-            wanted = Filters.of(retriever.collection, facts)
-        found = found_answers.answer(retriever, question, method, k, wanted)
-        right, of_file = found.satisfying, retriever.collection.file_id
-        hits = [
-            hit(
-                retriever,
-                one,
-                probability=probability,
-                **({"satisfies": of_file(one.image_id) in right} if right else {}),
-            )
-            for one, probability in zip(found.hits, found.probabilities, strict=True)
-        ]
-        if layout:
-            add_layout(retriever, hits)
+        facts = p.pairs(filters, "filter", "setting:beach")
+        chosen = Filters.of(retriever.collection, facts)
+        found = found_answers.answer(retriever, question, method, k, chosen)
+        hits = known(retriever, found.found.hits, layout)
+        for hit, probability in zip(hits, found.probabilities, strict=True):
+            hit.probability = probability
+            if found.satisfying:
+                file_id = retriever.collection.file_id(hit.image_id)
+                hit.satisfies = file_id in found.satisfying
         caveat = found.found.caveat
-        remarks = (caveat if found.found.terms else found_answers.NOTHING_ASKED, found.remark)
-        texts = [term.words for term in found.asked if term.image is None]
-        unsupported = {
-            aspect for text in texts for aspect in unsupported_aspects(retriever.info, text)
-        }
+        first = caveat if found.found.terms else found_answers.CANCELLED
+        texts = [term.words for term in found.terms if term.image is None]
+        aspects = {name for text in texts for name in unsupported_aspects(retriever.info, text)}
+        image = "" if question.image_id is None else retriever.image(question.image_id).file
         return answers.Answer(
             query=question.words,
-            read_as=", ".join(describe(found.asked, found.image)),
+            read_as=", ".join(describe(found.terms, image or ImageFile.name)),
             method=method,
-            k=found.k,
-            filters=dict(found.filters.wanted),
+            k=k,
+            filters=dict(chosen.wanted),
             searched=found.found.searched,
             ms=round(found.ms, 1),
-            terms=[answers.Term(words=t.words, weight=t.weight) for t in found.asked],
+            terms=[answers.Term(words=t.words, weight=t.weight) for t in found.terms],
             exact=not caveat,
             matches=found.matches,
             unfamiliar=found.unfamiliar,
-            unknown=[answers.Unknown(**asdict(word)) for word in found.unknown],
-            unsupported=sorted(unsupported),
-            remark=" ".join(filter(None, remarks)),
+            unknown=list(found.unknown),
+            unsupported=sorted(aspects),
+            remark=" ".join(filter(None, (first, found.remark))),
             hits=hits,
-            captions=[answers.Caption(**asdict(one)) for one in found.found.captions[: found.k]],
+            captions=found.found.captions[:k],
         )
 
 
 def milliseconds(start: float) -> float:
     """Milliseconds since a reading of `time.perf_counter`, to a tenth."""
     return round((time.perf_counter() - start) * 1000, 1)
-
-
-def listed(retriever: Retriever, image_ids: Iterable[int]) -> list[answers.Hit]:
-    """Images of the collection as hits without a score."""
-    return [hit(retriever, retriever.hit(one)) for one in image_ids]

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from app.settings import DEVICES
@@ -62,9 +61,9 @@ def _search(given: argparse.Namespace) -> int:
             library.explain(query, found[0]).light().save(lit, "PNG")
             write_whole(given.explain, lit.getvalue())
     if given.json:
-        hits = [{**asdict(one), "path": str(one.path)} for one in found]
-        answer = {"query": given.query, "method": library.method, "matches": found.sure}
-        unknown = [asdict(word) for word in found.unknown]
+        hits = [hit.model_dump(mode="json", exclude_defaults=True) for hit in found]
+        answer = {"query": given.query, "method": library.method, "matches": found.matches}
+        unknown = [word.model_dump() for word in found.unknown]
         print(json.dumps({**answer, "unknown": unknown, "hits": hits}, indent=2))
     elif given.paths0:
         sys.stdout.buffer.write(b"".join(os.fsencode(one.path) + b"\0" for one in found))
@@ -76,9 +75,9 @@ def _search(given: argparse.Namespace) -> int:
     for lacking in found.unknown:
         read = f"read as “{lacking.read_as}”" if lacking.read_as else "unknown to this pack"
         print(f"polyview: “{lacking.word}” is {read}", file=sys.stderr)
-    if found.sure is False:
+    if found.matches is False:
         print("polyview: nothing here matches; these are the nearest", file=sys.stderr)
-    return NOTHING if found.sure is False or not found else FOUND
+    return NOTHING if found.matches is False or not found else FOUND
 
 
 def _shown(path: Path) -> str:

@@ -1,17 +1,12 @@
 """What the app says about itself: the pack, the methods, the device really in use, the gallery."""
 
-import re
 from dataclasses import asdict
-from itertools import chain
 from typing import Any
 
-from app.gallery.indexing import Index
-from app.packs.csv_table import csv_table
 from app.search.retriever import Retriever
 from export.hub.client import cached_commit
 
 _MOST = 1000  # files of a list
-_DATA = re.compile(r"(?<=--data[ =])\S+")
 
 
 def describe(retriever: Retriever) -> dict[str, Any]:
@@ -78,19 +73,3 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
         "copies_count": len(index.copies),
         "copies": [asdict(copy) for copy in index.copies[:_MOST]],
     }
-
-
-def shown_command(command: str) -> str:
-    """A command without the place of data on the machine where it was run.
-
-    >>> shown_command("python -m training.evaluate --data ../mine --split val")
-    'python -m training.evaluate --data DIR --split val'
-    """
-    return _DATA.sub("DIR", command)
-
-
-def left_out(index: Index) -> bytes:
-    """Every file that is not shown, and why, as CSV in UTF-8."""
-    refused = ([refusal.file, refusal.reason] for refusal in index.refused)
-    copies = ([copy.file, f"the same as {copy.same_as}"] for copy in index.copies)
-    return csv_table(["file", "reason"], chain(refused, copies))

@@ -1,11 +1,11 @@
 """What a search finds: images and captions with their scores."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel
 
 from app.search.query import Term
 from export.pack.calibration import Judgement
@@ -15,8 +15,7 @@ class NotReadyError(ValueError):
     """Nothing can be searched yet; the message says how far the gallery is."""
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(BaseModel):
     """A found image; of a clip, its best frame, or of a set the one that adds most to its score.
 
     Attributes:
@@ -27,6 +26,14 @@ class Hit:
         rank: 1 for the best.
         seconds: when the frame is shown in its clip; None for a still image.
         frame: its number in the clip, from 0; None for a still image.
+        captions: of the image, where there are any.
+        objects: in the image, where they are known.
+        satisfies: whether it is known to satisfy the query, a caption of the collection.
+        probability: that it satisfies the query, where the pack can tell.
+        width: of its thumbnail, in pixels, where it was asked for; so are the next two.
+        height: of its thumbnail.
+        alike: rank of the first hit that looks nearly the same.
+        before: rank without the lens.
     """
 
     image_id: int
@@ -36,10 +43,17 @@ class Hit:
     rank: int
     seconds: float | None = None
     frame: int | None = None
+    captions: list[str] = []
+    objects: list[Any] = []
+    satisfies: bool | None = None
+    probability: float | None = None
+    width: int | None = None
+    height: int | None = None
+    alike: int | None = None
+    before: int | None = None
 
 
-@dataclass(frozen=True)
-class CaptionHit:
+class Caption(BaseModel):
     """A found caption, and the image it was written for; see `Hit`."""
 
     text: str
@@ -55,7 +69,6 @@ class Found(NamedTuple):
     Attributes:
         hits: images, best first.
         captions: captions, best first, where they were asked for and there are any.
-        winners: for each method, the winning view (T, n) for each of T terms and n hits.
         terms: the T terms that count: none alike and none of weight 0; none where they cancel out.
         searched: how many images were ranked.
         caveat: in what way the best images are not exact; empty where they are.
@@ -63,8 +76,7 @@ class Found(NamedTuple):
     """
 
     hits: list[Hit]
-    captions: list[CaptionHit]
-    winners: Mapping[str, np.ndarray]
+    captions: list[Caption]
     terms: tuple[Term, ...]
     searched: int
     caveat: str = ""

@@ -7,7 +7,6 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from app.gallery.indexing import Index
 from app.gallery.searchable import Searchable
 from app.gallery.thumbnails import make_thumbnail, make_thumbnails, thumbnail_folder
 from app.gallery.vector_index import Match
-from app.search.hits import CaptionHit, Found, Hit, Scores
+from app.search.hits import Caption, Found, Hit, Scores
 from app.search.query import Term, checked, checked_k, combined
 from app.search.ranking import SAMPLED, EncodedQuery, Ranking, spread
 from app.search.sets import Sets
@@ -170,30 +169,6 @@ class Retriever:
         here = self.image(own)
         return [own] if (here.path, here.file) == (asked.path, asked.file) else term.image
 
-    @torch.inference_mode()
-    def best_captions(self, words: str, image_ids: Sequence[int], spec: str) -> dict[int, str]:
-        """For each of some images, its caption that is closest to some words.
-
-        Closest is the highest cosine of any two views of the texts, by the first method of `spec`.
-        Images without captions are left out, and all are while captions are still being read.
-        """
-        name = self.methods.names(spec)[0]
-        gallery, captions = self.index.captions[name], self.collection.captions
-        files = {self.collection.file_id(one): one for one in image_ids}
-        rows = [row for one in files for row in self.collection.caption_rows(one)]
-        if not words.strip() or not rows or len(gallery) < len(captions):
-            return {}
-        asked = self.runtime.text_views([self.reworded(words).text], name).embeddings[0]  # (W, D)
-        views = gallery.views(rows).embeddings.to(asked)  # (n, W, D)
-        close = (views @ asked.T).amax(dim=(1, 2)).tolist()
-        best: dict[int, tuple[float, str]] = {}
-        for row, value in zip(rows, close, strict=True):
-            text, image_id = captions[row]
-            shown = files[image_id]
-            if shown not in best or value > best[shown][0]:
-                best[shown] = value, text
-        return {image_id: text for image_id, (_, text) in best.items()}
-
     def gallery(self, name: str) -> Searchable:
         """What a method made of the images that are searchable so far."""
         return self.index.images[name]
@@ -253,7 +228,10 @@ class Retriever:
         image = self.image(image_id)
         when = image.moment
         seconds, frame = (None, None) if when is None else (when.seconds, when.frame)
-        return Hit(image_id, image.file, score, view, rank, seconds, frame)
+        return Hit(
+            image_id=image_id, file=image.file, score=score, view=view, rank=rank,
+            seconds=seconds, frame=frame,
+        )  # fmt: skip
 
     def nearest(self, image: CollectionImage) -> int:
         """The id that an image of the same collection has here; packs take other frames of clips.
@@ -340,7 +318,7 @@ class Retriever:
         fewest, searched = self._ranking.searched(query, only)
         caveat = fewest.caveat(only) if query.plain else ""  # otherwise everything is scored
         texts = self._captions(query, captions)
-        return Found(hits, texts, won, query.terms, searched, caveat, judgement)
+        return Found(hits, texts, query.terms, searched, caveat, judgement)
 
     def _read(self, terms: Sequence[Term], spec: str) -> EncodedQuery:
         """Reads a query with each method of an ensemble."""
@@ -366,14 +344,20 @@ class Retriever:
                 )
         return EncodedQuery(tuple(distinct), views)
 
-    def _captions(self, query: EncodedQuery, k: int) -> list[CaptionHit]:
+    def _captions(self, query: EncodedQuery, k: int) -> list[Caption]:
         """The k best captions; none where the collection has none."""
         captions = self.collection.captions
         if not k or not captions:
             return []
         found = self._ranking.captions(query, k)
         return [
-            CaptionHit(*captions[match.id], match.score, match.view if query.plain else None, rank)
+            Caption(
+                text=captions[match.id][0],
+                image_id=captions[match.id][1],
+                score=match.score,
+                view=match.view if query.plain else None,
+                rank=rank,
+            )
             for rank, match in enumerate(found, start=1)
         ]
 

@@ -1,6 +1,5 @@
 """A folder that changes between two starts is searched as if it had been indexed from scratch."""
 
-import csv
 import io
 import os
 import tempfile
@@ -24,7 +23,6 @@ from app.gallery.collection import from_folder
 from app.gallery.encoder import Encoder
 from app.gallery.image_files import Contents, Stamp
 from app.gallery.indexing import Copy, Index
-from app.packs.description import left_out
 from tests.app.conftest import finish
 from tests.app.pretended import METHODS, Pretended
 
@@ -167,18 +165,6 @@ def test_copies_are_shown_once_under_the_first_name(tmp_path: Path) -> None:
     same = {"c/d.webp": "a.png", "c/e.gif": "b.jpg", "g.tiff": "a.png"}
     assert index.copies == [Copy(file, first) for file, first in same.items()]
     assert folder.runtime.encoded == 3
-
-
-def test_all_that_is_left_out_is_one_list(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    for name, number in zip(("a, b.png", *NAMES[:2]), (0, 0, BROKEN), strict=True):
-        folder.write(name, content(number))
-    index = indexed(folder.root, folder.cache, folder.runtime)
-    assert list(csv.reader(io.StringIO(left_out(index).decode()))) == [
-        ["file", "reason"],
-        ["b.jpg", "b.jpg is not a picture in a format that can be read"],
-        ["a.png", "the same as a, b.png"],
-    ]
 
 
 def test_copies_of_a_refused_file_are_refused_by_their_own_names(tmp_path: Path) -> None:

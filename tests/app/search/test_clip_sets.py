@@ -125,7 +125,7 @@ def test_what_a_clip_looks_like_inside_is_a_sheet_of_its_frames(retriever: Retri
 
 
 def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
-    question = Question("image", image_id=7 + 3 * CLIPS)
+    question = Question(image_id=7 + 3 * CLIPS)
     terms = question.terms(retriever)
     assert retriever.subject(terms[0]) == [7 + 3 * CLIPS]
     best = retriever.search(terms, "vse_infty", 1).hits[0]

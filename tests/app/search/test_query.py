@@ -134,7 +134,6 @@ def test_one_sentence_is_found_as_ever(views_retriever: Retriever) -> None:
     for spec in ("vse_infty", "mv_vse"):
         found = views_retriever.search(parse("a red bar"), spec, 7)
         assert found.hits == find(views_retriever, "a red bar", spec, 7)
-        assert found.winners[spec].tolist() == [[hit.view for hit in found.hits]]
 
 
 def test_several_terms_rank_by_their_scores(views_retriever: Retriever) -> None:
@@ -155,9 +154,8 @@ def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
         scores = method.view_scores(images, views_retriever.views(term.words, "mv_vse"))
         expected.append(scores[..., 0].argmax(dim=0).tolist())
     agreed = 0
-    for place, hit in enumerate(found.hits):
+    for hit in found.hits:
         won = [views[hit.image_id] for views in expected]
-        assert found.winners["mv_vse"][:, place].tolist() == won
         assert hit.view == (won[0] if won[0] == won[1] else None)
         agreed += won[0] == won[1]
     assert agreed > 0

@@ -176,16 +176,3 @@ def test_captions_know_what_satisfies_them(views_retriever: Retriever) -> None:
     collection = views_retriever.collection
     assert known_to_satisfy(collection, f" {caption.replace(' ', '  ')}") == expected
     assert known_to_satisfy(collection, "no caption at all") == set()
-
-
-@pytest.mark.parametrize("spec", ["vse_infty", "mv_vse+vse_infty"])
-def test_the_best_caption_is_the_one_that_was_asked_for(
-    views_retriever: Retriever, spec: str
-) -> None:
-    for image_id in (1, 7):
-        for asked in views_retriever.image(image_id).captions:
-            best = views_retriever.best_captions(asked, [3, image_id, 9], spec)
-            assert best[image_id] == asked
-            assert list(best) == [3, image_id, 9]
-            assert all(best[one] in views_retriever.image(one).captions for one in best)
-    assert views_retriever.best_captions(" ", [3], spec) == {}

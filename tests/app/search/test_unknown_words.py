@@ -42,13 +42,13 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
 
 
 def ask(retriever: Retriever, words: str, method: str = "mv_vse") -> Answer:
-    return answer(retriever, Question("words", words), method, 5)
+    return answer(retriever, Question(words), method, 5)
 
 
 def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
     for method in scenes.runtime.methods:
         lacking, known = ask(scenes, LACKING, method), ask(scenes, KNOWN, method)
-        assert lacking.hits == known.hits
+        assert lacking.found.hits == known.found.hits
         assert lacking.matches == known.matches
         assert lacking.probabilities == known.probabilities
     assert {word.word: word.read_as for word in lacking.unknown} == READINGS
@@ -59,8 +59,8 @@ def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
 
 
 def test_every_term_of_a_query_is_read_so(scenes: Retriever) -> None:
-    found = ask(scenes, "2: labradors + a hill - a photo")
-    assert found.hits == ask(scenes, "2: dogs + a mountain - a picture").hits
+    found = ask(scenes, "2: labradors + a hill - a photo").found
+    assert found.hits == ask(scenes, "2: dogs + a mountain - a picture").found.hits
     assert [word.read_as for word in found.unknown] == ["dogs", "mountain", "picture"]
 
 
