@@ -197,7 +197,7 @@ class SearchQuestions:
     ) -> answers.Answer:
         method = method or retriever.methods.best
         facts = p.pairs(filters, "filter", "setting:beach")
-        chosen = Filters.of(retriever.collection, facts)
+        chosen = Filters.of(retriever.collection, facts) if facts else Filters()
         found = found_answers.answer(retriever, question, method, k, chosen)
         hits = known(retriever, found.found.hits, layout)
         for hit, probability in zip(hits, found.probabilities, strict=True):
