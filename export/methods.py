@@ -1,7 +1,6 @@
 """A pack's methods: their heads with weights, their order by quality, and ensembles of them."""
 
 from collections.abc import Mapping
-from itertools import combinations, islice
 
 import torch
 
@@ -38,10 +37,8 @@ def load_head(info: PackInfo, name: str) -> Method:
 class Methods(dict[str, Method]):
     """A pack's methods by name; several joined by "+" are an ensemble, whose scores are averaged.
 
-    Attributes:
-        best_first: names by R-precision of text-to-image retrieval, then by rsum; methods without
-            metrics come last, in reverse order.
-        best: the first of them.
+    `best_first` has the names by R-precision of text-to-image retrieval, then by rsum; methods
+    without metrics come last, in reverse order. `best` is the first of them.
     """
 
     def __init__(self, methods: Mapping[str, Method], info: PackInfo) -> None:
@@ -85,7 +82,3 @@ class Methods(dict[str, Method]):
     def title(self, spec: str) -> str:
         """The title of a method or an ensemble, for people."""
         return " + ".join(self[name].title for name in self.names(spec))
-
-    def ensembles(self, count: int) -> list[str]:
-        """At most `count` pairs "a+b" of methods, the best first."""
-        return ["+".join(pair) for pair in islice(combinations(self.best_first, 2), count)]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from huggingface_hub import constants
 from huggingface_hub.utils import filter_repo_objects
 
 from export import clip, official
@@ -21,7 +20,6 @@ from models.files import naming_full_disk
 PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"
 KINDS = (PACK, CLIP, VSE_INFTY)
 _NOT_PACK = (".gitattributes", ".gitignore")
-_SPARE = 10**8  # bytes of the disk that stay free
 
 
 class NoWeightsError(HubError):
@@ -30,17 +28,11 @@ class NoWeightsError(HubError):
 
 @dataclass(frozen=True)
 class Offer:
-    """What loading one address will fetch.
+    """The files that loading one address will fetch."""
 
-    Attributes:
-        kind: one of `KINDS`.
-        address: as it was named.
-        parts: the files of one repository each; the first repository is the address's.
-    """
-
-    kind: str
-    address: str
-    parts: Sequence[Repo]
+    kind: str  # one of `KINDS`
+    address: str  # as it was named
+    parts: Sequence[Repo]  # the files of one repository each; the first is the address's
 
     @property
     def missing_bytes(self) -> int:
@@ -123,7 +115,6 @@ def obtain(
         return pull(offer.address, False if visitor else None, first.commit, visitor, tell)
     if visitor:
         raise ValueError("visitors load packs only; convert the weights, and name the pack")
-    _check_room(offer, out)
     for part in offer.parts:
         fetch(part, progress=tell)
     tell(0, 0, "Converting, and comparing the result with the original")
@@ -148,22 +139,3 @@ def _convert(kind: str, repo: Repo, out: Path) -> None:
     place = ["--hub", f"{repo.repo_id}/{file}@{repo.commit}", "--out", str(out)]
     parser = official.make_parser()
     official.convert(parser.parse_args(["--from", "vse_infty", *place, *licence_option]))
-
-
-def _check_room(offer: Offer, out: Path) -> None:
-    """Refuses a download and conversion that the disk has no room for.
-
-    A pack is smaller than its source: its weights are in half precision.
-    """
-    cache = Path(constants.HF_HUB_CACHE)
-    for place in (cache, out.parent):
-        place.mkdir(parents=True, exist_ok=True)
-    size = sum(size or 0 for part in offer.parts for size in part.files.values())
-    needed = offer.missing_bytes + size + _SPARE
-    free = min(shutil.disk_usage(place).free for place in (cache, out.parent))
-    if free < needed:
-        raise HubError(
-            f"{offer.address} needs {needed / 1e6:,.0f} MB of the disk, with the pack that it "
-            f"becomes, and {free / 1e6:,.0f} MB are free; make room, or set HF_HUB_CACHE and "
-            "POLYVIEW_CACHE to a larger disk"
-        )

@@ -57,19 +57,11 @@ _POSITIONS = "image.model.embeddings.position_embeddings"
 
 @dataclass(frozen=True)
 class Conversion:
-    """A release's model; encoders have random weights.
+    """A release's model; encoders have random weights."""
 
-    Attributes:
-        arguments: named arguments for `models.build`.
-        image_dim: d of the image side.
-        image: None if the model reads features that were computed elsewhere.
-        preprocess: how images are prepared.
-        text: its text encoder, and the tokenizer that makes its ids.
-    """
-
-    arguments: dict[str, Any]
-    image_dim: int
-    image: ImageEncoder | None
+    arguments: dict[str, Any]  # for `models.build`
+    image_dim: int  # d of the image side
+    image: ImageEncoder | None  # None if the model reads features that were computed elsewhere
     preprocess: Preprocess
     text: tuple[TextEncoder, Tokenizer]
 
@@ -223,21 +215,13 @@ def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
 
 @dataclass(frozen=True)
 class Release:
-    """One release.
+    """One release."""
 
-    Attributes:
-        table: our names of its weights.
-        convert: builds its model.
-        code: where its code is, and the licence of that.
-        not_stored: values that its checkpoints do not store, and the values used instead.
-        options: of the command line, for this release only.
-    """
-
-    table: names.Table
+    table: names.Table  # our names of its weights
     convert: Callable[[Checkpoint, argparse.Namespace], Conversion]
-    code: str
-    not_stored: str
-    options: tuple[str, ...] = ()
+    code: str  # the address of its code, and the licence of that
+    not_stored: str  # values that its checkpoints do not store, and the values used instead
+    options: tuple[str, ...] = ()  # of the command line, for this release only
 
 
 _HEADS = (

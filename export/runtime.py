@@ -67,10 +67,10 @@ class Runtime:
 
     @classmethod
     def load(cls, pack: Path, device: Device = "auto", threads: int | None = None) -> Runtime:
-        """Loads a pack after checking all of it.
+        """Loads the pack in a folder after checking all of it.
 
         Args:
-            pack: the pack's folder.
+            pack: the folder.
             device: "cuda" insists on CUDA; "auto" falls back to the CPU.
             threads: processor threads of each ONNX session; None for `default_threads`.
 
@@ -107,14 +107,9 @@ class Runtime:
         return {name: by_file[self.image_encoder_of(name)] for name in methods}
 
     def image_features(self, images: Sequence[Image.Image], method: str | None = None) -> Tensor:
-        """Encodes images of any size and mode.
+        """Encodes images of any size and mode, at least one, into (B, N, d) features.
 
-        Args:
-            images: at least one.
-            method: whose image encoder to use; None for the pack's.
-
-        Returns:
-            (B, N, d) features.
+        `method` is the one whose image encoder to use; None for the pack's.
 
         Raises:
             ValueError: no image, or an unknown method.
@@ -134,26 +129,15 @@ class Runtime:
     ) -> Tensor:
         """`image_features` of images that `preprocess.square` has made.
 
-        Args:
-            squares: at least one.
-            method: see `image_features`.
-            alone: on the CPU, compute in the caller's thread only; several threads that do so
-                encode more images a second than one that uses them all.
+        With `alone`, a CPU computes in the caller's thread only; several threads that do so encode
+        more images a second than one that uses all processors.
         """
         return self.pixel_features(self.preprocess.planes(squares), method, alone)
 
     def pixel_features(
         self, pixels: np.ndarray, method: str | None = None, alone: bool = False
     ) -> Tensor:
-        """Encodes preprocessed images.
-
-        Args:
-            pixels: (B, 3, S, S) float32, as `preprocess` makes them.
-            method: see `image_features`.
-            alone: see `square_features`.
-
-        Returns:
-            (B, N, d) features.
+        """Features (B, N, d) of pixels (B, 3, S, S) float32, as `preprocess` makes them.
 
         Raises:
             ValueError: pixels of another shape or type.
@@ -176,12 +160,10 @@ class Runtime:
         return features
 
     def unfamiliar(self, images: Sequence[Image.Image]) -> np.ndarray | None:
-        """Which images differ from those that the pack was trained on; see `Domain`.
+        """Which images differ from those that the pack was trained on, (B,) bool; see `Domain`.
 
-        A few dozen are enough to judge a gallery: it is unfamiliar if most of its images are.
-
-        Returns:
-            (B,) bool; None if the pack does not describe its own images.
+        A few dozen are enough to judge a gallery: it is unfamiliar if most of its images are. None
+        if the pack does not describe its own images.
         """
         domain = self.info.domain
         if domain is None:
@@ -211,16 +193,13 @@ class Runtime:
         attention: bool = False,
         mask: Tensor | None = None,
     ) -> Views:
-        """Turns image features into views.
+        """Turns image features (B, N, d) into views (B, V, D).
 
         Args:
-            features: (B, N, d); an array may be memory-mapped, and is read in batches.
+            features: an array may be memory-mapped, and is read in batches.
             method: a method of the pack.
             attention: also compute the (B, V, N) maps.
             mask: (B, N) bool, for sets that differ in size; None if all elements are real.
-
-        Returns:
-            (B, V, D) views.
 
         Raises:
             ValueError: an unknown method, or features of another width.
@@ -241,13 +220,9 @@ class Runtime:
         return head.image_parts(*inputs)
 
     def on_grid(self, attention: Tensor) -> Tensor:
-        """Reshapes maps over an image's features into maps over its grid.
+        """Reshapes maps (..., N) over an image's features into maps (..., rows, columns).
 
-        Args:
-            attention: (..., N); a summary's share is dropped, because it has no place.
-
-        Returns:
-            (..., rows, columns).
+        A summary's share is dropped, because it has no place in the grid.
         """
         cells = self.grid[0] * self.grid[1]
         return attention[..., -cells:].unflatten(-1, self.grid)
@@ -257,15 +232,10 @@ class Runtime:
         return self.reader.read(text)
 
     def text_features(self, texts: Sequence[str], method: str) -> tuple[Tensor, Tensor]:
-        """Encodes texts with a method's text encoder.
+        """Encodes texts into features (B, M, d), 0 on padding, and their mask (B, M).
 
-        Args:
-            texts: at least one; each is stripped, must contain a word, and is truncated to the
-                pack's `max_length` tokens.
-            method: a method of the pack.
-
-        Returns:
-            (B, M, d) features, 0 on padding, and their (B, M) mask; M is the longest text's length.
+        Each text is stripped, must contain a word, and is truncated to the pack's `max_length`
+        tokens; M is the longest text's length.
 
         Raises:
             ValueError: no texts, an empty text, or an unknown method.

@@ -30,10 +30,7 @@ class DeviceError(ValueError):
 
 
 def choose_device(device: Device) -> torch.device:
-    """The device to compute on.
-
-    Args:
-        device: "cpu"; "cuda", refused if it is not usable; or "auto", CUDA if it is usable.
+    """The device to compute on; "auto" is CUDA if it is usable.
 
     Raises:
         DeviceError: an unknown device, or "cuda" without a usable CUDA.
@@ -63,8 +60,7 @@ def on_zerogpu() -> bool:
 def hardware(device: torch.device | None = None) -> str:
     """The GPU's name, or the processor's cores and name; recorded with every measured value.
 
-    Args:
-        device: None for the GPU if torch finds one.
+    Without a device it is the GPU if torch finds one.
     """
     if torch.cuda.is_available() if device is None else device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -94,11 +90,9 @@ def default_threads() -> int:
 def shared_processors(images: int) -> Iterator[None]:
     """Divides torch's threads among the questions that are being answered.
 
-    Inside, torch's operators in this thread use this question's share. An operator in several
-    threads waits for the slowest of them, which costs most of its time if others need the cores.
-
-    Args:
-        images: how many are searched; below `MANY` one thread does it.
+    Inside, torch's operators in this thread use this question's share; below `MANY` images, one
+    thread. An operator in several threads waits for the slowest of them, which costs most of its
+    time if others need the cores.
     """
     global _active
     with _lock:
@@ -128,13 +122,7 @@ class Encoder:
         self._file, self._session, self._bound = file, session, bound
 
     def run(self, inputs: dict[str, np.ndarray]) -> Tensor:
-        """Computes.
-
-        Args:
-            inputs: C-contiguous.
-
-        Returns:
-            Finite float32, of any shape, on the device where it was computed.
+        """Computes finite float32 of any shape, on its device, from C-contiguous inputs.
 
         Raises:
             PackError: the network cannot be computed, or its output is not float32 or not finite.
@@ -178,10 +166,6 @@ class Sessions:
         device: "cuda" insists that onnxruntime itself uses CUDA; "auto" lets it fall back.
         threads: for operators on the CPU; None for `default_threads`.
 
-    Attributes:
-        device: the device for torch.
-        threads: of one session's operators on the CPU.
-
     Raises:
         DeviceError: see `choose_device`.
         ValueError: fewer than one thread.
@@ -205,13 +189,10 @@ class Sessions:
         self._lock = threading.Lock()
 
     def get(self, file: str, inputs: list[str], alone: bool = False) -> Encoder:
-        """The encoder in an ONNX file.
+        """The encoder in an ONNX file of the pack, whose inputs must have these names.
 
-        Args:
-            file: relative to the pack.
-            inputs: the names that its inputs must have.
-            alone: one that computes in its caller's thread only, for callers in many threads: they
-                need not wait for each other after every operator.
+        With `alone` it computes in its caller's thread only, for callers in many threads: they need
+        not wait for each other after every operator.
 
         Raises:
             PackError: onnxruntime cannot load the file, or its inputs have other names.

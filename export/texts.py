@@ -14,30 +14,21 @@ _CACHED = 64  # texts: one query reads its text several times
 class Tokens:
     """A text as the text encoders read it.
 
-    Attributes:
-        ids: token ids, at least one, at most the pack's `max_length`.
-        words: the tokens as text; a word that the vocabulary lacks appears as its unknown token.
-        truncated: whether tokens beyond `max_length` were cut off.
-        unknown: place among `words` -> the word as typed, for words that the vocabulary lacks.
-        spans: start and end of each token in the stripped text.
+    A word that the vocabulary lacks appears in `words` as the unknown token; `unknown` has its
+    place and the word as typed.
     """
 
-    ids: list[int]
-    words: list[str]
-    truncated: bool
+    ids: list[int]  # at least one, at most the pack's `max_length`
+    words: list[str]  # the tokens as text
+    truncated: bool  # whether tokens beyond `max_length` were cut off
     unknown: Mapping[int, str] = field(default_factory=dict)
-    spans: Sequence[tuple[int, int]] = ()
+    spans: Sequence[tuple[int, int]] = ()  # start and end of each token in the stripped text
 
 
 class TextReader:
-    """Splits texts into tokens.
+    """Splits texts into tokens, at most `max_length` each.
 
-    Args:
-        tokenizer: of the pack.
-        max_length: of a text, in tokens.
-
-    Attributes:
-        size: number of token ids, including those of padding and of unknown words.
+    `size` is the number of token ids, including those of padding and of unknown words.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:

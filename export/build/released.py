@@ -19,6 +19,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from torch import Tensor, nn
 
 from export.build.release_names import Table, rename
+from export.encoders.published import read_tokenizer
 from export.hub.client import (
     HubError,
     UnreachableError,
@@ -31,7 +32,6 @@ from export.hub.client import (
 from export.pack.tokens import WORDS
 from export.pack.validation import OPEN, check, read_json
 from models.checkpoint import load_strict
-from models.encoders.huggingface import import_transformers, quiet
 from models.files import no_such, sha256_of
 
 BERT_ID = "google-bert/bert-base-uncased"  # the word pieces of VSE-infinity and AVSE
@@ -64,27 +64,15 @@ class _WordList:
 
 @plain_dataclass(frozen=True)
 class Checkpoint:
-    """A released checkpoint.
-
-    Attributes:
-        path: its file.
-        state: the weights under our names.
-        options: those that change its model.
-        about: JSON-ready: the file's SHA-256, all its plain options, and other plain values that
-            are `stored`, such as `epoch`.
-    """
+    """A released checkpoint."""
 
     path: Path
-    state: dict[str, Tensor]
-    options: Options
-    about: dict[str, Any]
+    state: dict[str, Tensor]  # the weights under our names
+    options: Options  # those that change its model
+    about: dict[str, Any]  # JSON-ready: SHA-256, plain options, other plain values such as `epoch`
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a weight.
-
-        Raises:
-            ValueError: it is missing.
-        """
+        """The shape of a weight; ValueError if it is missing."""
         if name not in self.state:
             raise ValueError(
                 f"{self.path} lacks {name}; is it a checkpoint of another release (--from)?"
@@ -330,15 +318,7 @@ def bert_tokenizer(folder: Path, checkpoint: Checkpoint, rows: int) -> Tokenizer
     Raises:
         ValueError: the folder holds none, or not the vocabulary of this checkpoint.
     """
-    try:
-        with quiet():
-            bert = import_transformers().BertTokenizerFast
-            read = bert.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # tokenizers raises the bare Exception
-        raise ValueError(f"the word pieces in {folder} are not readable: {error}") from error
-    tokenizer: Tokenizer = read.backend_tokenizer
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    tokenizer = read_tokenizer(folder)
     if tokenizer.get_vocab_size() != rows:
         raise ValueError(
             f"{folder} lists {tokenizer.get_vocab_size()} word pieces, but {checkpoint.path} has "

@@ -23,28 +23,16 @@ from models.files import sha256_of
 
 @dataclass(frozen=True, config=OPEN)
 class EncoderAbout:
-    """An encoder's description, written by training.
+    """An encoder's description, written by training."""
 
-    Attributes:
-        arch: key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`.
-        arguments: of its constructor.
-        source: of a published encoder, see `export/encoders/`.
-        sha256: of a text encoder that was not trained; methods with the same one share it.
-        max_length: number of tokens it was trained to read; None without a limit.
-    """
-
-    arch: Text
-    arguments: Arguments
-    source: Text | None = None
-    sha256: Text | None = None
-    max_length: Annotated[int, Field(ge=1)] | None = None
+    arch: Text  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
+    arguments: Arguments  # of its constructor
+    source: Text | None = None  # of a published encoder, see `export/encoders/`
+    sha256: Text | None = None  # of a text encoder that was not trained; methods may share it
+    max_length: Annotated[int, Field(ge=1)] | None = None  # tokens it was trained to read
 
     def build(self, registry: Mapping[str, type[Any]], where: str) -> Any:
-        """The encoder with random weights.
-
-        Raises:
-            ValueError: `arch` is not in the registry.
-        """
+        """The encoder with random weights; ValueError if `arch` is not in the registry."""
         if self.arch not in registry:
             known = ", ".join(registry)
             raise ValueError(f'{where}: unknown arch "{self.arch}"; known: {known}')
@@ -53,21 +41,13 @@ class EncoderAbout:
 
 @dataclass(frozen=True, config=OPEN)
 class DataAbout:
-    """The training data.
-
-    Attributes:
-        kind: "scenes" are rendered, "features" ready-made.
-        name: for people, such as "Flickr8k and COCO".
-        images: number of images.
-        captions: number of captions; an image encoder needs none.
-        teacher: source of the published encoder that an image encoder was distilled from.
-    """
+    """The training data; "scenes" are rendered, "features" ready-made."""
 
     kind: Literal["scenes", "photographs", "features"]
-    name: Line
+    name: Line  # for people, such as "Flickr8k and COCO"
     images: Count
-    captions: Count
-    teacher: Line | None = None
+    captions: Count  # an image encoder needs none
+    teacher: Line | None = None  # source of the encoder that an image encoder was distilled from
 
 
 @dataclass(frozen=True, config=OPEN)

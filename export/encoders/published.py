@@ -28,17 +28,17 @@ ENCODER_FILES = [
     *("config.json", "preprocessor_config.json", "vocab.json", "merges.txt", *_TOKENIZERS),
     *("model.safetensors.index.json", *_WEIGHTS),
 ]
-# what a saved configuration holds beside the network's shape
+# entries of a saved configuration that do not describe the network's shape
 _NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
 
 
 class SourceError(ValueError):
-    """An encoder cannot be had from a source; the message is a sentence that says why."""
+    """An encoder cannot be loaded from a source; the message is a sentence."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source: its folder, the text it was named by, and what stands behind its #."""
+    """A source: its folder, its text as it was named, and the part behind its #."""
 
     folder: Path
     name: str
@@ -46,25 +46,18 @@ class Source:
 
     @property
     def projected(self) -> bool:
-        """Whether features are wanted in the space that images and texts share."""
+        """Whether the features are those of the space that images and texts share."""
         return self.part == PROJECTED
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a model type of `transformers` becomes one of our encoders.
+    """How a model type of `transformers` becomes one of our encoders."""
 
-    Attributes:
-        arch: key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`.
-        network: the class whose `from_pretrained` reads the weights.
-        part: of a CLIP or SigLIP model, the prefix of its weights' names ("vision" or "text").
-        projects: it maps into the space that images and texts share; SigLIP's is there anyway.
-    """
-
-    arch: str
-    network: str
-    part: str = ""
-    projects: bool = False
+    arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
+    network: str  # the class whose `from_pretrained` reads the weights
+    part: str = ""  # of CLIP or SigLIP, the prefix of its weights' names: "vision" or "text"
+    projects: bool = False  # it maps into the joint space; SigLIP's features are in it anyway
 
 
 IMAGES = {
@@ -86,14 +79,10 @@ TEXTS = {
 
 
 def describe_published(source: Source, kind: str) -> dict[str, Any]:
-    """What an encoder in a Hugging Face folder is.
+    """The description of an encoder in a Hugging Face folder.
 
-    Args:
-        source: where it is.
-        kind: "image_backbone" or "text_encoder".
-
-    Returns:
-        See `export.encoders.sources.describe_image_source` and `describe_text_source`.
+    `kind` is "image_backbone" or "text_encoder"; the result is that of `describe_image_source` or
+    `describe_text_source` in `export.encoders.sources`.
     """
     images = kind == "image_backbone"
     kinds = IMAGES if images else TEXTS
@@ -133,8 +122,8 @@ def describe_published(source: Source, kind: str) -> dict[str, Any]:
     return {**about, "source": source.name, "sha256": digest.hexdigest()}
 
 
-def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder, see `load_text_source`.
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder, which neither pads nor truncates.
 
     Raises:
         FileNotFoundError: there is none.
@@ -158,7 +147,7 @@ def read_tokenizer(folder: Path, max_length: int) -> Tokenizer:
     if isinstance(tokenizer.model, Unigram):
         tokenizer = siglip_tokenizer(tokenizer)
     tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length)
+    tokenizer.no_truncation()
     return tokenizer
 
 
@@ -176,7 +165,7 @@ def _read_config(source: Source) -> dict[str, Any]:
 
 
 def _pruned(values: dict[str, Any]) -> dict[str, Any]:
-    """A configuration without what says nothing about the network's shape."""
+    """A configuration with the entries that describe the network's shape."""
     shape = {k: v for k, v in values.items() if k not in _NOT_SHAPE and not k.startswith("_")}
     return {k: _pruned(v) if isinstance(v, dict) else v for k, v in shape.items()}
 

@@ -54,12 +54,12 @@ PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are joined
 def load_image_source(
     source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
 ) -> tuple[ImageEncoder, Preprocess, dict[str, Any]]:
-    """An image encoder, how it wants its images, and what it is.
+    """An image encoder, its preprocessing, and its description.
 
     Args:
         source: see above.
         device: where the encoder is to compute.
-        rounded: round the weights to half precision, as packs ship them, so that heads train on the
+        rounded: round the weights to half precision, as in packs, so that heads train on the
             features that people will search with.
 
     Returns:
@@ -83,7 +83,7 @@ def load_image_source(
 
 
 def describe_image_source(source: str | Path) -> dict[str, Any]:
-    """What an image encoder is, without building it.
+    """A description of an image encoder, without building it.
 
     Returns:
         JSON-ready: `kind`, `arch` (key of `IMAGE_ENCODERS`), `arguments` (its constructor's),
@@ -98,21 +98,23 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
 def load_text_source(
     source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
-    """A published text encoder, its tokenizer, and what it is; see `load_image_source`.
+    """A published text encoder, its tokenizer and its description; see `load_image_source`.
 
     Returns:
-        The encoder in eval mode; its tokenizer, which puts in the special tokens, cuts texts at
+        The encoder in eval mode; its tokenizer, which adds the special tokens, cuts texts at
         `max_length` tokens and pads nothing; and `describe_text_source`.
     """
     located = _locate(source)
     about = describe_published(located, "text_encoder")
     encoder = TEXT_ENCODERS[about["arch"]](**about["arguments"])
     _fill(encoder, read_weights(located, TEXTS, encoder), located, rounded)
-    return encoder.to(device).eval(), read_tokenizer(located.folder, about["max_length"]), about
+    tokenizer = read_tokenizer(located.folder)
+    tokenizer.enable_truncation(about["max_length"])
+    return encoder.to(device).eval(), tokenizer, about
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
-    """What a published text encoder is; see `describe_image_source`.
+    """A description of a published text encoder; see `describe_image_source`.
 
     Returns:
         JSON-ready: `kind`, `arch` (key of `TEXT_ENCODERS`), `arguments`, `max_length`, `source` and
@@ -122,7 +124,7 @@ def describe_text_source(source: str | Path) -> dict[str, Any]:
 
 
 def _locate(source: str | Path) -> Source:
-    """The folder of a source, fetched where need be."""
+    """The folder of a source, fetched if it is on the Hub."""
     name, _, part = str(source).partition("#")
     if part not in ("", PROJECTED, FRAME):
         raise SourceError(
@@ -173,22 +175,22 @@ def _describe_image(located: Source) -> dict[str, Any]:
 def _fill(encoder: nn.Module, tensors: dict[str, Tensor], located: Source, rounded: bool) -> None:
     if rounded:
         tensors = {k: v.half().float() if v.is_floating_point() else v for k, v in tensors.items()}
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise SourceError(
-                f"{located.name}: {name} holds values that are not finite, or beyond what half "
-                "precision can store (65504)"
-            )
+    damaged = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+    if damaged:
+        raise SourceError(
+            f"{located.name}: {damaged[0]} holds values that are not finite, or larger than half "
+            "precision can store (65504)"
+        )
     load_strict(encoder, tensors, located.name)
 
 
 def _describe_packed(folder: Path) -> dict[str, Any]:
-    """What a pack's image encoder is; its shape stands in the configuration in `LOGS`.
+    """The description of a pack's image encoder; its shape is in the configuration in `LOGS`.
 
     Raises:
         FileNotFoundError, PackError: the pack is damaged, or its encoder is none of our own.
     """
-    info = read_info(folder)  # heads and galleries are nothing to those who train over it
+    info = read_info(folder)  # heads and galleries do not matter for training over it
     file, config = info.image_encoder.file, folder / LOGS / "config.toml"
     try:
         settings = tomllib.loads(config.read_text("utf-8"))

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from export.hub.client import UnreachableError, cached_commit
-from export.hub.packs import Row, cached_packs, list_packs, pull, push
+from export.hub.client import cached_commit
+from export.hub.packs import list_packs, pull, push
 
-_HEADER: Row = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
+_HEADER = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,23 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("@".join(cached_commit(folder) or ()), file=sys.stderr)
             print(folder)
         else:
-            _print_table(options.author, options.token)
+            rows = [_HEADER, *list_packs(options.author, options.token)]
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            for row in rows:
+                cells = zip(row, widths, strict=True)
+                print("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
     except (ValueError, FileNotFoundError) as error:
         print(f"{options.command} failed: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _print_table(author: str | None, token: str | None) -> None:
-    try:
-        rows = list_packs(author, token)
-    except UnreachableError as error:
-        print(f"{error}: only the local cache is listed", file=sys.stderr)
-        rows = cached_packs(author)
-    widths = [max(map(len, column)) for column in zip(_HEADER, *rows, strict=True)]
-    for row in (_HEADER, *rows):
-        cells = zip(row, widths, strict=True)
-        print("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ from huggingface_hub.utils import tqdm
 from models.files import write_whole
 
 Token = str | bool | None
-Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, what is being done
-
+Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, description
 _log = logging.getLogger(__name__)
 ANSWER = 10.0  # seconds until the Hub must begin to answer
 _EVERY = 0.3  # seconds between two reports of progress
@@ -138,11 +137,11 @@ def is_hub_id(text: str) -> bool:
 def parse_hub_id(text: str) -> tuple[str, str | None]:
     """Splits a Hub id into repository and revision; neither can lead out of the client's cache.
 
-    Raises:
-        ValueError: it is no Hub id.
-
     >>> parse_hub_id("owner/name@refs/pr/1")
     ('owner/name', 'refs/pr/1')
+
+    Raises:
+        ValueError: it is no Hub id.
     """
     match = _HUB_ID.fullmatch(text)
     if match is None:
@@ -163,23 +162,20 @@ def cached_commit(folder: Path) -> tuple[str, str] | None:
     return repo_id.replace("--", "/", 1), folder.name
 
 
+def cache_folder(repo_id: str, commit: str) -> Path:
+    """The folder of a commit in the client's cache, which may not exist."""
+    name = f"models--{repo_id.replace('/', '--')}"
+    return Path(constants.HF_HUB_CACHE) / name / "snapshots" / commit
+
+
 @dataclass(frozen=True)
 class Repo:
-    """Files of one commit of a repository, as the Hub states them.
+    """Files of one commit of a repository, as the Hub states them."""
 
-    Attributes:
-        address: as it was requested.
-        commit: of the address at present, 40 hexadecimal digits.
-        licence: of the repository's card, or None.
-        tags: of its card, and the Hub's own.
-        files: the bytes of each file; None if the Hub states no size.
-    """
-
-    address: str
-    commit: str
-    licence: str | None
-    tags: frozenset[str]
-    files: Mapping[str, int | None]
+    address: str  # as it was requested
+    commit: str  # of the address at present, 40 hexadecimal digits
+    licence: str | None  # of the repository's card
+    files: Mapping[str, int | None]  # the bytes of each file; None if the Hub states no size
 
     @property
     def repo_id(self) -> str:
@@ -189,8 +185,7 @@ class Repo:
     @property
     def folder(self) -> Path:
         """The folder of the commit in the client's cache, which may not exist yet."""
-        name = f"models--{self.repo_id.replace('/', '--')}"
-        return Path(constants.HF_HUB_CACHE) / name / "snapshots" / self.commit
+        return cache_folder(self.repo_id, self.commit)
 
     @property
     def missing(self) -> dict[str, int | None]:
@@ -231,24 +226,17 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
         )
     if not re.fullmatch(r"[0-9a-f]{40}", str(info.sha)):
         raise HubError(f"{address}: the server at {endpoint()} names no commit; check HF_ENDPOINT")
-    siblings = info.siblings or []
-    for file in siblings:
-        if not _stays_inside(file.rfilename):
-            raise RefusedError(
-                f"{address} lists a file {file.rfilename[:200]!r}, which is no path inside a "
-                "repository; nothing of it is fetched"
-            )
+    files = {file.rfilename: file.size for file in info.siblings or []}
+    if outside := next((name for name in files if not _stays_inside(name)), None):
+        raise RefusedError(
+            f"{address} lists a file {outside[:200]!r}, which is no path inside a repository; "
+            "nothing of it is fetched"
+        )
     card = info.card_data
     licence = card and (card.get("license_name") or card.get("license"))
     if isinstance(licence, list):
         licence = ", ".join(map(str, licence))
-    return Repo(
-        address,
-        str(info.sha),
-        str(licence)[:200] if licence else None,
-        frozenset(info.tags or []),
-        {file.rfilename: file.size for file in siblings},
-    )
+    return Repo(address, str(info.sha), str(licence)[:200] if licence else None, files)
 
 
 def _stays_inside(file: str) -> bool:

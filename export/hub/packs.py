@@ -5,10 +5,9 @@ A pack on the Hub is a model repository with a pack's files; the tag of its mode
 """
 
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, constants, scan_cache_dir
+from huggingface_hub import CommitOperationAdd, constants
 
 from export.hub import client
 from export.hub.client import HubError, NotCachedError, Progress, RefusedError, Repo, Token
@@ -31,7 +30,6 @@ from models import METHODS
 from models.files import no_such
 
 Row = tuple[str, str, str, str, str]
-
 _MAX_CARD = 10**6  # bytes of README.md; a larger one is left out
 _MAX_LISTED = 100  # packs on the Hub
 # Limits of one pack that visitors of a public app may have fetched, in bytes.
@@ -231,32 +229,18 @@ def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
         Address, commit, licence, methods, and whether the commit is in the cache.
 
     Raises:
-        UnreachableError: the Hub cannot be asked; use `cached_packs`.
-        HubError: it refused.
+        HubError: the Hub cannot be asked, or refused.
     """
-    cached, rows = {row[:2] for row in cached_packs()}, []
+    rows = []
     with client.one_sentence("the list of packs"):
         models = client.connect(token).list_models(
             filter=card.TAG, author=author, limit=_MAX_LISTED, expand=["sha", "tags"]
         )
         for model in models:
-            tags, commit = model.tags or [], (model.sha or "")[:8]
+            tags, commit = model.tags or [], model.sha or ""
             licences = [tag.partition(":")[2] for tag in tags if tag.startswith("license:")]
             methods = ", ".join(method for method in METHODS if method in tags)
-            here = "yes" if (model.id, commit) in cached else "no"
-            rows.append((model.id, commit, ", ".join(licences) or "?", methods or "?", here))
-    return rows
-
-
-def cached_packs(author: str | None = None) -> list[Row]:
-    """The whole packs in the Hub client's cache, a row for each commit; see `list_packs`."""
-    if not Path(constants.HF_HUB_CACHE).is_dir():
-        return []
-    rows = []
-    for repo in sorted(scan_cache_dir(constants.HF_HUB_CACHE).repos, key=lambda repo: repo.repo_id):
-        for commit in repo.revisions if author in (None, repo.repo_id.partition("/")[0]) else ():
-            with suppress(ValueError, OSError):  # something else, or not whole
-                info = load_info(commit.snapshot_path, verify=False)
-                name = repo.repo_id, commit.commit_hash[:8]
-                rows.append((*name, info.licence.lower(), ", ".join(info.methods), "yes"))
+            cached = "yes" if client.cache_folder(model.id, commit).is_dir() else "no"
+            licence = ", ".join(licences) or "?"
+            rows.append((model.id, commit[:8], licence, methods or "?", cached))
     return rows

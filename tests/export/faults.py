@@ -13,19 +13,15 @@ LOGIN_PAGE = b"<!DOCTYPE html><title>Welcome to the guest network</title>"
 class Fault:
     """One kind of fault.
 
-    Attributes:
-        kind: "cut" the connection after `at` bytes of the answer, headers included; let it
-            "trickle" from there, a byte every 10 ms; be "silent"; "redirect" to the same address;
-            answer with a "status", or with a "login" page.
-        at: see there; the status.
-        headers: with a status.
-        times: how often it happens; None for always.
+    `kind` is "cut", the connection after `at` bytes of the answer, headers included; "trickle",
+    from there a byte every 10 ms; "silent"; "redirect" to the same address; "status" `at`; or
+    "login", a page of a network that wants one.
     """
 
     kind: str
     at: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    times: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)  # with a status
+    times: int | None = None  # how often it happens; None for always
     _lock: Lock = field(default_factory=Lock)
 
     def take(self) -> bool:
@@ -38,15 +34,7 @@ class Fault:
 
 
 def play(fault: Fault, raw: bytes, path: str, connection: socket.socket, over: Event) -> None:
-    """Answers as the fault has it.
-
-    Args:
-        fault: what happens.
-        raw: the true answer, headers and body.
-        path: that was asked for.
-        connection: to the client.
-        over: ends all waiting.
-    """
+    """Answers as the fault has it, in place of the true answer `raw`; `over` ends all waiting."""
     answers = {
         "status": lambda: _answer(fault.at, fault.headers, b""),
         "redirect": lambda: _answer(307, {"Location": path}, b""),

@@ -63,7 +63,6 @@ class HubState:
         requests: method and path of every request, in order.
         tokens: what was sent to be let in, "" for nothing.
         stated: path in a repository -> the size that the list of files states instead of its own.
-        etags: path in a repository -> the ETag that is sent instead of its checksum.
     """
 
     repos: dict[str, Repo] = field(default_factory=dict)
@@ -75,7 +74,6 @@ class HubState:
     requests: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     stated: dict[str, Any] = field(default_factory=dict)
-    etags: dict[str, str] = field(default_factory=dict)
     url: str = ""
 
 
@@ -332,7 +330,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = 403 if self._token() == READER else 401
             raise _RefusedError(status, "GatedRepo", "Access to this model is restricted")
         stated = sha256(content) if path.endswith(BINARY) else git_sha1(content)
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{self.state.etags.get(path, stated)}"'}
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{stated}"'}
         if path in self.state.damaged:
             content = content[:-1] + bytes([content[-1] ^ 255])
         self._answer(content, headers=headers)

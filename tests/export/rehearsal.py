@@ -33,19 +33,12 @@ _QUESTION = "a dog"
 
 @dataclass(frozen=True)
 class Heard:
-    """What a started Space answered.
+    """The answers of a started Space."""
 
-    Attributes:
-        seconds: from its start to its first page.
-        info: of /info, once all images were searchable.
-        hits: of a search.
-        reported: whether it told ZeroGPU's device server that it can borrow a GPU.
-    """
-
-    seconds: float
-    info: dict[str, Any]
-    hits: list[dict[str, Any]]
-    reported: bool
+    seconds: float  # from its start to its first page
+    info: dict[str, Any]  # of /info, once all images were searchable
+    hits: list[dict[str, Any]]  # of a search
+    reported: bool  # whether it told ZeroGPU's device server that it can borrow a GPU
 
 
 def install(folder: Path, python: str, venv: Path, index: str | None = None) -> str:

@@ -88,17 +88,6 @@ def test_equal_torch(
         torch.testing.assert_close(actual, reference, atol=2e-5, rtol=1e-4)
 
 
-def test_what_a_loaded_pack_says(runtime: Runtime) -> None:
-    assert runtime.device == torch.device("cpu")
-    assert runtime.providers == ["CPUExecutionProvider"]
-    assert runtime.grid == (4, 4)
-    assert runtime.boxes.shape == (16, 4)
-    assert runtime.boxes[5].tolist() == [0.25, 0.25, 0.5, 0.5]
-    assert list(runtime.methods) == list(METHODS)
-    assert not any(method.training for method in runtime.methods.values())
-    assert all(p.dtype == torch.float32 for p in runtime.methods[NAME].parameters())
-
-
 def test_batches_do_not_change_features(runtime: Runtime) -> None:
     photos = noise_images(35)
     together = runtime.image_features(photos)
@@ -126,19 +115,6 @@ def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runt
     assert runtime.tokenize("  A  RED\tdog\n").ids == runtime.tokenize("a red dog").ids
 
 
-def test_long_texts_are_cut_and_it_is_said(runtime: Runtime) -> None:
-    longest = runtime.info.tokenizer.max_length
-    exact, longer = " ".join(["dog"] * longest), "dog " * 10_000
-    assert not runtime.tokenize(exact).truncated
-    tokens = runtime.tokenize(longer)
-    assert tokens.truncated
-    assert len(tokens.ids) == len(tokens.words) == longest
-    assert runtime.text_features([longer], NAME)[0].shape == (1, longest, TEXT_DIM)
-    torch.testing.assert_close(
-        runtime.text_views([longer], NAME).embeddings, runtime.text_views([exact], NAME).embeddings
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -160,32 +136,6 @@ def test_long_texts_are_cut_and_it_is_said(runtime: Runtime) -> None:
 def test_bad_input_is_told(runtime: Runtime, call: Callable[[Runtime], Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call(runtime)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_parts_are_those_of_the_views(runtime: Runtime, method: str) -> None:
-    features = torch.randn(3, len(runtime.boxes), IMAGE_DIM)
-    mask = torch.arange(features.shape[1]) < torch.tensor([[2], [1], [features.shape[1]]])
-    parts = runtime.image_parts(features, method, mask)
-    views = runtime.image_views(features, method, mask=mask)
-    torch.testing.assert_close(parts.total, views.embeddings)
-    texts = ["a red dog", "a car"]
-    parts, views = runtime.text_parts(texts, method), runtime.text_views(texts, method)
-    torch.testing.assert_close(parts.total, views.embeddings)
-
-
-def test_more_parts_than_memory_are_refused(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (dim,) = runtime.text_views(["a dog"], "vsepp").embeddings.shape[2:]
-    monkeypatch.setattr("export.runtime.MAX_PARTS", 6 * dim)
-    assert runtime.text_parts(["a red dog", "a cat"], "vsepp").rows.shape == (2, 1, 5, dim)
-    with pytest.raises(ValueError, match="3 elements of 3 items in views of"):
-        runtime.text_parts(["a red dog"] * 3, "vsepp")
-    features = torch.randn(1, len(runtime.boxes), IMAGE_DIM)
-    assert len(runtime.boxes) > 6
-    with pytest.raises(ValueError, match="fewer"):
-        runtime.image_parts(features, "vsepp")
 
 
 def test_threads_share_one_session_and_agree(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:

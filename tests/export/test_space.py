@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -108,12 +107,6 @@ def test_it_starts_and_answers_on_a_pack_of_ones_own(pack: Path, tmp_path: Path)
     assert sorted(folder.rglob("*")) == before
 
 
-def test_leftovers_stay_behind(root: Path) -> None:
-    folder = build_space(root / "app" / "space", Plan(), root)
-    for name in CODE:
-        assert {path.name for path in (folder / name).iterdir()} - {"bundled"} == {"code.py"}
-
-
 @pytest.mark.parametrize(
     ("hardware", "has", "lacks"),
     [
@@ -156,35 +149,6 @@ def test_a_hub_pack_is_preloaded(root: Path, pack: Path, server: HubState, tmp_p
     assert set(names.split(",")) == set(files)
     assert f'"POLYVIEW_PACK", "{ID}@{commit}"' in (folder / front["app_file"]).read_text()
     assert not list((folder / "app").rglob("pack.json"))
-
-
-@pytest.mark.network
-def test_what_the_hub_does_not_have_is_refused_without_a_trace(
-    root: Path, pack: Path, server: HubState, tmp_path: Path
-) -> None:
-    manifest = json.loads((pack / "pack.json").read_text()) | {"gallery": None, "files": {}}
-    del manifest["methods"]
-    server.repos[ID] = Repo()
-    server.repos[ID].add_commit("main", {"pack.json": json.dumps(manifest).encode()})
-    for address, sentence in (
-        ("owner/none", "there is no owner/none"),
-        (ID, "methods"),
-        ("tiny", "is no Hub id"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            build_space(tmp_path / "space", Plan([], address), root)
-    assert [path.name for path in tmp_path.iterdir() if "space" in path.name] == []
-
-
-def test_a_place_that_is_taken_is_refused(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine.txt").write_text("mine")
-    for place in (tmp_path / "full", tmp_path / "full" / "mine.txt"):
-        with pytest.raises(FileExistsError, match="is not an empty folder; choose another"):
-            build_space(place, Plan(), root)
-    assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
-    (tmp_path / "empty").mkdir()
-    assert build_space(tmp_path / "empty", Plan(), root) == tmp_path / "empty"
 
 
 def test_packs_that_do_not_fit_are_refused(

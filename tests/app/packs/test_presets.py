@@ -1,8 +1,6 @@
 """Stronger packs by one name: fetched once, kept, opened offline; and what goes wrong, said."""
 
 from pathlib import Path
-from threading import Event
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +12,7 @@ from app.packs.opened import Opened
 from app.packs.presets import PRESETS, offered, pack_folder
 from app.packs.sources import ConvertedPacks
 from app.settings import Settings
-from export import obtain as obtaining
-from export.hub.client import HubError, UnreachableError
+from export.hub.client import UnreachableError
 from export.pack.reading import load_info
 from tests.app.packs.test_obtaining import ID, fetched, leftovers, stock_pack
 from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
@@ -143,18 +140,6 @@ def test_what_has_become_much_larger_is_not_fetched(hub: HubState, twin: Path) -
     with pytest.raises(ValueError, match="has an unknown size now"):
         PRESETS["clip"].offer()
     assert fetched(hub) == []
-    assert twin.is_dir()
-
-
-def test_a_full_disk_is_a_sentence(
-    hub: HubState, twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "cache/packs/clip"
-    monkeypatch.setattr(obtaining.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**7))
-    with pytest.raises(HubError, match=r"needs 125 MB of the disk.* and 10 MB are free; make room"):
-        obtaining.obtain(obtaining.look(obtaining.CLIP, B32), out, print, Event())
-    assert fetched(hub) == []
-    monkeypatch.undo()
     assert twin.is_dir()
 
 

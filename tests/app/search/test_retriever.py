@@ -141,10 +141,7 @@ def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:
         return Methods(retriever.methods, replace(info, methods={**info.methods, **told}))
 
     assert retriever.methods.best == methods().best == "vse_infty"
-    assert methods().ensembles(3) == ["vse_infty+vsepp"]
-    assert methods().ensembles(0) == []
     assert methods(vsepp=measured).best == "vsepp"
-    assert methods(vsepp=measured).ensembles(1) == ["vsepp+vse_infty"]
     assert methods(vsepp=measured, vse_infty=precise).best == "vse_infty"
     assert methods().title("vsepp+vse_infty") == "VSE++ + VSE\N{INFINITY}"
 

@@ -13,11 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from export import clip
-from export.encoders.sources import SourceError, load_image_source
+from export.encoders.sources import SourceError
 from export.runtime import Runtime
 from tests.clip_twins import SIGLIP, VIT_B_16, VIT_B_32, save_twin, unigram_pieces, write
 from tests.export.conftest import LABELS
-from tests.published import save_image_model
 
 TEXTS = [
     "a red dog on the beach",
@@ -80,17 +79,6 @@ def test_siglip_reads_texts_as_its_authors_do(tmp_path: Path) -> None:
         assert runtime.tokenize(text).ids == _pieces(text), text
 
 
-def test_patches_alone_are_what_the_query_finds_where_there_is_one(tmp_path: Path) -> None:
-    encoder, _, _ = load_image_source(save_twin(tmp_path / "source", SIGLIP), rounded=False)
-    network: Any = encoder.model
-    pixels = torch.randn(1, 3, 224, 224)
-    with torch.no_grad():
-        features, patches = encoder(pixels), network(pixels).last_hidden_state
-        for place in (0, 77, 195):
-            alone = network.head(patches[:, place : place + 1])
-            torch.testing.assert_close(features[:, 1 + place], alone)
-
-
 def test_a_siglip_without_a_head_or_an_end_mark_is_refused(tmp_path: Path) -> None:
     source = save_twin(tmp_path / "source", SIGLIP)
     config = json.loads((source / "config.json").read_text())
@@ -103,13 +91,6 @@ def test_a_siglip_without_a_head_or_an_end_mark_is_refused(tmp_path: Path) -> No
     write(source / "config.json", config)
     with pytest.raises((SourceError, ValueError), match="no head"):
         clip.build_clip(tmp_path / "pack", str(source), LABELS)
-    assert not (tmp_path / "pack").exists()
-
-
-def test_what_is_no_clip_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = save_image_model(tmp_path / "vit", "vit")
-    assert clip.main(["--from", str(source), "--out", str(tmp_path / "pack")]) == 1
-    assert "only CLIP has a projection" in capsys.readouterr().err
     assert not (tmp_path / "pack").exists()
 
 

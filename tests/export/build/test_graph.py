@@ -9,9 +9,8 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from export.build.graph import export_image_encoder, export_text_encoder, round_to_half
+from export.build.graph import export_text_encoder, round_to_half
 from models.encoders.bigru import BiGRUTextEncoder
-from models.encoders.scene_net import SceneNet
 from tests.export.conftest import settle
 
 
@@ -51,19 +50,6 @@ def test_text_encoder_takes_any_batch_and_length(
     torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_image_encoder_takes_any_batch(tmp_path: Path) -> None:
-    torch.manual_seed(2)
-    encoder = rounded(SceneNet((6, 8, 12), (1, 1)))
-    export_image_encoder(encoder, 64, tmp_path / "image.onnx")
-    session = ort.InferenceSession(tmp_path / "image.onnx", providers=["CPUExecutionProvider"])
-    for batch in (1, 5):
-        pixels = torch.randn(batch, 3, 64, 64)
-        with torch.no_grad():
-            expected = encoder(pixels)
-        found = session.run(None, {"pixels": pixels.numpy()})[0]
-        torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
-
-
 def test_weights_in_half_equal_those_of_torch(
     text_encoder: torch.nn.Module, text_file: Path
 ) -> None:
@@ -76,22 +62,6 @@ def test_weights_in_half_equal_those_of_torch(
     single = sum(p.numel() * 4 for p in text_encoder.parameters())
     halves = [t for t in stored.values() if t.data_type == TensorProto.FLOAT16]
     assert sum(np.prod(t.dims) * 2 for t in halves) == single // 2
-
-
-def test_weights_that_half_cannot_hold_exactly_stay_single(tmp_path: Path) -> None:
-    torch.manual_seed(3)
-    encoder = BiGRUTextEncoder(vocab_size=30, word_dim=6, hidden_dim=4).eval()
-    export_text_encoder(encoder, tmp_path / "text.onnx")
-    stored = {t.name: t for t in onnx.load(tmp_path / "text.onnx").graph.initializer}
-    assert stored["embed.weight"].data_type == TensorProto.FLOAT
-
-
-def test_rounding_is_to_the_nearest_half_and_leaves_integers() -> None:
-    tensors = {"w": torch.tensor([1.0, 1.0001, 1e-9]), "n": torch.tensor(70_000)}
-    found = round_to_half(tensors, "test")
-    assert found["w"].tolist() == [1.0, 1.0, 0.0]
-    assert found["w"].dtype == torch.float32
-    assert found["n"].item() == 70_000
 
 
 def test_weights_beyond_half_are_refused() -> None:

@@ -100,17 +100,6 @@ def test_rendered_scenes_are_free(trained: Path, tmp_path: Path) -> None:
     assert export(root, tmp_path / "other") == 1  # nobody knows what that encoder has seen
 
 
-def test_an_earlier_run_says_nothing(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = Path(shutil.copytree(trained, tmp_path / "earlier"))
-    relabel(root / "run" / "best.safetensors", lambda about: about.pop("data"))
-    assert export(root, tmp_path / "pack", "--name", "mine", "--licence", "MIT") == 1
-    said = capsys.readouterr().err
-    assert "an earlier version trained it" in said
-    assert "--title ... --credits ... --description ..." in said
-
-
 @pytest.mark.parametrize("name", ["scenes", "photos"])
 def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
     pack = BUNDLED / name

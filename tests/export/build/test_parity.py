@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from export.build.graph import round_to_half
-from export.build.parity import DriftError, TorchStack, check_parity, make_probes, same_ranking
+from export.build.parity import DriftError, TorchStack, check_parity, same_ranking
 from export.build.trained import load_run
 from export.encoders.sources import load_image_source
 from export.runtime import Runtime
@@ -32,23 +32,10 @@ def runtime(pack: Path) -> Runtime:
     return Runtime.load(pack, "cpu", threads=1)
 
 
-def test_probes_cover_single_items_long_texts_and_the_gallery(runtime: Runtime) -> None:
-    shapes = [(len(probe.pixels), *probe.ids.shape) for probe in make_probes(runtime)]
-    assert shapes[0] == (1, 1, 1)
-    assert max(length for _, _, length in shapes) == runtime.info.tokenizer.max_length
-    assert shapes[-1][:2] == (6, 6)
-
-
 def test_a_corrupted_row_is_drift(runtime: Runtime, modules: tuple[TorchStack, TorchStack]) -> None:
     weight = next(iter(runtime.methods[NAME].parameters()))
     weight[0] += 0.5
     with pytest.raises(DriftError, match=f"{NAME}: .* differ from torch by .*tolerance 0.0001"):
-        check_parity(runtime, NAME, *modules)
-
-
-def test_nan_is_drift(runtime: Runtime, modules: tuple[TorchStack, TorchStack]) -> None:
-    next(iter(runtime.methods[NAME].parameters())).fill_(float("nan"))
-    with pytest.raises(DriftError, match="by nan"):
         check_parity(runtime, NAME, *modules)
 
 
@@ -82,8 +69,3 @@ def test_same_ranking_lets_only_ties_swap() -> None:
     assert same_ranking(torch.tensor([[0.5, 0.4, 0.6, 0.1]]), reference)
     reference = torch.tensor([[0.5, 0.5 - 4e-5, 0.1]])
     assert not same_ranking(torch.tensor([[0.4, 0.5, 0.1]]), reference)
-
-
-def test_same_ranking_adds_up_small_steps() -> None:
-    reference = torch.linspace(0.5, 0.5 + 5e-5, 11)[None]
-    assert not same_ranking(-torch.arange(11.0)[None], reference)

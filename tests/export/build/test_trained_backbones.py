@@ -1,7 +1,6 @@
 """Image encoders that were trained along: MVAM-CLIP's two stages, from images to a search."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,15 @@ from app.search.retriever import Retriever
 from export.build.pack import IMAGE_ENCODER
 from export.pack.card import render
 from export.pack.reading import load_info
-from export.pack.validation import PackError
 from export.runtime import Runtime
 from export.to_onnx import export_runs
 from models.checkpoint import load_tensors
 from tests.app.conftest import finish
 from tests.app.looking import maps_of
 from tests.export.conftest import LABELS
-from tests.export.editing import edited
 from tests.published import save_clip
 from tests.training.photographs import write_photographs
 from training import train
-from training.loop.config import TrainConfig, load_recipe
 
 OWN = f"mvam/{IMAGE_ENCODER}"
 
@@ -62,18 +58,6 @@ def run(root: Path, name: str, recipe: str, *changes: str) -> None:
 
 def pictures(world: Path) -> list[Image.Image]:
     return [Image.open(path) for path in sorted((world / "photos/images").glob("*.jpg"))[-6:]]
-
-
-def test_the_recipes_hold_what_the_paper_says() -> None:
-    first, second = (load_recipe(TrainConfig, f"clip/mvam_stage{i}") for i in (1, 2))
-    assert (first.optimizer.learning_rate, second.optimizer.learning_rate) == (5e-5, 5e-8)
-    assert (first.backbone_frozen, first.text.frozen) == (True, True)
-    assert (second.backbone_frozen, second.text.frozen) == (False, False)
-    assert (first.init, second.init) == ("", "runs/mvam_stage1")
-    for config in (first, second):
-        assert (config.batch_size, config.epochs) == (1024, 20)
-        assert (config.arguments["views"], config.objective["diversity"]) == (16, 10.0)
-        assert config.backbone == config.text.source == "openai/clip-vit-base-patch16#projected"
 
 
 def test_the_first_stage_trains_codes_and_the_second_everything(world: Path) -> None:
@@ -132,16 +116,3 @@ def test_images_are_searched_by_words_and_by_picture(world: Path, tmp_path: Path
     assert not refused
     expected = runtime.image_features([pictures(world)[0]], "mvam")[0]
     torch.testing.assert_close(next(iter(stored.values())), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_an_encoder_of_its_own_must_be_listed(world: Path, tmp_path: Path) -> None:
-    shutil.copytree(world / "both", tmp_path / "pack")
-    path = tmp_path / "pack/pack.json"
-    with edited(path) as content:
-        bare = {**content, "image_encoder": {**content["image_encoder"], "file": None}}
-        path.write_text(json.dumps(bare))
-        with pytest.raises(PackError, match="mvam has an image encoder of its own, but the pack"):
-            load_info(tmp_path / "pack")
-        del content["files"][OWN]
-    with pytest.raises(PackError, match=f"names {OWN}, but its files table has no checksum"):
-        load_info(tmp_path / "pack")

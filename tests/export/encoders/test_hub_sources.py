@@ -36,12 +36,6 @@ def test_an_image_encoder_is_fetched_and_found_again(
         load_image_source("owner/else")
 
 
-def test_a_text_encoder_is_fetched_with_its_tokenizer(server: HubState, tmp_path: Path) -> None:
-    _stock(server, save_bert(tmp_path / "bert"))
-    _, tokenizer, _ = load_text_source(ID)
-    assert tokenizer.encode("a dog").tokens == ["[CLS]", "a", "dog", "[SEP]"]
-
-
 def test_unknown_or_dead(server: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _stock(server, save_bert(tmp_path / "bert"))
     with pytest.raises(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCard
 
 from export.pack import card
 from export.pack.reading import load_info
@@ -27,13 +27,6 @@ METRICS = Metrics(
 def front_matter(text: str) -> dict[str, Any]:
     """The card's metadata, as the Hub reads it."""
     return ModelCard(text).data.to_dict()
-
-
-def model_data(text: str) -> ModelCardData:
-    """The same, with what was measured."""
-    data = ModelCard(text).data
-    assert isinstance(data, ModelCardData)
-    return data
 
 
 def with_metrics(info: PackInfo) -> PackInfo:
@@ -66,21 +59,6 @@ def test_metrics_appear_with_command_hardware_and_seed(pack: Path) -> None:
     assert f"- `{NAME}`: `{METRICS.command}`; {METRICS.hardware}; training seed 11" in results
     assert "Not measured yet" in results
     assert f"`{NAME}`" not in results.split("Not measured yet")[1]
-
-
-def test_metrics_are_in_the_front_matter_as_the_hub_reads_them(pack: Path) -> None:
-    info = with_metrics(load_info(pack))
-    data = model_data(card.render(replace(info, title='Scenes: "small"')))
-    assert data.model_name == 'Scenes: "small"'
-    read = {result.metric_type: result for result in data.eval_results or []}
-    assert {key: result.metric_value for key, result in read.items()} == {
-        "t2i_r1": 41.3,
-        "t2i_map_at_r": 37.0,
-        "rsum": 432.1,
-    }
-    assert read["t2i_r1"].metric_name == f"{NAME}, text to image R@1"
-    assert (read["rsum"].dataset_split, read["rsum"].dataset_type) == ("te|st", info.name)
-    assert model_data(card.render(load_info(pack))).eval_results is None
 
 
 def test_card_of_the_pack_is_the_rendered_one(pack: Path) -> None:

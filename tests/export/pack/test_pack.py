@@ -47,29 +47,19 @@ def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
     [
         (lambda p: p.update(format=2), "is of format 2, but .* update Polyview"),
         (lambda p: p.pop("format"), "is of format None"),
-        (lambda p: p.pop("licence"), "lacks 'licence'"),
-        (lambda p: p.update(title=""), "title must be a text"),
         (lambda p: p.update(name="Not A Name"), "is not a name"),
-        (lambda p: p.update(credits="x" * 10_001), "credits .* at most 10,000 characters"),
         (lambda p: p.update(extra=1), "unknown key 'extra'"),
         (lambda p: p.update(methods={}), "methods must have at least 1 item"),
-        (lambda p: p["methods"].update({"../x": p["methods"][NAME]}), "is not a name"),
         (lambda p: p["methods"][NAME].update(image_dim=13), "image_dim is 13, but"),
-        (lambda p: p["methods"][NAME].update(text_dim=0), "text_dim must be at least 1, not 0"),
-        (lambda p: p["methods"][NAME].update(head="../h.safetensors"), "plain relative path"),
         (lambda p: p["methods"][NAME].update(head="h.safetensors"), "no checksum of it"),
         (lambda p: p["methods"][NAME]["parity"].pop("ranking"), "lacks 'ranking'"),
         (lambda p: p["methods"][NAME].update(metrics={"split": "test"}), "metrics lacks 'command'"),
         (lambda p: p["files"].update({"../x": p["files"]["tokenizer.json"]}), "plain relative"),
         (lambda p: p["files"].update({"x": p["files"]["tokenizer.json"]}), "lacks x; fetch"),
-        (lambda p: p["files"]["tokenizer.json"].update(bytes=-1), "bytes must be at least 0"),
         (lambda p: p["files"]["tokenizer.json"].update(bytes=5), "bytes, but pack.json says 5"),
         (lambda p: p["files"]["tokenizer.json"].update(sha256="A" * 64), "64 lower-case hexadec"),
-        (lambda p: p["image_encoder"].update(grid=[0, 4]), r"grid\[0\] must be at least 1"),
         (lambda p: p["preprocess"].update(size=1), "preprocess size must be 16 to 1024"),
         (lambda p: p["preprocess"].update(std=[0, 1, 1]), "std > 0"),
-        (lambda p: p["preprocess"].update(fit="squeeze"), "fit must be .stretch. or .crop."),
-        (lambda p: p["tokenizer"].update(max_length=0), "max_length must be at least 1"),
         (lambda p: p["gallery"].update(images=7), "but pack.json says"),
         (lambda p: p["gallery"].update(images_sha256="0" * 64), "gallery images of"),
         (lambda p: p["gallery"].update(file="../gallery.json"), "file must be 'gallery/gallery"),
@@ -96,16 +86,6 @@ def test_words_and_numbers_make_another_pack_of_the_same_embeddings(
 ) -> None:
     before, after = load_info(copied, verify=False), load_info(edit(change), verify=False)
     assert after.checksum == before.checksum
-    assert after.identity != before.identity
-
-
-def test_files_in_other_roles_make_other_embeddings(copied: Path, edit: Edit) -> None:
-    def swap(values: dict[str, Any]) -> None:
-        method, encoder = first(values), values["image_encoder"]
-        method["text_encoder"], encoder["file"] = encoder["file"], method["text_encoder"]
-
-    before, after = load_info(copied, verify=False), load_info(edit(swap), verify=False)
-    assert after.checksum != before.checksum
     assert after.identity != before.identity
 
 
@@ -158,16 +138,6 @@ def test_wrong_metrics(copied: Path, method: str, change: dict[str, Any], senten
     assert (copied / "pack.json").read_bytes() == before
 
 
-def test_checksum_follows_weights_and_gallery(edit: Edit) -> None:
-    def other_weights(values: dict[str, Any]) -> None:
-        values["files"]["tokenizer.json"]["sha256"] = "0" * 64
-
-    pack = edit(lambda values: values.update(title="Another title"))
-    before = load_info(pack, verify=False).checksum
-    edit(other_weights)
-    assert load_info(pack, verify=False).checksum != before
-
-
 def test_gallery_comes_with_its_truth(pack: Path) -> None:
     gallery = load_gallery(pack)
     first, second = gallery.images[:2]
@@ -183,17 +153,13 @@ def test_gallery_comes_with_its_truth(pack: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda g: g.pop("split"), "lacks 'split'"),
         (lambda g: g.update(images=[]), "images must have at least 1 item"),
         (lambda g: g["images"][0].update(file="../../x.webp"), "plain relative path"),
         (lambda g: g["images"][0].update(file="images/none.webp"), "lacks images/none.webp"),
-        (lambda g: g["images"][0].update(mask="/x.png"), "plain relative path"),
         (lambda g: g["images"][0]["captions"][0].update(mentions=[1]), "whole numbers from 0 to 0"),
         (lambda g: g["images"][0]["captions"][0].update(relevant=[6]), "whole numbers from 0 to 5"),
         (lambda g: g["images"][0]["captions"][0].update(relevant=[1]), "own image, 0"),
-        (lambda g: g["images"][0]["captions"][0].update(text=" "), "text must be a text"),
         (lambda g: g["images"][0]["objects"][0].update(box=[0.5, 0, 0.1, 1]), "relative xyxy"),
-        (lambda g: g["images"][0]["objects"][0].update(box=[0, 0, 1]), "box lacks value 4"),
     ],
 )
 def test_nonsense_in_a_gallery_is_refused(
@@ -203,12 +169,4 @@ def test_nonsense_in_a_gallery_is_refused(
     with edited(path) as values:
         change(values)
     with pytest.raises((PackError, FileNotFoundError), match=sentence):
-        load_gallery(copied)
-
-
-def test_only_the_checked_gallery_of_a_pack_is_read(copied: Path) -> None:
-    (copied / "gallery.json").write_text('{"split": "hostile", "images": []}')
-    assert load_gallery(copied).split == "test"
-    (copied / "gallery" / "gallery.json").unlink()
-    with pytest.raises(FileNotFoundError, match="there is no gallery in"):
         load_gallery(copied)

@@ -25,13 +25,6 @@ def regions(tmp_path: Path) -> Regions:
     return Regions(tmp_path / REGIONS)
 
 
-def test_features_of_some_images(regions: Regions) -> None:
-    assert regions.shape == FEATURES.shape
-    half = FEATURES.astype(np.float16)
-    assert np.array_equal(regions.features([2, 0]).numpy(), half[[2, 0]].astype(np.float32))
-    assert np.array_equal(regions.all_features(), half)
-
-
 def test_shares_are_spread_over_boxes_and_add_up(regions: Regions) -> None:
     rows, columns = MAPS
     quarter, whole, line, odd = torch.eye(4)
@@ -52,15 +45,6 @@ def test_shares_are_spread_over_boxes_and_add_up(regions: Regions) -> None:
     share = min(int(near) + 1, far) - near  # of its leftmost column within the box
     across = regions.summed(0, odd).sum(dim=0)
     assert float(across[int(near)]) == pytest.approx(share / (far - near), abs=1e-5)
-
-
-def test_cosines_are_those_of_the_strongest_region(tmp_path: Path) -> None:
-    write_regions(tmp_path, FEATURES[:1, :2], np.array([[[0, 0, 0.5, 1], [0, 0, 0.25, 1]]]))
-    regions, columns = Regions(tmp_path / REGIONS), MAPS[1]
-    drawn = regions.strongest(0, torch.tensor([-0.2, 0.9]))
-    assert torch.equal(drawn, drawn[:1].expand(MAPS))
-    expected = [0.9] * (columns // 4) + [-0.2] * (columns // 4) + [0.0] * (columns // 2)
-    assert drawn[0].tolist() == pytest.approx(expected)
 
 
 def test_regions_without_boxes_are_everywhere(tmp_path: Path) -> None:

@@ -51,25 +51,18 @@ class Outer:
     ("values", "parts"),
     [
         ({}, ["f.json lacks 'title'"]),
-        ([1], ["f.json must be an object", "[1]"]),
         ({"title": " "}, ["title must be a text that is not empty", "' '"]),
-        ({"title": "x" * 100_001}, ["title must be a text of at most 100,000 characters"]),
         ({"title": "x", "z": 1}, ["unknown key 'z'", "title, inner, files, several"]),
-        ({"inner": 10**300}, ["inner must be an object", "1000", "...0"]),
         ({"inner": {"decay": "0.5"}}, ["f.json: inner.decay must be a number", "'0.5'"]),
         ({"inner": {"decay": float("nan")}}, ["decay must be a number", "nan"]),
-        ({"inner": {"decay": 10**400}}, ["decay must be a number"]),
         ({"inner": {"decay": 2}}, ["decay must be at most 1", "2"]),
         ({"inner": {"epochs": ["a"]}}, ["epochs[0] must be a whole number", "'a'"]),
-        ({"inner": {"epochs": "12"}}, ["epochs must be a list", "'12'"]),
         ({"inner": {"size": [1]}}, ["size lacks value 2"]),
-        ({"inner": {"size": [1, 2, 3]}}, ["size must have at most 2 items", "[1, 2, 3]"]),
         ({"inner": {"hardest": "no"}}, ["hardest must be true or false", "'no'"]),
         ({"inner": {"hardest": True}}, ["f.json: inner: epochs must be named"]),
         ({"inner": {"schedule": "z"}}, ["schedule must be 'step' or 'cosine'", "'z'"]),
         ({"inner": {"name": "A b"}}, ["name: 'A b' is not a name"]),
         ({"several": [{}, {"y": 1}]}, ["several[1] has an unknown key 'y'", "decay, epochs"]),
-        ({"files": {"a": {"y": 1}}}, ["files.a has an unknown key 'y'", "decay, epochs"]),
         ({"arguments": {"z": [float("nan")]}}, ["arguments", "NaN or infinity"]),
     ],
 )
@@ -80,14 +73,6 @@ def test_wrong_values_are_named(values: Any, parts: list[str]) -> None:
         check(Outer, values, "f.json")
     assert all(part in str(caught.value) for part in parts), str(caught.value)
     assert len(str(caught.value)) < 300
-
-
-def test_right_values_come_back() -> None:
-    values = {"title": "x", "several": [{"decay": 1, "epochs": [2, 1]}], "arguments": {"k": [1]}}
-    value = check(Outer, values)
-    assert value == Outer("x", several=(Inner(1.0, (2, 1)),), arguments={"k": [1]})
-    assert type(value.several[0].decay) is float
-    assert check(Outer, {"title": "x", "inner": Inner(0.5)}) == Outer("x", Inner(0.5))
 
 
 def test_paths_that_are_not_plain_are_refused() -> None:
