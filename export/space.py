@@ -57,21 +57,12 @@ class Plan:
 
 
 def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
-    """Builds the folder beside its target, and moves it into place whole.
-
-    Args:
-        out: the folder to make; it must be empty if it exists.
-        plan: see `Plan`.
-        root: the repository.
-
-    Returns:
-        The folder.
+    """Builds the Space of a plan beside the folder `out`, and moves it into place whole.
 
     Raises:
         FileExistsError: `out` is not an empty folder.
         FileNotFoundError: a pack is missing.
-        ValueError: a pack is damaged or cannot be searched.
-        HubError: the pack on the Hub could not be looked up.
+        ValueError: a pack is damaged or cannot be searched, or the Hub does not have it.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(f"{out} is not an empty folder; choose another place for the Space")

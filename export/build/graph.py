@@ -20,14 +20,10 @@ _WORTH_CASTING = 16  # below this many values a half-precision copy and its Cast
 
 
 def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Rounds floating-point tensors to what half precision can hold; they stay float32.
-
-    Args:
-        tensors: name -> tensor; integers pass unchanged.
-        source: where they are from, for the message.
+    """Rounds floating-point tensors to half precision; they stay float32, integers unchanged.
 
     Raises:
-        ValueError: a value is beyond half precision's range.
+        ValueError: a value is beyond half precision's range; the message names the `source`.
     """
     rounded = {}
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""Whether what ships (ONNX encoders, heads read from the pack) computes what was trained.
+"""Whether a pack (ONNX encoders, heads read from its files) computes what torch computes.
 
 Numbers: the largest difference of features, embeddings and scores, in units of the larger of 1 and
 the largest magnitude, must stay below `TOLERANCE`, at several batch sizes and lengths. Ranking: in
@@ -7,7 +7,6 @@ both directions, the pack must order everything as torch does; scores that torch
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,15 +22,14 @@ from models.views import lengths_to_mask
 
 TOLERANCE = 1e-4
 TIE = 1e-5
-RANKED = 48
-LARGE = 256  # pixels; beyond it few images of noise are ranked, because each takes seconds
-FEW = 4
-REGIONS = 7  # of an image, where features are not computed from pixels
+RANKED, FEW = 48, 4  # images of the last probe; few if each takes seconds
+LARGE = 256  # pixels
+REGIONS = 7  # of an image, if features are not computed from pixels
 SEED = 20240
 
 
 class DriftError(ValueError):
-    """The pack does not compute what torch does; the message says what and by how much."""
+    """The pack does not compute what torch computes; the message names the difference."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +64,17 @@ def make_probes(runtime: Runtime) -> list[Probe]:
     rng = np.random.default_rng(SEED)
     longest = runtime.info.tokenizer.max_length
     shapes = [(1, 1, 1), (3, 5, min(7, longest)), (2, 3, longest)]
-    probes = [_noise(rng, runtime, *shape) for shape in shapes]
     if runtime.info.gallery is None:
         ranked = FEW if runtime.preprocess.size > LARGE else RANKED
-        return [*probes, _noise(rng, runtime, ranked, ranked, min(12, longest))]
-    return [*probes, _from_gallery(runtime, runtime.info.folder)]
+        shapes.append((ranked, ranked, min(12, longest)))
+    noise = [_noise(rng, runtime, *shape) for shape in shapes]
+    return noise if runtime.info.gallery is None else [*noise, _from_gallery(runtime)]
 
 
 def check_parity(runtime: Runtime, name: str, rounded: TorchStack, original: TorchStack) -> Parity:
-    """Compares a method of a pack with its torch modules.
+    """Compares a method of a pack, loaded on the CPU, with its torch modules.
 
-    Args:
-        runtime: the pack, loaded on the CPU.
-        name: the method.
-        rounded: its modules with the rounded weights that the pack holds.
-        original: its modules with the weights as trained.
+    `rounded` has the weights that the pack holds, `original` those as trained.
 
     Raises:
         DriftError: numbers or ranking differ.
@@ -88,26 +82,24 @@ def check_parity(runtime: Runtime, name: str, rounded: TorchStack, original: Tor
     worst, probes = 0.0, make_probes(runtime)
     for probe in probes:
         shipped, expected = _run_pack(runtime, name, probe), _run_torch(rounded, probe)
-        for what, reference in expected.items():
-            drift = _difference(shipped[what], reference)
+        place = f"at {len(probe.pixels)} images and {probe.ids.shape} tokens"
+        for quantity, reference in expected.items():
+            drift = _difference(shipped[quantity], reference)
             if not drift <= TOLERANCE:
                 raise DriftError(
-                    f"{name}: {what} of the pack differ from torch by {drift:.2g} at "
-                    f"{len(probe.pixels)} images and {probe.ids.shape} tokens "
+                    f"{name}: {quantity} of the pack differ from torch by {drift:.2g} {place} "
                     f"(tolerance {TOLERANCE:g}); the export is wrong and was not kept"
                 )
             worst = max(worst, drift)
         if not same_ranking(shipped["scores"], expected["scores"]):
             raise DriftError(
-                f"{name}: the pack ranks differently from torch at {len(probe.pixels)} images and "
-                f"{len(probe.ids)} texts, although numbers differ by {worst:.2g} only; "
-                "the export was not kept"
+                f"{name}: the pack ranks differently from torch {place}, although numbers differ "
+                f"by {worst:.2g} only; the export was not kept"
             )
-    rounding, trained = expected["scores"], _run_torch(original, probes[-1])["scores"]
+    scores, trained = expected["scores"], _run_torch(original, probes[-1])["scores"]
     # share of rows and columns, taken together, with the same argmax
-    first = torch.cat([rounding.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
-    largest = float((rounding - trained).abs().max())
-    return Parity(worst, True, largest, float(first.float().mean()))
+    first = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
+    return Parity(worst, True, float((scores - trained).abs().max()), float(first.float().mean()))
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
@@ -121,8 +113,7 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
     slack = TIE * max(1.0, float(reference.abs().max()))
     for ours, theirs in ((scores, reference), (scores.T, reference.T)):
         along = theirs.gather(1, ours.argsort(dim=1, descending=True))
-        lowest_so_far = along.cummin(dim=1).values
-        if bool((along - lowest_so_far > slack).any()):
+        if bool((along - along.cummin(dim=1).values > slack).any()):
             return False
     return True
 
@@ -139,17 +130,16 @@ def _noise(rng: np.random.Generator, runtime: Runtime, images: int, texts: int, 
     return Probe(runtime.preprocess.planes(pixels), ids, lengths)
 
 
-def _from_gallery(runtime: Runtime, pack: Path) -> Probe:
-    gallery = load_gallery(pack)
-    entries, images = gallery.images[:RANKED], []
+def _from_gallery(runtime: Runtime) -> Probe:
+    gallery = load_gallery(runtime.info.folder)
+    entries = gallery.images[:RANKED]
     captions = [caption.text for entry in entries for caption in entry.captions[:2]]
     if runtime.regions is not None:
-        features = runtime.regions.features(range(len(entries))).numpy()
-        return Probe(features, *runtime.reader.batch(captions))
-    for entry in entries:
-        with Image.open(gallery.folder / entry.file) as image:
-            images.append(image.copy())
-    return Probe(runtime.preprocess(images), *runtime.reader.batch(captions))
+        pixels = runtime.regions.features(range(len(entries))).numpy()
+    else:
+        images = [Image.open(gallery.folder / entry.file) for entry in entries]
+        pixels = runtime.preprocess(images)
+    return Probe(pixels, *runtime.reader.batch(captions))
 
 
 @torch.no_grad()

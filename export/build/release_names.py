@@ -12,15 +12,6 @@ from collections.abc import Mapping
 Table = Mapping[str, str | None]
 
 IMAGE, TEXT = "model[0].", "model[1]."  # of releases that store two dictionaries
-_VIT = {
-    "attention.attention.query.": "attention.q_proj.",
-    "attention.attention.key.": "attention.k_proj.",
-    "attention.attention.value.": "attention.v_proj.",
-    "attention.output.dense.": "attention.o_proj.",
-    "intermediate.dense.": "mlp.fc1.",
-    "output.dense.": "mlp.fc2.",
-    "": "",
-}
 
 
 def rename(key: str, table: Table) -> str | None:
@@ -39,58 +30,48 @@ def rename(key: str, table: Table) -> str | None:
     raise KeyError(key)
 
 
-def _gpo(theirs: str, ours: str) -> Table:
-    """A released GPO: its BiGRU and its one linear map."""
-    return {f"{theirs}gru.": f"{ours}gru.", f"{theirs}linear.": f"{ours}score."}
+def _with(theirs: str, ours: str, table: Table) -> Table:
+    """A table whose names have beginnings."""
+    return {theirs + old: None if new is None else ours + new for old, new in table.items()}
 
 
-def _projection(theirs: str, ours: str) -> Table:
-    """The map to the joint space and its residual MLP, whose second batch-norm is never read."""
-    return {
-        f"{theirs}fc.": f"{ours}linear.",
-        f"{theirs}mlp.layers.0.": f"{ours}mlp.0.",
-        f"{theirs}mlp.bns.0.": f"{ours}mlp.1.",
-        f"{theirs}mlp.layers.1.": f"{ours}mlp.3.",
-        f"{theirs}mlp.bns.1.": None,
-    }
-
-
-def _words(theirs: str) -> Table:
-    """Word embeddings and a GRU, which reads in both directions or forward alone."""
-    gru = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    back = {f"{theirs}rnn.{k}_reverse": f"text.backward_gru.{k}" for k in gru}
-    return {
-        f"{theirs}embed.": "text.embed.",
-        **back,
-        **{f"{theirs}rnn.{k}": f"text.forward_gru.{k}" for k in gru},
-    }
-
-
-def _bert(theirs: str) -> Table:
-    """BERT as `transformers` names it, without its pooler, which no release calls.
-
-    Files of transformers before 4.31 also store positions, 0, 1, 2 ...
-    """
-    unread = (f"{theirs}pooler.", f"{theirs}embeddings.position_ids")
-    return {**dict.fromkeys(unread), theirs: "text.model."}
-
-
-def _vit(theirs: str) -> Table:
-    """ViT as transformers 4 named it; the release reads the last layer's states, without a norm."""
-    layers = {
-        f"{theirs}encoder.layer.*.{old}": f"image.model.layers.*.{new}" for old, new in _VIT.items()
-    }
-    return {f"{theirs}layernorm.": None, f"{theirs}pooler.": None, **layers, theirs: "image.model."}
-
-
-def _pie_net(theirs: str, ours: str) -> Table:
-    """PVSE's PIE-Net."""
-    return {
-        f"{theirs}attention.w_1.": f"{ours}w1.",
-        f"{theirs}attention.w_2.": f"{ours}w2.",
-        f"{theirs}fc.": f"{ours}w3.",
-        f"{theirs}layer_norm.": f"{ours}norm.",
-    }
+_GPO: Table = {
+    "gru.": "gru.",
+    "linear.": "score.",
+}  # a released GPO: its BiGRU and its one linear map
+# The map to the joint space and its residual MLP, whose second batch-norm is never read.
+_PROJECTION: Table = {
+    "fc.": "linear.",
+    "mlp.layers.0.": "mlp.0.",
+    "mlp.bns.0.": "mlp.1.",
+    "mlp.layers.1.": "mlp.3.",
+    "mlp.bns.1.": None,
+}
+_GRU = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+# Word embeddings and a GRU, which reads in both directions or forward alone.
+_WORDS: Table = {
+    "embed.": "embed.",
+    **{f"rnn.{name}_reverse": f"backward_gru.{name}" for name in _GRU},
+    **{f"rnn.{name}": f"forward_gru.{name}" for name in _GRU},
+}
+# BERT as `transformers` names it, without its pooler, which no release calls. Files of transformers
+# before 4.31 also store positions, 0, 1, 2 ...
+_BERT: Table = {"pooler.": None, "embeddings.position_ids": None, "": "text.model."}
+# ViT as transformers 4 named it; the release reads the last layer's states, without a norm.
+_VIT: Table = {
+    "layernorm.": None,
+    "pooler.": None,
+    "encoder.layer.*.attention.attention.query.": "layers.*.attention.q_proj.",
+    "encoder.layer.*.attention.attention.key.": "layers.*.attention.k_proj.",
+    "encoder.layer.*.attention.attention.value.": "layers.*.attention.v_proj.",
+    "encoder.layer.*.attention.output.dense.": "layers.*.attention.o_proj.",
+    "encoder.layer.*.intermediate.dense.": "layers.*.mlp.fc1.",
+    "encoder.layer.*.output.dense.": "layers.*.mlp.fc2.",
+    "encoder.layer.*.": "layers.*.",
+    "": "",
+}
+_NETS = ("attention.w_1.", "attention.w_2.", "fc.", "layer_norm.")
+_PIE_NET: Table = dict(zip(_NETS, ("w1.", "w2.", "w3.", "norm."), strict=True))  # of PVSE
 
 
 def _pvse(image: str, text: str, net: str) -> Table:
@@ -102,8 +83,8 @@ def _pvse(image: str, text: str, net: str) -> Table:
         f"{image}fc.": "method.image_global.",
         f"{text}embed.": "text.embed.",
         f"{text}rnn.": "method.text_global.gru.",
-        **_pie_net(f"{image}{net}", "method.image_net."),
-        **_pie_net(f"{text}{net}", "method.text_net."),
+        **_with(f"{image}{net}", "method.image_net.", _PIE_NET),
+        **_with(f"{text}{net}", "method.text_net.", _PIE_NET),
     }
 
 
@@ -117,27 +98,30 @@ VSE_INFTY: Table = {
     f"{IMAGE}backbone.base.5.": "image.layer2.",
     f"{IMAGE}backbone.base.6.": "image.layer3.",
     f"{IMAGE}backbone.top.0.": "image.layer4.",
-    **_projection(IMAGE, "method.project_image."),
-    **_gpo(f"{IMAGE}gpool.", "method.pool_image."),
-    **_projection(f"{IMAGE}image_encoder.", "method.project_image."),
-    **_gpo(f"{IMAGE}image_encoder.gpool.", "method.pool_image."),
-    **_words(TEXT),
-    **_bert(f"{TEXT}bert."),
+    **_with(IMAGE, "method.project_image.", _PROJECTION),
+    **_with(f"{IMAGE}gpool.", "method.pool_image.", _GPO),
+    **_with(f"{IMAGE}image_encoder.", "method.project_image.", _PROJECTION),
+    **_with(f"{IMAGE}image_encoder.gpool.", "method.pool_image.", _GPO),
+    **_with(TEXT, "text.", _WORDS),
+    **_with(f"{TEXT}bert.", "", _BERT),
     f"{TEXT}linear.": "method.project_text.",
-    **_gpo(f"{TEXT}gpool.", "method.pool_text."),
+    **_with(f"{TEXT}gpool.", "method.pool_text.", _GPO),
 }
-MV_VSE: Table = {f"{IMAGE}fc_list.*.": "method.project_image.*.linear.", **_words(TEXT)}
+MV_VSE: Table = {
+    f"{IMAGE}fc_list.*.": "method.project_image.*.linear.",
+    **_with(TEXT, "text.", _WORDS),
+}
 PVSE: Table = {
     **_pvse("img_enc.", "txt_enc.", "pie_net."),
     **_pvse(IMAGE, TEXT, "our_model."),  # of published files, which hold two dictionaries
 }
 AVSE: Table = {
-    **_projection("img_enc.image_encoder.", "method.project_image."),
-    **_gpo("img_enc.image_encoder.gpool.", "method.pool_image."),
-    **_vit("img_enc.visual_encoder."),
-    **_projection("txt_enc.", "method.project_text."),
-    **_gpo("txt_enc.gpool.", "method.pool_text."),
+    **_with("img_enc.image_encoder.", "method.project_image.", _PROJECTION),
+    **_with("img_enc.image_encoder.gpool.", "method.pool_image.", _GPO),
+    **_with("img_enc.visual_encoder.", "image.model.", _VIT),
+    **_with("txt_enc.", "method.project_text.", _PROJECTION),
+    **_with("txt_enc.gpool.", "method.pool_text.", _GPO),
     "txt_enc.ln.": "method.norm_text.",
-    **_bert("txt_enc.bert."),
+    **_with("txt_enc.bert.", "", _BERT),
     "sim_enc.bin_score": None,  # the call that would read it is commented out in the release
 }

@@ -85,11 +85,7 @@ class Checkpoint:
         return len({match[1] for name in self.state if (match := pattern.match(name))})
 
     def load_into(self, module: nn.Module) -> None:
-        """Fills a module with the weights and switches it to evaluation.
-
-        Raises:
-            ValueError: names the first weight that is unknown, missing or of another shape.
-        """
+        """Fills a module with all weights and switches it to evaluation."""
         counters = {k: v for k, v in module.state_dict().items() if k.endswith(_COUNTER)}
         try:
             load_strict(module, counters | self.state, str(self.path))
@@ -101,15 +97,10 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path, table: Table) -> Checkpoint:
-    """Reads a checkpoint with `torch.load(weights_only=True)`.
+    """Reads a checkpoint with `torch.load(weights_only=True)`, under the names of a table.
 
-    Keys are renamed by the table: without the prefix `module.` that several GPUs leave; of two
-    dictionaries, the keys begin with `model[0].` (images) and `model[1].` (texts).
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not whole, needs a class other than `argparse.Namespace`, holds no
-            weights or one that the table lacks, or an option of another type.
+    Keys lose the prefix `module.` that several GPUs leave; of two dictionaries, they begin with
+    `model[0].` (images) and `model[1].` (texts).
     """
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
@@ -185,17 +176,7 @@ def _load(path: Path) -> Any:
 
 
 def fetch_checkpoint(address: str) -> tuple[Path, str]:
-    """Downloads an authors' checkpoint, or finds it in the Hub client's cache.
-
-    Args:
-        address: `owner/name/FILE[@REVISION]`, or a folder that holds one.
-
-    Returns:
-        The file, and its origin: repository, path and commit.
-
-    Raises:
-        HubError: the address names no checkpoint, or the Hub refused or could not be reached.
-    """
+    """Fetches `owner/name/FILE_OR_FOLDER[@REVISION]`; returns the file and its origin."""
     place, inside = split_checkpoint(address)
     try:
         files = list(inspect_repo(place).files)
@@ -209,9 +190,6 @@ def fetch_checkpoint(address: str) -> tuple[Path, str]:
 
 def split_checkpoint(address: str) -> tuple[str, str]:
     """The repository `owner/name[@revision]`, and the path in it ("" for all of it).
-
-    Raises:
-        HubError: the address names no repository.
 
     >>> split_checkpoint("cccjc/vse-infty/f30k/best.pth@v1")
     ('cccjc/vse-infty@v1', 'f30k/best.pth')
@@ -228,11 +206,7 @@ def split_checkpoint(address: str) -> tuple[str, str]:
 
 
 def choose_checkpoint(files: Iterable[str], inside: str) -> str:
-    """The one checkpoint that a file or folder of a repository means.
-
-    Raises:
-        HubError: there is none, or there are several.
-    """
+    """The one checkpoint that a file or folder of a repository means."""
     checkpoints = sorted(name for name in files if name.endswith(_CHECKPOINTS))
     folder = inside and f"{inside}/"
     below = [name for name in checkpoints if name == inside or name.startswith(folder)]
@@ -251,17 +225,8 @@ def word_tokenizer(
     """A tokenizer over a word list as SCAN published it, JSON with `word2idx`.
 
     Texts become lower-case words between <start> and <end>; nltk's word_tokenize, which the
-    releases call, is followed closely but not to the last mark.
-
-    Args:
-        path: the word list; checkpoints do not store it.
-        checkpoint: for messages.
-        rows: number of rows of the word embeddings.
-        mask: whether the release appends the word <mask> to the list.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: there is no path, the file is a pickle, or it is not this checkpoint's list.
+    releases call, is followed closely but not to the last mark. Word embeddings have this number of
+    `rows`; with `mask`, the release appends the word <mask> to the list.
     """
     if path is None:
         raise ValueError(
@@ -293,15 +258,7 @@ def word_tokenizer(
 
 
 def bert_folder(backbone: str | None) -> Path:
-    """The folder with BERT's word pieces and configuration.
-
-    Args:
-        backbone: a folder or a Hub repository; None for the one that the releases name.
-
-    Raises:
-        FileNotFoundError: it is neither.
-        HubError: it could not be fetched.
-    """
+    """The folder, or Hub repository, with BERT's word pieces and configuration."""
     name = backbone or BERT_ID
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -313,11 +270,7 @@ def bert_folder(backbone: str | None) -> Path:
 
 
 def bert_tokenizer(folder: Path, checkpoint: Checkpoint, rows: int) -> Tokenizer:
-    """BERT's lower-casing word pieces between [CLS] and [SEP]; see `word_tokenizer`.
-
-    Raises:
-        ValueError: the folder holds none, or not the vocabulary of this checkpoint.
-    """
+    """BERT's lower-casing word pieces between [CLS] and [SEP], of `rows` embeddings."""
     tokenizer = read_tokenizer(folder)
     if tokenizer.get_vocab_size() != rows:
         raise ValueError(

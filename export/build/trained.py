@@ -52,24 +52,20 @@ class DataAbout:
 
 @dataclass(frozen=True, config=OPEN)
 class RunAbout:
-    """A method's run, described by training; `kind` tells it from an image encoder's run.
+    """A method's run, described by training."""
 
-    `frames` is the number of frames of a clip that are read as one set. `backbone_sha256` is empty
-    for ready-made features. Early runs do not name their `data`.
-    """
-
-    kind: Literal["run"]
+    kind: Literal["run"]  # which an image encoder's run is not
     method: Name
     arguments: Arguments
     image_dim: Width
     text_dim: Width
     text_encoder: EncoderAbout
     config: Arguments
-    backbone_sha256: str
+    backbone_sha256: str  # empty for ready-made features
     tokenizer_sha256: Text
     image_encoder: EncoderAbout | None = None
-    data: DataAbout | None = None
-    frames: Annotated[int, Field(ge=1)] = 1
+    data: DataAbout | None = None  # None in early runs
+    frames: Annotated[int, Field(ge=1)] = 1  # of a clip, read as one set
 
 
 @plain_dataclass(frozen=True)
@@ -87,15 +83,13 @@ def load_run(
 ) -> TrainedRun:
     """Reads a method's run folder.
 
-    Args:
-        folder: the run.
-        encoder: the image encoder it was trained on; None for ready-made features.
-        encoder_about: its description, see `describe_image_source`; empty without an encoder.
+    `encoder` is the image encoder it was trained on, with its `describe_image_source`; None and
+    empty for ready-made features.
 
     Raises:
         FileNotFoundError: weights or tokenizer are missing.
-        ValueError: it is not a method's run, or was trained with another image encoder, text
-            encoder or tokenizer.
+        ValueError: it is not a method's run, or was trained with other encoders or another
+            tokenizer.
     """
     where, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
     tensors, values = load_tensors(folder / RUN_WEIGHTS)

@@ -123,12 +123,7 @@ def describe_published(source: Source, kind: str) -> dict[str, Any]:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder, which neither pads nor truncates.
-
-    Raises:
-        FileNotFoundError: there is none.
-        SourceError: it cannot be read.
-    """
+    """The tokenizer of a Hugging Face folder, which neither pads nor truncates."""
     path = folder / "tokenizer.json"
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
         raise FileNotFoundError(

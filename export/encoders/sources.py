@@ -185,11 +185,7 @@ def _fill(encoder: nn.Module, tensors: dict[str, Tensor], located: Source, round
 
 
 def _describe_packed(folder: Path) -> dict[str, Any]:
-    """The description of a pack's image encoder; its shape is in the configuration in `LOGS`.
-
-    Raises:
-        FileNotFoundError, PackError: the pack is damaged, or its encoder is none of our own.
-    """
+    """The description of a pack's image encoder; its shape is in the config in `LOGS`."""
     info = read_info(folder)  # heads and galleries do not matter for training over it
     file, config = info.image_encoder.file, folder / LOGS / "config.toml"
     try:
@@ -217,11 +213,7 @@ def _describe_packed(folder: Path) -> dict[str, Any]:
 
 
 def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
-    """The weights in a pack's ONNX file under the names of `encoder`.
-
-    Raises:
-        PackError: the file is another network's.
-    """
+    """The weights in a pack's ONNX file under the names of `encoder`."""
     info = read_info(folder)
     path = info.path(str(info.image_encoder.file))
     graph = onnx.load(path).graph

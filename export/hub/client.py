@@ -135,13 +135,10 @@ def is_hub_id(text: str) -> bool:
 
 
 def parse_hub_id(text: str) -> tuple[str, str | None]:
-    """Splits a Hub id into repository and revision; neither can lead out of the client's cache.
+    """Splits a Hub id into repository and revision; neither can lead out of the cache.
 
     >>> parse_hub_id("owner/name@refs/pr/1")
     ('owner/name', 'refs/pr/1')
-
-    Raises:
-        ValueError: it is no Hub id.
     """
     match = _HUB_ID.fullmatch(text)
     if match is None:
@@ -217,7 +214,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     Raises:
         ValueError: the address is none.
         UnreachableError: the Hub cannot be asked.
-        HubError: it refused, or states an impossible name.
+        HubError: it refused, or lists a name that is no path.
     """
     repo_id, revision = parse_hub_id(address)
     with one_sentence(address):
@@ -253,11 +250,8 @@ def _stays_inside(file: str) -> bool:
 def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> None:
     """Downloads the files of `repo` into its folder; files that are there stay.
 
-    Args:
-        repo: from `inspect_repo`, narrowed by `Repo.only`.
-        token: see above.
-        progress: receives the bytes so far, from several threads; None draws a bar. An exception
-            of it ends the download.
+    `progress` receives the bytes so far, from several threads; an exception of it ends the
+    download. None draws a bar.
 
     Raises:
         HubError: the transfer failed; no file is left incomplete.
@@ -299,24 +293,19 @@ def _bar(doing: str, total: int, progress: Progress | None) -> type[tqdm]:
 
 
 def fetch_matching(address: str, patterns: Sequence[str]) -> Path:
-    """Downloads the files that match patterns; without a connection, looks for them in the cache.
+    """Downloads the files that match patterns; without a connection, looks in the cache.
 
     Returns:
         The folder of the commit in the client's cache.
 
     Raises:
-        UnreachableError: the Hub cannot be asked, and the cache does not hold the files.
-        HubError: the Hub refused, or the transfer failed.
+        HubError: the Hub refused, or cannot be asked and the cache does not hold the files.
     """
     return _snapshot(address, allow_patterns=list(patterns))
 
 
 def cached_folder(address: str) -> Path:
-    """The folder of a commit in the client's cache, complete or not; the Hub is not asked.
-
-    Raises:
-        NotCachedError: nothing of it was fetched.
-    """
+    """The folder of a commit in the cache, complete or not; NotCachedError without any."""
     return _snapshot(address, local_files_only=True, allow_patterns=[])
 
 
@@ -330,11 +319,7 @@ def _snapshot(address: str, **options: Any) -> Path:
 
 
 def cached_instead(address: str, error: UnreachableError, find: Callable[[str], Path]) -> Path:
-    """The folder that `find` finds in the cache, because the Hub cannot be asked.
-
-    Raises:
-        UnreachableError: it finds none.
-    """
+    """The folder that `find` finds in the cache, or an UnreachableError about both."""
     try:
         folder = find(address)
     except NotCachedError:

@@ -41,11 +41,8 @@ VISITOR_SPARE = 10**9  # bytes of the disk that stay free
 def push(pack: Path, address: str, private: bool = False, token: str | None = None) -> str:
     """Uploads a pack as a model repository, in one commit: nobody can ever pull half of it.
 
-    Args:
-        pack: the pack's folder; it is checked first, and only its own files are sent.
-        address: the repository and the branch; they are created if they do not exist.
-        private: make a new repository private.
-        token: a token that may write.
+    The pack is checked first, and only its own files are sent. Repository and branch are created if
+    they do not exist, a new repository `private` on request.
 
     Returns:
         The address of the commit.
@@ -183,12 +180,7 @@ def _check_limits(repo: Repo) -> None:
 
 
 def find_cached(address: str) -> Path:
-    """The folder of a pack that is whole in the cache; the Hub is not asked.
-
-    Raises:
-        NotCachedError: it is not in the cache, or not all.
-        PackError: it is damaged.
-    """
+    """The folder of a pack that is whole in the cache; NotCachedError without any."""
     try:
         return load_info(client.cached_folder(address)).folder
     except FileNotFoundError as error:
@@ -197,12 +189,9 @@ def find_cached(address: str) -> Path:
 
 
 def resolve(pack: str) -> Path:
-    """Finds a pack by its folder or address.
+    """Finds a pack by its folder, or by `owner/name[@revision]` on the Hub, which is fetched.
 
-    Args:
-        pack: a folder, or a Hub repository as `owner/name` or `owner/name@revision`, which is
-            fetched. An existing folder wins, and the Hub is not asked for `owner/name` if there
-            is a folder `owner`.
+    An existing folder wins, and the Hub is not asked for `owner/name` if there is a folder `owner`.
 
     Raises:
         FileNotFoundError: it is neither a folder nor looks like a repository.
@@ -219,11 +208,7 @@ def resolve(pack: str) -> Path:
 
 
 def list_packs(author: str | None = None, token: Token = None) -> list[Row]:
-    """The packs on the Hub.
-
-    Args:
-        author: only this owner's.
-        token: a token that may read private ones.
+    """The packs on the Hub, or of one owner; a token may show private ones.
 
     Returns:
         Address, commit, licence, methods, and whether the commit is in the cache.

@@ -77,12 +77,7 @@ class Background(NamedTuple):
         return np.stack([words, size, words * size], axis=-1)
 
     def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Features (B, n, 4) of hits, for the weights `Calibration.hit`.
-
-        Args:
-            logit: (B,) of the questions.
-            scores: (B, n) of their hits.
-        """
+        """Features (B, n, 4) of hits with scores (B, n), for the weights `Calibration.hit`."""
         below_top = self._in_deviations(self.top - scores.T).T  # (B, n)
         columns = [np.broadcast_to(c[:, None], scores.shape) for c in (logit, *self._logs())]
         return np.stack([below_top, *columns], axis=-1)
@@ -141,7 +136,7 @@ class Calibration:
         words: Sequence[str],
         unknown: Mapping[int, str],
     ) -> Judgement | None:
-        """Judges the hits of one sentence.
+        """Judges the hits of one sentence; None if the images are too few.
 
         Args:
             best: (n,) the highest scores, in falling order.
@@ -149,9 +144,6 @@ class Calibration:
             count: number of images searched.
             words: of the sentence, as the pack reads them.
             unknown: see `unknown_share`.
-
-        Returns:
-            None if the images are too few to judge.
         """
         if count < _MIN_IMAGES:
             return None

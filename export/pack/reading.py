@@ -106,11 +106,7 @@ def check_file(info: PackInfo, name: str, verify: bool = True) -> None:
 
 
 def list_files(info: PackInfo) -> list[str]:
-    """All files of a pack, relative to its folder; other files there are not part of it.
-
-    Raises:
-        PackError: the model card is a link to outside the pack.
-    """
+    """All files of a pack, relative to its folder; other files there are not part of it."""
     names = {MANIFEST, *info.files}
     if (info.folder / CARD).is_file():
         _refuse_links_outside(info.folder, [CARD])
@@ -140,14 +136,8 @@ def write_info(info: PackInfo) -> None:
 def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackInfo:
     """Writes a method's measured values into pack.json and renders the model card again.
 
-    Args:
-        pack: the pack's folder.
-        method: a method of the pack.
-        metrics: `split`, `command`, `hardware` and `values`, see `Metrics`; by default `seed` is
-            the training configuration's.
-
-    Returns:
-        The pack's new description.
+    `metrics` are `split`, `command`, `hardware` and `values`, see `Metrics`; by default `seed` is
+    the training configuration's. Returns the pack's new description.
 
     Raises:
         PackError: the pack has no such method, or the metrics are incomplete.

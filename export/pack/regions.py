@@ -60,8 +60,7 @@ class Regions:
     def all_features(self) -> np.ndarray:
         """Features (N, n, d) of all images, as they are stored."""
         with safe_open(self._path, framework="np") as file:
-            features: np.ndarray = file.get_tensor("features")
-        return features
+            return np.asarray(file.get_tensor("features"))
 
     def summed(self, row: int, values: Tensor) -> Tensor:
         """A map (..., rows, columns) of an image's values (..., n) that add up over its regions.

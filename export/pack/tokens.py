@@ -34,10 +34,7 @@ _PARTS = {  # section of tokenizer.json -> the allowed types of its parts
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Reads a tokenizer that neither pads nor truncates.
-
-    Args:
-        path: in the format of Hugging Face `tokenizers`.
+    """Reads a tokenizer of Hugging Face `tokenizers` that neither pads nor truncates.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -66,12 +63,6 @@ def siglip_tokenizer(published: Tokenizer) -> Tokenizer:
 
     The other steps of `published` are left out: files write them in several ways, one of them a
     table in SentencePiece's own format. NFKC does what that table does to all but rare signs.
-
-    Args:
-        published: of a SigLIP in the Hub's format.
-
-    Raises:
-        PackError: it has no mark for the end of a text.
     """
     end, model = "</s>", json.loads(published.to_str())["model"]
     if published.token_to_id(end) is None:
