@@ -11,7 +11,7 @@ five. `--ensemble a+b` adds the average of two methods' scores, `--compare a,b` 
 difference in rsum, `--views` what each view does and whether it looks at the objects that a caption
 mentions, and `--foils` whether true captions of scenes score above false ones that differ little.
 `--calibrate` fits the probabilities of each method's hits and stores them in the pack,
-`--calibration` measures them (docs/calibration.md).
+`--calibration` measures them (docs/evidence.md).
 
 With `--run` only recalls are measured, in torch, on the data that the run was trained on; several
 runs, such as two seeds of a recipe, are a row each, and their scores' average a last one. Methods

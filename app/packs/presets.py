@@ -124,7 +124,7 @@ PRESETS = {
             0,
             "ready as soon as it is here",
             "nobody has published its weights. Set POLYVIEW_PHOTOS_LARGE to the Hub id of a pack "
-            "that you or your organisation pushed, or train it (docs/photographs.md)",
+            "that you or your organisation pushed, or train it (docs/your-data.md)",
         ),
     )
 }

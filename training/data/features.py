@@ -235,7 +235,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
             f"name another one with {option}"
         )
     advice = (
-        f"see docs/photographs.md, or name a run, a Hugging Face folder or a Hub id with {option}"
+        f"see docs/your-data.md, or name a run, a Hugging Face folder or a Hub id with {option}"
     )
     raise FileNotFoundError(no_such("folder", folder, advice))
 

@@ -88,7 +88,7 @@ def test_a_refusal_precedes_the_first_image(refused: Refused, change: str, sente
 
 def test_a_missing_text_encoder_is_noticed_first(refused: Refused, world: Path) -> None:
     message = refused("text.arch=bert", "text.source=data/minilm")
-    assert "there is no folder data/minilm; see docs/photographs.md, or name" in message
+    assert "there is no folder data/minilm; see docs/your-data.md, or name" in message
     assert message.endswith("with --set text.source=...")
     message = refused("text.arch=clip_text", f"text.source={world}/bert")
     assert 'is of text.arch "bert", not "clip_text"' in message
