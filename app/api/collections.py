@@ -56,7 +56,9 @@ class CollectionQuestions:
     def info(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
         """Says what is searched: pack, methods, device, gallery, facts to filter by."""
         retriever = self._opened.retriever(pack, collection)
-        return answers.Info(**describe(retriever), facts=offered(retriever.collection))
+        about = describe(retriever)
+        about["gallery"]["key"] = self._opened.resolve(pack, collection)[1]
+        return answers.Info(**about, facts=offered(retriever.collection))
 
     def health(self) -> answers.Health:
         """Says that the app answers, and how many images can be searched by now."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import io
 import time
 from dataclasses import asdict
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from app.api import answers
 from app.api import parameters as p
-from app.api.search import milliseconds, sent_image
+from app.api.search import image_size, milliseconds, sent_image
 from app.explain import evidence
 from app.explain.collapse import Meters
 from app.explain.lighting import light
@@ -231,13 +229,8 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
 
 def box(retriever: Retriever, image_id: int) -> list[float]:
     """The part of an image that its cells cover, relative left, top, right, bottom."""
-    return list(retriever.info.preprocess.visible_box(*_size(str(retriever.thumbnail(image_id)))))
-
-
-@lru_cache(50_000)
-def _size(thumbnail: str) -> tuple[int, int]:
-    with Image.open(thumbnail) as image:
-        return image.size
+    size = image_size(str(retriever.thumbnail(image_id)))
+    return list(retriever.info.preprocess.visible_box(*size))
 
 
 def _terms(

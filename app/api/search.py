@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import lru_cache
 
 from PIL import Image
 
@@ -56,15 +57,26 @@ def known(retriever: Retriever, hits: Sequence[Hit], layout: bool = False) -> li
 
 
 def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
-    """Notes sizes of thumbnails, and which hits look nearly the same as an earlier one."""
+    """Adds the sizes of thumbnails, and which hits look nearly the same as an earlier one."""
     thumbnails, _ = retriever.thumbnails([one.image_id for one in hits])
-    there = [one for one in hits if one.image_id in thumbnails]
-    for one in there:
-        with suppress(OSError), Image.open(thumbnails[one.image_id]) as image:
-            one.width, one.height = image.size
-    firsts = first_alike([fingerprint(thumbnails[one.image_id]) for one in there])
-    for one, first in zip(there, firsts, strict=True):
-        one.alike = None if there[first] is one else there[first].rank
+    present = [one for one in hits if one.image_id in thumbnails]
+    for one in present:
+        with suppress(OSError):
+            one.width, one.height = image_size(str(thumbnails[one.image_id]))
+    firsts = first_alike([fingerprint(thumbnails[one.image_id]) for one in present])
+    for one, first in zip(present, firsts, strict=True):
+        one.alike = None if present[first] is one else present[first].rank
+
+
+@lru_cache(50_000)
+def image_size(file: str) -> tuple[int, int]:
+    """Width and height of an image in pixels.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with Image.open(file) as image:
+        return image.size
 
 
 class SearchQuestions:
@@ -126,11 +138,15 @@ class SearchQuestions:
         terms = Question(query, like).terms(retriever)
         found = columns.ask(terms, methods, k, like)
         images = {image_id: retriever.image(image_id) for image_id in found.ranks}
-        about = {
+        about: dict[int, dict[str, object]] = {
             image_id: {"file": image.file, "captions": list(image.captions)}
             | (asdict(image.moment) if image.moment else {})
             for image_id, image in images.items()
         }
+        for image_id, thumbnail in retriever.thumbnails(list(images))[0].items():
+            with suppress(OSError):
+                sizes = zip(("width", "height"), image_size(str(thumbnail)), strict=True)
+                about[image_id].update(sizes)
         ranks = {str(image_id): list(places) for image_id, places in found.ranks.items()}
         return answers.Comparison(**comparison.as_json(found, about), ranks=ranks)
 

@@ -41,7 +41,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
     """One method: where it is from, its sizes, what it reached, how exact its export is."""
     info = retriever.info
     entry, method = info.methods[name], retriever.methods[name]
-    gallery = retriever.gallery(name)
+    gallery, sure = retriever.gallery(name), entry.calibration_metrics
     views, dim = gallery.shape or (None, None)
     return {
         "title": method.title,
@@ -55,6 +55,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
         "search": {"caveat": gallery.caveat(), "kept_as": gallery.kept_as, "bytes": gallery.bytes},
         "metrics": None if entry.metrics is None else asdict(entry.metrics),
         "parity": entry.parity,
+        "calibration": None if sure is None else sure.values,
     }
 
 

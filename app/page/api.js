@@ -74,7 +74,13 @@ function queryString(parameters) {
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-/** Which pack and collection a question is about. @param {import("./state.js").State} state */
+/** @param {string} path @param {any} json */
+const post = (path, json) => ask(path, {}, { method: "POST", json });
+
+/** A sentence of the server with the page's word for what is searched. @param {string} text */
+export const plain = (text) => text.replaceAll("picture", "image").replaceAll("Picture", "Image");
+
+/** Which pack and collection a question is about. @param {{pack: string, collection: string}} state */
 const where = ({ pack, collection }) => ({ pack, collection });
 
 /**
@@ -110,8 +116,15 @@ export const explain = (state, image, method) => {
   return ask("/explain", { q, image, method, like, per_view: true, ...where(state) }, { lane: "explain" });
 };
 
-/** Views of one image, and how the query matches them. @param {import("./state.js").State} state @param {number} image @param {string} method @param {string[]} [settings] @param {string} [lane] */
-export const views = async (state, image, method, settings = [], lane = "") => {
+/**
+ * Views of one image, and how the query matches them.
+ * @param {import("./state.js").State} state
+ * @param {number} image
+ * @param {string} method
+ * @param {string[]} settings "name:value" of the method's knobs
+ * @param {string} lane
+ */
+export const views = async (state, image, method, settings, lane) => {
   const answer = await ask("/views", { image, method, q: state.q, settings, ...where(state) }, { lane });
   for (const view of answer.views) view.attention = view.attention?.flat() ?? null;
   return answer;
@@ -130,17 +143,13 @@ export const timeline = (state, image, method) =>
   ask("/timeline", { image, q: state.q, method, ...where(state) }, { lane: "timeline" });
 
 /** @param {import("./state.js").State} state @param {string} method */
-export const collapse = (state, method) =>
-  ask("/collapse", { method, ...where(state) }, { lane: "collapse" });
+export const collapse = (state, method) => ask("/collapse", { method, ...where(state) }, { lane: "collapse" });
 
 /** @param {import("./state.js").State} state */
 export const info = (state) => ask("/info", where(state));
 
 /** @param {import("./state.js").State} state */
 export const examples = (state) => ask("/examples", where(state));
-
-/** @param {import("./state.js").State} state */
-export const health = (state) => ask("/health", where(state));
 
 /** @param {import("./state.js").State} state */
 export const results = (state) => ask("/results", where(state));
@@ -154,6 +163,13 @@ export const results = (state) => ask("/results", where(state));
 export const imageUrl = (state, image, large = false) =>
   `${BASE}/image/${image}${queryString({ large: large || "", ...where(state) })}`;
 
+/** Content of an image, as large as the server has it. @param {import("./state.js").State} state @param {number} image @returns {Promise<ArrayBuffer>} */
+export async function imageFile(state, image) {
+  const response = await fetch(imageUrl(state, image, true));
+  if (!response.ok) throw new Refusal(`Image ${image} could not be read.`, response.status);
+  return response.arrayBuffer();
+}
+
 /** Address of a clip's file. @param {import("./state.js").State} state @param {number} image */
 export const clipUrl = (state, image) => `${BASE}/clip/${image}${queryString(where(state))}`;
 
@@ -163,42 +179,35 @@ export const packs = () => ask("/packs");
 export const collections = () => ask("/collections");
 
 /** Opens a folder or ZIP archive of the app's machine. @param {string} place */
-export const openPlace = (place) => ask("/collections/open", {}, { method: "POST", json: { place } });
+export const openPlace = (place) => post("/collections/open", { place });
 
 /** Begins an upload; its key is secret. */
-export const newUpload = () => ask("/collections/new", {}, { method: "POST", json: {} });
+export const newUpload = () => post("/collections/new", {});
 
 /** @param {string} collection @param {string} name @param {Blob} content */
 export const addFile = (collection, name, content) =>
   ask("/collections/file", { collection, name }, { method: "POST", body: content });
 
 /** @param {string} collection */
-export const startUpload = (collection) => ask("/collections/start", {}, { method: "POST", json: { collection } });
+export const startUpload = (collection) => post("/collections/start", { collection });
 
-/** @param {import("./state.js").State} state */
+/** @param {{pack: string, collection: string}} state */
 export const progress = (state) => ask("/collections/progress", where(state));
 
-/** @param {import("./state.js").State} state */
-export const stopReading = (state) => ask("/collections/stop", {}, { method: "POST", json: where(state) });
+/** @param {{pack: string, collection: string}} state */
+export const stopReading = (state) => post("/collections/stop", where(state));
 
-/** @param {import("./state.js").State} state */
-export const resumeReading = (state) => ask("/collections/resume", {}, { method: "POST", json: where(state) });
+/** @param {{pack: string, collection: string}} state */
+export const resumeReading = (state) => post("/collections/resume", where(state));
 
 /** What an address would fetch. @param {string} address @param {string} kind "pack", "clip" or "vse_infty" */
-export const lookPack = (address, kind) => ask("/packs/look", {}, { method: "POST", json: { address, kind } });
+export const lookPack = (address, kind) => post("/packs/look", { address, kind });
 
 /** @param {string} address @param {string} kind */
-export const fetchPack = (address, kind) => ask("/packs/fetch", {}, { method: "POST", json: { address, kind } });
+export const fetchPack = (address, kind) => post("/packs/fetch", { address, kind });
 
 /** @param {string} job */
 export const packJob = (job) => ask("/packs/job", { job });
 
 /** @param {string} job */
-export const cancelPack = (job) => ask("/packs/cancel", {}, { method: "POST", json: { job } });
-
-/** Content of an image, as large as the server has it. @param {import("./state.js").State} state @param {number} image @returns {Promise<ArrayBuffer>} */
-export async function imageFile(state, image) {
-  const response = await fetch(imageUrl(state, image, true));
-  if (!response.ok) throw new Refusal(`Image ${image} could not be read.`, response.status);
-  return response.arrayBuffer();
-}
+export const cancelPack = (job) => post("/packs/cancel", { job });

@@ -4,8 +4,8 @@
  */
 
 import * as api from "./api.js";
-import { announce, el, toast } from "./dom.js";
-import { go, isPrivate, state } from "./state.js";
+import { announce, button, el, icon, toast } from "./dom.js";
+import { go, isOwn, state } from "./state.js";
 
 const TOGETHER = 3; // files on their way at once
 const LARGEST = 50e6; // bytes of an uploaded file
@@ -17,47 +17,51 @@ const KINDS = [
   ["vse_infty", "VSE∞, the authors' weights", "owner/name/folder"],
 ];
 const dialog = () => /** @type {HTMLDialogElement} */ (document.getElementById("menu"));
-const size = (bytes) => `${(bytes / 1e6).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 })} MB`;
+const digits = (bytes) => ({ maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
+const size = (bytes) => `${(bytes / 1e6).toLocaleString("en", digits(bytes))} MB`;
 const pause = () => new Promise((done) => setTimeout(done, EVERY));
-const button = (text, onclick, kind = "button") => el(kind, { type: "button", onclick }, text);
+const problem = (sentence) => el("p.problem", { role: "alert" }, sentence);
+/** The collection in use, where it is own images: another pack searches them, too. */
+let own = "";
 
 /** Opens the menu. @param {import("./main.js").Context} context */
 export async function open(context) {
   const box = dialog();
   const body = el("div.choices", {}, el("p", {}, "…"));
-  const close = el("button.quiet.round", { type: "button", "aria-label": "Close", onclick: () => box.close() }, "×");
-  box.replaceChildren(el("header", {}, el("h2", { id: "menu-title" }, "What is searched"), close), body);
+  const title = el("h2", { id: "menu-title" }, "What is searched");
+  box.replaceChildren(el("header", {}, title, icon("Close", "×", () => box.close())), body);
   box.onclick = (event) => {
     if (event.target === box) box.close(); // returning false would cancel the click
   };
   if (!box.open) box.showModal();
   try {
-    const [packs, known] = await Promise.all([api.packs(), api.collections()]);
-    body.replaceChildren(
-      ...[
-        images(packs.packs, known.collections, context.info?.pack.name),
-        own(packs),
-        models(packs, context.info?.pack.name),
-        context.info && machine(context.info),
-        context.info && leftOut(context.info.gallery),
-      ].filter(Boolean),
-    );
+    const { info } = context;
+    const [packs, { collections }] = await Promise.all([api.packs(), api.collections()]);
+    const key = info?.gallery.key ?? "";
+    own = isOwn(key) ? key : "";
+    const parts = [images(packs.packs, collections, key), ownImages(packs), models(packs, info?.pack.name)];
+    if (info) parts.push(machine(info), leftOut(info.gallery));
+    body.replaceChildren(...parts.filter(Boolean));
   } catch (error) {
-    body.replaceChildren(el("p.problem", { role: "alert" }, error.message));
+    body.replaceChildren(problem(error.message));
   }
 }
 
 /** Takes files that were dropped, or chosen, as a collection of their own. @param {File[]} files */
 export async function upload(files) {
   const fits = files.filter((file) => file.size && file.size <= LARGEST).slice(0, MOST);
-  if (!fits.length) {
+  const count = fits.length;
+  if (!count) {
     toast("None of the files can be sent: choose images of at most 50 MB.");
     return;
   }
-  if (fits.length < files.length) toast(`${files.length - fits.length} of ${files.length} files are left out: at most 1,000, of 50 MB each.`);
-  if (dialog().open) dialog().close();
+  if (count < files.length) {
+    toast(`${files.length - count} of ${files.length} files are left out: at most 1,000, of 50 MB each.`);
+  }
+  dialog().close();
   let sent = 0;
-  line(`sending files: 0 of ${fits.length}`, 0, fits.length);
+  const tell = () => line(`sending files: ${sent} of ${count}`, sent, count);
+  tell();
   try {
     const { collection } = await api.newUpload();
     const queue = [...fits];
@@ -65,7 +69,7 @@ export async function upload(files) {
       for (let file = queue.shift(); file; file = queue.shift()) {
         await api.addFile(collection, file.name, file);
         sent += 1;
-        line(`sending files: ${sent} of ${fits.length}`, sent, fits.length);
+        tell();
       }
     };
     await Promise.all(Array.from({ length: TOGETHER }, send));
@@ -79,29 +83,28 @@ export async function upload(files) {
 
 /** Searches another collection; the query stays. */
 function use(pack, collection) {
-  if (dialog().open) dialog().close();
-  go({ pack, collection, method: "", methods: [], image: null, view: null, words: null, like: null, more: [], less: [], filters: [], inspect: "" });
+  dialog().close();
+  const nothing = { method: "", methods: [], image: null, view: null, words: null, inspect: "" };
+  go({ pack, collection, ...nothing, like: null, more: [], less: [], filters: [] });
 }
 
-function images(packs, collections, inUse) {
-  const now = state();
-  const cards = collections.map(({ key, kind, title, pictures }) => {
+function images(packs, collections, current) {
+  const card = ({ key, title, pictures }) => {
     const pack = packs.find((each) => each.key === key);
-    const chosen = now.collection ? now.collection === key : kind === "pack" && key === inUse;
     const about = pack ? `${pack.description.split(". ")[0].replace(/\.$/, "")}.` : "A folder of this machine.";
-    const facts = [`${pictures.toLocaleString("en")} images`, pack?.licence, pack && size(pack.bytes)].filter(Boolean).join(" · ");
-    const where = pack ? { pack: key, collection: "" } : { pack: "", collection: key };
+    const facts = [`${pictures.toLocaleString("en")} images`, pack?.licence, pack && size(pack.bytes)];
+    const image = api.imageUrl({ ...state(), pack: "", collection: key }, 0);
     return el(
       "button.card",
-      { type: "button", "aria-pressed": String(chosen), onclick: () => use(where.pack, where.collection) },
-      el("img", { alt: "", loading: "lazy", src: api.imageUrl({ ...now, ...where }, 0), onerror: (event) => event.target.remove() }),
-      el("span", {}, el("b", {}, title), el("span", {}, about), el("small", {}, facts)),
+      { type: "button", "aria-pressed": String(key === current), onclick: () => use("", key) },
+      el("img", { alt: "", loading: "lazy", src: image, onerror: (event) => event.target.remove() }),
+      el("span", {}, el("b", {}, title), el("span", {}, about), el("small", {}, facts.filter(Boolean).join(" · "))),
     );
-  });
-  return el("section", {}, el("div.cards", {}, ...cards));
+  };
+  return el("section", {}, el("div.cards", {}, ...collections.map(card)));
 }
 
-function own({ private: near }) {
+function ownImages({ private: near }) {
   const input = (properties) => {
     const field = el("input", { type: "file", multiple: true, hidden: true, ...properties });
     field.addEventListener("change", () => upload([...field.files]));
@@ -109,85 +112,91 @@ function own({ private: near }) {
   };
   const files = input({ accept: "image/*,video/*", id: "own-files" });
   const folder = input({ webkitdirectory: true, id: "own-folder" });
+  const over = (on) => (event) => {
+    event.preventDefault();
+    zone.toggleAttribute("data-over", on);
+  };
+  const drop = (event) => {
+    event.preventDefault();
+    event.stopPropagation();
+    upload([...event.dataTransfer.files]);
+  };
   const zone = el(
     "div.drop",
-    {},
+    { ondragover: over(true), ondragleave: over(false), ondrop: drop },
     el("p", {}, "Drop images or clips here, or"),
     button("Choose files", () => files.click()),
     button("Choose a folder", () => folder.click()),
     files,
     folder,
   );
-  const over = (on) => (event) => {
-    event.preventDefault();
-    zone.toggleAttribute("data-over", on);
-  };
-  zone.addEventListener("dragover", over(true));
-  zone.addEventListener("dragleave", over(false));
-  zone.addEventListener("drop", (event) => {
-    event.preventDefault();
-    event.stopPropagation();
-    upload([...event.dataTransfer.files]);
+  const wrong = el("div");
+  const place = el("input", {
+    type: "text",
+    name: "place",
+    placeholder: "/home/me/photos or photos.zip",
+    "aria-label": "A folder or ZIP archive of this machine",
+    required: true,
   });
-  const problem = el("p.problem", { role: "alert", hidden: true });
-  const place = el("input", { type: "text", name: "place", placeholder: "/home/me/photos or photos.zip", "aria-label": "A folder or ZIP archive of this machine", required: true });
-  const path = el("form.row", {}, place, el("button", { type: "submit" }, "Open"));
-  path.addEventListener("submit", async (event) => {
+  const openPlace = async (event) => {
     event.preventDefault();
-    problem.hidden = true;
+    wrong.replaceChildren();
     try {
       let found = await api.openPlace(place.value.trim());
       for (; found.stage === "opening"; found = await api.progress(found)) {
         line("looking for images", 0, 0, button("Stop", () => api.stopReading(found).catch(() => {})));
         await pause();
       }
-      use(found.pack, found.collection);
+      use("", found.collection);
     } catch (error) {
       line("");
-      problem.textContent = error.message;
-      problem.hidden = false;
+      wrong.replaceChildren(problem(error.message));
     }
-  });
-  return el(
-    "section",
-    {},
-    el("h3", {}, "My photos"),
-    zone,
-    near ? path : el("p.key", {}, "Only who has this tab can search them; they are deleted after some time unused."),
-    problem,
-  );
+  };
+  const path = el("form.row", { onsubmit: openPlace }, place, el("button", { type: "submit" }, "Open"));
+  const secret = "Only who has this tab can search them; they are deleted after some time unused.";
+  return el("section", {}, el("h3", {}, "My photos"), zone, near ? path : el("p.key", {}, secret), wrong);
 }
 
-function models({ packs, offers, accepts, private: near }, inUse) {
-  const now = state();
-  const others = Boolean(now.collection) && !packs.some((pack) => pack.key === now.collection);
-  const rows = packs.map((pack) => {
-    const used = pack.key === inUse;
-    const take = () => use(pack.key, pack.own_images ? "" : now.collection);
-    const action = used ? el("span", {}, "in use ✓") : others || pack.own_images ? button("Use", () => (others ? use(pack.key, now.collection) : take())) : el("small", {}, "for your own images");
-    return el("li", {}, el("b", {}, pack.title), el("small", {}, `${pack.methods.length} ${pack.methods.length === 1 ? "method" : "methods"} · ${pack.licence} · ${size(pack.bytes)}`), action);
-  });
+function models({ packs, offers, accepts, private: near }, current) {
+  const action = ({ key, own_images: images }) => {
+    if (key === current) return el("span", {}, "in use ✓");
+    if (own) return button("Use", () => use(key, own));
+    return images ? button("Use", () => use("", key)) : el("small", {}, "for your own images");
+  };
+  const row = (pack) => {
+    const count = pack.methods.length;
+    const facts = `${count} ${count === 1 ? "method" : "methods"} · ${pack.licence} · ${size(pack.bytes)}`;
+    return el("li", {}, el("b", {}, pack.title), el("small", {}, facts), action(pack));
+  };
   const outcome = el("div", { role: "status" });
-  const wanted = offers.filter((offer) => !offer.installed).map((offer) =>
-    el("li", {}, el("b", {}, offer.title), el("small", {}, `${offer.about} ${offer.facts}.`), button("Get", () => look(outcome, offer.name, "pack"))),
+  const offer = ({ name, title, about, facts }) =>
+    el("li", {}, el("b", {}, title), el("small", {}, `${about} ${facts}.`), button("Get", () => look(outcome, name, "pack")));
+  const kind = el(
+    "select",
+    { "aria-label": "What the address holds", onchange: () => (address.placeholder = KINDS[kind.selectedIndex][2]) },
+    ...KINDS.map(([value, title]) => el("option", { value }, title)),
   );
-  const kind = el("select", { "aria-label": "What the address holds" }, ...KINDS.map(([value, title]) => el("option", { value }, title)));
-  const address = el("input", { type: "text", "aria-label": "Hub address or folder", placeholder: KINDS[0][2], title: accepts, required: true });
-  kind.addEventListener("change", () => (address.placeholder = KINDS[kind.selectedIndex][2]));
-  const form = el("form.row", {}, kind, address, el("button", { type: "submit" }, "Look"));
-  form.addEventListener("submit", (event) => {
+  const address = el("input", {
+    type: "text",
+    "aria-label": "Hub address or folder",
+    placeholder: KINDS[0][2],
+    title: accepts,
+    required: true,
+  });
+  const ask = (event) => {
     event.preventDefault();
     look(outcome, address.value.trim(), kind.value);
-  });
-  return el(
-    "section",
-    {},
-    el("h3", {}, "Models"),
-    el("ul.packs", {}, ...rows, ...wanted),
-    near && el("p.key", {}, "From the Hugging Face Hub:"),
-    near && form,
-    outcome,
-  );
+  };
+  const form = el("form.row", { onsubmit: ask }, kind, address, el("button", { type: "submit" }, "Look"));
+  const rows = [...packs.map(row), ...offers.filter(({ installed }) => !installed).map(offer)];
+  const hub = near ? [el("p.key", {}, "From the Hugging Face Hub:"), form] : [];
+  return el("section", {}, el("h3", {}, "Models"), el("ul.packs", {}, ...rows), ...hub, outcome);
+}
+
+/** Says that a pack is on this machine; it searches own images that are in use. */
+function ready(outcome, pack, sentence) {
+  outcome.replaceChildren(el("p", {}, sentence), button("Use", () => use(pack, own), "button.main"));
 }
 
 /** Says what an address would fetch; only a second press fetches it. */
@@ -196,18 +205,23 @@ async function look(outcome, address, kind) {
   try {
     const found = await api.lookPack(address, kind);
     if (found.pack) {
-      outcome.replaceChildren(el("p", {}, "It is on this machine already. "), button("Use", () => use(found.pack, isOwn() ? state().collection : "")));
+      ready(outcome, found.pack, "It is on this machine already. ");
       return;
     }
     const amount = found.missing_bytes ? size(found.missing_bytes) : "Nothing";
+    const unknown = found.unknown_sizes ? `, and ${found.unknown_sizes} files of unknown size` : "";
+    const part = ({ repository, commit, files, bytes, licence }) => {
+      const terms = licence || "unknown: its card states none";
+      return el("li", {}, `${repository}@${commit.slice(0, 8)}: ${files} files, ${size(bytes)}, licence ${terms}`);
+    };
     outcome.replaceChildren(
-      el("p", {}, `${amount} to download${found.unknown_sizes ? `, and ${found.unknown_sizes} files of unknown size` : ""}.`),
-      el("ul.key", {}, ...found.parts.map((part) => el("li", {}, `${part.repository}@${part.commit.slice(0, 8)}: ${part.files} files, ${size(part.bytes)}, licence ${part.licence || "unknown: its card states none"}`))),
-      kind !== "pack" && el("p.key", {}, "It is converted once, which takes minutes and about 4 GB of memory."),
+      el("p", {}, `${amount} to download${unknown}.`),
+      el("ul.key", {}, ...found.parts.map(part)),
+      kind === "pack" ? "" : el("p.key", {}, "It is converted once, which takes minutes and about 4 GB of memory."),
       button("Download", () => fetchPack(outcome, address, kind), "button.main"),
     );
   } catch (error) {
-    outcome.replaceChildren(el("p.problem", {}, error.message));
+    outcome.replaceChildren(problem(error.message));
   }
 }
 
@@ -216,44 +230,41 @@ async function fetchPack(outcome, address, kind) {
     let job = await api.fetchPack(address, kind);
     const bar = el("progress", { "aria-label": "Download" });
     const words = el("span");
-    const cancel = button("Cancel", async () => {
-      cancel.disabled = true;
+    const stop = async (event) => {
+      event.target.disabled = true;
       await api.cancelPack(job.job).catch((error) => toast(error.message));
-    });
-    outcome.replaceChildren(el("div.row", {}, bar, words, cancel));
+    };
+    outcome.replaceChildren(el("div.row", {}, bar, words, button("Cancel", stop)));
     while (job.state === "running" && outcome.isConnected) {
       if (job.total) [bar.max, bar.value] = [job.total, job.done];
       words.textContent = `${job.doing || "starting"}, ${Math.round(job.seconds)} s`;
       await pause();
       job = await api.packJob(job.job);
     }
-    if (job.state === "ready") outcome.replaceChildren(el("p", {}, "It is ready. "), button("Use", () => use(job.pack, isOwn() ? state().collection : ""), "button.main"));
+    if (job.state === "ready") ready(outcome, job.pack, "It is ready. ");
     else if (job.state === "cancelled") outcome.replaceChildren(el("p", {}, "Cancelled; nothing was kept."));
-    else if (job.state === "failed") outcome.replaceChildren(el("p.problem", {}, job.error));
+    else if (job.state === "failed") outcome.replaceChildren(problem(job.error));
   } catch (error) {
-    outcome.replaceChildren(el("p.problem", {}, error.message));
+    outcome.replaceChildren(problem(error.message));
   }
 }
 
-const isOwn = () => /^(upload|folder)-/.test(state().collection);
-
-function machine({ device, providers, pack, image_encoder: encoder }) {
+function machine({ device, providers, image_encoder: { size: side, grid, bytes } }) {
   const facts = {
     Device: device,
     "ONNX providers": providers.join(", "),
-    Pack: `${pack.title}, ${pack.licence}, ${size(pack.bytes)}`,
-    "Image encoder": `${encoder.size} × ${encoder.size} pixels to ${encoder.grid.join(" × ")} cells, ${size(encoder.bytes)}`,
-    Credits: pack.credits,
-    "From the Hub": pack.from && `${pack.from.repository}@${pack.from.commit.slice(0, 8)}`,
+    "Image encoder": `${side} × ${side} pixels to ${grid.join(" × ")} cells, ${size(bytes)}`,
   };
-  const rows = Object.entries(facts).filter(([, value]) => value);
-  return el("section", {}, el("h3", {}, "This machine"), el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
+  const list = Object.entries(facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]);
+  return el("section", {}, el("h3", {}, "This machine"), el("dl", {}, ...list));
 }
 
 function leftOut({ refused, refused_count: count, copies, copies_count: same }) {
   if (!count && !same) return null;
-  const files = [...refused.map(({ file, reason }) => `${file}: ${reason}`), ...copies.map((copy) => `${copy.file}: the same as ${copy.same_as}`)];
-  return el("details.fold", {}, el("summary", {}, `${count + same} files are left out`), el("ul.key", {}, ...files.map((text) => el("li", {}, text))));
+  const reasons = refused.map(({ file, reason }) => `${file}: ${reason}`);
+  const files = [...reasons, ...copies.map((copy) => `${copy.file}: the same as ${copy.same_as}`)];
+  const list = el("ul.key", {}, ...files.map((text) => el("li", {}, text)));
+  return el("details.fold", {}, el("summary", {}, `${count + same} files are left out`), list);
 }
 
 /** The line of progress below the query; an empty sentence takes it away. */
@@ -263,10 +274,9 @@ function line(sentence, done = 0, total = 0, ...actions) {
     box = el("div.reading", { id: "reading" });
     document.getElementById("notes")?.after(box);
   }
+  const bar = total > 0 && el("progress", { max: total, value: done, "aria-label": "Progress" });
   box.hidden = !sentence;
-  box.replaceChildren(
-    ...(sentence ? [total > 0 && el("progress", { max: total, value: done, "aria-label": "Progress" }), el("span", {}, sentence), ...actions].filter(Boolean) : []),
-  );
+  box.replaceChildren(...[sentence && bar, sentence, ...actions].filter(Boolean));
 }
 
 let watched = "";
@@ -281,54 +291,67 @@ export async function watch(now, context, grown) {
   const place = `${now.pack} ${now.collection}`;
   if (watched === place) return;
   watched = place;
-  const current = () => watched === place;
+  const mine = isOwn(context.info.gallery.key);
+  const act = (call) => async () => {
+    await call(now).catch((error) => toast(error.message));
+    watched = "";
+    watch(now, context, grown);
+  };
   let before = context.info.gallery.searchable;
-  let first = true;
-  for (;;) {
+  for (let first = true; ; first = false) {
     let found;
     try {
       found = await api.progress(now);
     } catch (error) {
-      if (current()) line(error.status === 410 ? "" : error.message);
+      if (watched === place) line(error.status === 410 ? "" : error.message);
       return;
     }
-    if (!current()) return;
-    const { stage, done, total, searchable, complete, mismatch } = found;
-    const act = (call) => async () => {
-      await call(now).catch((error) => toast(error.message));
-      watched = "";
-      watch(now, context, grown);
-    };
-    const better = mismatch?.better && button(`Use ${mismatch.better}`, () => use(mismatch.better, now.collection));
+    if (watched !== place) return;
+    const { stage, done, total, searchable, complete, progress } = found;
     if (complete || stage === "failed") {
-      const left = found.refused_count ? `${found.refused_count} files are left out. ` : "";
-      const said = stage === "failed" ? found.progress : `${isOwn() ? left : ""}${mismatch?.sentence ?? ""}`;
-      line(said, 0, 0, ...(better ? [better] : []), ...(left && isOwn() && stage !== "failed" ? [button("Which?", () => open(context))] : []));
+      finished(found, mine, now, context);
       if (!first || searchable !== before) {
-        announce(found.progress);
+        announce(progress);
         await grown();
       }
       return;
     }
     const stopped = stage === "stopped";
-    const mayStop = isPrivate(now.collection) || isOwn();
-    const action = stopped ? button("Resume", act(api.resumeReading)) : button("Stop", act(api.stopReading));
-    line(`${found.progress || "opening"}${searchable ? `, ${searchable} can be searched` : ""}`, done, total, ...(mayStop || stopped ? [action] : []));
+    const action = stopped ? button("Resume", act(api.resumeReading)) : mine && button("Stop", act(api.stopReading));
+    line(`${api.plain(progress) || "opening"}${searchable ? `, ${searchable} can be searched` : ""}`, done, total, action);
     if (searchable && !before) await grown();
     before = searchable;
-    first = false;
     if (stopped) return;
     await pause();
   }
 }
 
+/** What is to be known of a collection that was read. */
+function finished({ stage, progress, refused_count: count, mismatch }, mine, now, context) {
+  if (stage === "failed") {
+    line(api.plain(progress));
+    return;
+  }
+  const left = mine && count > 0;
+  const sentences = [left && `${count} ${count === 1 ? "file is" : "files are"} left out.`, mismatch?.sentence];
+  line(
+    sentences.filter(Boolean).join(" "),
+    0,
+    0,
+    mismatch?.better && button(`Use ${mismatch.better}`, () => use(mismatch.better, now.collection)),
+    left && button("Which?", () => open(context)),
+  );
+}
+
 /** What is said where a collection is gone. @param {string} sentence @returns {HTMLElement} */
 export function gone(sentence) {
+  const choose = () => document.getElementById("collection")?.click();
+  const actions = [button("Search the scenes", () => use("", ""), "button.main"), button("Choose images again", choose)];
   return el(
     "div.gone",
     { role: "alert" },
     el("h2", {}, "This collection is gone"),
     el("p", {}, sentence),
-    el("div.row", {}, button("Search the scenes", () => use("", ""), "button.main"), el("button", { type: "button", onclick: () => document.getElementById("collection")?.click() }, "Choose images again")),
+    el("div.row", {}, ...actions),
   );
 }

@@ -20,6 +20,65 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+/** @param {any} label @param {(event: any) => void} onclick @param {string} [tag] @param {Record<string, any>} [properties] */
+export const button = (label, onclick, tag = "button", properties = {}) =>
+  el(tag, { type: "button", onclick, ...properties }, label);
+
+/** A round button without words. @param {string} label read aloud @param {string} sign @param {() => void} onclick */
+export const icon = (label, sign, onclick) =>
+  button(sign, onclick, "button.quiet.round", { "aria-label": label, title: label });
+
+/** An SVG element. @param {string} tag @param {Record<string, any>} [attributes] @param {...(Node|string)} children @returns {any} */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+/** Replaces what a container holds; the child with the same `data-key` keeps the focus. @param {any} container @param {...any} children */
+export function redraw(container, ...children) {
+  const focused = container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  container.replaceChildren(...children.filter(Boolean));
+  if (focused) container.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
+/** A button that opens a sheet below it. @param {any} title @param {string} kind class @param {...any} content */
+export const menu = (title, kind, ...content) =>
+  el(`details.menu.${kind}`, {}, el("summary", {}, title), el("div.sheet", {}, ...content));
+
+/** Closes open menus that do not hold an element. @param {any} [element] @returns {boolean} whether one was open */
+export function closeMenus(element = null) {
+  const open = [...document.querySelectorAll("details.menu[open]")].filter((each) => !each.contains(element));
+  for (const each of open) each.removeAttribute("open");
+  return open.length > 0;
+}
+
+/**
+ * The element that an arrow key leads to.
+ * @param {Element} from
+ * @param {Iterable<Element>} others
+ * @param {string} key "ArrowLeft", "ArrowRight", "ArrowUp" or "ArrowDown"
+ * @returns {any} null where there is none in this direction
+ */
+export function nearest(from, others, key) {
+  const [right, down] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[key] ?? [0, 0];
+  const centre = (element) => {
+    const { left, top, width, height } = element.getBoundingClientRect();
+    return [left + width / 2, top + height / 2];
+  };
+  const [x, y] = centre(from);
+  let best = { element: null, distance: Infinity };
+  for (const element of others) {
+    const [cx, cy] = centre(element);
+    const ahead = (cx - x) * right + (cy - y) * down;
+    const aside = Math.abs((cx - x) * down) + Math.abs((cy - y) * right);
+    const distance = down ? 10 * ahead + aside : ahead + 3 * aside;
+    if (ahead > 8 && distance < best.distance) best = { element, distance };
+  }
+  return best.element;
+}
+
 /** Says something to screen readers, without moving the focus. @param {string} sentence */
 export function announce(sentence) {
   const region = document.getElementById("live");

@@ -18,7 +18,10 @@ const SATURATION = 0.7;
 const BRIGHTNESS = 0.88;
 const TINT = 0.28;
 const ATTENTION = 0.45;
-const AGAINST = "#7c3aed"; // evidence against: violet hatching
+/** Of bars over the frames of a clip. */
+export const ATTENTION_COLOUR = "#2a9d8f";
+/** Evidence against words. */
+export const AGAINST = "#7c3aed";
 const VIRIDIS = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"].map(rgb);
 
 /**
@@ -60,17 +63,7 @@ export function drawEvidence(canvas, image, maps, grid, box = [0, 0, 1, 1], opti
   context.putImageData(pixels, 0, 0);
   const scale = Math.max(0.6, width / 420);
   if (against) hatch(context, upsample(against, grid, width, height, box), width, height, scale);
-  if (!outline) return;
-  fields.forEach((field, m) => {
-    const path = contour(field, width, height);
-    context.lineCap = "round";
-    context.strokeStyle = "#ffffff";
-    context.lineWidth = 6 * scale;
-    context.stroke(path);
-    context.strokeStyle = maps[m].colour;
-    context.lineWidth = 3 * scale;
-    context.stroke(path);
-  });
+  if (outline) fields.forEach((field, m) => stroke(context, contour(field, width, height), maps[m].colour, 3 * scale));
 }
 
 /**
@@ -89,13 +82,7 @@ export function drawAttention(canvas, image, values, grid, box = [0, 0, 1, 1], o
   context.drawImage(image, 0, 0, width, height);
   const field = upsample(stretch(values), grid, width, height, box);
   if (outline) {
-    const path = contour(field, width, height, 0.5);
-    context.strokeStyle = "#ffffff";
-    context.lineWidth = 4;
-    context.stroke(path);
-    context.strokeStyle = "#22a884";
-    context.lineWidth = 2;
-    context.stroke(path);
+    stroke(context, contour(field, width, height, 0.5), "#22a884", 3);
     return;
   }
   const pixels = context.getImageData(0, 0, width, height);
@@ -105,15 +92,6 @@ export function drawAttention(canvas, image, values, grid, box = [0, 0, 1, 1], o
     for (let c = 0; c < 3; c += 1) data[4 * i + c] += strength * (colour[c] - data[4 * i + c]);
   }
   context.putImageData(pixels, 0, 0);
-}
-
-/** Index of the word with the largest total of positive evidence. @param {number[][][]} cells (images, cells, words) */
-export function strongestWord(cells) {
-  const totals = [];
-  for (const image of cells) {
-    for (const cell of image) cell.forEach((value, word) => (totals[word] = (totals[word] ?? 0) + Math.max(0, value)));
-  }
-  return totals.length ? totals.indexOf(Math.max(...totals)) : 0;
 }
 
 /**
@@ -215,6 +193,15 @@ function weights(cells, pixels, low, high) {
     result.push(kernel.map((weight, k) => [Math.min(cells - 1, Math.max(0, first - 1 + k)), weight]));
   }
   return result;
+}
+
+/** A line on a white casing. */
+function stroke(context, path, colour, width) {
+  context.lineCap = "round";
+  for (const [strokeStyle, lineWidth] of [["#ffffff", 2 * width], [colour, width]]) {
+    Object.assign(context, { strokeStyle, lineWidth });
+    context.stroke(path);
+  }
 }
 
 /** Marching squares: the line at which a field has a level, closed along the image's border. */

@@ -7,10 +7,9 @@
  * @property {number} score
  * @property {number} base part of the score that belongs to no cell
  * @property {number[]} seconds of a clip's frames, where the cells are frames
- * @property {number[]} frames image ids of these frames
  */
 
-import { COLOURS } from "./evidence.js";
+import { COLOURS, drawEvidence, drawStrip } from "./evidence.js";
 
 const MAX_WORDS = 4; // that are shown at once
 const WEAK = 0.25; // share of the strongest cell; an image below it has no evidence to draw
@@ -21,31 +20,39 @@ const FUNCTION_WORDS = new Set(
 /** Whether a word only connects others. @param {string} word */
 export const isFunctionWord = (word) => FUNCTION_WORDS.has(word.toLowerCase());
 
+/** The chosen words after one was pressed. @param {number[]} chosen @param {number} word @returns {number[]} */
+export const toggled = (chosen, word) =>
+  chosen.includes(word) ? chosen.filter((other) => other !== word) : [...chosen, word].slice(-MAX_WORDS);
+
 export class Explanation {
   /** @param {any} answer of `/explain/hits` */
   constructor(answer) {
-    const columns = columnsOf(answer);
-    this.words = columns.map(({ word }) => word);
-    this.negative = columns.map(({ weight }) => weight < 0);
+    this.columns = columnsOf(answer);
+    this.words = this.columns.map(({ word }) => word);
+    this.negative = this.columns.map(({ weight }) => weight < 0);
     this.grid = answer.grid;
     /** Rows and columns of a clip's frames; null where cells are places in one image. */
     this.sheet = answer.sheet;
     /** @type {Map<number, ImageEvidence>} */
     this.by = new Map();
     this.add(answer);
+    /** The strongest cell of each word in the first answer. */
     this.most = this.words.map((_, word) => {
       let most = 1e-9;
       for (const { cells } of this.by.values()) for (const cell of cells) most = Math.max(most, cell[word]);
       return most;
     });
+    /** What each word adds to all images of the first answer. */
+    this.sums = this.words.map(() => 0);
+    for (const id of answer.images) this.contributions(id).forEach((sum, word) => (this.sums[word] += sum));
   }
 
   /** Adds the images of a further answer to the same query. @param {any} answer */
   add(answer) {
-    const columns = columnsOf(answer);
     answer.images.forEach((id, i) => {
-      const cells = answer.cells[i].map((row) =>
-        columns.map(({ start, count }) => {
+      const cells = answer.cells[i].map((row, cell) =>
+        this.columns.map(({ start, count }) => {
+          if (start < 0) return answer.whole_sentence[i][cell];
           let sum = 0;
           for (let c = start; c < start + count; c += 1) sum += row[c];
           return sum;
@@ -57,7 +64,6 @@ export class Explanation {
         score: answer.scores[i],
         base: answer.base[i],
         seconds: answer.seconds[i] ?? [],
-        frames: answer.frames[i] ?? [],
       });
     });
   }
@@ -69,51 +75,79 @@ export class Explanation {
     return sums;
   }
 
-  /** The words to show: those chosen, or the one that adds most to the image. @param {number[]|null} chosen @param {number|null} id @returns {number[]} */
-  shown(chosen, id) {
+  /** The same of some words in a sentence. @param {number} id @param {number[]} words */
+  sentence(id, words) {
+    const sums = this.contributions(id);
+    const score = this.by.get(id)?.score;
+    if (score === undefined) return "";
+    const part = (word) => `"${this.words[word]}" contributes ${sums[word].toFixed(2)} of ${score.toFixed(2)}`;
+    return words.filter((word) => word in sums).map(part).join("; ");
+  }
+
+  /** The words to show: those chosen, or the one that adds most to the first page. @param {number[]|null} chosen @returns {number[]} */
+  shown(chosen) {
     if (chosen) return chosen.filter((word) => word < this.words.length).slice(0, MAX_WORDS);
-    const image = id !== null && this.by.has(id) ? id : this.by.keys().next().value;
-    if (image === undefined || !this.words.length) return [];
-    const sums = this.contributions(image);
-    const candidates = this.words.map((_, word) => word).filter((word) => !isFunctionWord(this.words[word]));
+    if (!this.words.length) return [];
+    const telling = (word) => this.columns[word].start >= 0 && !isFunctionWord(this.words[word]);
+    const candidates = [...this.words.keys()].filter(telling);
     if (!candidates.length) candidates.push(...this.words.keys());
-    return [candidates.reduce((best, word) => (sums[word] > sums[best] ? word : best))];
+    return [candidates.reduce((best, word) => (this.sums[word] > this.sums[best] ? word : best))];
   }
 
   /**
    * Maps of words over an image, 1 for the strongest cell of the first page.
    * @param {number} id
-   * @param {number[]} words
+   * @param {number[]} words those that are not part of the query are left out
    * @param {boolean} [alone] the image is looked at by itself: weak evidence is drawn stronger
    * @returns {import("./evidence.js").Map_[]}
    */
   maps(id, words, alone = false) {
-    const { cells } = this.by.get(id);
-    return words.map((word, place) => {
+    const cells = this.by.get(id)?.cells ?? [];
+    return words.flatMap((word, place) => {
+      if (!(word in this.words)) return [];
       const own = Math.max(...cells.map((cell) => cell[word]));
       const most = alone ? Math.max(own, WEAK * this.most[word]) : this.most[word];
-      return { values: cells.map((cell) => Math.min(1, Math.max(0, cell[word]) / most)), colour: COLOURS[place] };
+      return [{ values: cells.map((cell) => Math.min(1, Math.max(0, cell[word]) / most)), colour: COLOURS[place] }];
     });
+  }
+
+  /**
+   * Draws the evidence of words: over an image, or along the frames of a clip.
+   * @param {HTMLCanvasElement} canvas
+   * @param {CanvasImageSource} image
+   * @param {number} id
+   * @param {number[]} words
+   * @param {boolean} [alone] see `maps`
+   */
+  draw(canvas, image, id, words, alone = false) {
+    const maps = this.maps(id, words, alone);
+    if (this.sheet) drawStrip(canvas, maps);
+    else drawEvidence(canvas, image, maps, this.grid, this.by.get(id).box);
   }
 }
 
 /**
- * A term of words has one column a word; an image that is asked with has one column for each of
- * its own cells, which belong together.
+ * A term of words has one column a word; an image that is asked with has one column for each of its
+ * own cells, which belong together. What an encoder cannot split over words is a column of its own.
  */
-function columnsOf({ words, terms, cells }) {
+function columnsOf({ words, terms, cells, whole_sentence: whole }) {
   const total = cells[0]?.[0]?.length ?? 0;
-  const images = terms.filter(({ count }) => !count).length;
+  const images = terms.filter((term) => !term.count && !term.words).length;
   const wide = images ? (total - words.length) / images : 0;
   const columns = [];
   let start = 0;
   let word = 0;
-  for (const { count, weight } of terms) {
-    if (!count) {
+  for (const { count, weight, words: text } of terms) {
+    if (!count && !text) {
       columns.push({ word: "the image", weight, start, count: wide });
       start += wide;
     }
-    for (let w = 0; w < count; w += 1, start += 1, word += 1) columns.push({ word: words[word], weight, start, count: 1 });
+    for (let w = 0; w < count; w += 1, start += 1, word += 1) {
+      columns.push({ word: words[word], weight, start, count: 1 });
+    }
+  }
+  if (whole.some((image) => image.some(Boolean))) {
+    columns.push({ word: columns.length ? "whole sentence" : "the sentence", weight: 1, start: -1, count: 1 });
   }
   return columns;
 }

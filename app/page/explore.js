@@ -1,16 +1,14 @@
 /** Explore: results of a query with the evidence of its words, and the selected image beside them. */
 
 import * as api from "./api.js";
-import { announce, el, toast } from "./dom.js";
-import { drawEvidence, drawStrip } from "./evidence.js";
+import { announce, button, el, menu, toast } from "./dom.js";
 import { Explanation } from "./explanation.js";
-import { Grid } from "./grid.js";
+import { Grid, canvasOver } from "./grid.js";
 import { methodOf } from "./main.js";
-import { drawNotes, factSelects } from "./notes.js";
+import { confidence, drawNotes, factSelects } from "./notes.js";
 import { Panel } from "./panel.js";
 import { Selection } from "./selection.js";
-import { go, link, state } from "./state.js";
-import { content } from "./uploads.js";
+import { content, go, state } from "./state.js";
 
 const PAGE = 60; // hits asked for at a time
 const MAX_HITS = 1000;
@@ -36,6 +34,7 @@ class Explore {
     container.append(this.split);
     this.grid = new Grid(tiles, {
       address: (id) => api.imageUrl(state(), id),
+      confidence: (hit) => confidence(hit, context.info.methods[methodOf(state())]),
       choose: (hit, event) => this.#choose(hit, event),
       more: () => this.#more(),
       appear: () => {
@@ -47,7 +46,7 @@ class Explore {
       () => this.grid.hits,
       () => this.grid.mark(this.selection.ids),
     );
-    this.panel = new Panel(panel, context, (step) => this.#step(step));
+    this.panel = new Panel(panel, context, this.grid, (step) => this.#step(step));
     this.keys = (event) => this.#key(event);
     addEventListener("keydown", this.keys);
   }
@@ -64,7 +63,8 @@ class Explore {
       await this.#openExample(now);
       return;
     }
-    const question = this.#questionOf(now);
+    const { q, like, upload, more, less, filters, pack, collection } = now;
+    const question = JSON.stringify([q, methodOf(now), like, upload, more, less, filters, pack, collection]);
     if (question === this.question) {
       this.#draw(now);
       return;
@@ -76,25 +76,19 @@ class Explore {
     await this.#ask(now);
   }
 
-  /** What makes an answer another one. */
-  #questionOf(now) {
-    const { q, like, upload, more, less, filters, pack, collection } = now;
-    return JSON.stringify([q, methodOf(now), like, upload, more, less, filters, pack, collection]);
-  }
-
   /** The first screen is an answered example: one whose first hit is right. */
   async #openExample(now) {
     const { curated, queries } = this.context.examples;
     const method = methodOf(now);
     const captions = curated.filter((each) => each.ranks[method] === 1).map(({ caption }) => caption);
-    for (const q of [...captions, ...queries]) {
-      const answer = await api.search({ ...now, q, method }, 1).catch(() => null);
-      const right = answer?.hits[0]?.satisfies;
-      if (!answer || answer.matches === false || right === false) continue;
-      go({ q }, { replace: true });
-      return;
+    let [q] = queries;
+    for (const query of [...captions, ...queries]) {
+      const answer = await api.search({ ...now, q: query, method }, 1).catch(() => null);
+      if (!answer || answer.matches === false || answer.hits[0]?.satisfies === false) continue;
+      q = query;
+      break;
     }
-    if (queries[0]) go({ q: queries[0] }, { replace: true });
+    if (q) go({ q }, { replace: true });
   }
 
   async #ask(now) {
@@ -115,6 +109,7 @@ class Explore {
     const select = state().image === null && first && innerWidth >= WIDE;
     this.split.toggleAttribute("data-open", Boolean(select || state().image !== null)); // before the tiles are laid out
     this.grid.clear();
+    this.grid.unfolded.clear();
     this.grid.show(this.answer.hits);
     const count = this.answer.hits.length;
     announce(count ? `${count} images for ${now.q || "this image"}` : "No image has these properties.");
@@ -177,7 +172,7 @@ class Explore {
   }
 
   #words(now) {
-    return now.plain || !this.explanation ? [] : this.explanation.shown(now.words, null);
+    return now.plain || !this.explanation ? [] : this.explanation.shown(now.words);
   }
 
   #draw(now) {
@@ -204,15 +199,13 @@ class Explore {
       const image = await this.grid.image(id);
       if (question !== this.question || key !== this.#words(state()).join()) return;
       if (!image) continue;
-      const canvas = this.grid.canvas(image);
+      const canvas = canvasOver(image);
       canvas.dataset.words = key;
-      const maps = explanation.maps(id, words);
-      if (explanation.sheet) drawStrip(canvas, maps);
-      else drawEvidence(canvas, image, maps, explanation.grid, explanation.by.get(id).box);
+      explanation.draw(canvas, image, id, words);
     }
   }
 
-  /** Switch of the evidence, filters, selection and the link. */
+  /** Switch of the evidence, filters and selection. */
   #drawBar(now) {
     const key = JSON.stringify([now.plain, now.filters, now.pack, now.collection]);
     if (this.barKey === key) return;
@@ -223,18 +216,11 @@ class Explore {
       checked: !now.plain,
       onchange: () => go({ plain: !state().plain }, { replace: true }),
     });
-    const button = (label, action) => el("button.quiet", { type: "button", onclick: action }, label);
-    const filters = el(
-      "details.pop",
-      {},
-      el("summary", {}, now.filters.length ? `Filter (${now.filters.length})` : "Filter"),
-      el("div", {}, ...facts),
-    );
+    const title = now.filters.length ? `Filter (${now.filters.length})` : "Filter";
     this.bar.replaceChildren(
       el("label.switch", {}, evidence, "Evidence"),
-      ...(facts.length ? [filters] : []),
-      button("Select", () => this.selection.toggle()),
-      button("Copy link", () => copyLink()),
+      ...(facts.length ? [menu(title, "facts", ...facts)] : []),
+      button("Select", () => this.selection.toggle(), "button.quiet"),
       this.selection.bar,
     );
   }
@@ -266,7 +252,7 @@ class Explore {
     else if (event.key === "ArrowLeft") this.#step(-1);
     else if (inGrid && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
-      this.#select(this.grid.neighbour(state().image ?? -1, event.key === "ArrowDown" ? 1 : -1));
+      this.#select(this.grid.neighbour(state().image ?? -1, event.key));
     } else if (event.key === "x" && state().image !== null) this.selection.flip(state().image);
     else if (event.key === "Enter" && state().image !== null) {
       const tile = document.activeElement?.closest?.("[data-selected]");
@@ -274,15 +260,5 @@ class Explore {
       event.preventDefault();
       go({ inspect: "words" });
     }
-  }
-}
-
-async function copyLink() {
-  const address = `${location.origin}${link(state())}`;
-  try {
-    await navigator.clipboard.writeText(address);
-    toast("The link is copied.");
-  } catch {
-    toast(address);
   }
 }

@@ -1,6 +1,9 @@
 /** A comparison as a file: a sheet to print (PNG), a table (CSV), or all of it (JSON). */
 
-const FIELDS = ["query", "column", "method", "title", "ms", "rank", "image_id", "file", "seconds", "score", "right", "left_rank"];
+import { el } from "./dom.js";
+
+const OF_COLUMN = ["method", "title", "ms"];
+const OF_HIT = ["rank", "image_id", "file", "seconds", "score", "right", "left_rank"];
 const FORMULA = /^(\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])/; // what a spreadsheet would run
 
 /**
@@ -11,10 +14,13 @@ const FORMULA = /^(\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])/; // what a spre
 export function toCsv(answer) {
   const rows = answer.columns.flatMap((column, c) =>
     column.hits.map((hit) => [
-      answer.query, c + 1, column.method, column.title, column.ms, hit.rank, hit.image_id, hit.file, hit.seconds, hit.score, hit.right, hit.left_rank,
+      answer.query,
+      c + 1,
+      ...OF_COLUMN.map((name) => column[name]),
+      ...OF_HIT.map((name) => hit[name]),
     ]),
   );
-  return csv([FIELDS, ...rows]);
+  return csv([["query", "column", ...OF_COLUMN, ...OF_HIT], ...rows]);
 }
 
 /** @param {any[][]} rows @returns {Blob} a table that spreadsheets show and never run */
@@ -60,13 +66,14 @@ export async function drawSheet(answer, gallery, address) {
     const x = 24 + c * (width + gap);
     write(column.title, x, 90, "600 17px");
     write(column.best_true_rank === null ? "" : `right at ${column.best_true_rank}`, x, 109, "14px", "#18703a");
-    const images = await Promise.all(column.hits.map((hit) => load(address(hit.image_id))));
+    const images = column.hits.map((hit) => el("img", { src: address(hit.image_id) }));
+    await Promise.all(images.map((image) => image.decode().catch(() => {})));
     for (const [r, hit] of column.hits.entries()) {
       const y = head + r * (height + gap);
       const image = images[r];
       pen.fillStyle = "#f3f4f6";
       pen.fillRect(x, y, width, height);
-      if (image) {
+      if (image.naturalWidth) {
         const scale = Math.min(width / image.naturalWidth, height / image.naturalHeight);
         const [w, h] = [image.naturalWidth * scale, image.naturalHeight * scale];
         pen.drawImage(image, x + (width - w) / 2, y + (height - h) / 2, w, h);
@@ -85,15 +92,4 @@ export async function drawSheet(answer, gallery, address) {
     }
   }
   return new Promise((done) => canvas.toBlob(done, "image/png"));
-}
-
-async function load(address) {
-  const image = new Image();
-  image.src = address;
-  try {
-    await image.decode();
-    return image;
-  } catch {
-    return null;
-  }
 }

@@ -1,15 +1,16 @@
 /**
  * The results: justified rows of tiles with true proportions. Only tiles near the window have an
- * image; near-duplicates stand behind the first of their kind.
+ * image; near-duplicates stand behind the first of their kind until it is unfolded.
  *
  * @typedef {Object} GridOptions
  * @property {(id: number) => string} address of a thumbnail
  * @property {(hit: any, event: MouseEvent) => void} choose called when a tile is chosen
- * @property {() => void} [more] called when the end comes near
- * @property {(hits: any[]) => void} [appear] called with hits that came into view, for evidence
+ * @property {(hit: any) => string} confidence "sure", "likely" or nothing
+ * @property {() => void} more called when the end comes near
+ * @property {() => void} appear called when hits came into view, for evidence
  */
 
-import { el } from "./dom.js";
+import { el, nearest } from "./dom.js";
 
 const GAP = 8;
 const ROW = 190; // height of a row on a wide screen
@@ -22,10 +23,14 @@ export class Grid {
     this.options = options;
     /** @type {Map<number, HTMLElement>} */
     this.tiles = new Map();
+    /** The hits that have tiles, best first. @type {any[]} */
     this.hits = [];
+    /** Near-duplicates by the rank of the first. @type {Map<number, any[]>} */
+    this.alike = new Map();
+    /** Ranks whose near-duplicates are shown. @type {Set<number>} */
+    this.unfolded = new Set();
     /** Ids of the tiles in or near the window. @type {Set<number>} */
     this.visible = new Set();
-    this.width = 0;
     container.classList.add("grid");
     this.seen = new IntersectionObserver((entries) => this.#appear(entries), { rootMargin: "400px" });
     this.resized = new ResizeObserver(() => this.#layout());
@@ -34,11 +39,11 @@ export class Grid {
 
   /** Shows hits; those that were shown before keep their tiles. @param {any[]} hits */
   show(hits) {
-    this.hits = hits.filter((hit) => hit.alike === null || hit.alike === undefined);
-    this.folded = new Map();
-    for (const hit of hits) {
-      if (hit.alike) this.folded.set(hit.alike, (this.folded.get(hit.alike) ?? 0) + 1);
-    }
+    this.all = hits;
+    this.alike.clear();
+    for (const hit of hits) if (hit.alike) this.alike.set(hit.alike, [...(this.alike.get(hit.alike) ?? []), hit]);
+    const shown = (hit) => (this.unfolded.has(hit.rank) ? [hit, ...(this.alike.get(hit.rank) ?? [])] : [hit]);
+    this.hits = hits.filter((hit) => !hit.alike).flatMap(shown);
     const ids = new Set(this.hits.map((hit) => hit.image_id));
     for (const [id, tile] of this.tiles) {
       if (ids.has(id)) continue;
@@ -48,11 +53,8 @@ export class Grid {
       this.visible.delete(id);
     }
     this.hits.forEach((hit, place) => {
-      let tile = this.tiles.get(hit.image_id);
-      if (!tile) {
-        tile = this.#tile(hit);
-        this.tiles.set(hit.image_id, tile);
-      }
+      const tile = this.tiles.get(hit.image_id) ?? this.#tile(hit);
+      this.tiles.set(hit.image_id, tile);
       this.#describe(tile, hit);
       if (this.container.children[place] !== tile) {
         this.container.insertBefore(tile, this.container.children[place] ?? null);
@@ -61,6 +63,12 @@ export class Grid {
     });
     this.width = 0;
     this.#layout();
+  }
+
+  /** Shows or hides the near-duplicates of the hit with a rank. @param {number} rank */
+  unfold(rank) {
+    if (!this.unfolded.delete(rank)) this.unfolded.add(rank);
+    this.show(this.all);
   }
 
   /** Marks the selected tile. @param {number|null} id */
@@ -76,20 +84,11 @@ export class Grid {
     for (const [id, tile] of this.tiles) tile.toggleAttribute("data-marked", ids.has(id));
   }
 
-  /** The nearest tile in the row above or below. @param {number} id @param {number} direction -1 or 1 @returns {number|undefined} */
-  neighbour(id, direction) {
-    const own = this.tiles.get(id)?.getBoundingClientRect();
-    if (!own) return undefined;
-    const centre = own.left + own.width / 2;
-    let best;
-    for (const hit of this.hits) {
-      const rect = this.tiles.get(hit.image_id).getBoundingClientRect();
-      const down = direction * (rect.top - own.top);
-      if (down < 10) continue;
-      const distance = 10 * down + Math.abs(rect.left + rect.width / 2 - centre);
-      if (!best || distance < best.distance) best = { id: hit.image_id, distance };
-    }
-    return best?.id;
+  /** The nearest hit in the row above or below. @param {number} id @param {string} key @returns {number|undefined} */
+  neighbour(id, key) {
+    const own = this.tiles.get(id);
+    const tile = own && nearest(own, this.tiles.values(), key);
+    return tile ? Number(tile.dataset.id) : undefined;
   }
 
   /** The tile's image, once it is loaded. @param {number} id @returns {Promise<HTMLImageElement|null>} */
@@ -97,18 +96,6 @@ export class Grid {
     const image = /** @type {HTMLImageElement|null} */ (this.tiles.get(id)?.querySelector("img[src]") ?? null);
     await image?.decode().catch(() => {});
     return image?.naturalWidth ? image : null;
-  }
-
-  /** The canvas over a tile's image, as large as the image. @param {HTMLImageElement} image @returns {HTMLCanvasElement} */
-  canvas(image) {
-    let canvas = image.parentElement?.querySelector("canvas");
-    if (!canvas) {
-      canvas = el("canvas", { "aria-hidden": "true" });
-      image.after(canvas);
-    }
-    canvas.width = image.naturalWidth;
-    canvas.height = image.naturalHeight;
-    return canvas;
   }
 
   /** Takes evidence away from all tiles. */
@@ -121,39 +108,44 @@ export class Grid {
     this.resized.disconnect();
   }
 
-  #tile(hit) {
-    const image = el("img", { alt: "", draggable: false });
-    const tile = el(
-      "button.tile",
-      { type: "button", onclick: (event) => this.options.choose(this.current(hit.image_id), event) },
-      image,
-      el("span.rank"),
-      el("span.badge"),
-    );
-    tile.dataset.id = String(hit.image_id);
-    return tile;
-  }
-
   /** The hit as it is now. @param {number} id */
   current(id) {
     return this.hits.find((hit) => hit.image_id === id);
   }
 
+  #tile(hit) {
+    const id = hit.image_id;
+    const choose = (event) => {
+      const now = this.current(id);
+      if (event.target.matches(".badge[data-alike]")) this.unfold(now.rank);
+      else this.options.choose(now, event);
+    };
+    const image = el("img", { alt: "", draggable: false });
+    return el("button.tile", { type: "button", "data-id": id, onclick: choose }, image, el("span.rank"), el("span.badge"));
+  }
+
   #describe(tile, hit) {
     const caption = hit.captions?.[0] ?? hit.file.split("/").pop();
-    const same = this.folded.get(hit.rank);
-    tile.setAttribute("aria-label", `${hit.rank}: ${caption}${hit.satisfies ? ", a known answer" : ""}`);
+    const same = this.alike.get(hit.rank)?.length ?? 0;
+    const confidence = this.options.confidence(hit);
+    const label = [`${hit.rank}: ${caption}`, hit.satisfies && "a known answer", confidence];
+    if (same) label.push(`${same} nearly the same`);
+    if (hit.alike) label.push(`nearly the same as ${hit.alike}`);
+    tile.setAttribute("aria-label", label.filter(Boolean).join(", "));
     tile.title = `${caption}\nscore ${hit.score.toFixed(3)}`;
-    tile.querySelector(".rank").textContent = String(hit.rank);
+    tile.querySelector(".rank").textContent = [hit.rank, confidence].filter(Boolean).join(" ");
     tile.toggleAttribute("data-right", Boolean(hit.satisfies));
+    tile.toggleAttribute("data-alike", Boolean(hit.alike));
     const badge = tile.querySelector(".badge");
     const moment = hit.seconds === null || hit.seconds === undefined ? "" : clock(hit.seconds);
-    badge.textContent = [moment, same ? `+${same} alike` : ""].filter(Boolean).join(" · ");
+    const folded = same && `${this.unfolded.has(hit.rank) ? "−" : "+"}${same} alike`;
+    badge.textContent = [moment, folded].filter(Boolean).join(" · ");
+    badge.toggleAttribute("data-alike", same > 0);
     badge.hidden = !badge.textContent;
   }
 
   #appear(entries) {
-    const appeared = [];
+    let appeared = false;
     for (const { target, isIntersecting } of entries) {
       const id = Number(/** @type {HTMLElement} */ (target).dataset.id);
       const image = /** @type {HTMLImageElement} */ (target.querySelector("img"));
@@ -162,39 +154,58 @@ export class Grid {
       else this.visible.delete(id);
       if (!hit || !isIntersecting) continue;
       if (!image.getAttribute("src")) image.src = this.options.address(id);
-      appeared.push(hit);
-      if (hit === this.hits.at(-1)) this.options.more?.();
+      appeared = true;
+      if (hit === this.hits.at(-1)) this.options.more();
     }
-    if (appeared.length) this.options.appear?.(appeared);
+    if (appeared) this.options.appear();
   }
 
-  /** Fills rows: the proportions stay, the heights of a row are equal. */
   #layout() {
     const width = Math.floor(this.container.getBoundingClientRect().width) - 1; // never wraps by rounding
     if (width <= 0 || width === this.width) return;
     this.width = width;
-    const height = width < 560 ? ROW_NARROW : ROW;
-    let row = [];
-    let ratios = 0;
-    const flush = (full) => {
-      const space = width - GAP * (row.length - 1);
-      const tall = full ? space / ratios : Math.min(height, space / ratios);
-      for (const [tile, ratio] of row) {
-        tile.style.width = `${Math.floor(tall * ratio * 100) / 100}px`;
-        tile.style.height = `${tall}px`;
-      }
-      row = [];
-      ratios = 0;
-    };
-    for (const hit of this.hits) {
-      const tile = this.tiles.get(hit.image_id);
-      const ratio = Math.min(3, Math.max(0.4, (hit.width || 1) / (hit.height || 1)));
-      row.push([tile, ratio]);
-      ratios += ratio;
-      if (ratios * height + GAP * (row.length - 1) >= width) flush(true);
-    }
-    if (row.length) flush(false);
+    const tiles = this.hits.map((hit) => ({ element: this.tiles.get(hit.image_id), hit }));
+    justify(tiles, width, width < 560 ? ROW_NARROW : ROW);
   }
+}
+
+/**
+ * Sets sizes that fill rows: proportions stay, heights of a row are equal.
+ * @param {{element: any, hit: {width?: number|null, height?: number|null}}[]} tiles
+ * @param {number} width of the rows in pixels
+ * @param {number} height of a row at most
+ */
+export function justify(tiles, width, height) {
+  let row = [];
+  let ratios = 0;
+  const flush = () => {
+    const tall = Math.min(height, (width - GAP * (row.length - 1)) / ratios);
+    for (const [element, ratio] of row) {
+      element.style.width = `${Math.floor(tall * ratio * 100) / 100}px`;
+      element.style.height = `${tall}px`;
+    }
+    row = [];
+    ratios = 0;
+  };
+  for (const { element, hit } of tiles) {
+    const ratio = Math.min(3, Math.max(0.4, (hit.width || 1) / (hit.height || 1)));
+    row.push([element, ratio]);
+    ratios += ratio;
+    if (ratios * height + GAP * (row.length - 1) >= width) flush();
+  }
+  if (row.length) flush();
+}
+
+/** The canvas over a tile's image. @param {HTMLImageElement} image @param {number} [height] of the canvas in pixels @returns {HTMLCanvasElement} */
+export function canvasOver(image, height = image.naturalHeight) {
+  let canvas = image.parentElement?.querySelector("canvas");
+  if (!canvas) {
+    canvas = el("canvas", { "aria-hidden": "true" });
+    image.after(canvas);
+  }
+  canvas.width = Math.round((height * image.naturalWidth) / image.naturalHeight);
+  canvas.height = height;
+  return canvas;
 }
 
 /** Minutes and seconds. @param {number} seconds */

@@ -13,9 +13,8 @@
  */
 
 import * as api from "./api.js";
-import { el, toast } from "./dom.js";
-import { go, isPrivate, link, state, subscribe } from "./state.js";
-import { content, keep } from "./uploads.js";
+import { button, closeMenus, el, icon, toast } from "./dom.js";
+import { content, go, isOwn, isPrivate, keep, link, state, subscribe } from "./state.js";
 
 /** @type {Record<string, () => Promise<any>>} */
 const SCREENS = {
@@ -33,9 +32,6 @@ let loaded = "";
 /** @type {any} */
 let inspect = null;
 
-/** Whether a screen exists. @param {string} name */
-export const hasScreen = (name) => name in SCREENS;
-
 /** Loads what belongs to a pack and a collection, where these have changed. */
 async function load(now) {
   const source = `${now.pack} ${now.collection}`;
@@ -50,7 +46,7 @@ async function load(now) {
   byId("method").replaceChildren(
     ...Object.entries(info.methods).map(([key, about]) => el("option", { value: key }, about.title)),
   );
-  const title = /^(upload|folder)-/.test(now.collection) ? info.gallery.title : info.pack.title;
+  const title = isOwn(info.gallery.key) ? info.gallery.title : info.pack.title;
   byId("collection").textContent = `${title} · ${info.gallery.pictures.toLocaleString("en")} ▾`;
 }
 
@@ -71,12 +67,11 @@ async function update(now, before) {
   drawExample(now);
   for (const anchor of document.querySelectorAll("[data-screen]")) {
     const name = /** @type {HTMLElement} */ (anchor).dataset.screen ?? "";
-    anchor.toggleAttribute("hidden", !hasScreen(name));
     anchor.setAttribute("href", link({ ...now, screen: name, inspect: "" }));
     if (name === now.screen) anchor.setAttribute("aria-current", "page");
     else anchor.removeAttribute("aria-current");
   }
-  const name = hasScreen(now.screen) ? now.screen : "explore";
+  const name = now.screen in SCREENS ? now.screen : "explore";
   document.body.dataset.screen = name;
   if (current.name !== name) {
     const module = await SCREENS[name]();
@@ -91,39 +86,34 @@ async function update(now, before) {
   }
   inspect?.update(state());
   const { watch } = await import("./collections.js");
-  watch(now, context, redraw);
+  watch(now, context, async () => {
+    leave();
+    await update(state(), null);
+  });
+}
+
+/** Closes the screen, so that the next update loads everything anew. */
+function leave() {
+  current.screen?.close();
+  current = { name: "", screen: null };
+  loaded = "";
 }
 
 /** Shows why there is no screen, and what can be done. */
 async function refuse(status, sentence) {
-  current.screen?.close();
-  current = { name: "", screen: null };
-  loaded = "";
+  leave();
   const { gone } = await import("./collections.js");
   const message = status === 410 ? gone(sentence) : el("p.problem", { role: "alert" }, sentence);
   byId("screen").replaceChildren(message);
-}
-
-/** Draws the screen anew, with what a collection holds by now. */
-async function redraw() {
-  loaded = "";
-  current.screen?.close();
-  current = { name: "", screen: null };
-  await update(state(), null);
 }
 
 /** The image that is asked with stands in the query's box, with a button that removes it. */
 function drawExample(now) {
   const source = now.upload ? content(now.upload) : now.like === null ? "" : api.imageUrl(now, now.like);
   const remove = () => go({ upload: "", like: null, image: null, words: null });
-  byId("example").replaceChildren(
-    ...(now.upload || now.like !== null
-      ? [
-          source ? el("img", { src: source, alt: "The image that is asked with" }) : el("span", {}, "image"),
-          el("button.quiet", { type: "button", "aria-label": "Remove the image", onclick: remove }, "×"),
-        ]
-      : []),
-  );
+  const image = source ? el("img", { src: source, alt: "The image that is asked with" }) : "image";
+  const parts = now.upload || now.like !== null ? [image, icon("Remove the image", "×", remove)] : [];
+  byId("example").replaceChildren(...parts);
 }
 
 /**
@@ -146,19 +136,21 @@ function ask() {
   byId("query").blur();
 }
 
-/** What the page does, and its keys. */
+/** What the page does, its keys, and where the pack is from. */
 function about() {
-  const { pack, device } = context.info ?? { pack: {}, device: "" };
-  byId("about").replaceChildren(
+  const pack = context.info?.pack;
+  const from = pack?.from ? ` From the Hub: ${pack.from.repository}@${pack.from.commit.slice(0, 8)}.` : "";
+  const parts = [
     el("h2", { id: "about-title" }, "Polyview"),
     el("p", {}, "Search images with words or with an image. Each method describes an image by one or several views; ",
       "the page shows which part of an image a word matched, and where each view looked."),
     el("p", {}, "Sums: ", el("code", {}, "dog + beach - 0.5: people"), "."),
     el("p", {}, "Keys: / query · arrows images · Enter inspect · x select · Esc back."),
-    el("p.caption", {}, `${pack.title ?? ""}: ${pack.description ?? ""} ${pack.licence ?? ""}. ${pack.credits ?? ""}`),
-    el("p.caption", {}, `Device: ${device}. Nothing leaves this machine.`),
-    el("form", { method: "dialog" }, el("button", {}, "Close")),
-  );
+    pack && el("p.caption", {}, `${pack.title}: ${pack.description} Licence ${pack.licence}. ${pack.credits}.${from}`),
+    el("p.caption", {}, "The page loads nothing from other machines."),
+    button("Close", () => byId("about").close()),
+  ];
+  byId("about").replaceChildren(...parts.filter(Boolean));
   byId("about").showModal();
 }
 
@@ -216,21 +208,16 @@ addEventListener("paste", (event) => {
   const file = [...(event.clipboardData?.files ?? [])].find(({ type }) => type.startsWith("image/"));
   if (file) askWith(file);
 });
-document.addEventListener("click", (event) => {
-  for (const open of document.querySelectorAll("details.pop[open]")) {
-    if (!open.contains(/** @type {Node} */ (event.target))) open.removeAttribute("open");
-  }
-});
+document.addEventListener("click", (event) => closeMenus(event.target));
 addEventListener("keydown", (event) => {
   const typing = /** @type {HTMLElement} */ (event.target).matches("input, select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();
     byId("query").focus();
     byId("query").select();
-  } else if (event.key === "Escape" && !typing && !document.querySelector("dialog[open]")) {
-    const open = document.querySelector("details.pop[open]");
-    if (open) open.removeAttribute("open");
-    else if (state().view !== null) go({ view: null }, { replace: true });
+  } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+    if (closeMenus() || typing) return;
+    if (state().view !== null) go({ view: null }, { replace: true });
     else if (state().image !== null) go({ image: null });
   }
 });

@@ -1,13 +1,15 @@
 /** The line between the query and the results: words, examples that are asked with, hints, suggestions. */
 
 import * as api from "./api.js";
-import { el } from "./dom.js";
+import { button, el, icon, redraw } from "./dom.js";
 import { COLOURS } from "./evidence.js";
-import { isFunctionWord } from "./explanation.js";
+import { isFunctionWord, toggled } from "./explanation.js";
 import { go, state } from "./state.js";
 
 const NOTICE = "polyview.photos-notice";
 const NEGATION = /\b(?:no|not|without|lacks|lacking)\s+(?:an?\s+|any\s+|the\s+)?([\p{L}-]+)/iu;
+const [SURE, LIKELY] = [0.8, 0.4]; // least probabilities
+const INFORMATIVE = 0.8; // least area under the ROC curve of a calibration: docs/calibration.md
 const QUIET = 0.2; // words that add less than this share of the strongest one
 
 /**
@@ -19,10 +21,10 @@ const QUIET = 0.2; // words that add less than this share of the strongest one
  */
 export function drawNotes(now, answer, explanation, chosen, context) {
   const notes = document.getElementById("notes");
-  if (!notes) return;
   const byLength = [...context.examples.queries].sort((a, b) => a.length - b.length);
   const suggestions = [...byLength.slice(0, 3), context.examples.algebra].filter((q) => q && q !== now.q);
-  notes.replaceChildren(
+  redraw(
+    notes,
     el(
       "div.row",
       {},
@@ -53,9 +55,10 @@ export function wordChips(now, explanation, chosen, id, preview) {
       "button.chip",
       {
         type: "button",
+        "data-key": `word ${index}`,
         title: `"${word}" adds ${sums[index].toFixed(2)} to the score of this image`,
         "aria-pressed": String(place >= 0),
-        onclick: () => toggle(chosen, index),
+        onclick: () => go({ words: toggled(chosen, index), view: null, plain: false }, { replace: true }),
         onpointerenter: () => preview?.(index),
         onpointerleave: () => preview?.(null),
       },
@@ -69,9 +72,17 @@ export function wordChips(now, explanation, chosen, id, preview) {
   });
 }
 
-function toggle(chosen, index) {
-  const words = chosen.includes(index) ? chosen.filter((word) => word !== index) : [...chosen, index].slice(-4);
-  go({ words, view: null, plain: false }, { replace: true });
+/** Whether a method's calibration tells hits that are right from others. @param {any} method of `/info` */
+const informative = (method) => (method?.calibration?.area ?? 0) >= INFORMATIVE;
+
+/**
+ * How sure a hit is: "sure", "likely", or nothing where that is not known or the right answer is.
+ * @param {any} hit
+ * @param {any} method of `/info`
+ */
+export function confidence({ satisfies, probability }, method) {
+  if (typeof satisfies === "boolean" || !informative(method)) return "";
+  return probability >= SURE ? "sure" : probability >= LIKELY ? "likely" : "";
 }
 
 /** Examples to be like or unlike, each with a button that removes it. */
@@ -82,7 +93,7 @@ function likeChips(now) {
       {},
       sign,
       el("img", { src: api.imageUrl(now, id), alt: `image ${id}` }),
-      el("button.quiet", { type: "button", "aria-label": "Remove this example", onclick: () => go(change) }, "×"),
+      icon("Remove this example", "×", () => go(change)),
     );
   const without = (ids, id) => ids.filter((other) => other !== id);
   return [
@@ -98,11 +109,15 @@ function hints(now, answer, context) {
   if (negated) {
     const rest = now.q.replace(negated[0], " ").replace(/\b(and|but|with)\s*$/i, "").replace(/\s+/g, " ").trim();
     const sum = `${rest.replace(/\s+(and|but|with)$/i, "")} - 0.5: ${negated[1]}`;
-    const chip = el("button.chip", { type: "button", onclick: () => ask(sum) }, `− ${negated[1]}`);
+    const chip = button(`− ${negated[1]}`, () => ask(sum), "button.chip");
     hints.push(el("span", {}, `"${negated[0]}" is not understood; subtract instead: `, chip));
   }
-  for (const { word, nearest } of answer.unknown) {
+  for (const { word, nearest, read_as: instead } of answer.unknown) {
     if (negated?.[0].toLowerCase().split(/\s+/)[0] === word.toLowerCase()) continue;
+    if (instead) {
+      hints.push(el("span", {}, `"${word}" is read as "${instead}".`));
+      continue;
+    }
     const suggestion = nearest.length ? [" Did you mean ", askFor(now.q.replace(word, nearest[0]), nearest[0]), "?"] : [];
     hints.push(el("span", {}, `"${word}" is unknown.`, ...suggestion));
   }
@@ -112,7 +127,8 @@ function hints(now, answer, context) {
   if (answer.remark && !answer.unknown.length && !answer.unsupported.length) hints.push(el("span", {}, answer.remark));
   const small = context.info.pack.name === "photos";
   const right = answer.hits.some((hit) => hit.satisfies);
-  if (answer.matches === false && !right && !small && !hints.length) {
+  const sure = informative(context.info.methods[answer.method]);
+  if (answer.matches === false && sure && !right && !small && !hints.length) {
     hints.push(el("span", {}, "Nothing here seems to match; these are the nearest."));
   }
   if (answer.unfamiliar && !small) hints.push(el("span", {}, "This image is unlike those that the model was trained on."));
@@ -122,12 +138,14 @@ function hints(now, answer, context) {
 
 /** Said once to each visitor. */
 function notice() {
-  const box = el("span", {}, "This small model often misses; results are guesses. Better: CLIP (605 MB). ");
+  const models = () => document.getElementById("collection")?.click();
+  const clip = button("CLIP (605 MB)", models, "button.link");
+  const box = el("span", {}, "This small model often misses; results are guesses. Better: ", clip);
   const close = () => {
     localStorage.setItem(NOTICE, "read");
     box.remove();
   };
-  box.append(el("button.quiet", { type: "button", "aria-label": "Hide this notice", onclick: close }, "×"));
+  box.append(icon("Hide this notice", "×", close));
   return box;
 }
 

@@ -1,21 +1,23 @@
 /** The selected image: its words and its views, beside the results or as a sheet on a phone. */
 
 import * as api from "./api.js";
-import { el } from "./dom.js";
-import { attentionOf, drawAttention, drawEvidence, drawStrip, stretch } from "./evidence.js";
-import { hasScreen, methodOf } from "./main.js";
-import { wordChips } from "./notes.js";
+import { button, el, icon, redraw } from "./dom.js";
+import { ATTENTION_COLOUR, attentionOf, drawAttention, drawStrip, stretch } from "./evidence.js";
+import { methodOf } from "./main.js";
+import { confidence, wordChips } from "./notes.js";
 import { go, state } from "./state.js";
 
 const MAX_WIDTH = 840; // pixels of the canvas
-const ATTENTION = "#2a9d8f"; // of bars over a clip's frames
 
 export class Panel {
-  /** @param {HTMLElement} container @param {import("./main.js").Context} context @param {(step: number) => void} step */
-  constructor(container, context, step) {
-    this.container = container;
-    this.context = context;
-    this.step = step;
+  /**
+   * @param {HTMLElement} container
+   * @param {import("./main.js").Context} context
+   * @param {import("./grid.js").Grid} grid the results
+   * @param {(step: number) => void} step selects the next or previous result
+   */
+  constructor(container, context, grid, step) {
+    Object.assign(this, { container, context, grid, step });
     /** What the pointer is on: {word} or {view}. */
     this.preview = null;
   }
@@ -33,7 +35,7 @@ export class Panel {
       return;
     }
     Object.assign(this, { hit, explanation, words });
-    const key = JSON.stringify([hit.image_id, hit.rank, now.q, now.pack, now.collection]);
+    const key = JSON.stringify([hit.image_id, hit.rank, methodOf(now), now.q, now.pack, now.collection]);
     if (key !== this.key) {
       this.key = key;
       this.viewKey = "";
@@ -75,19 +77,25 @@ export class Panel {
     this.methodRow = el("div.chips.small", { role: "group", "aria-label": "Method whose views are shown" });
     this.viewRow = el("div.chips.views", { role: "group", "aria-label": "Views" });
     this.remark = el("p.caption");
-    const icon = (label, sign, action) =>
-      el("button.quiet", { type: "button", "aria-label": label, title: label, onclick: action }, sign);
+    const sure = confidence(hit, this.context.info.methods[methodOf(now)]);
     const similar = { like: hit.image_id, q: "", upload: "", more: [], less: [], image: null, words: null, view: null };
-    const action = (label, change) => el("button", { type: "button", onclick: () => go(change()) }, label);
+    const action = (label, change) => button(label, () => go(change()));
+    const same = this.grid.alike.get(hit.rank)?.length;
     const example = (kind) => () => ({ [kind]: [...new Set([...state()[kind], hit.image_id])].slice(-10), image: null });
     this.container.replaceChildren(
       el(
         "header",
         {},
-        el("span.grow", {}, `#${hit.rank}`, hit.satisfies ? el("span.right", {}, " ✓ known answer") : null),
+        el(
+          "span.grow",
+          {},
+          `#${hit.rank} `,
+          hit.satisfies && el("span.right", {}, "✓ known answer"),
+          sure && el(`span.sure.${sure}`, { title: "By the calibration of this method on its validation split" }, sure),
+        ),
         icon("Previous image", "‹", () => this.step(-1)),
         icon("Next image", "›", () => this.step(1)),
-        icon("Inspect", "Inspect", () => go({ inspect: state().view === null ? "words" : "views" })),
+        button("Inspect", () => go({ inspect: state().view === null ? "words" : "views" }), "button.quiet"),
         icon("Close", "×", () => go({ image: null, view: null })),
       ),
       this.stage,
@@ -102,10 +110,11 @@ export class Panel {
       el(
         "div.actions",
         {},
-        hasScreen("compare") ? action("Compare methods", () => ({ screen: "compare" })) : null,
+        action("Compare methods", () => ({ screen: "compare" })),
         action("Similar", () => similar),
         action("More like this", example("more")),
         action("Less like this", example("less")),
+        same && button(`${same} nearly the same`, () => this.grid.unfold(hit.rank)),
       ),
       el("p.caption", {}, hit.captions?.length ? `Caption: ${caption}` : caption),
     );
@@ -113,15 +122,13 @@ export class Panel {
 
   #playButton(now) {
     const { hit, image, canvas, stage } = this;
-    const button = el("button.play", { type: "button" }, "▶ Play");
-    button.addEventListener("click", () => {
-      const player = clipPlayer(now, hit);
+    const play = (event) => {
       canvas.remove();
-      image.replaceWith(player);
-      button.remove();
+      image.replaceWith(clipPlayer(now, hit));
+      event.target.remove();
       stage.style.aspectRatio = "";
-    });
-    return button;
+    };
+    return button("▶ Play", play, "button.play");
   }
 
   #drawChips(now) {
@@ -129,13 +136,14 @@ export class Panel {
       this.preview = change;
       this.#draw();
     };
-    const focused = this.container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-    this.wordRow.replaceChildren(
+    redraw(
+      this.wordRow,
       ...wordChips(now, this.explanation, this.words, this.hit.image_id, (word) => preview(word === null ? null : { word })),
     );
-    this.sentence.textContent = this.#contribution(now);
+    this.sentence.textContent = this.explanation?.sentence(this.hit.image_id, this.words) ?? "";
     const method = now.by || methodOf(now);
-    this.methodRow.replaceChildren(
+    redraw(
+      this.methodRow,
       ...Object.entries(this.context.info.methods).map(([key, about]) =>
         el(
           "button.chip",
@@ -152,7 +160,8 @@ export class Panel {
     );
     const count = this.context.info.methods[method]?.views ?? 1;
     const winner = this.views?.method === method ? this.views.winner : null;
-    this.viewRow.replaceChildren(
+    redraw(
+      this.viewRow,
       ...Array.from({ length: count }, (_, view) =>
         el(
           "button.chip",
@@ -172,16 +181,6 @@ export class Panel {
     this.remark.textContent = this.views?.collapsed
       ? "These views are nearly the same; maps show their difference from the mean view."
       : "";
-    if (focused) this.container.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
-  }
-
-  #contribution(now) {
-    if (!now.words || !this.explanation?.by.has(this.hit.image_id)) return "";
-    const sums = this.explanation.contributions(this.hit.image_id);
-    const { score } = this.explanation.by.get(this.hit.image_id);
-    return this.words
-      .map((word) => `"${this.explanation.words[word]}" contributes ${sums[word].toFixed(2)} of ${score.toFixed(2)}`)
-      .join("; ");
   }
 
   async #draw() {
@@ -195,15 +194,12 @@ export class Panel {
     const view = this.preview?.view ?? (this.preview ? null : now.view);
     const attention = view === null || !this.views ? null : attentionOf(this.views, view);
     if (attention) {
-      if (this.views.sheet) drawStrip(canvas, [{ values: stretch(attention), colour: ATTENTION }]);
+      if (this.views.sheet) drawStrip(canvas, [{ values: stretch(attention), colour: ATTENTION_COLOUR }]);
       else drawAttention(canvas, image, attention, this.views.grid, this.views.box);
       return;
     }
     const words = this.preview?.word === undefined ? this.words : [this.preview.word];
-    if (!explanation?.by.has(hit.image_id) || !words.length) return;
-    const maps = explanation.maps(hit.image_id, words, true);
-    if (explanation.sheet) drawStrip(canvas, maps);
-    else drawEvidence(canvas, image, maps, explanation.grid, explanation.by.get(hit.image_id).box);
+    if (explanation?.by.has(hit.image_id) && words.length) explanation.draw(canvas, image, hit.image_id, words, true);
   }
 }
 

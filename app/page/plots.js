@@ -1,19 +1,11 @@
 /** Matrices and curves as SVG, with values on hover. */
 
-import { el } from "./dom.js";
+import { el, svg } from "./dom.js";
 import { viridis } from "./evidence.js";
 
-const NS = "http://www.w3.org/2000/svg";
 const BLUE = [37, 99, 235];
 const ORANGE = [217, 119, 6];
 const LINES = ["#2563eb", "#d97706", "#d6336c", "#2f9e44"];
-
-function svg(tag, attributes = {}, ...children) {
-  const element = document.createElementNS(NS, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children);
-  return element;
-}
 
 const title = (text) => svg("title", {}, text);
 
@@ -32,8 +24,9 @@ export function heatmap({ values, rows, columns, marks = [], limits = null, titl
   const top = labelled ? Math.min(110, 5.5 * longest(columns) + 10) : 4;
   const width = left + side * columns.length + (labelled ? 40 : 4);
   const height = top + side * rows.length + 4;
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "chart" });
-  picture.setAttribute("aria-label", `${name}: ${rows.length} by ${columns.length}, from ${round(Math.min(...flat))} to ${round(Math.max(...flat))}`);
+  const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "chart" });
+  const range = `from ${round(Math.min(...flat))} to ${round(Math.max(...flat))}`;
+  chart.setAttribute("aria-label", `${name}: ${rows.length} by ${columns.length}, ${range}`);
   const marked = new Set(marks.map(([row, column]) => `${row} ${column}`));
   values.forEach((row, r) =>
     row.forEach((value, c) => {
@@ -44,19 +37,19 @@ export function heatmap({ values, rows, columns, marks = [], limits = null, titl
         cell.setAttribute("stroke-width", "3");
       }
       cell.append(title(`${rows[r]} · ${columns[c]}: ${round(value)}`));
-      picture.append(cell);
+      chart.append(cell);
     }),
   );
   if (labelled) {
     rows.forEach((each, r) =>
-      picture.append(svg("text", { x: left - 5, y: top + (r + 0.5) * side + 4, "text-anchor": "end" }, String(each))),
+      chart.append(svg("text", { x: left - 5, y: top + (r + 0.5) * side + 4, "text-anchor": "end" }, String(each))),
     );
     columns.forEach((each, c) => {
       const x = left + (c + 0.5) * side;
-      picture.append(svg("text", { x, y: top - 6, transform: `rotate(-40 ${x} ${top - 6})` }, String(each)));
+      chart.append(svg("text", { x, y: top - 6, transform: `rotate(-40 ${x} ${top - 6})` }, String(each)));
     });
   }
-  return picture;
+  return chart;
 }
 
 /** Blue for negative and orange for positive values; viridis where nothing is negative. */
@@ -79,27 +72,27 @@ export function curves({ values, rows, columns, title: name }) {
   const flat = values.flat();
   const low = Math.min(0, ...flat);
   const high = Math.max(...flat) || 1;
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "chart" });
-  picture.setAttribute("aria-label", `${name}: ${rows.length} lines of ${columns.length} points`);
+  const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "chart" });
+  chart.setAttribute("aria-label", `${name}: ${rows.length} lines of ${columns.length} points`);
   const x = (place, count) => left + ((width - left - 10) * place) / Math.max(1, count - 1);
   const y = (value) => 8 + (height - bottom - 8) * (1 - (value - low) / (high - low || 1));
   for (const value of [low, (low + high) / 2, high]) {
-    picture.append(
+    chart.append(
       svg("line", { x1: left, x2: width - 10, y1: y(value), y2: y(value), class: "rule" }),
       svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, round(value)),
     );
   }
-  picture.append(
+  chart.append(
     svg("text", { x: left, y: height - 5 }, String(columns[0] ?? "")),
     svg("text", { x: width - 10, y: height - 5, "text-anchor": "end" }, String(columns.at(-1) ?? "")),
   );
   values.forEach((line, l) => {
     const points = line.map((value, i) => `${x(i, line.length)},${y(value)}`).join(" ");
-    picture.append(svg("polyline", { points, fill: "none", stroke: LINES[l % LINES.length], "stroke-width": 2 }));
+    chart.append(svg("polyline", { points, fill: "none", stroke: LINES[l % LINES.length], "stroke-width": 2 }));
     line.forEach((value, i) => {
       const dot = svg("circle", { cx: x(i, line.length), cy: y(value), r: 4, fill: LINES[l % LINES.length], opacity: 0.75 });
       dot.append(title(`${rows[l]}, ${columns[i] ?? i}: ${round(value)}`));
-      picture.append(dot);
+      chart.append(dot);
     });
   });
   const names = rows.map((each, l) => {
@@ -107,5 +100,5 @@ export function curves({ values, rows, columns, title: name }) {
     key.style.borderColor = LINES[l % LINES.length];
     return el("span", {}, key, each);
   });
-  return el("div", {}, picture, rows.length > 1 ? el("div.legend", {}, ...names) : null);
+  return el("div", {}, chart, rows.length > 1 ? el("div.legend", {}, ...names) : null);
 }

@@ -1,7 +1,8 @@
 /** Selected tiles: their bar, and their export as CSV or as a ZIP archive of the images. */
 
 import * as api from "./api.js";
-import { announce, el, save, toast } from "./dom.js";
+import { announce, button, el, save, toast } from "./dom.js";
+import { csv } from "./export.js";
 import { state } from "./state.js";
 
 export class Selection {
@@ -31,8 +32,6 @@ export class Selection {
 
   #draw() {
     const count = this.ids.size;
-    const button = (label, action, disabled = false) =>
-      el("button", { type: "button", onclick: action, disabled }, label);
     this.bar.hidden = !this.active;
     this.bar.replaceChildren(
       el("span", {}, count ? `${count} selected` : "Click images to select them"),
@@ -40,8 +39,8 @@ export class Selection {
         for (const hit of this.hits()) this.ids.add(hit.image_id);
         this.#draw();
       }),
-      button("CSV", () => this.#csv(), !count),
-      button("ZIP of images", () => this.#zip(), !count),
+      button("CSV", () => this.#csv(), "button", { disabled: !count }),
+      button("ZIP of images", () => this.#zip(), "button", { disabled: !count }),
       button("Done", () => this.toggle(false)),
     );
     if (this.active) announce(`${count} selected`);
@@ -58,8 +57,7 @@ export class Selection {
       const caption = hit.captions?.[0] ?? "";
       rows.push([hit.rank, hit.image_id, hit.file, hit.score, hit.seconds ?? "", hit.satisfies ?? "", caption]);
     }
-    const text = rows.map((row) => row.map(quoted).join(",")).join("\r\n");
-    save("polyview.csv", new Blob([`${text}\r\n`], { type: "text/csv" }));
+    save("polyview.csv", csv(rows));
   }
 
   async #zip() {
@@ -77,13 +75,6 @@ export class Selection {
     }
     save("polyview.zip", zip(files));
   }
-}
-
-/** A CSV field; a leading sign of a formula is disarmed. @param {any} value */
-function quoted(value) {
-  const text = String(value);
-  const safe = typeof value === "string" && /^[=+\-@\t]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
 /** A ZIP archive without compression. @param {{name: string, content: Uint8Array}[]} files @returns {Blob} */

@@ -2,6 +2,7 @@
  * The URL is the state. Every screen reads the same state and changes it with `go`; Back, Forward,
  * reload and a copied link restore it.
  *
+ * An image that is asked with stays in this tab's session storage, too; the URL has its name only.
  * An uploaded collection's key is secret: it stays in this tab's session storage, and the URL only
  * says `c=mine`. A link with `c=mine` that is opened elsewhere has `gone: true`.
  *
@@ -12,7 +13,7 @@
  * @property {string[]} methods of Compare; empty for its default
  * @property {number|null} image id of the selected image
  * @property {number|null} like id of an image that is asked with
- * @property {string} upload name of an image file that is asked with; its content stays in this tab (`uploads.js`)
+ * @property {string} upload name of an image file that is asked with; its content stays in this tab
  * @property {number[]} more ids of examples to be like
  * @property {number[]} less ids of examples to be unlike
  * @property {string[]} filters "fact:value"
@@ -28,6 +29,9 @@
 
 const MINE = "mine";
 const KEY = "polyview.collection";
+const IMAGE = "polyview.image.";
+const MAX_SIDE = 640; // pixels; encoders read at most 384
+const MAX_KEPT = 8;
 
 const text = (name) => ({ name, read: (all) => all[0] ?? "", write: (value) => (value ? [value] : []) });
 const number = (name) => ({
@@ -98,6 +102,9 @@ export function link(state) {
   return search ? `/?${search}` : "/";
 }
 
+/** Whether a collection is somebody's own images, not those of a pack. @param {string} key */
+export const isOwn = (key) => /^(upload|folder)-/.test(key);
+
 /** Whether a collection is an upload, whose key must not be shared. @param {string} key */
 export const isPrivate = (key) => key.startsWith("upload-");
 
@@ -140,3 +147,31 @@ addEventListener("popstate", () => {
   current = parse(location.search);
   notify(before);
 });
+
+/**
+ * Keeps an image file for asking.
+ * @param {File} file
+ * @returns {Promise<string>} the name to put into the state
+ * @throws {Error} with a sentence, if the browser cannot decode the file
+ */
+export async function keep(file) {
+  const bitmap = await createImageBitmap(file).catch(() => {
+    throw new Error(`${file.name} cannot be read as an image. Use JPEG, PNG or WebP.`);
+  });
+  const scale = Math.min(1, MAX_SIDE / Math.max(bitmap.width, bitmap.height));
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(bitmap.width * scale));
+  canvas.height = Math.max(1, Math.round(bitmap.height * scale));
+  const context = canvas.getContext("2d");
+  context.fillStyle = "#ffffff"; // behind transparent pixels
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  const name = `${Date.now().toString(36)}-${file.name.replace(/[^\w.-]+/g, "_").slice(-40)}`;
+  const kept = Object.keys(sessionStorage).filter((key) => key.startsWith(IMAGE)).sort();
+  for (const key of kept.slice(0, Math.max(0, kept.length - MAX_KEPT + 1))) sessionStorage.removeItem(key);
+  sessionStorage.setItem(IMAGE + name, canvas.toDataURL("image/jpeg", 0.92));
+  return name;
+}
+
+/** The content as a data URI; empty where this tab does not have it. @param {string} name */
+export const content = (name) => (name ? sessionStorage.getItem(IMAGE + name) ?? "" : "");

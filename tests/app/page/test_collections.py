@@ -114,7 +114,7 @@ def test_a_folder_is_opened_and_a_wrong_one_is_named(
     expect(page.locator("#menu .problem:not([hidden])")).to_contain_text("missing")
     page.fill("#menu input[name=place]", str(tmp_path))
     page.press("#menu input[name=place]", "Enter")
-    expect(page.locator("#reading")).to_contain_text("1 files are left out", timeout=60_000)
+    expect(page.locator("#reading")).to_contain_text("1 file is left out", timeout=60_000)
     page.get_by_role("button", name="Which?").click()
     page.locator("#menu .fold summary").click()
     expect(page.locator("#menu .fold")).to_contain_text("notes.png")
