@@ -269,11 +269,7 @@ function leftOut({ refused, refused_count: count, copies, copies_count: same }) 
 
 /** The line of progress below the query; an empty sentence takes it away. */
 function line(sentence, done = 0, total = 0, ...actions) {
-  let box = document.getElementById("reading");
-  if (!box) {
-    box = el("div.reading", { id: "reading" });
-    document.getElementById("notes")?.after(box);
-  }
+  const box = /** @type {any} */ (document.getElementById("reading"));
   const bar = total > 0 && el("progress", { max: total, value: done, "aria-label": "Progress" });
   box.hidden = !sentence;
   box.replaceChildren(...[sentence && bar, sentence, ...actions].filter(Boolean));

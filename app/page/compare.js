@@ -7,7 +7,7 @@ import * as api from "./api.js";
 import { announce, button, closeMenus, el, icon, menu, nearest, redraw, save, toast } from "./dom.js";
 import { Explanation } from "./explanation.js";
 import { drawSheet, toCsv, toJson } from "./export.js";
-import { canvasOver, clock, justify } from "./grid.js";
+import { canvasOver, captionOf, clock, justify } from "./grid.js";
 import { wordChips } from "./notes.js";
 import { go, state } from "./state.js";
 
@@ -176,7 +176,7 @@ class Compare {
   }
 
   #tile(column, hit, left, only) {
-    const caption = hit.captions?.[0] ?? hit.file.split("/").pop();
+    const caption = captionOf(hit, state().q);
     const { sign, words } = movement(hit, left);
     const label = [`${hit.rank}: ${caption}`, hit.right && "right", words, only && `only ${column.title} lists it`];
     const moment = hit.seconds === undefined || hit.seconds === null ? "" : clock(hit.seconds);
@@ -384,7 +384,7 @@ class Compare {
         return { element, image, column };
       });
       const right = truth?.image_ids.includes(id) ? "✓ right: " : "";
-      const caption = hit?.captions?.find((each) => each === query) ?? hit?.captions?.[0] ?? hit?.file ?? `image ${id}`;
+      const caption = hit ? captionOf(hit, query) : `image ${id}`;
       const close = icon("Close", "×", () => go({ image: null, view: null }));
       const maps = el("div.maps", {}, ...this.maps.map(({ element }) => element));
       this.dock.replaceChildren(el("header", {}, el("span.grow", {}, right + caption), close), maps);
@@ -413,8 +413,6 @@ class Compare {
 
   /** Between the query and the columns: words, the example's story, what was not understood. */
   #notes(now) {
-    const notes = document.getElementById("notes");
-    if (!notes) return;
     const lead = this.#lead;
     const chosen = lead ? this.#words(now, lead) : [];
     const chips = wordChips(now, lead, chosen, now.image ?? this.answer.columns[0].hits[0]?.image_id ?? null);
@@ -425,7 +423,7 @@ class Compare {
       ignored && "Compare looks at words, or one image of the collection; filters and examples stay in Explore.",
     ];
     const texts = sentences.filter(Boolean).map((text) => el("span", {}, text));
-    redraw(notes, el("div.row", {}, ...chips, ...texts));
+    redraw(document.getElementById("notes"), el("div.row", {}, ...chips, ...texts));
   }
 
   /** Arrows move between tiles. */

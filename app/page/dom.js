@@ -81,14 +81,12 @@ export function nearest(from, others, key) {
 
 /** Says something to screen readers, without moving the focus. @param {string} sentence */
 export function announce(sentence) {
-  const region = document.getElementById("live");
-  if (region) region.textContent = sentence;
+  /** @type {any} */ (document.getElementById("live")).textContent = sentence;
 }
 
 /** Shows a sentence at the bottom for some seconds. @param {string} sentence */
 export function toast(sentence) {
-  const box = document.getElementById("toast");
-  if (!box) return;
+  const box = /** @type {any} */ (document.getElementById("toast"));
   box.textContent = sentence;
   box.hidden = false;
   clearTimeout(Number(box.dataset.timer));

@@ -5,7 +5,6 @@
  * @property {number[][]} cells (cells, words): what each cell and word adds to the score
  * @property {number[]} box part of the image that the cells cover
  * @property {number} score
- * @property {number} base part of the score that belongs to no cell
  * @property {number[]} seconds of a clip's frames, where the cells are frames
  */
 
@@ -62,7 +61,6 @@ export class Explanation {
         cells,
         box: answer.boxes[i],
         score: answer.scores[i],
-        base: answer.base[i],
         seconds: answer.seconds[i] ?? [],
       });
     });
@@ -142,8 +140,10 @@ function columnsOf({ words, terms, cells, whole_sentence: whole }) {
       columns.push({ word: "the image", weight, start, count: wide });
       start += wide;
     }
+    const typed = text.split(/\s+/);
     for (let w = 0; w < count; w += 1, start += 1, word += 1) {
-      columns.push({ word: words[word], weight, start, count: 1 });
+      const unknown = words[word] === "[UNK]" && typed.length === count;
+      columns.push({ word: unknown ? typed[w] : words[word], weight, start, count: 1 });
     }
   }
   if (whole.some((image) => image.some(Boolean))) {

@@ -11,6 +11,7 @@
  */
 
 import { el, nearest } from "./dom.js";
+import { state } from "./state.js";
 
 const GAP = 8;
 const ROW = 190; // height of a row on a wide screen
@@ -125,7 +126,7 @@ export class Grid {
   }
 
   #describe(tile, hit) {
-    const caption = hit.captions?.[0] ?? hit.file.split("/").pop();
+    const caption = captionOf(hit, state().q);
     const same = this.alike.get(hit.rank)?.length ?? 0;
     const confidence = this.options.confidence(hit);
     const label = [`${hit.rank}: ${caption}`, hit.satisfies && "a known answer", confidence];
@@ -195,6 +196,10 @@ export function justify(tiles, width, height) {
   }
   if (row.length) flush();
 }
+
+/** The caption that was asked for where it is the image's, else its first, else its file. @param {any} hit @param {string} q */
+export const captionOf = ({ captions = [], file }, q) =>
+  captions.find((caption) => caption === q) ?? captions[0] ?? file.split("/").pop();
 
 /** The canvas over a tile's image. @param {HTMLImageElement} image @param {number} [height] of the canvas in pixels @returns {HTMLCanvasElement} */
 export function canvasOver(image, height = image.naturalHeight) {

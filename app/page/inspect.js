@@ -5,7 +5,7 @@ import { button, el, icon, redraw, toast } from "./dom.js";
 import { AGAINST, ATTENTION_COLOUR, COLOURS, attentionOf } from "./evidence.js";
 import { drawAttention, drawEvidence, drawStrip, stretch } from "./evidence.js";
 import { Explanation, toggled } from "./explanation.js";
-import { clock } from "./grid.js";
+import { captionOf, clock } from "./grid.js";
 import { describeArray, knobTitle } from "./inside.js";
 import { methodOf } from "./main.js";
 import { clipPlayer, legend } from "./panel.js";
@@ -68,8 +68,7 @@ export class Inspect {
         this.image.decode().catch(() => {}),
       ]);
       if (key !== this.key) return;
-      const ratio = this.image.naturalWidth / (this.image.naturalHeight || 1);
-      this.stage.style.cssText = `aspect-ratio:${ratio};width:min(100%, calc(${ratio} * var(--tall)))`;
+      this.#shape(this.image.naturalWidth, this.image.naturalHeight);
       this.views = views;
       this.explanation = answer && new Explanation(answer);
       this.#draw();
@@ -82,6 +81,7 @@ export class Inspect {
     this.image = el("img", { alt: "The selected image", src: api.imageUrl(now, now.image, true) });
     this.canvas = el("canvas", { "aria-hidden": "true" });
     this.stage = el("div.stage", {}, this.image, this.canvas);
+    this.#shape(this.#hit?.width, this.#hit?.height);
     this.caption = el("p.caption");
     this.clip = el("div.clip");
     this.strip = el("div.strip", { hidden: true, tabIndex: 0, role: "group", "aria-label": "Frames of the clip" });
@@ -110,6 +110,10 @@ export class Inspect {
       el("header", {}, title, this.tabs, choose, close),
       el("div.body", {}, left, this.side),
     );
+  }
+
+  #shape(width, height) {
+    this.stage.style.setProperty("--ratio", String((width || 1) / (height || 1)));
   }
 
   #controls() {
@@ -149,7 +153,7 @@ export class Inspect {
       each.tabIndex = each.dataset.tab === tab ? 0 : -1;
     }
     this.side.setAttribute("aria-labelledby", `tab-${tab}`);
-    this.caption.textContent = this.image.alt = this.#hit?.captions?.[0] ?? this.views.file.split("/").pop();
+    this.caption.textContent = this.image.alt = captionOf(this.#hit ?? this.views, now.q);
     const play = () => this.clip.replaceChildren(clipPlayer(now, { ...this.views, ...this.#hit }));
     if (this.#isClip && !this.clip.firstChild) this.clip.append(button("▶ Play the clip", play));
     const scrolled = this.side.dataset.tab === tab ? this.side.scrollTop : 0;
@@ -406,7 +410,7 @@ export class Inspect {
       el(
         "button.view",
         { type: "button", onclick: () => go({ image: hit.image_id }) },
-        el("img", { src: api.imageUrl(now, hit.image_id), alt: hit.captions?.[0] ?? hit.file }),
+        el("img", { src: api.imageUrl(now, hit.image_id), alt: captionOf(hit, now.q) }),
         el("span", {}, `${hit.rank} `, el("small", {}, moved(hit))),
       );
     try {
@@ -475,7 +479,7 @@ export class Inspect {
       const answer = await api.collapse(now, method).catch((error) => ({ state: "failed", progress: error.message }));
       if (key !== this.key || !holder.isConnected) return;
       if (answer.state !== "ready") {
-        holder.replaceChildren(el("p.caption", {}, answer.progress || "measuring"));
+        holder.replaceChildren(el("p.caption", {}, api.plain(answer.progress) || "measuring"));
         if (answer.state !== "failed") setTimeout(ask, ASK_AGAIN);
         return;
       }

@@ -20,11 +20,10 @@ const QUIET = 0.2; // words that add less than this share of the strongest one
  * @param {import("./main.js").Context} context
  */
 export function drawNotes(now, answer, explanation, chosen, context) {
-  const notes = document.getElementById("notes");
   const byLength = [...context.examples.queries].sort((a, b) => a.length - b.length);
   const suggestions = [...byLength.slice(0, 3), context.examples.algebra].filter((q) => q && q !== now.q);
   redraw(
-    notes,
+    document.getElementById("notes"),
     el(
       "div.row",
       {},
@@ -103,7 +102,6 @@ function likeChips(now) {
 }
 
 function hints(now, answer, context) {
-  if (!answer) return [];
   const hints = [];
   const negated = answer.unsupported.includes("negation") ? NEGATION.exec(now.q) : null;
   if (negated) {
@@ -170,19 +168,13 @@ function askFor(query, words) {
 export function factSelects(facts) {
   const { filters } = state();
   return Object.entries(facts).map(([fact, values]) => {
-    const current = filters.find((filter) => filter.startsWith(`${fact}:`)) ?? "";
-    const select = el(
-      "select",
-      { "aria-label": fact, onchange: () => change(fact, select.value) },
-      el("option", { value: "" }, `any ${fact}`),
-      ...Object.entries(values).map(([value, count]) => el("option", { value: `${fact}:${value}` }, `${value} (${count})`)),
-    );
-    select.value = current;
+    const own = (filter) => filter.startsWith(`${fact}:`);
+    const others = filters.filter((filter) => !own(filter));
+    const change = () => go({ filters: select.value ? [...others, select.value] : others, image: null });
+    const option = ([value, count]) => el("option", { value: `${fact}:${value}` }, `${value} (${count})`);
+    const any = el("option", { value: "" }, `any ${fact}`);
+    const select = el("select", { "aria-label": fact, onchange: change }, any, ...Object.entries(values).map(option));
+    select.value = filters.find(own) ?? "";
     return select;
   });
-}
-
-function change(fact, filter) {
-  const rest = state().filters.filter((other) => !other.startsWith(`${fact}:`));
-  go({ filters: filter ? [...rest, filter] : rest, image: null });
 }

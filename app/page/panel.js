@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { button, el, icon, redraw } from "./dom.js";
 import { ATTENTION_COLOUR, attentionOf, drawAttention, drawStrip, stretch } from "./evidence.js";
+import { captionOf } from "./grid.js";
 import { methodOf } from "./main.js";
 import { confidence, wordChips } from "./notes.js";
 import { go, state } from "./state.js";
@@ -66,11 +67,11 @@ export class Panel {
 
   #build(now) {
     const { hit } = this;
-    const caption = hit.captions?.[0] ?? hit.file.split("/").pop();
+    const caption = captionOf(hit, now.q);
     this.image = el("img", { alt: caption, src: api.imageUrl(now, hit.image_id, true) });
     this.canvas = el("canvas", { "aria-hidden": "true" });
     this.stage = el("div.stage", {}, this.image, this.canvas);
-    this.stage.style.aspectRatio = `${hit.width || 1} / ${hit.height || 1}`;
+    this.stage.style.setProperty("--ratio", String((hit.width || 1) / (hit.height || 1)));
     if (hit.seconds !== null && hit.seconds !== undefined) this.stage.append(this.#playButton(now));
     this.wordRow = el("div.chips.small", { role: "group", "aria-label": "Words" });
     this.sentence = el("p.caption");
@@ -98,15 +99,15 @@ export class Panel {
         button("Inspect", () => go({ inspect: state().view === null ? "words" : "views" }), "button.quiet"),
         icon("Close", "×", () => go({ image: null, view: null })),
       ),
-      this.stage,
-      legend(),
-      el("h3", {}, "Words"),
-      this.wordRow,
+      el(
+        "div.beside",
+        {},
+        this.stage,
+        el("div", {}, el("h3", {}, "Words"), this.wordRow, el("h3", {}, "Views of"), this.methodRow, this.viewRow),
+      ),
       this.sentence,
-      el("h3", {}, "Views of"),
-      this.methodRow,
-      this.viewRow,
       this.remark,
+      legend(),
       el(
         "div.actions",
         {},
@@ -121,12 +122,11 @@ export class Panel {
   }
 
   #playButton(now) {
-    const { hit, image, canvas, stage } = this;
+    const { hit, image, canvas } = this;
     const play = (event) => {
       canvas.remove();
       image.replaceWith(clipPlayer(now, hit));
       event.target.remove();
-      stage.style.aspectRatio = "";
     };
     return button("▶ Play", play, "button.play");
   }

@@ -4,19 +4,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect
 
 from tests.app.api.conftest import run  # noqa: F401 a fixture
 
-DESKTOP, PHONE = (1280, 800), (390, 844)
+DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
 PATIENCE = 60_000  # milliseconds
+expect.set_options(timeout=PATIENCE)
 SHIFTS = """
 window.shifts = 0;
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
 }).observe({ type: "layout-shift", buffered: true });
 """
+PIXELS = """(canvas) => {
+  const { width, height } = canvas;
+  const pixels = (source) => {
+    const copy = Object.assign(document.createElement("canvas"), { width, height });
+    copy.getContext("2d").drawImage(source, 0, 0, width, height);
+    return [...copy.getContext("2d").getImageData(0, 0, width, height).data];
+  };
+  const image = canvas.parentElement.querySelector("img");
+  return { width, height, drawn: pixels(canvas), original: pixels(image) };
+}"""
 
 
 @dataclass
@@ -40,10 +53,10 @@ class Tab:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", self._request)
 
-    def open(self, search: str = "") -> None:
-        """Loads the page and waits for an answer with evidence."""
+    def open(self, search: str = "", ready: str = ".tile canvas") -> None:
+        """Loads the page and waits for an answer with evidence, or for another element."""
         self.page.goto(f"{self.home}/{search}")
-        expect(self.page.locator(".tile canvas").first).to_be_visible()
+        expect(self.page.locator(ready).first).to_be_visible()
 
     def ask(self, query: str) -> None:
         """Types a query and presses Enter."""
@@ -53,18 +66,52 @@ class Tab:
         expect(self.page.locator("#live")).to_contain_text(f"images for {query}")
         expect(self.page.locator(".tile canvas").first).to_be_visible()
 
+    def button(self, name: str) -> Locator:
+        """The button that is called exactly so."""
+        return self.page.get_by_role("button", name=name, exact=True)
+
     @property
     def tiles(self) -> Locator:
         """The tiles of the results, best first."""
         return self.page.locator(".tile")
 
+    def top(self, selector: str) -> float:
+        """How far below the window's top the first match begins, in pixels."""
+        box = self.page.locator(selector).first.bounding_box()
+        assert box is not None
+        return box["y"]
+
+    def fits(self) -> bool:
+        """Whether nothing is wider than the window, and nothing moved while it was loaded."""
+        wide, shifts = self.page.evaluate(
+            "[document.documentElement.scrollWidth - innerWidth, window.shifts]"
+        )
+        return wide <= 0 and shifts <= 0.05
+
+    def serious(self) -> list[tuple[str, str]]:
+        """Rules of axe-core that are broken, and where."""
+        return [
+            (rule["id"], node["html"][:200])
+            for rule in Axe().run(self.page).response["violations"]
+            if rule["impact"] in ("serious", "critical") or rule["id"] == "image-redundant-alt"
+            for node in rule["nodes"]
+        ]
+
     def _console(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and "410" not in message.text:
+        if message.type == "error" and not {"410", "400"} & set(message.text.split()):
             self.complaints.append(message.text)
 
     def _request(self, request: Request) -> None:
         if not request.url.startswith((self.home, "data:", "blob:")):
             self.complaints.append(f"asked another machine: {request.url}")
+
+
+def pixels(canvas: Locator) -> tuple[np.ndarray, np.ndarray]:
+    """A canvas with evidence, and the image below: (height, width, 3) of 0 to 255 each."""
+    seen = canvas.evaluate(PIXELS)
+    shape = seen["height"], seen["width"], 4
+    drawn, original = (np.reshape(seen[name], shape) for name in ("drawn", "original"))
+    return drawn[..., :3].astype(float), original[..., :3].astype(float)
 
 
 NewTab = Callable[..., Tab]
@@ -77,9 +124,7 @@ def tabs(browser: Browser) -> Iterator[NewTab]:
 
     def new(home: str, size: tuple[int, int] = DESKTOP, dark: bool = False) -> Tab:
         context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]},
-            color_scheme="dark" if dark else "light",
-            permissions=["clipboard-read", "clipboard-write"],
+            viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light"
         )
         contexts.append((context, tab := Tab(context.new_page(), home)))
         return tab

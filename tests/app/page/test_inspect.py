@@ -1,0 +1,182 @@
+"""Inspect over the bundled scenes and clips: words, views, lens, insides, how maps are drawn."""
+
+import re
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from tests.app.api.conftest import Run, Running
+from tests.app.page.conftest import DESKTOP, PHONE, TABLET, NewTab, Tab, pixels
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+QUERY = "a kangaroo and a whale can be seen in the image"
+KANGAROO = f"?q={QUERY.replace(' ', '+')}&words=1"
+
+
+@pytest.fixture(scope="module")
+def server(run: Run) -> Running:
+    """The app over its scenes."""
+    return run()
+
+
+def inspect(tab: Tab, search: str, name: str = "") -> None:
+    """Opens Explore and Inspect of the first hit, at a tab."""
+    tab.open(search)
+    tab.button("Inspect").click()
+    if name:
+        tab.page.get_by_role("tab", name=name).click()
+    expect(tab.page.locator("#inspect .caption").last).not_to_have_text("Loading…")
+
+
+def test_two_clicks_lead_from_a_hit_to_view_7_of_mvam(server: Running, new_tab: NewTab) -> None:
+    tab = new_tab(server.url)
+    tab.open()
+    panel = tab.page.locator(".panel")
+    panel.get_by_role("button", name="MVAM").click()
+    panel.get_by_role("button", name="View 7", exact=False).first.click()
+    expect(tab.page).to_have_url(re.compile("view=6.*by=mvam"))
+    drawn = panel.locator("canvas")
+    tab.page.wait_for_function("document.querySelector('.panel canvas').width > 300")
+    view, original = pixels(drawn)
+    assert np.abs(view - original).mean() > 10  # one viridis overlay
+    tab.button("Inspect").click()
+    expect(tab.page.locator(".thumbs .view")).to_have_count(16)
+    expect(tab.page.locator(".thumbs [aria-pressed=true]")).to_contain_text("7")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, TABLET])
+def test_image_and_map_chooser_stand_side_by_side(
+    server: Running, new_tab: NewTab, size: tuple[int, int]
+) -> None:
+    tab = new_tab(server.url, size)
+    inspect(tab, "?q=a+dog&by=mvam", "Views")
+    expect(tab.page.locator(".thumbs .view")).to_have_count(16)
+    image, chooser = (
+        tab.page.locator(each).bounding_box() for each in ("#inspect .stage", "#inspect .side")
+    )
+    assert image is not None
+    assert chooser is not None
+    assert image["x"] + image["width"] <= chooser["x"]
+    assert abs(image["y"] - chooser["y"]) < 60
+    assert tab.fits()
+
+
+def test_strength_and_outline_change_the_evidence(server: Running, new_tab: NewTab) -> None:
+    tab = new_tab(server.url)
+    inspect(tab, KANGAROO)
+    expect(tab.page.locator("#inspect .word")).to_have_count(11)
+    canvas = tab.page.locator("#inspect .stage canvas")
+    strength = tab.page.get_by_label("Strength").last
+
+    def change() -> float:
+        evidence, original = pixels(canvas)
+        return float((np.abs(evidence - original).max(axis=2) > 8).mean())
+
+    whole = change()
+    tab.page.get_by_label("Outline only").check()
+    outline = change()
+    assert 0 < outline < 0.2 < whole
+    tab.page.get_by_label("Outline only").uncheck()
+    strength.fill("0")
+    assert change() == pytest.approx(outline, abs=0.01)
+
+
+def test_evidence_against_a_word_is_hatched_in_violet(server: Running, new_tab: NewTab) -> None:
+    hit = server.get("search", q=QUERY, method="vse_infty", k=1)["hits"][0]
+    seen = server.get("explain/hits", q=QUERY, method="vse_infty", images=hit["image_id"])
+    cells = np.array(seen["cells"][0])  # (cells, words)
+    word = int((cells.min(axis=0) / cells.max(axis=0)).argmin())
+    tab = new_tab(server.url)
+    inspect(tab, f"?q={QUERY.replace(' ', '+')}&words={word}")
+    expect(tab.page.locator("#inspect .word")).to_have_count(11)
+    tab.page.get_by_label("Evidence against").check()
+    evidence, _ = pixels(tab.page.locator("#inspect .stage canvas"))
+    assert (np.abs(evidence - (124, 58, 237)).sum(axis=2) < 30).any()
+
+
+def test_several_words_have_colours_of_their_own(server: Running, new_tab: NewTab) -> None:
+    tab = new_tab(server.url)
+    inspect(tab, KANGAROO)
+    words = tab.page.locator("#inspect .word")
+    words.filter(has_text="whale").click()
+    expect(tab.page.get_by_text(re.compile('"whale" contributes .* of')).last).to_be_visible()
+    evidence, _ = pixels(tab.page.locator("#inspect .stage canvas"))
+    for colour in ((245, 159, 0), (37, 99, 235)):  # amber and blue
+        assert (np.abs(evidence - colour).sum(axis=2) < 40).sum() > 50
+    for place in (0, 2, 3):
+        words.nth(place).click()
+    expect(tab.page.locator("#inspect .word[aria-pressed=true]")).to_have_count(4)
+
+
+def test_insides_of_avse_and_the_lens(server: Running, new_tab: NewTab) -> None:
+    tab = new_tab(server.url)
+    inspect(tab, "?q=a+dog&method=avse&by=avse", "Inside")
+    dialog = tab.page.locator("#inspect")
+    for heading in ("Sinkhorn plan", "Cells and words", "Collapse"):
+        expect(dialog.get_by_role("heading", name=heading)).to_be_visible()
+    expect(dialog.get_by_text("views in use")).to_be_visible()
+    expect(dialog).not_to_contain_text(re.compile("picture", re.IGNORECASE))
+    dialog.get_by_label("Blocks are matched by").select_option("maxsim")
+    expect(dialog.get_by_role("heading", name="Sinkhorn plan")).to_have_count(0)
+    dialog.get_by_role("tab", name="Lens").click()
+    dialog.get_by_role("button", name="Only view").click()
+    expect(dialog.locator(".lens .view")).to_have_count(12)
+    expect(dialog.locator(".lens h3")).to_contain_text("of the first 12 stay")
+    tab.page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
+    expect(tab.page).not_to_have_url(re.compile("inspect"))
+
+
+def test_gpo_curves_and_the_evidence_of_each_view(server: Running, new_tab: NewTab) -> None:
+    tab = new_tab(server.url)
+    inspect(tab, "?q=a+dog&by=mv_vse", "Inside")
+    curves = tab.page.locator("#inspect svg[aria-label*='lines of']")
+    expect(curves.first).to_be_visible()
+    tab.page.get_by_role("tab", name="Views").click()
+    tab.button("What it matched").click()
+    expect(tab.button("What it matched")).to_have_attribute("aria-pressed", "true")
+    expect(tab.page.locator(".thumbs .view")).to_have_count(3)
+
+
+def test_a_link_opens_inspect(server: Running, new_tab: NewTab) -> None:
+    tab = new_tab(server.url)
+    inspect(tab, "?q=a+dog&by=mvam", "Views")
+    tab.page.locator(".thumbs .view").nth(4).click()
+    expect(tab.page).to_have_url(re.compile("view=4"))
+    other = new_tab(server.url)
+    other.page.goto(tab.page.url)
+    expect(other.page.locator(".thumbs [aria-pressed=true]")).to_contain_text("5")
+    expect(other.page.get_by_role("tab", name="Views")).to_be_focused()
+
+
+@pytest.mark.parametrize(("size", "dark"), [(DESKTOP, True), (PHONE, False)])
+def test_no_tab_has_anything_serious(
+    server: Running, new_tab: NewTab, size: tuple[int, int], dark: bool
+) -> None:
+    tab = new_tab(server.url, size, dark)
+    tab.open("?q=a+dog&by=mvam")
+    if size == PHONE:
+        tab.tiles.first.click()
+    tab.button("Inspect").click()
+    for name in ("Words", "Views", "Lens", "Inside"):
+        tab.page.get_by_role("tab", name=name).click()
+        expect(tab.page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+        assert tab.serious() == [], name
+    assert tab.fits()
+
+
+def test_a_clip_has_a_moment_a_player_and_a_timeline(run: Run, new_tab: NewTab) -> None:
+    tab = new_tab(run("--pack", "scenes_moving").url)
+    tab.open()
+    expect(tab.tiles.first).to_have_attribute("data-right", "")
+    expect(tab.tiles.first.locator(".badge")).to_contain_text(":0")
+    tab.button("▶ Play").click()
+    player = tab.page.locator(".panel .stage img")
+    expect(player).to_have_attribute("src", re.compile("/clip/"))
+    tab.button("Inspect").click()
+    expect(tab.page.locator(".strip figure")).to_have_count(16)
+    expect(tab.page.get_by_role("heading", name="Over time")).to_be_visible()
+    tab.open("?screen=compare", ".columns .tile canvas")  # a strip over each tile
+    expect(tab.page.locator(".columns .badge").first).to_contain_text(":0")
+    expect(tab.page.locator(".dock .map canvas").first).to_be_visible()
