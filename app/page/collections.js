@@ -131,13 +131,9 @@ function ownImages({ private: near }) {
     folder,
   );
   const wrong = el("div");
-  const place = el("input", {
-    type: "text",
-    name: "place",
-    placeholder: "/home/me/photos or photos.zip",
-    "aria-label": "A folder or ZIP archive of this machine",
-    required: true,
-  });
+  const label = "A folder or ZIP archive of this machine";
+  const example = "/home/me/photos or photos.zip";
+  const place = el("input", { name: "place", required: true, placeholder: example, "aria-label": label });
   const openPlace = async (event) => {
     event.preventDefault();
     wrong.replaceChildren();
@@ -177,13 +173,8 @@ function models({ packs, offers, accepts, private: near }, current) {
     { "aria-label": "What the address holds", onchange: () => (address.placeholder = KINDS[kind.selectedIndex][2]) },
     ...KINDS.map(([value, title]) => el("option", { value }, title)),
   );
-  const address = el("input", {
-    type: "text",
-    "aria-label": "Hub address or folder",
-    placeholder: KINDS[0][2],
-    title: accepts,
-    required: true,
-  });
+  const label = { "aria-label": "Hub address or folder", title: accepts };
+  const address = el("input", { ...label, placeholder: KINDS[0][2], required: true });
   const ask = (event) => {
     event.preventDefault();
     look(outcome, address.value.trim(), kind.value);
@@ -330,24 +321,15 @@ function finished({ stage, progress, refused_count: count, mismatch }, mine, now
   }
   const left = mine && count > 0;
   const sentences = [left && `${count} ${count === 1 ? "file is" : "files are"} left out.`, mismatch?.sentence];
-  line(
-    sentences.filter(Boolean).join(" "),
-    0,
-    0,
-    mismatch?.better && button(`Use ${mismatch.better}`, () => use(mismatch.better, now.collection)),
-    left && button("Which?", () => open(context)),
-  );
+  const better = mismatch?.better;
+  const change = better && button(`Use ${better}`, () => use(better, now.collection));
+  line(sentences.filter(Boolean).join(" "), 0, 0, change, left && button("Which?", () => open(context)));
 }
 
 /** What is said where a collection is gone. @param {string} sentence @returns {HTMLElement} */
 export function gone(sentence) {
   const choose = () => document.getElementById("collection")?.click();
   const actions = [button("Search the scenes", () => use("", ""), "button.main"), button("Choose images again", choose)];
-  return el(
-    "div.gone",
-    { role: "alert" },
-    el("h2", {}, "This collection is gone"),
-    el("p", {}, sentence),
-    el("div.row", {}, ...actions),
-  );
+  const title = el("h2", {}, "This collection is gone");
+  return el("div.gone", { role: "alert" }, title, el("p", {}, sentence), el("div.row", {}, ...actions));
 }

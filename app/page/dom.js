@@ -24,6 +24,17 @@ export function el(tag, properties = {}, ...children) {
 export const button = (label, onclick, tag = "button", properties = {}) =>
   el(tag, { type: "button", onclick, ...properties }, label);
 
+/**
+ * A button that is on or off.
+ * @param {string} tag
+ * @param {string} key by which `redraw` keeps the focus
+ * @param {boolean} pressed
+ * @param {() => void} onclick
+ * @param {...any} children
+ */
+export const toggle = (tag, key, pressed, onclick, ...children) =>
+  el(tag, { type: "button", "data-key": key, "aria-pressed": String(pressed), onclick }, ...children);
+
 /** A round button without words. @param {string} label read aloud @param {string} sign @param {() => void} onclick */
 export const icon = (label, sign, onclick) =>
   button(sign, onclick, "button.quiet.round", { "aria-label": label, title: label });

@@ -218,12 +218,9 @@ function contour(field, width, height, level = CONTOUR) {
   };
   for (let y = -step; y < height + step; y += step) {
     for (let x = -step; x < width + step; x += step) {
-      const corners = [
-        [x, y],
-        [x + step, y],
-        [x + step, y + step],
-        [x, y + step],
-      ].map(([cx, cy]) => [cx, cy, value(cx, cy)]);
+      const [right, below] = [x + step, y + step];
+      const places = [[x, y], [right, y], [right, below], [x, below]];
+      const corners = places.map(([cx, cy]) => [cx, cy, value(cx, cy)]);
       const crossings = [];
       for (let c = 0; c < 4; c += 1) {
         const [x1, y1, a] = corners[c];

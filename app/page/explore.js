@@ -165,6 +165,7 @@ class Explore {
       this.#draw(state());
     } catch {
       this.grid.clear(); // images without evidence are still an answer
+      return;
     } finally {
       if (this.explaining === question) this.explaining = "";
     }

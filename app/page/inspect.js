@@ -1,7 +1,7 @@
 /** Inspect: the selected image on the full page, with its words, its views, the lens and the insides of the method. */
 
 import * as api from "./api.js";
-import { button, el, icon, redraw, toast } from "./dom.js";
+import { button, el, icon, redraw, toast, toggle } from "./dom.js";
 import { AGAINST, ATTENTION_COLOUR, COLOURS, attentionOf } from "./evidence.js";
 import { drawAttention, drawEvidence, drawStrip, stretch } from "./evidence.js";
 import { Explanation, toggled } from "./explanation.js";
@@ -194,9 +194,10 @@ export class Inspect {
     } else if (attention) {
       drawAttention(canvas, image, attention, views.grid, views.box, { strength: 0.45 * strength, outline });
     } else if (maps.length) {
-      const against = this.against && view === null ? this.#against(now, words) : null;
-      const options = { strength: outline ? 0 : strength, outline: true, against };
-      drawEvidence(canvas, image, maps, explanation.grid, explanation.by.get(now.image).box, options);
+      const { cells, box } = explanation.by.get(now.image);
+      const negative = (cell) => Math.max(0, ...words.map((word) => -cell[word] / explanation.most[word]));
+      const against = this.against && view === null ? cells.map(negative) : null;
+      drawEvidence(canvas, image, maps, explanation.grid, box, { strength: outline ? 0 : strength, against });
     } else canvas.width = 0;
   }
 
@@ -207,11 +208,6 @@ export class Inspect {
     const sums = cells.map((cell) => Math.max(0, cell.reduce((total, value) => total + value, 0)));
     const most = Math.max(...sums, 1e-9);
     return [{ values: sums.map((value) => value / most), colour: COLOURS[0] }];
-  }
-
-  #against(now, words) {
-    const { by, most } = this.explanation;
-    return by.get(now.image).cells.map((cell) => Math.max(0, ...words.map((word) => -cell[word] / most[word])));
   }
 
   /** A clip's frames with a bar each, in order of time. */
@@ -248,18 +244,10 @@ export class Inspect {
       const bar = el("i");
       bar.style.width = `${Math.round((100 * Math.abs(sums[index])) / most)}%`;
       bar.style.background = sums[index] < 0 ? AGAINST : place >= 0 ? COLOURS[place] : "var(--quiet)";
-      return el(
-        "button.word",
-        {
-          type: "button",
-          "data-key": `word ${index}`,
-          "aria-pressed": String(place >= 0),
-          onclick: () => go({ words: toggled(chosen, index) }, { replace: true }),
-        },
-        el("b", {}, `${explanation.negative[index] ? "− " : ""}${word}`),
-        el("span.meter", {}, bar),
-        el("span.number", {}, sums[index].toFixed(3)),
-      );
+      const choose = () => go({ words: toggled(chosen, index) }, { replace: true });
+      const label = el("b", {}, `${explanation.negative[index] ? "− " : ""}${word}`);
+      const sum = el("span.number", {}, sums[index].toFixed(3));
+      return toggle("button.word", `word ${index}`, place >= 0, choose, label, el("span.meter", {}, bar), sum);
     });
     const rest = own.score - sums.reduce((total, value) => total + value, 0);
     return [
@@ -300,31 +288,23 @@ export class Inspect {
         this.perView = perView;
         this.#draw();
       };
-      return button(label, change, "button.chip", { "data-key": label, "aria-pressed": String(this.perView === perView) });
+      return toggle("button.chip", label, this.perView === perView, change, label);
     };
     const figure = ({ view, score }) => {
       const canvas = el("canvas", { "aria-hidden": "true" });
       this.#drawSmall(canvas, view);
-      return el(
-        "button.view",
-        {
-          type: "button",
-          "data-key": `view ${view}`,
-          "aria-label": `View ${view + 1}`,
-          "aria-pressed": String(view === current),
-          onclick: () => go({ view }, { replace: true }),
-        },
-        canvas,
-        el("span", {}, `${view + 1}${view === views.winner && views.views.length > 1 ? " ★" : ""}`,
-          (score ?? null) !== null && el("small", {}, ` ${score.toFixed(3)}`)),
-      );
+      const best = view === views.winner && views.views.length > 1 ? " ★" : "";
+      const number = (score ?? null) !== null && el("small", {}, ` ${score.toFixed(3)}`);
+      const choose = () => go({ view }, { replace: true });
+      const label = el("span", {}, `${view + 1}${best}`, number);
+      return toggle("button.view", `view ${view}`, view === current, choose, canvas, label);
     };
     const about = [`Attention: ${views.attention_is}.`];
     if (views.view_scores_are) about.push(`Numbers: ${views.view_scores_are}.`);
     if ((views.winner ?? null) !== null) about.push("★ is the view that matched best.");
     return [
       el("div.chips", {}, kind("Where the view looks", false), now.q ? kind("What it matched", true) : null),
-      el("div.thumbs", {}, ...views.views.map(figure)),
+      el("div.thumbs", { role: "group", "aria-label": "Views" }, ...views.views.map(figure)),
       views.collapsed &&
         el("p", {}, "These views are nearly the same. The maps show their difference from the mean view."),
       el("p.caption", {}, about.join(" ")),

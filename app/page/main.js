@@ -2,7 +2,7 @@
  * The frame around the screens: header, query, keyboard, and which screen is shown.
  *
  * A screen is a module that exports `render(container, context)`, called once, which returns
- * `{update(state, before), close()}`. `update` is called after every change of the state; a screen
+ * `{update(state, before), close?()}`. `update` is called after every change of the state; a screen
  * draws what the state says and changes it with `go`. Add a screen: its module, a line in
  * `SCREENS`, a link in index.html.
  *
@@ -76,7 +76,7 @@ async function update(now, before) {
   if (current.name !== name) {
     const module = await SCREENS[name]();
     if (now !== state()) return;
-    current.screen?.close();
+    current.screen?.close?.();
     byId("screen").replaceChildren();
     current = { name, screen: module.render(byId("screen"), context) };
   }
@@ -94,7 +94,7 @@ async function update(now, before) {
 
 /** Closes the screen, so that the next update loads everything anew. */
 function leave() {
-  current.screen?.close();
+  current.screen?.close?.();
   current = { name: "", screen: null };
   loaded = "";
 }
@@ -107,7 +107,7 @@ async function refuse(status, sentence) {
   byId("screen").replaceChildren(message);
 }
 
-/** The image that is asked with stands in the query's box, with a button that removes it. */
+/** Draws the image that is asked with into the query's box. */
 function drawExample(now) {
   const source = now.upload ? content(now.upload) : now.like === null ? "" : api.imageUrl(now, now.like);
   const remove = () => go({ upload: "", like: null, image: null, words: null });
@@ -203,10 +203,6 @@ addEventListener("drop", (event) => {
   if (files.length > 1) import("./collections.js").then(({ upload }) => upload(files));
   else if (file?.type.startsWith("image/")) askWith(file);
   else if (file) toast(`${file.name} is not an image.`);
-});
-addEventListener("paste", (event) => {
-  const file = [...(event.clipboardData?.files ?? [])].find(({ type }) => type.startsWith("image/"));
-  if (file) askWith(file);
 });
 document.addEventListener("click", (event) => closeMenus(event.target));
 addEventListener("keydown", (event) => {

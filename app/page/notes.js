@@ -1,7 +1,7 @@
 /** The line between the query and the results: words, examples that are asked with, hints, suggestions. */
 
 import * as api from "./api.js";
-import { button, el, icon, redraw } from "./dom.js";
+import { button, el, icon, redraw, toggle } from "./dom.js";
 import { COLOURS } from "./evidence.js";
 import { isFunctionWord, toggled } from "./explanation.js";
 import { go, state } from "./state.js";
@@ -50,19 +50,12 @@ export function wordChips(now, explanation, chosen, id, preview) {
   return explanation.words.map((word, index) => {
     const place = chosen.indexOf(index);
     const share = Math.max(0, sums[index]) / most;
-    const chip = el(
-      "button.chip",
-      {
-        type: "button",
-        "data-key": `word ${index}`,
-        title: `"${word}" adds ${sums[index].toFixed(2)} to the score of this image`,
-        "aria-pressed": String(place >= 0),
-        onclick: () => go({ words: toggled(chosen, index), view: null, plain: false }, { replace: true }),
-        onpointerenter: () => preview?.(index),
-        onpointerleave: () => preview?.(null),
-      },
-      `${explanation.negative[index] ? "− " : ""}${word}`,
-    );
+    const choose = () => go({ words: toggled(chosen, index), view: null, plain: false }, { replace: true });
+    const label = `${explanation.negative[index] ? "− " : ""}${word}`;
+    const chip = toggle("button.chip", `word ${index}`, place >= 0, choose, label);
+    chip.title = `"${word}" adds ${sums[index].toFixed(2)} to the score of this image`;
+    chip.onpointerenter = () => preview?.(index);
+    chip.onpointerleave = () => preview?.(null);
     const tint = isFunctionWord(word) ? Math.min(0.3, share) : share;
     chip.style.setProperty("--tint", `${Math.round(45 * tint)}%`);
     if (share < QUIET) chip.classList.add("faint");

@@ -1,7 +1,7 @@
 /** The selected image: its words and its views, beside the results or as a sheet on a phone. */
 
 import * as api from "./api.js";
-import { button, el, icon, redraw } from "./dom.js";
+import { button, el, icon, redraw, toggle } from "./dom.js";
 import { ATTENTION_COLOUR, attentionOf, drawAttention, drawStrip, stretch } from "./evidence.js";
 import { captionOf } from "./grid.js";
 import { methodOf } from "./main.js";
@@ -54,15 +54,11 @@ export class Panel {
     const key = `${this.key} ${method}`;
     if (key === this.viewKey) return;
     this.viewKey = key;
-    try {
-      const views = await api.views(now, this.hit.image_id, method, [], "panel");
-      if (key !== this.viewKey) return;
-      this.views = views;
-      this.#drawChips(state());
-      this.#draw();
-    } catch {
-      this.views = null;
-    }
+    const views = await api.views(now, this.hit.image_id, method, [], "panel").catch(() => null);
+    if (key !== this.viewKey) return;
+    this.views = views;
+    this.#drawChips(state());
+    this.#draw();
   }
 
   #build(now) {
@@ -83,28 +79,22 @@ export class Panel {
     const action = (label, change) => button(label, () => go(change()));
     const same = this.grid.alike.get(hit.rank)?.length;
     const example = (kind) => () => ({ [kind]: [...new Set([...state()[kind], hit.image_id])].slice(-10), image: null });
+    const views = [el("h3", {}, "Views of"), this.methodRow, this.viewRow];
+    const chooser = el("div", {}, el("h3", {}, "Words"), this.wordRow, ...views);
+    const why = "By the calibration of this method on its validation split";
+    const badge = sure && el(`span.sure.${sure}`, { title: why }, sure);
+    const right = hit.satisfies && el("span.right", {}, "✓ known answer");
     this.container.replaceChildren(
       el(
         "header",
         {},
-        el(
-          "span.grow",
-          {},
-          `#${hit.rank} `,
-          hit.satisfies && el("span.right", {}, "✓ known answer"),
-          sure && el(`span.sure.${sure}`, { title: "By the calibration of this method on its validation split" }, sure),
-        ),
+        el("span.grow", {}, `#${hit.rank} `, right, badge),
         icon("Previous image", "‹", () => this.step(-1)),
         icon("Next image", "›", () => this.step(1)),
         button("Inspect", () => go({ inspect: state().view === null ? "words" : "views" }), "button.quiet"),
         icon("Close", "×", () => go({ image: null, view: null })),
       ),
-      el(
-        "div.beside",
-        {},
-        this.stage,
-        el("div", {}, el("h3", {}, "Words"), this.wordRow, el("h3", {}, "Views of"), this.methodRow, this.viewRow),
-      ),
+      el("div.beside", {}, this.stage, chooser),
       this.sentence,
       this.remark,
       legend(),
@@ -144,39 +134,25 @@ export class Panel {
     const method = now.by || methodOf(now);
     redraw(
       this.methodRow,
-      ...Object.entries(this.context.info.methods).map(([key, about]) =>
-        el(
-          "button.chip",
-          {
-            type: "button",
-            "data-key": `method ${key}`,
-            "aria-pressed": String(key === method),
-            onclick: () => go({ by: key, view: null }, { replace: true }),
-          },
-          about.title,
-          about.views > 1 ? el("small", {}, ` ${about.views}`) : null,
-        ),
-      ),
+      ...Object.entries(this.context.info.methods).map(([by, { title, views }]) => {
+        const choose = () => go({ by, view: null }, { replace: true });
+        return toggle("button.chip", by, by === method, choose, title, views > 1 && el("small", {}, ` ${views}`));
+      }),
     );
     const count = this.context.info.methods[method]?.views ?? 1;
     const winner = this.views?.method === method ? this.views.winner : null;
     redraw(
       this.viewRow,
-      ...Array.from({ length: count }, (_, view) =>
-        el(
-          "button.chip",
-          {
-            type: "button",
-            "data-key": `view ${view}`,
-            "aria-label": `View ${view + 1}${view === winner ? ", the best" : ""}`,
-            "aria-pressed": String(now.view === view),
-            onclick: () => go({ view: now.view === view ? null : view }, { replace: true }),
-            onpointerenter: () => preview({ view }),
-            onpointerleave: () => preview(null),
-          },
-          `${view + 1}${view === winner && count > 1 ? " ★" : ""}`,
-        ),
-      ),
+      ...Array.from({ length: count }, (_, view) => {
+        const own = now.view === view;
+        const choose = () => go({ view: own ? null : view }, { replace: true });
+        const label = `${view + 1}${view === winner && count > 1 ? " ★" : ""}`;
+        const chip = toggle("button.chip", `view ${view}`, own, choose, label);
+        chip.ariaLabel = `View ${view + 1}${view === winner ? ", the best" : ""}`;
+        chip.onpointerenter = () => preview({ view });
+        chip.onpointerleave = () => preview(null);
+        return chip;
+      }),
     );
     this.remark.textContent = this.views?.collapsed
       ? "These views are nearly the same; maps show their difference from the mean view."

@@ -18,8 +18,6 @@ class Results {
     this.tip = el("p.tip", { "aria-hidden": "true" }, "Point at a title, or move to it, to see what it measures.");
   }
 
-  close() {}
-
   /** @param {import("./state.js").State} now */
   async update(now) {
     const place = `${now.pack} ${now.collection}`;

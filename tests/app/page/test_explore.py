@@ -148,7 +148,7 @@ def test_sums_add_and_subtract(server: Running, new_tab: NewTab) -> None:
     tab.open("?q=a+dog")
     tab.ask("2: dog + beach - people")
     chips = tab.page.locator("#notes .chip")
-    expect(chips).to_have_text(["dog", "beach", "− people"])
+    expect(chips).to_have_text(["dog", "beach", "\N{MINUS SIGN} people"])
     answer = server.get("search", q="2: dog + beach - people", method="vse_infty", k=1)
     expect(tab.tiles.first).to_have_attribute("data-id", str(answer["hits"][0]["image_id"]))
 
@@ -175,7 +175,7 @@ def test_confidence_never_contradicts_a_known_answer(server: Running, new_tab: N
         sure = [hit for hit in hits if hit["probability"] >= least][place]
         tab.page.locator(f".tile[data-id='{sure['image_id']}']").click()
         expect(tab.page.locator(".panel .sure")).to_have_text(word)
-    unlikely = [hit for hit in hits if hit["probability"] < 0.4][0]
+    unlikely = next(hit for hit in hits if hit["probability"] < 0.4)
     tab.page.locator(f".tile[data-id='{unlikely['image_id']}']").click()
     expect(tab.page.locator(".panel header")).to_contain_text(f"#{unlikely['rank']}")
     expect(tab.page.locator(".panel .sure")).to_have_count(0)

@@ -86,7 +86,7 @@ def test_evidence_against_a_word_is_hatched_in_violet(server: Running, new_tab: 
     hit = server.get("search", q=QUERY, method="vse_infty", k=1)["hits"][0]
     seen = server.get("explain/hits", q=QUERY, method="vse_infty", images=hit["image_id"])
     cells = np.array(seen["cells"][0])  # (cells, words)
-    word = int((cells.min(axis=0) / cells.max(axis=0)).argmin())
+    word = int((cells.min(axis=0) / cells.max(axis=0).clip(min=1e-6)).argmin())
     tab = new_tab(server.url)
     inspect(tab, f"?q={QUERY.replace(' ', '+')}&words={word}")
     expect(tab.page.locator("#inspect .word")).to_have_count(11)
