@@ -15,15 +15,15 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOAK_CASES ?= 10000
 SOAK_SEED ?= 1
 
-.PHONY: app test slow soak gpu lint types check system space space-check
+.PHONY: app test slow soak gpu lint types check system nginx space space-check
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
 
 test: $(VENV)/dev.stamp system
 	$(VENV)/bin/python -m pytest
 
-# whole journeys: a folder of one's own, downloads, the browser's history, a clone's first pack
-slow: $(VENV)/dev.stamp system
+# whole journeys: a folder of one's own, downloads, the browser's history, a clone's first pack, a proxy
+slow: $(VENV)/dev.stamp system nginx
 	$(VENV)/bin/python -m pytest -m "slow and not soak"
 
 # the long forms, each bounded in number and time: a hundred killed processes, and ten thousand random
@@ -62,6 +62,11 @@ system:
 	@fc-list 2>/dev/null | grep -qi NotoColorEmoji && command -v chromium >/dev/null || { \
 		$(SUDO) apt-get update -qq && \
 		$(SUDO) apt-get install -y -qq --no-install-recommends fontconfig fonts-noto-color-emoji chromium; }
+
+# the proxy of docs/deploy.md, for the slow tests
+nginx:
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { $(SUDO) apt-get update -qq && \
+		$(SUDO) apt-get install -y -qq --no-install-recommends nginx-light; }
 
 $(VENV)/app.stamp: requirements.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

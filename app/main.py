@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from app.gallery.cache import cache_folder
     from app.gallery.terminal import ProgressBar
     from app.packs.opened import Opened
-    from app.server import build, declare_zerogpu, launch
+    from app.server import build, launch
 
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -78,6 +78,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("polyview: stopped", file=sys.stderr)
     return 0
+
+
+def declare_zerogpu() -> None:
+    """Names a function that could borrow a GPU, without which ZeroGPU ends an app at its start.
+
+    It is never called: a loan takes seconds, and a question takes the processor milliseconds.
+    """
+    from export.sessions import on_zerogpu
+
+    if not on_zerogpu():
+        return
+    import spaces  # there only
+    import torch
+
+    @spaces.GPU
+    def lent_gpu() -> str:
+        """The name of the GPU that a call gets."""
+        return torch.cuda.get_device_name()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def build(settings: Settings, opened: Opened) -> Server:
     from app.limits import Door
 
     hosts, asked = Hosts(settings.private, settings.names), questions(opened)
-    endpoints = [(question.name, question.defaults) for question in asked]
+    endpoints = {question.name: question.defaults for question in asked}
     server = Server(
         title="Polyview",
         description="Searches images by words and by images, and says why.",
@@ -76,21 +76,3 @@ def launch(server: Server, settings: Settings) -> str:
         prevent_thread_lock=True,
     )
     return url
-
-
-def declare_zerogpu() -> None:
-    """Names a function that could borrow a GPU, without which ZeroGPU ends an app at its start.
-
-    It is never called: a loan takes seconds, and a question takes the processor milliseconds.
-    """
-    from export.sessions import on_zerogpu
-
-    if not on_zerogpu():
-        return
-    import spaces  # there only
-    import torch
-
-    @spaces.GPU
-    def lent_gpu() -> str:
-        """The name of the GPU that a call gets."""
-        return torch.cuda.get_device_name()

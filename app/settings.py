@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from app.access import is_loopback, is_name, trusts_everybody
+from app.access import HOST, is_loopback
 from app.gallery.qdrant.address import Address
 from export.pack.schema import current_name
 
@@ -145,6 +145,24 @@ def bundled_pack(name: str) -> Path | None:
     """The folder of a pack that comes with the app, or None if there is none of that name."""
     plain, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)
     return folder if plain and (folder / "pack.json").is_file() else None
+
+
+def is_name(text: str) -> bool:
+    """Whether `--allow-host` can take a text: a name or an address, with or without a port.
+
+    >>> [is_name(text) for text in ("polyview.example", "polyview.example:8443", "http://x", "a/b")]
+    [True, True, False, False]
+    """
+    return HOST.fullmatch(text.lower()) is not None
+
+
+def trusts_everybody(proxies: str) -> bool:
+    """Whether FORWARDED_ALLOW_IPS lets every client say what its address is.
+
+    >>> [trusts_everybody(proxies) for proxies in ("*", "10.0.0.1, 0.0.0.0/0", "10.0.0.0/8", "")]
+    [True, True, False, False]
+    """
+    return any(part.strip() == "*" or part.strip().endswith("/0") for part in proxies.split(","))
 
 
 def _gallery(text: str | None) -> Path | Address | None:

@@ -38,6 +38,11 @@ class Server:
     process: int
     http: httpx.Client = field(repr=False)
 
+    @property
+    def port(self) -> int:
+        """The port it listens at."""
+        return int(self.url.rpartition(":")[2])
+
     @cached_property
     def gradio(self) -> Client:
         """Asks through Gradio's queue."""

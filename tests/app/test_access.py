@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from app.access import Hosts
+from app.access import Hosts, Refusal
 
 PRIVATE = Hosts()
 PUBLIC = Hosts(private=False, names=("polyview.example", "other.example:8443", ".hf.space"))
@@ -13,8 +13,11 @@ OWN = {"host": "127.0.0.1:7860"}
 
 
 def status(hosts: Hosts, headers: dict[str, str], method: str = "POST") -> int:
-    refusal = hosts.check(Headers(headers), method)
-    return 200 if refusal is None else refusal.status
+    try:
+        hosts.check(Headers(headers), method)
+    except Refusal as refusal:
+        return refusal.status
+    return 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7860", "localhost:7860", "LOCALHOST", "[::1]:7860"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from app.access import Hosts
+from app.access import Hosts, Refusal
 from app.gallery.qdrant.address import Address
 from app.main import main
 from app.settings import Settings, bundled_pack
@@ -87,8 +87,9 @@ def test_a_space_is_public_and_answers_for_its_own_names(monkeypatch: pytest.Mon
     assert not settings.private
     assert not settings.shared  # gradio shares no Space
     hosts = Hosts(settings.private, settings.names)
-    for host, answered in (("owner-space.hf.space", True), ("evil.example", False)):
-        assert (hosts.check(Headers({"host": host}), "GET") is None) is answered
+    hosts.check(Headers({"host": "owner-space.hf.space"}), "GET")
+    with pytest.raises(Refusal, match="evil.example"):
+        hosts.check(Headers({"host": "evil.example"}), "GET")
 
 
 def test_names_of_others_are_given_by_flags_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,11 +155,13 @@ def test_no_file_is_read_and_no_address_fetched(
         ("/gradio_api/call/search_text", b"[" * 100_000, 413),
         ("/gradio_api/call/search_text", b"[" * 10_000, 400),
         ("/gradio_api/queue/join", b'{"data":[' + b"[]," * 300_000 + b"0]}", 413),
-        ("/gradio_api/queue/join", json.dumps({"data": ["x" * 1_100_000]}).encode(), 413),
+        ("/api/v1/search", b'{"methods":[' + b"[]," * 300_000 + b"0]}", 413),
         ("/gradio_api/queue/join", json.dumps({"session_hash": "/" * 99}).encode(), 400),
         ("/gradio_api/call/search_text", json.dumps({"data": ["x" * 1_100_000]}).encode(), 413),
         ("/api/v1/collections/open", json.dumps({"place": "x" * 1_100_000}).encode(), 413),
         ("/api/v1/collections/open", b"[]", 400),
+        ("/api/v1/explain", b'{"q":"\\ud800","image":1}', 400),
+        ("/gradio_api/call/search_text", b'{"data":["\\uD800"]}', 400),
         ("/api/v1/search", b"\0" * 100, 400),
     ],
 )  # fmt: skip
@@ -207,23 +209,39 @@ def test_nothing_is_logged_of_what_was_sent(server: Running) -> None:
     refused(ask(server, "/gradio_api/call/info", "POST", json=no_list), 400)
     unknown = {"data": [], "fn_index": 99999, "session_hash": "s" * 11}
     for path, body in (("queue/join", unknown), ("call/nothing", {"data": []})):
-        refused(ask(server, f"/gradio_api/{path}", "POST", json=body), 500)
+        refused(ask(server, f"/gradio_api/{path}", "POST", json=body), 404)
     assert server.log.stat().st_size - before < 2000
     assert "Traceback" not in server.log.read_text()[before:]
 
 
 def test_nonsense_on_the_line_stops_nobody(server: Running) -> None:
-    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+    address = ("127.0.0.1", server.port)
     head = "POST /gradio_api/call/info HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\n"
     for sent in (
         b"\0" * 100,
         b"GET /" + b"x" * 70_000 + b"\r\n",
-        f"{head}Transfer-Encoding: Chunked\r\n\r\n1\r\nx\r\n".encode(),
+        f"{head}Transfer-Encoding: Chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n".encode(),
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n",
+        b"GET http://evil.example/config HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"POST /api/v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -5\r\n\r\n",
+        b"CONNECT evil.example:443 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /api/v1/health HTTP/1.0\r\n\r\n",
     ):
         with closing(socket.create_connection(address, 30)) as line:
             line.sendall(sent)
             assert line.recv(100).startswith(b"HTTP/1.1 4")
     assert server.get("health")["complete"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["..%2fmain.py", "../main.py", "%2e%2e/main.py", "..\\main.py", "/etc/passwd",
+     "%2fetc%2fpasswd", "", ".", "a%00b", "%c0%ae%c0%ae/main.py", "a/" * 5000],
+)  # fmt: skip
+def test_the_page_has_its_own_files_alone(server: Running, path: str) -> None:
+    with closing(socket.create_connection(("127.0.0.1", server.port), 30)) as line:
+        line.sendall(f"GET /page/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        assert line.recv(100).startswith(b"HTTP/1.1 404")
 
 
 def test_no_header_names_the_app_for_others(server: Running) -> None:

@@ -1,0 +1,196 @@
+"""The app behind nginx with the configuration of docs/deploy.md: what the proxy keeps from it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from gradio_client import Client
+
+from app import limits
+from tests.app.api.conftest import ROOT, Run, Running
+from tests.app.serving import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+NAME = "polyview.example"
+ATTACK = 1000  # connections
+SECONDS = 5.0  # for the answer to somebody else meanwhile, on a busy machine
+HEAD = f"GET /api/v1/health HTTP/1.1\r\nHost: {NAME}\r\n".encode()
+POST = f"POST /api/v1/search HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 9000\r\n\r\nxx".encode()
+
+
+@dataclass(frozen=True)
+class Proxied:
+    """The app, and nginx before it at `port`."""
+
+    app: Running
+    port: int
+
+    def line(self, address: str) -> socket.socket:
+        """A connection from an address of its own, one of loopback's many."""
+        return socket.create_connection(("127.0.0.1", self.port), 60, (address, 0))
+
+    def ask(self, path: str = "/api/v1/health", **headers: str) -> httpx.Response:
+        """What is answered to a request from 127.0.0.1."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        return httpx.get(url, headers={"Host": NAME, **headers}, timeout=60)
+
+    def raw(self, content: bytes) -> bytes:
+        """The beginning of the answer to whatever is sent."""
+        with self.line("127.0.0.1") as line, suppress(ConnectionError):
+            line.sendall(content)
+            return line.recv(1000)
+        return b""
+
+
+def configuration(folder: Path, app_port: int, port: int) -> str:
+    """That of the docs page, with ports of a test and without folders of the system."""
+    page = (ROOT / "docs" / "deploy.md").read_text("utf-8")
+    [text] = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
+    own = "".join(
+        f"    {name}_temp_path {folder}/{name};\n"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    for before, after in (
+        ("127.0.0.1:7860", f"127.0.0.1:{app_port}"),
+        ("listen 80", f"listen 127.0.0.1:{port}"),
+        ("user www-data;\n", ""),
+        ("http {\n", f"http {{\n    access_log off;\n{own}"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    return text
+
+
+@pytest.fixture(scope="module")
+def proxied(
+    run: Run, tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxied]:
+    app = run("--pack", tiny_pack, "--allow-host", NAME)
+    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert nginx, "nginx is not installed; run: make nginx"
+    folder, port = tmp_path_factory.mktemp("nginx"), free_port()
+    file = folder / "nginx.conf"
+    file.write_text(configuration(folder, app.port, port))
+    options = f"daemon off; pid {folder}/pid; error_log {folder}/errors.txt;"
+    process = subprocess.Popen([nginx, "-p", folder, "-c", file, "-g", options])
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            with suppress(httpx.TransportError):
+                assert Proxied(app, port).ask().status_code == 200
+                break
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield Proxied(app, port)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.mark.parametrize("sent", [HEAD, POST], ids=["heads", "bodies"])
+def test_a_thousand_half_sent_requests_stop_nobody(proxied: Proxied, sent: bytes) -> None:
+    """They are ended after their time; of one client fewer bodies are waited for."""
+    with ExitStack() as held:
+        lines = []
+        for _ in range(ATTACK):
+            lines.append(held.enter_context(proxied.line("127.0.0.2")))
+            with suppress(ConnectionError):
+                lines[-1].sendall(sent)
+        for _ in range(20):
+            start = time.monotonic()
+            assert proxied.ask().status_code == 200
+            assert proxied.ask("/api/v1/search?q=a+red+circle").status_code == 200
+            assert time.monotonic() - start < SECONDS
+        deadline, ended = time.monotonic() + 40, 0
+        for line in lines:
+            line.settimeout(max(0.1, deadline - time.monotonic()))
+            with suppress(ConnectionError):
+                while line.recv(10_000):
+                    pass
+            ended += 1
+        assert ended == ATTACK
+
+
+def test_slow_readers_stop_nobody(proxied: Proxied) -> None:
+    """Answers that are not taken wait in the proxy, not in the app."""
+    ask = f"GET /api/v1/openapi.json HTTP/1.1\r\nHost: {NAME}\r\n\r\n".encode()
+    with ExitStack() as held:
+        for number in range(ATTACK // 2):
+            line = held.enter_context(proxied.line(f"127.0.1.{number % 250 + 1}"))
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            line.sendall(ask)
+        start = time.monotonic()
+        assert proxied.ask("/api/v1/search?q=a+red+circle").status_code == 200
+        assert time.monotonic() - start < SECONDS
+
+
+def test_connections_of_one_client_are_bounded(proxied: Proxied) -> None:
+    with ExitStack() as held:
+        for _ in range(80):
+            held.enter_context(proxied.line("127.0.0.3")).sendall(POST)
+        time.sleep(1)
+        line = held.enter_context(proxied.line("127.0.0.3"))
+        line.sendall(HEAD + b"\r\n")
+        assert line.recv(12) == b"HTTP/1.1 429"
+        assert proxied.ask().status_code == 200
+
+
+def test_nobody_says_what_its_address_is(proxied: Proxied) -> None:
+    """Who forwards other addresses, or names the app otherwise, is one client all the same."""
+    names = {"X-Forwarded-Host": "evil.example", "Forwarded": "for=192.0.2.1"}
+    assert proxied.ask(**names, **{"X-Gradio-Server": "http://evil.example"}).status_code == 200
+    assert "evil" not in proxied.ask("/config", **names).text
+    url = f"http://127.0.0.1:{proxied.port}/api/v1/health"
+    transport = httpx.HTTPTransport(local_address="127.0.0.4")
+    with httpx.Client(transport=transport, headers={"Host": NAME}, timeout=60) as line:
+        replies = [
+            line.get(url, headers={"X-Forwarded-For": f"192.0.2.{n % 250}"})
+            for n in range(int(limits.BURST) * 2)
+        ]
+    assert replies[0].status_code == 200
+    assert any("too many requests" in reply.text for reply in replies)
+
+
+def test_odd_requests_end_at_the_proxy(proxied: Proxied) -> None:
+    host = f"Host: {NAME}\r\n".encode()
+    both = host + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HT"
+    for sent, status in (
+        (b"POST /api/v1/search HTTP/1.1\r\n" + both, b"400"),
+        (b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\n" + host + b"\r\n", b"414"),
+        (HEAD + b"X: " + b"x" * 40_000 + b"\r\n\r\n", b"400"),
+        (HEAD + b"X: a\0b\r\n\r\n", b"400"),
+        (b"GET /api/v1/health HTTP/1.1\r\n" + host + host + b"\r\n", b"400"),
+        (b"GET /api/v1/health HTTP/1.1\r\n\r\n", b"400"),
+        (b"POST /api/v1/search HTTP/1.1\r\n" + host + b"Content-Length: 90000000\r\n\r\n", b"413"),
+        (b"GET /api/v1/health HTTP/1.0\r\n" + host + b"\r\n", b"200"),
+        (b"GET /page/../../../etc/passwd HTTP/1.1\r\n" + host + b"\r\n", b"400"),
+        (b"GET /page/..%2f..%2f..%2fetc/passwd HTTP/1.1\r\n" + host + b"\r\n", b"400"),
+    ):
+        assert proxied.raw(sent).partition(b" ")[2][:3] == status, sent[:80]
+    assert proxied.raw(HEAD.replace(NAME.encode(), b"evil.example") + b"\r\n") == b""
+    assert proxied.ask().status_code == 200
+
+
+def test_gradio_client_asks_through_the_proxy(proxied: Proxied) -> None:
+    url = f"http://127.0.0.1:{proxied.port}"
+    client = Client(url, headers={"Host": NAME}, verbose=False)
+    with ThreadPoolExecutor(4) as pool:
+        texts = ["a red circle", "a blue bar"] * 4
+        answers = list(
+            pool.map(lambda q: client.predict(query=q, k=3, api_name="/search_text"), texts)
+        )
+    assert all(len(answer["hits"]) == 3 for answer in answers)
