@@ -21,11 +21,10 @@ def load_head(info: PackInfo, name: str) -> Method:
     try:
         tensors, _ = load_tensors(info.path(entry.head))
         key, sizes = entry.method or name, (entry.image_dim, entry.text_dim)
-        arguments = models.stored_arguments(key, entry.arguments)
         with torch.device("meta"):  # sizes from a file cost no memory before the weights agree
-            method = models.build(key, *sizes, arguments)
+            method = models.build(key, *sizes, entry.arguments)
         check_fit(method, tensors, entry.head)
-        method = models.build(key, *sizes, arguments)
+        method = models.build(key, *sizes, entry.arguments)
         load_strict(method, tensors, entry.head)
     except (TypeError, ValueError) as error:
         raise PackError(f"the pack {info.folder} does not load: {error}") from error

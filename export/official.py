@@ -115,12 +115,16 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> Convers
     release repeats the last frame of a short clip; here it stays short.
     """
     trained, state = checkpoint.options, checkpoint.state
+    if trained.order:
+        raise ValueError(
+            f"{checkpoint.path} was trained with the order similarity (order=True), which is not "
+            "offered; convert a checkpoint of the cosine"
+        )
     legacy = trained.legacy if options.legacy_text is None else options.legacy_text
     attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
     arguments: dict[str, Any] = {
         "views": checkpoint.shape(attention)[0] if attention in state else 0,
         "legacy_text": legacy,
-        "similarity": "order" if trained.order else "cosine",
     }
     if frames in state:
         gates, image_dim = checkpoint.shape(frames)

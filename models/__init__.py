@@ -19,15 +19,7 @@ from models.scan import SCAN
 from models.views import Views
 from models.vse_infty import VSEPP, VSEInfinity
 
-__all__ = [
-    "METHODS",
-    "Method",
-    "Views",
-    "argument_defaults",
-    "build",
-    "complete_arguments",
-    "stored_arguments",
-]
+__all__ = ["METHODS", "Method", "Views", "argument_defaults", "build"]
 
 METHODS: dict[str, type[Method]] = {
     "vsepp": VSEPP,
@@ -51,8 +43,6 @@ _MAX_COUNTS = {
     "iterations": 1000,
     "contextual_layers": 48,
 }  # arguments that count what is built or repeated
-# of packs that do not state it; `complete_arguments` has written it since it became optional
-_UNSTATED: dict[str, dict[str, Any]] = {"mv_vse": {"own_projections": False}}
 
 
 def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -> Method:
@@ -108,21 +98,6 @@ def argument_defaults(name: str) -> dict[str, Any]:
         return {field.name: field.default for field in fields(method.config_type)}
     parameters = list(inspect.signature(method.__init__).parameters.values())
     return {parameter.name: parameter.default for parameter in parameters[3:]}
-
-
-def stored_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """A pack's arguments, with the values that packs once left out.
-
-    >>> stored_arguments("mv_vse", {"views": 2})
-    {'own_projections': False, 'views': 2}
-    """
-    return {**_UNSTATED.get(name, {}), **arguments}
-
-
-def complete_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments to store in a pack: defaults that `stored_arguments` reads otherwise are stated."""
-    defaults = argument_defaults(name)
-    return {**{key: defaults[key] for key in _UNSTATED.get(name, {})}, **arguments}
 
 
 def _check(method: str, argument: str, value: Any, like: Any) -> None:

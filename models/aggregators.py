@@ -16,86 +16,13 @@ Yuanyuan Li, Yun Fu: Visual Semantic Reasoning for Image-Text Matching, ICCV 201
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Parts
-from models.gpo import positive_shares
-from models.layers import last_element, masked_mean, mean_parts
+from models.layers import last_element, masked_mean
 
-
-class Aggregator(nn.Module, ABC):
-    """Turns a set of any size into one vector of the same width."""
-
-    @abstractmethod
-    def forward(
-        self, features: Tensor, mask: Tensor, *, shares: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Aggregates each set, with the arguments and results of `RankPooling.forward`.
-
-        Returns:
-            (B, D), and (B, N) shares; None where elements bring nothing alone.
-        """
-
-    @abstractmethod
-    def split(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `RankPooling.split`; relations between the elements of this set are held."""
-
-
-class Seq2Seq(Aggregator):
-    """The last state of a GRU that reads the elements in their order.
-
-    Args:
-        dim: D.
-        layers: of `GraphConvolution` before the GRU.
-    """
-
-    def __init__(self, dim: int, layers: int = 0) -> None:
-        super().__init__()
-        self.graph = nn.ModuleList(GraphConvolution(dim) for _ in range(layers))
-        self.gru = nn.GRU(dim, dim, batch_first=True)
-
-    def forward(
-        self, features: Tensor, mask: Tensor, *, shares: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """See `Aggregator.forward`: no element has a share of a state."""
-        del shares
-        for layer in self.graph:
-            features = features + layer(features, mask)
-        order = (~mask).long().argsort(dim=1, stable=True)  # real elements first
-        dense = features.gather(1, order[..., None].expand_as(features))
-        return last_element(self.gru(dense)[0], mask.gather(1, order)), None
-
-    def split(self, features: Tensor, mask: Tensor) -> Parts:
-        """See `Aggregator.split`: elements make the state only together."""
-        state = self(features, mask)[0][:, None]  # (B, 1, D)
-        return Parts.of(torch.zeros_like(features)[:, None], whole=state)
-
-
-class Related(Aggregator):
-    """The average of elements to which a function of their relations is added.
-
-    Args:
-        relation: `SelfAttention` or `GraphConvolution`.
-    """
-
-    def __init__(self, relation: SelfAttention | GraphConvolution) -> None:
-        super().__init__()
-        self.relation = relation
-
-    def forward(
-        self, features: Tensor, mask: Tensor, *, shares: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        pooled = masked_mean(features + self.relation(features, mask), mask)  # (B, D)
-        if not shares:
-            return pooled, None
-        return pooled, positive_shares(self.split(features, mask).rows[:, 0, :-2], pooled)
-
-    def split(self, features: Tensor, mask: Tensor) -> Parts:
-        brought, constant = self.relation.columns(features, mask)  # (B, N, D), (D,)
-        return Parts.of(mean_parts(features + brought, mask)[:, None], constant=constant)
+AGGREGATORS = ("seq2seq", "self_attention", "gcn", "gcn_seq2seq")
 
 
 class SelfAttention(nn.Module):
@@ -110,18 +37,10 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, D), (B, N) -> (B, N, D), what each element reads."""
-        return self._relations(features, mask) @ self.value(features)
-
-    def columns(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | float]:
-        """What each element gives to all that read it, (B, N, D), and what nobody gives."""
-        read = self._relations(features, mask).masked_fill(~mask[..., None], 0.0).sum(dim=1)
-        return read[..., None] * self.value(features), 0.0
-
-    def _relations(self, features: Tensor, mask: Tensor) -> Tensor:
-        """How much row n reads of element m: (B, N, N)."""
+        """(B, N, D), (B, N) -> (B, N, D), what each element reads of the others."""
         scores = self.query(features) @ self.key(features).mT / math.sqrt(features.shape[2])
-        return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)
+        weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)  # (B, N, N)
+        return weights @ self.value(features)
 
 
 class GraphConvolution(nn.Module):
@@ -142,32 +61,36 @@ class GraphConvolution(nn.Module):
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         """(B, N, D), (B, N) -> (B, N, D), what each element reads; 0 on padding."""
-        read = self.output(self._relations(features, mask) @ self.value(features))
+        relations = self.query(features) @ self.key(features).mT  # Eq. (2): (B, N, N)
+        relations = relations.masked_fill(~mask[:, None], 0.0) / mask.sum(dim=1)[:, None, None]
+        read = self.output(relations @ self.value(features))  # Eq. (3)
         return torch.zeros_like(read).index_put((mask,), self.norm(read[mask]))
 
-    def columns(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SelfAttention.columns`; in eval mode, where the batch norm is affine."""
-        read = self._relations(features, mask).masked_fill(~mask[..., None], 0.0).sum(dim=1)
-        norm = self.norm
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        scale = norm.weight / (norm.running_var + norm.eps).sqrt()  # (D,)
-        given = (read[..., None] * self.value(features)) @ self.output.weight.T
-        return scale * given, scale * (self.output.bias - norm.running_mean) + norm.bias
 
-    def _relations(self, features: Tensor, mask: Tensor) -> Tensor:
-        """How much row n reads of element m: (B, N, N)."""
-        scores = self.query(features) @ self.key(features).mT  # Eq. (2)
-        return scores.masked_fill(~mask[:, None], 0.0) / mask.sum(dim=1)[:, None, None]
+class Aggregator(nn.Module):
+    """Layers with shortcuts over a set of any size, then the average or a GRU's last state.
 
+    Args:
+        kind: one of `AGGREGATORS`.
+        dim: D.
+    """
 
-AGGREGATORS = ("seq2seq", "self_attention", "gcn", "gcn_seq2seq")
+    def __init__(self, kind: str, dim: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        if kind == "self_attention":
+            layers = [SelfAttention(dim)]
+        elif kind != "seq2seq":
+            layers = [GraphConvolution(dim) for _ in range(1 if kind == "gcn" else 4)]
+        self.layers = nn.ModuleList(layers)
+        self.gru = nn.GRU(dim, dim, batch_first=True) if kind.endswith("seq2seq") else None
 
-
-def build_aggregator(kind: str, dim: int) -> Aggregator:
-    """An aggregator of Table 1 by name, one of `AGGREGATORS`, for features of width D."""
-    if kind == "seq2seq":
-        return Seq2Seq(dim)
-    if kind == "gcn_seq2seq":
-        return Seq2Seq(dim, layers=4)
-    return Related(SelfAttention(dim) if kind == "self_attention" else GraphConvolution(dim))
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+        """(B, N, D), (B, N) -> (B, D); a GRU reads the real elements in their order."""
+        for layer in self.layers:
+            features = features + layer(features, mask)
+        if self.gru is None:
+            return masked_mean(features, mask)
+        order = (~mask).long().argsort(dim=1, stable=True)  # real elements first
+        dense = features.gather(1, order[..., None].expand_as(features))
+        return last_element(self.gru(dense)[0], mask.gather(1, order))

@@ -172,7 +172,8 @@ class AVSE(Method):
         return groups.unit(self.block_dim)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        parts = self.pool_text.split(self._project_text(features, mask), mask)
+        pooled = self.pool_text.parts(self._project_text(features, mask), mask)
+        parts = Parts.of(pooled[:, None])
         if isinstance(self.norm_text, nn.LayerNorm):
             parts = parts.layer_norm(self.norm_text)
         return parts.unit(self.block_dim)

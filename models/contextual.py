@@ -155,21 +155,21 @@ class Contextual(Method):
         self.own_summaries = config.sides if config.contextual_summary else ()
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        method: Any = super()
-        return _encode(method.encode_image, self.image_context, features, mask, attention)
+        parent: Any = super()
+        return _encode(parent.encode_image, self.image_context, features, mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        method: Any = super()
-        return _encode(method.encode_text, self.text_context, features, mask, attention)
+        parent: Any = super()
+        return _encode(parent.encode_text, self.text_context, features, mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.image_parts`; what the summary brings is the whole set's."""
-        method: Any = super()
-        return _split(method.image_parts, self.image_context, features, mask)
+        parent: Any = super()
+        return _split(parent.image_parts, self.image_context, features, mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        method: Any = super()
-        return _split(method.text_parts, self.text_context, features, mask)
+        parent: Any = super()
+        return _split(parent.text_parts, self.text_context, features, mask)
 
 
 @functools.cache
@@ -182,20 +182,18 @@ def _encode(
     encode: Any, context: ContextTransformer | None, features: Tensor, mask: Tensor, attention: bool
 ) -> Views:
     """Views; of their attention the part on the features themselves."""
-    if context is None:
-        return cast(Views, encode(features, mask, attention=attention))
-    views: Views = encode(*context(features, mask), attention=attention)
-    if context.summary is None or views.attention is None:
+    inputs = (features, mask) if context is None else context(features, mask)
+    views: Views = encode(*inputs, attention=attention)
+    if views.attention is None or context is None or context.summary is None:
         return views
     return Views(views.embeddings, views.attention[..., 1:], views.extras)
 
 
 def _split(split: Any, context: ContextTransformer | None, features: Tensor, mask: Tensor) -> Parts:
     """Parts of the features; those of a summary are brought by all of them together."""
-    if context is None:
-        return cast(Parts, split(features, mask))
-    rows = split(*context(features, mask)).rows  # (B, V, N + 2, D), or one row more
-    if context.summary is None:
-        return Parts(rows)
+    parts: Parts = split(*((features, mask) if context is None else context(features, mask)))
+    if context is None or context.summary is None:
+        return parts
+    rows = parts.rows  # (B, V, 1 + N + 2, D)
     whole = rows[:, :, -2:-1] + rows[:, :, :1]
     return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))

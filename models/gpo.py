@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Parts
 from models.gru import bigru_states
 from models.layers import masked_mean, mean_parts, require_choice
 from models.ranking import pool_ranked, split_ranked
@@ -74,30 +73,14 @@ class RankPooling(nn.Module, ABC):
         pooled = self.pool(features, mask)  # (B, D)
         if not shares:
             return pooled, None
-        return pooled, positive_shares(self.parts(features, mask), pooled)
+        parts = self.parts(features, mask)  # (B, N, D)
+        gained = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
+        return pooled, gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
 
     def parts(self, features: Tensor, mask: Tensor) -> Tensor:
         """What each element brings to the pooled vector: (B, N, D), 0 on padding."""
         theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
         return split_ranked(features, mask, theta[..., None])[:, 0]
-
-    def split(self, features: Tensor, mask: Tensor) -> Parts:
-        """`parts` as those of one view, V = 1."""
-        return Parts.of(self.parts(features, mask)[:, None])
-
-
-def positive_shares(parts: Tensor, pooled: Tensor) -> Tensor:
-    """Elements' shares of a vector's squared length; what pulls the other way counts 0.
-
-    Args:
-        parts: (B, N, D) what each element brings.
-        pooled: (B, D) their sum.
-
-    Returns:
-        (B, N), each row with the sum 1.
-    """
-    gained = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
-    return gained / gained.sum(dim=1, keepdim=True).clamp_min(1e-12)
 
 
 class FixedPooling(RankPooling):

@@ -26,15 +26,7 @@ from models.elements import ElementConfig, ElementMethod, present
 
 @dataclass(frozen=True)
 class LateConfig(ElementConfig):
-    """Arguments of `LateInteraction`, see `ElementConfig`.
-
-    Attributes:
-        embed_dim: D of the joint space (ColBERT: 128).
-        cells: how many elements of an image count.
-        words: how many words of a text count (ColBERT: 32).
-        mlp_dim: hidden width of the residual MLP.
-        map_text: map texts of the joint width, too.
-    """
+    """Arguments of `LateInteraction`: those of `ElementConfig` (ColBERT: 128 and 32 words)."""
 
     embed_dim: int = 128
 

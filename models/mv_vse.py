@@ -6,11 +6,10 @@ IJCAI 2022.
 It adds to a single-view model K aggregators in place of one (Eq. 4), the maximum over views as the
 score (Eqs. 5-6), and losses that keep every view in use
 (`training/objectives/losses.py`). The framework takes any aggregator: `aggregator`
-chooses between the paper's GPO and the average pooling of VSE++. Section 1, step 2 and Eq. (4) put
-the projection inside the aggregator, so each view has its own. With `own_projections=False` views
-over GPO share one, which fits the 0.1 M parameters that the paper counts for an aggregator; trained
-so, they are nearly one view. Averages of the same projected features would be one view exactly, so
-over average pooling each view always has its own.
+chooses between the paper's GPO and the average pooling of VSE++. Views over GPO share one
+projection, which fits the 0.1 M parameters that section 3.2 counts for an aggregator; with
+`own_projections` each has its own, as section 1, step 2 and Eq. (4) read. Averages of the same
+projected features would be one view exactly, so over average pooling each view always has its own.
 
 The release holds no GPO: its views are K linear maps with max pooling, its text is the last state
 of a forward GRU. `aggregator="released"` is that, over the text encoder "gru".
@@ -65,7 +64,7 @@ class MVVSEConfig:
     mlp_dim: int = 0
     aggregator: str = "gpo"
     released_gpo: bool = False
-    own_projections: bool = True
+    own_projections: bool = False
     pad_statistics: bool = False
     map_text: bool = False
 

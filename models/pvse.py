@@ -13,8 +13,8 @@ global feature (section 3.1): `image_global`. Its frames stand in order of time.
 
 Local features of a text are its word vectors (text encoder "words"); the bi-GRU that reads them to
 a global feature belongs to the method. Over another text encoder, its features are the local ones.
-Where the release differs from the paper, an argument offers it: `legacy_text`, `similarity`,
-and for clips `image_global="legacy"`. Ours is `image_global="changes"`, see `Changes`.
+Where the release differs from the paper, an argument offers it: `legacy_text`, and
+for clips `image_global="legacy"`. Ours is `image_global="changes"`, see `Changes`.
 """
 
 from __future__ import annotations
@@ -24,20 +24,12 @@ from torch import Tensor, nn
 
 from models.evidence import Parts
 from models.gru import bigru_states
-from models.layers import (
-    cosine_scores,
-    l2_normalize,
-    last_element,
-    masked_mean,
-    mean_parts,
-    require_choice,
-)
+from models.layers import l2_normalize, last_element, masked_mean, mean_parts, require_choice
 from models.method import Method
 from models.views import NamedArray, Views
 
 FUSIONS = ("residual", "concat", "local")
 MATCHES = ("max", "concat")
-SIMILARITIES = ("cosine", "order")
 GLOBALS = ("mean", "states", "legacy", "changes")
 
 
@@ -208,8 +200,6 @@ class PVSE(Method):
         image_global: an image's global feature: "mean" maps the average of its cells; "states",
             for the frames of a clip, are the last states of a bi-GRU; "legacy" reads them as the
             released models of clips do, see `LastStates`; "changes" is ours, see `Changes`.
-        similarity: "cosine", or "order" for the release's option: embeddings are made non-negative
-            and a pair scores minus the length of what the text has and the image lacks.
     """
 
     title = "PVSE"
@@ -225,7 +215,6 @@ class PVSE(Method):
         fusion: str = "residual",
         match: str = "max",
         legacy_text: bool = False,
-        similarity: str = "cosine",
         image_global: str = "mean",
     ) -> None:
         super().__init__()
@@ -235,18 +224,10 @@ class PVSE(Method):
             raise ValueError(f"embed_dim must be even, for two directions, not {embed_dim}")
         require_choice("fusion", fusion, FUSIONS)
         require_choice("match", match, MATCHES)
-        require_choice("similarity", similarity, SIMILARITIES)
         require_choice("image_global", image_global, GLOBALS)
-        self.similarity = similarity
-        self.row_search = similarity == "cosine"
         self.views_add_up = match == "concat"
         if match == "concat":
             self.view_scores_are = "what each view adds to the score"
-        elif similarity == "order":
-            self.view_scores_are = (
-                "minus what the text has and the view lacks, for the text's best view; the highest "
-                "is the score"
-            )
         whole = fusion != "local" or not views
         self.order_matters = whole and image_global != "mean"
         self.image_global: GlobalFeature | None = None
@@ -282,9 +263,8 @@ class PVSE(Method):
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """See `Method.view_scores`; for "concat", each view's part of the sum."""
-        if self.views_add_up:
-            return super().view_scores(images, texts) / images.embeddings.shape[1]
-        return self._pairs(images, texts).amax(dim=1)  # (K, B, B)
+        scores = super().view_scores(images, texts)
+        return scores / len(scores) if self.views_add_up else scores
 
     def inside(
         self, images: Views, texts: Views | None = None, /, **_: str | int
@@ -292,16 +272,11 @@ class PVSE(Method):
         """See `Method.inside`: "view_pairs", whose best one is the score (section 3.4, MIL)."""
         if texts is None or images.embeddings.shape[1] == 1:
             return []
-        pairs = self._pairs(images, texts)[..., 0, 0]  # (K, K)
+        pairs = images.embeddings[0] @ texts.embeddings[0].T  # (K, K)
         marks = [divmod(int(pairs.argmax()), pairs.shape[1])]
         if self.views_add_up:  # the score is the mean of the marked ones (section 5.3, No MIL)
             marks = [(view, view) for view in range(len(pairs))]
         return [NamedArray("view_pairs", pairs, ("view", "text_view"), tuple(marks))]
-
-    def _pairs(self, images: Views, texts: Views) -> Tensor:
-        """Scores of all view pairs: (K, K, B_img, B_txt)."""
-        pairs = order_scores if self.similarity == "order" else cosine_scores
-        return pairs(images.embeddings, texts.embeddings)
 
     def _embed(
         self,
@@ -314,40 +289,16 @@ class PVSE(Method):
         whole = None if to_global is None else to_global(local, mask)  # (B, H)
         if net is None:
             assert whole is not None  # K = 0 has nothing else
-            return Views(self._unit(whole)[:, None])
+            return Views(l2_normalize(whole)[:, None])
         embeddings, residuals, maps = net(local, whole, mask)
         extras = {"residuals": residuals} if self.training else {}
-        return Views(self._unit(embeddings), maps if attention else None, extras)
+        return Views(l2_normalize(embeddings), maps if attention else None, extras)
 
     def _parts(
         self, net: PIENet | None, to_global: GlobalFeature | None, local: Tensor, mask: Tensor
     ) -> Parts:
-        if self.similarity == "order":
-            raise ValueError(
-                "PVSE's order similarity is no inner product of views, so its score cannot be "
-                'split over cells and words; use a model of similarity "cosine"'
-            )
         whole = None if to_global is None else to_global.parts(local, mask)
         if net is None:
             assert whole is not None  # K = 0 has nothing else
             return whole.unit()
         return net.parts(local, whole, mask).unit()
-
-    def _unit(self, embeddings: Tensor) -> Tensor:
-        unit = l2_normalize(embeddings)
-        return unit.abs() if self.similarity == "order" else unit
-
-
-def order_scores(images: Tensor, texts: Tensor) -> Tensor:
-    """Order similarity (Vendrov et al., ICLR 2016): -||max(0, text - image)||.
-
-    Args:
-        images: (B_img, V, D) non-negative view embeddings.
-        texts: (B_txt, W, D) non-negative view embeddings.
-
-    Returns:
-        (V, W, B_img, B_txt), at most 0.
-    """
-    rows = [(texts - view).clamp_min(0.0).norm(dim=2).mT for view in images.flatten(0, 1)]
-    flat = -torch.stack(rows)  # (B_img * V, W, B_txt)
-    return flat.unflatten(0, images.shape[:2]).permute(1, 2, 0, 3)

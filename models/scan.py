@@ -25,14 +25,9 @@ DIRECTIONS = ("t2i", "i2t")
 
 @dataclass(frozen=True)
 class SCANConfig(ElementConfig):
-    """Arguments of `SCAN`; the paper has `embed_dim` 1,024 and 36 cells.
+    """Arguments of `SCAN` beside those of `ElementConfig` (the paper: 1,024 and 36 cells).
 
     Attributes:
-        embed_dim: see `ElementConfig`, as all that follow but the last two.
-        cells: how many elements of an image count.
-        words: how many words of a text count.
-        mlp_dim: hidden width of the residual MLP.
-        map_text: map texts of the joint width, too.
         direction: "t2i" or "i2t", see above.
         sharpness: lambda_1, of the attention (the release's 9 for t2i; 4 for i2t).
     """

@@ -16,11 +16,12 @@ takes the last state of a GRU.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from models.aggregators import AGGREGATORS, Seq2Seq, build_aggregator
+from models.aggregators import AGGREGATORS, Aggregator
 from models.evidence import Parts
-from models.gpo import POOLINGS, build_pooling, pooling_arrays
+from models.gpo import POOLINGS, RankPooling, build_pooling, pooling_arrays
 from models.layers import (
     FeatureProjection,
     l2_normalize,
@@ -73,33 +74,49 @@ class VSEInfinity(Method):
         for name, kind in (("pooling", pooling), ("text_pooling", text_pooling)):
             require_choice(name, kind, POOLINGS + AGGREGATORS)
         self.pool_image, self.pool_text = (
-            build_aggregator(kind, embed_dim)
+            Aggregator(kind, embed_dim)
             if kind in AGGREGATORS
             else build_pooling(kind, pool_count, released=released_gpo)
             for kind in (pooling, text_pooling)
         )
-        self.order_matters = isinstance(self.pool_image, Seq2Seq)
+        self.order_matters = pooling.endswith("seq2seq")
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        projected = self.project_image(features, mask)  # (B, N, D)
-        pooled, shares = self.pool_image(projected, mask, shares=attention)
-        return single_view(l2_normalize(pooled), shares)
+        return _embed(self.pool_image, self.project_image(features, mask), mask, attention)
 
     def encode_text(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
-        pooled, shares = self.pool_text(self.project_text(features), mask, shares=attention)
-        return single_view(l2_normalize(pooled), shares)
+        return _embed(self.pool_text, self.project_text(features), mask, attention)
 
     def image_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return self.pool_image.split(self.project_image(features, mask), mask).unit()
+        """See `Method.image_parts`; elements make an aggregator's vector only together."""
+        return _parts(self.pool_image, self.project_image(features, mask), mask)
 
     def text_parts(self, features: Tensor, mask: Tensor) -> Parts:
-        return self.pool_text.split(self.project_text(features), mask).unit()
+        return _parts(self.pool_text, self.project_text(features), mask)
 
     def inside(
         self, images: Views, texts: Views | None = None, /, **_: str | int
     ) -> list[NamedArray]:
         """See `Method.inside`: the pooling coefficients of both sides, section 5.3."""
         return pooling_arrays(images, texts, [self.pool_image], [self.pool_text])
+
+
+def _embed(
+    pooling: RankPooling | Aggregator, features: Tensor, mask: Tensor, attention: bool
+) -> Views:
+    """Features (B, N, D) in the joint space to views; an aggregator has no attention."""
+    if isinstance(pooling, Aggregator):
+        return single_view(l2_normalize(pooling(features, mask)), None)
+    pooled, shares = pooling(features, mask, shares=attention)
+    return single_view(l2_normalize(pooled), shares)
+
+
+def _parts(pooling: RankPooling | Aggregator, features: Tensor, mask: Tensor) -> Parts:
+    """Eq. (2)'s sum, element by element, of features (B, N, D) in the joint space."""
+    if isinstance(pooling, Aggregator):
+        whole = pooling(features, mask)[:, None]  # (B, 1, D)
+        return Parts.of(torch.zeros_like(features)[:, None], whole=whole).unit()
+    return Parts.of(pooling.parts(features, mask)[:, None]).unit()
 
 
 class VSEPP(VSEInfinity):

@@ -26,7 +26,7 @@ from export.pack.schema import (
     TokenizerInfo,
 )
 from export.runtime import Runtime
-from models import METHODS, complete_arguments
+from models import METHODS
 from models.checkpoint import save_tensors
 from models.encoders.encoder import ImageEncoder
 from models.files import replacing_folder
@@ -161,7 +161,7 @@ def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) 
     if parts.half:
         weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
     key = method.method or name
-    arguments = complete_arguments(key, method.arguments)
+    arguments = method.arguments
     about = {"kind": "head", "method": key, "arguments": arguments}
     save_tensors(work / head, weights, about)
     variant = name.removeprefix(f"{key}_").replace("_", " ")  # "mvam_4_codes": "MVAM, 4 codes"

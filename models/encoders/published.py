@@ -17,8 +17,23 @@ from models.views import lengths_to_mask
 EVAL_SHARE = 0.9  # of the token count, [CLS] included, that a view of `SampledViT` keeps patches
 
 
-class MobileNetV2ImageEncoder(ImageEncoder):
-    """MobileNetV2 (Sandler et al., CVPR 2018): the last map before pooling, 7 x 7 x 1280 at 224.
+class _ConvNet(ImageEncoder):
+    """A convolutional network, whose last map before pooling is the set; `stride` pixels a cell."""
+
+    model: Any
+    stride: int
+
+    def grid(self, size: int) -> tuple[int, int]:
+        side = -(-size // self.stride)
+        return side, side
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        cells = self.model(pixels).last_hidden_state.flatten(2)  # (B, d, N), row-major
+        return cast(Tensor, cells.transpose(1, 2))
+
+
+class MobileNetV2ImageEncoder(_ConvNet):
+    """MobileNetV2 (Sandler et al., CVPR 2018): 7 x 7 x 1280 at 224.
 
     Args:
         config: a `MobileNetV2Config` as JSON.
@@ -30,16 +45,9 @@ class MobileNetV2ImageEncoder(ImageEncoder):
         self.dim = int(self.model.conv_1x1.convolution.out_channels)
         self.stride = int(self.model.config.output_stride)
 
-    def grid(self, size: int) -> tuple[int, int]:
-        side = -(-size // self.stride)
-        return side, side
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        return _cells(self.model(pixels).last_hidden_state)
-
-
-class ResNetImageEncoder(ImageEncoder):
-    """ResNet (He et al., CVPR 2016): the last map before pooling, of 7 x 7 x 2048 for ResNet-50.
+class ResNetImageEncoder(_ConvNet):
+    """ResNet (He et al., CVPR 2016): 7 x 7 x 2048 at 224 for ResNet-50.
 
     Args:
         config: a `ResNetConfig` as JSON; its depths make it a ResNet-50, 101 or 152.
@@ -48,19 +56,11 @@ class ResNetImageEncoder(ImageEncoder):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.model = build_network("ResNetModel", config)
-        self.dim = int(self.model.config.hidden_sizes[-1])
+        sizes = self.model.config.hidden_sizes
+        self.dim = int(sizes[-1])
         # the stem halves the image twice, and every stage halves it again, the first one optionally
-        stages = len(self.model.config.hidden_sizes)
         first = 1 if self.model.config.downsample_in_first_stage else 0
-        self.halvings = 2 + stages - 1 + first
-
-    def grid(self, size: int) -> tuple[int, int]:
-        for _ in range(self.halvings):
-            size = -(-size // 2)
-        return size, size
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        return _cells(self.model(pixels).last_hidden_state)
+        self.stride = 2 ** (2 + len(sizes) - 1 + first)
 
 
 class _VisionTransformer(ImageEncoder):
@@ -292,11 +292,6 @@ class SiglipTextEncoder(TextEncoder):
         last = (positions[:longest] == lengths[:, None] - 1)[..., None]  # (B, L, 1)
         features = torch.where(last, output.pooler_output[:, None], tokens)
         return features * lengths_to_mask(lengths, longest)[..., None]
-
-
-def _cells(feature_map: Tensor) -> Tensor:
-    """(B, d, rows, columns) -> (B, N, d), row-major."""
-    return feature_map.flatten(2).transpose(1, 2)
 
 
 def _shared_space(config: Any) -> nn.Linear:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from export.pack.reading import describe_file, load_info, summarize_gallery, write_info
 from export.pack.schema import PackInfo
-from models import build, complete_arguments
+from models import build
 from models.checkpoint import save_tensors
 from tests.export.conftest import settle
 
@@ -65,7 +65,7 @@ def write_many(tiny_pack: Path, folder: Path) -> Path:
         head = f"{name}/head.safetensors"
         (folder / name).mkdir()
         save_tensors(folder / head, method.state_dict(), {"kind": "head", "method": name})
-        methods[name] = replace(like, arguments=complete_arguments(name, arguments), head=head)
+        methods[name] = replace(like, arguments=arguments, head=head)
         files[head] = describe_file(folder / head)
     return write_described(replace(info, folder=folder, methods=methods, files=files))
 

@@ -17,7 +17,7 @@ from export.hub.packs import resolve
 from export.pack.reading import load_info
 from export.runtime import Runtime
 from export.space import Plan, build_space
-from models import stored_arguments
+from models import argument_defaults
 from tests.app import hostile
 from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
@@ -73,7 +73,7 @@ def test_every_method_came_of_its_recipe_and_is_measured() -> None:
         made = tomllib.loads(made_by)
         made |= {folder: recipe[folder] for folder in ("data", "also")}
         for values in (made, recipe):
-            values["arguments"] = stored_arguments(name, values["arguments"])
+            values["arguments"] = {**argument_defaults(name), **values["arguments"]}
         assert {**younger, **made} == recipe
         with (PACK / "training" / name / "log.csv").open(encoding="utf-8") as log:
             best = max(float(row["rsum"]) for row in csv.DictReader(log))

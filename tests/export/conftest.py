@@ -17,7 +17,7 @@ from torch import nn
 from export.build.command import Labels
 from export.pack.reading import describe_file
 from export.to_onnx import export_runs
-from models import METHODS, argument_defaults, build, complete_arguments
+from models import METHODS, argument_defaults, build
 from models.checkpoint import save_tensors
 from models.encoders.bigru import BiGRUTextEncoder
 from models.encoders.scene_net import SceneNet
@@ -89,7 +89,7 @@ def write_run(
     about = {
         "kind": "run",
         "method": name,
-        "arguments": complete_arguments(name, head_arguments(name)),
+        "arguments": head_arguments(name),
         "image_dim": IMAGE_DIM,
         "text_dim": TEXT_DIM,
         "text_encoder": {"arch": "bigru", "arguments": text_arguments},

@@ -42,7 +42,7 @@ OFFICIAL: list[Case] = [  # as export/official.py builds them
     ("avse", {"match": "maxsim", "block_dim": 4, "views": 2, **RELEASED}),
     ("avse", {"match": "mean", "views": 3}),
 ]
-SPLIT = [case for case in CASES + MORE + OFFICIAL if case[1].get("similarity") != "order"]
+SPLIT = CASES + MORE + OFFICIAL
 
 
 def build(case: Case, seed: int = 3) -> Method:
@@ -177,14 +177,6 @@ def test_a_pooled_cell_that_is_alone_brings_its_own_cosines() -> None:
     cells = method.project_image(*images)[0]
     lengths = cells.mean(0).norm() * texts[0][0].mean(0).norm()
     torch.testing.assert_close(found.cells[0], cells @ texts[0][0].T / 6 / lengths)
-
-
-def test_the_order_similarity_is_refused() -> None:
-    method = build(("pvse", {"similarity": "order"}))
-    with pytest.raises(ValueError, match="order"):
-        method.image_parts(*sets([3], IMAGE_DIM, 0))
-    with pytest.raises(ValueError, match="order"):
-        method.text_parts(*sets([3], TEXT_DIM, 0))
 
 
 def test_every_method_is_covered() -> None:

@@ -137,12 +137,11 @@ def test_double_precision_goes_through(method: Method) -> None:
         assert views.embeddings.dtype == torch.float64
 
 
-def test_packs_state_whether_views_have_their_own_projections() -> None:
-    complete = models.complete_arguments("mv_vse", {"views": 2})
-    assert complete == {"own_projections": True, "views": 2}
-    assert models.stored_arguments("mv_vse", complete) == complete
-    assert models.stored_arguments("mv_vse", {"views": 2})["own_projections"] is False
-    assert models.complete_arguments("mvam", {}) == models.stored_arguments("mvam", {}) == {}
+def test_mv_vse_shares_the_projection() -> None:
+    """Section 3.2 counts 0.1 M parameters for an aggregator; old packs that say nothing share."""
+    method = models.build("mv_vse", 8, 8, {"embed_dim": 4, "views": 2})
+    names = {name.split(".")[1] for name in method.state_dict() if name.startswith("project_ima")}
+    assert names == {"0"}
 
 
 def test_unknown_names_are_refused() -> None:

@@ -7,15 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import models
-from models.aggregators import (
-    AGGREGATORS,
-    Aggregator,
-    GraphConvolution,
-    Related,
-    SelfAttention,
-    Seq2Seq,
-    build_aggregator,
-)
+from models.aggregators import AGGREGATORS, Aggregator, GraphConvolution, SelfAttention
 from models.views import lengths_to_mask
 from models.vse_infty import VSEInfinity
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
@@ -29,7 +21,7 @@ SIZES = (5, 1, 3)
 def trained(kind: str, dim: int = DIM) -> Aggregator:
     """An aggregator in eval mode whose batch norms have statistics and weights."""
     torch.manual_seed(2)
-    return settled(build_aggregator(kind, dim))
+    return settled(Aggregator(kind, dim))
 
 
 def settled(module: M) -> M:
@@ -67,24 +59,25 @@ def last_state(gru: nn.GRU, x: Tensor) -> Tensor:
     return h
 
 
-def written_out(aggregator: Aggregator, x: Tensor) -> Tensor:
-    """One set (N, D) without padding."""
-    if isinstance(aggregator, Seq2Seq):
-        for layer in aggregator.graph:
-            assert isinstance(layer, GraphConvolution)
-            x = graph_layer(layer, x)
-        return last_state(aggregator.gru, x)
-    assert isinstance(aggregator, Related)
-    relation = aggregator.relation
-    if isinstance(relation, GraphConvolution):
-        return graph_layer(relation, x).mean(dim=0)
-    assert isinstance(relation, SelfAttention)
+def attention(layer: SelfAttention, x: Tensor) -> Tensor:
+    """x_n + sum_m softmax_m(q_n k_m / sqrt(D)) v_m on one set (N, D)."""
     rows = []
     for element in x:
-        scores = torch.stack([relation.query(element) @ relation.key(other) for other in x])
+        scores = torch.stack([layer.query(element) @ layer.key(other) for other in x])
         weights = (scores / DIM**0.5).softmax(dim=0)
-        rows.append(element + sum(w * relation.value(o) for w, o in zip(weights, x, strict=True)))
-    return torch.stack(rows).mean(dim=0)
+        rows.append(element + sum(w * layer.value(o) for w, o in zip(weights, x, strict=True)))
+    return torch.stack(rows)
+
+
+def written_out(aggregator: Aggregator, x: Tensor) -> Tensor:
+    """One set (N, D) without padding."""
+    for layer in aggregator.layers:
+        if isinstance(layer, SelfAttention):
+            x = attention(layer, x)
+        else:
+            assert isinstance(layer, GraphConvolution)
+            x = graph_layer(layer, x)
+    return x.mean(dim=0) if aggregator.gru is None else last_state(aggregator.gru, x)
 
 
 @pytest.mark.parametrize("kind", AGGREGATORS)
@@ -93,16 +86,10 @@ def test_aggregators_equal_loops_whatever_the_padding(kind: str) -> None:
     aggregator = trained(kind)
     features, mask = torch.randn(3, 5, DIM), lengths_to_mask(torch.tensor(SIZES), 5)
     mask[2] = torch.tensor([True, False, True, False, True])  # size augmentation drops anywhere
-    pooled, shares = aggregator(features.masked_fill(~mask[..., None], 1e3), mask, shares=True)
+    pooled = aggregator(features.masked_fill(~mask[..., None], 1e3), mask)
     for row in range(3):
         expected = written_out(aggregator, features[row, mask[row]])
         torch.testing.assert_close(pooled[row], expected, rtol=1e-4, atol=1e-5)
-    if isinstance(aggregator, Seq2Seq):
-        assert shares is None
-    else:
-        assert shares is not None
-        torch.testing.assert_close(shares.sum(dim=1), torch.ones(3))
-        assert not shares[~mask].any()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +99,7 @@ def test_aggregators_equal_loops_whatever_the_padding(kind: str) -> None:
 def test_sizes_are_those_of_table_1(kind: str, millions: float) -> None:
     """The self-attention of the paper has 3.2 million."""
     with torch.device("meta"):
-        aggregator = build_aggregator(kind, 1024)
+        aggregator = Aggregator(kind, 1024)
     count = sum(parameter.numel() for parameter in aggregator.parameters())
     assert round(count / 1e6, 1) == millions
 
@@ -130,7 +117,7 @@ def test_evidence_adds_up(kind: str) -> None:
 def test_gradients_reach_every_parameter_once_the_shortcut_is_left(kind: str) -> None:
     aggregator = trained(kind).train()
     features, mask = torch.randn(4, 5, DIM), torch.ones(4, 5, dtype=torch.bool)
-    (aggregator(features, mask)[0] * torch.randn(4, DIM)).sum().backward()
+    (aggregator(features, mask) * torch.randn(4, DIM)).sum().backward()
     silent = [n for n, p in aggregator.named_parameters() if p.grad is None or not p.grad.any()]
     assert [name for name in silent if not name.endswith("output.bias")] == []  # before a norm
 

@@ -18,6 +18,7 @@ from tests import reference
 from tests.golden.loading import check, grad, load, load_weights, released_gpo, renamed
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.papers.terms import IDS, encoded, terms_of, views_of
+from training.objectives import build_objective
 from training.objectives.losses import (
     Cost,
     Hinge,
@@ -86,7 +87,7 @@ def test_the_released_text_is_its_last_word() -> None:
 
 
 def test_attention_is_the_cosine_of_each_cell(features: torch.Tensor) -> None:
-    method = MVVSE(10, 8, MVVSEConfig(8, views=2))
+    method = MVVSE(10, 8, MVVSEConfig(8, views=2, own_projections=True))
     views = method.encode_image(features, MASK, attention=True)
     assert views.attention is not None
     for k in range(2):
@@ -349,7 +350,7 @@ def test_every_view_has_its_own_curve() -> None:
 
 
 def test_views_share_the_score_at_first() -> None:
-    method, images, texts = views_of("mv_vse")
+    parts = method, images, texts = views_of("mv_vse", own_projections=True)
     view_scores = method.view_scores(images, texts)
     torch.testing.assert_close(shared_scores(view_scores, 0.0), view_scores.mean(dim=0))
     torch.testing.assert_close(shared_scores(view_scores, 1e4), view_scores.amax(dim=0))
@@ -357,7 +358,9 @@ def test_views_share_the_score_at_first() -> None:
     assert (middle >= view_scores.mean(dim=0)).all()
     assert (middle <= view_scores.amax(dim=0) + 1e-6).all()
     given = {"anneal_epochs": 2, "cost": "softmax", "temperature": 0.1}
-    first, second, later = (terms_of("mv_vse", epoch, **given) for epoch in (0, 1, 2))
+    objective = build_objective("mv_vse", given)
+    first, second, later = (objective(*parts, IDS, epoch) for epoch in (0, 1, 2))
     assert first.keys() == second.keys() == {"shared"}
-    assert float(first["shared"]) != float(second["shared"])
-    assert later == terms_of("mv_vse", 2, cost="softmax", temperature=0.1)
+    assert first["shared"].item() != second["shared"].item()
+    later_alone = build_objective("mv_vse", {"cost": "softmax", "temperature": 0.1})
+    assert later == later_alone(*parts, IDS, 2)

@@ -189,7 +189,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         about = {
             "kind": "run",
             "method": self.config.method,
-            "arguments": models.complete_arguments(self.config.method, self.config.arguments),
+            "arguments": self.config.arguments,
             "image_dim": self.image_dim,
             "text_dim": self.model.text_encoder.dim,
             "text_encoder": dict(self.texts.about),

@@ -154,7 +154,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     ),
     "pickle as weights": (content(HEAD, b"\x80\x04pickle"), "not a readable safetensors file"),
     "header of 2**63 bytes": (tensors({}, size=2**63), "its header has 9,223,372,036,854,775,808"),
-    "tensor of 2**124 values": (tensor("F32", [2**62, 2**62]), "which none can have"),
+    "tensor of 2**124 values": (tensor("F32", [2**62, 2**62]), "overflow computing buffer size"),
     "tensor of NaN": (tensor("F32", [1]), "tensor a holds NaN or infinity"),
     "external data": (constant(**EXTERNAL), "bomb is in another file"),
     "custom domain": (network(OWN), "operator Run of the domain own"),
