@@ -10,10 +10,10 @@ is the sum, over text blocks, of the best visual block's place in a Sinkhorn pla
 
 Choices of ours: at test time the paper samples at random; here the sample depends on the elements
 alone, so that scores neither change between calls nor with the order of the elements. Where the
-release differs, an argument offers it: `match="maxsim"` (its Sinkhorn call is commented out),
-`released_text`, `block_dim` (256 there), `train_share` (0.8) and `sampled_features`: it takes the
-patches nearest to a centre before its transformer reads them, as `SampledViT`
-does.
+release differs, an argument offers it: `match="maxsim"` (its Sinkhorn call is commented out, and
+would take the maximum of the plan's logarithm in place of the plan's), `released_text`, `block_dim`
+(256 there), `train_share` (0.8) and `sampled_features`: it takes the patches nearest to a centre
+before its transformer reads them, as `SampledViT` does.
 """
 
 from __future__ import annotations

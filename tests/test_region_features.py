@@ -164,6 +164,7 @@ def test_a_contextual_transformer_from_training_to_search(
     sides = '{ contextual_image = "transformer", contextual_text = "transformer",'
     sizes = "contextual_layers = 1, contextual_heads = 2, contextual_width = 8, embed_dim = 4 }"
     recipe = RECIPE.format(method=method).replace("{ embed_dim = 12 }", f"{sides} {sizes}")
+    recipe = recipe.replace("hidden_dim = 8 }", "hidden_dim = 8, sentence_marks = true }")
     (tmp_path / "recipe.toml").write_text(recipe)
     run, pack = tmp_path / "run", tmp_path / "pack"
     train.main(["--recipe", str(tmp_path / "recipe.toml"), "--out", str(run)])
@@ -177,6 +178,7 @@ def test_a_contextual_transformer_from_training_to_search(
     with Library(pack) as library:
         (hit, *_) = library.search("a thing1", 5)
         why = library.explain("a thing1", hit)
+    assert why.words[:4] == ("<start>", "a", "thing1", "<end>")
     assert why.score == pytest.approx(hit.score, abs=1e-5)
     assert why.base + why.cells.sum() == pytest.approx(hit.score, abs=1e-5)
 

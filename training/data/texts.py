@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from pydantic import Field, model_validator
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -28,7 +28,7 @@ from models.files import replacing
 from training.data.features import refuse_missing
 from training.settings import Settings
 
-PAD, UNKNOWN = "[PAD]", "[UNK]"
+PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "<start>", "<end>"
 PAD_ID, UNKNOWN_ID = 0, 1
 AT_ONCE = 64  # captions
 
@@ -51,6 +51,8 @@ class TextConfig(Settings):
         directions: 2 for the BiGRU, 1 for a forward GRU, 0 for the word embeddings alone.
         vectors: text file of pre-trained word vectors, such as GloVe's, that word embeddings start
             from (`load_vectors`); empty for random ones.
+        sentence_marks: put <start> in front of each text and <end> behind it, as the releases of
+            VSE++, SCAN, PVSE, MV-VSE and VSE-infinity do (Fig. 1 of the last).
     """
 
     arch: str = "bigru"
@@ -64,6 +66,7 @@ class TextConfig(Settings):
     unknown_rate: float = Field(default=0.0, ge=0, lt=1)
     directions: Literal[0, 1, 2] = 2
     vectors: str = ""
+    sentence_marks: bool = False
 
     @model_validator(mode="after")
     def _refuse_words_beside_a_source(self) -> Self:
@@ -91,11 +94,12 @@ class TokenTable:
     """
 
     def __init__(self, tokenizer: Tokenizer, captions: list[str]) -> None:
-        encoded = [e.ids for e in tokenizer.encode_batch(captions)]
+        encodings = tokenizer.encode_batch(captions)
+        for caption, encoding in zip(captions, encodings, strict=True):
+            if all(encoding.special_tokens_mask):  # none, or marks alone
+                raise ValueError(f'the caption "{caption}" holds no word')
+        encoded = [encoding.ids for encoding in encodings]
         self.lengths = np.array([len(ids) for ids in encoded])
-        if not self.lengths.all():
-            empty = captions[int(np.argmin(self.lengths))]
-            raise ValueError(f'the caption "{empty}" holds no word')
         self.ids = np.full((len(encoded), self.lengths.max()), PAD_ID, np.int64)
         for row, ids in zip(self.ids, encoded, strict=True):
             row[: len(ids)] = ids
@@ -215,12 +219,13 @@ def build_text_side(
     """
     kind, arguments, described = describe_text(config)
     if not config.source:
-        tokenizer = build_tokenizer(vocabulary or train, config.min_count)
+        words = vocabulary or train
+        tokenizer = build_tokenizer(words, config.min_count, marks=config.sentence_marks)
         arguments |= {"vocab_size": tokenizer.get_vocab_size()}
         encoder: TextEncoder = kind(**arguments, dropout=config.dropout)
         if config.vectors:
-            words = tokenizer.get_vocab()
-            rows, vectors = load_vectors(Path(config.vectors), words, config.word_dim)
+            known = tokenizer.get_vocab()
+            rows, vectors = load_vectors(Path(config.vectors), known, config.word_dim)
             with torch.no_grad():
                 encoder.get_parameter("embed.weight")[rows] = vectors
         about: dict[str, Any] = {"arch": config.arch, "arguments": arguments}
@@ -273,15 +278,19 @@ def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
             out[ends[row] - count : ends[row]] = words[:count]
 
 
-def build_tokenizer(captions: Iterable[str], min_count: int = 1) -> Tokenizer:
+def build_tokenizer(
+    captions: Iterable[str], min_count: int = 1, *, marks: bool = False
+) -> Tokenizer:
     """A lower-casing word tokenizer over the words of the captions.
 
     Args:
         captions: training captions.
         min_count: words seen less often become [UNK].
+        marks: put <start> and <end> around each text.
 
     Returns:
-        A tokenizer with [PAD] = 0 and [UNK] = 1; other words by falling count, then by alphabet.
+        A tokenizer with [PAD] = 0 and [UNK] = 1; other words by falling count, then by alphabet,
+        and the marks last.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     words = pre_tokenizers.Sequence(
@@ -296,10 +305,15 @@ def build_tokenizer(captions: Iterable[str], min_count: int = 1) -> Tokenizer:
     frequent = sorted(
         (w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w)
     )
-    vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *frequent])}
+    ends = (START, END) if marks else ()
+    vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *frequent, *ends])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = words
+    if marks:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{START} $A {END}", special_tokens=[(end, vocabulary[end]) for end in ends]
+        )
     return tokenizer
 
 

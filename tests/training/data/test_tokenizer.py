@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.data.texts import build_tokenizer, load_vectors
+from export.pack.tokens import load_tokenizer
+from export.texts import TextReader
+from training.data.texts import TokenTable, build_tokenizer, load_vectors
 
 WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
 
@@ -16,6 +18,21 @@ def test_words_are_lower_case_and_ordered_by_count() -> None:
     assert tokenizer.encode("The DOG!").ids == [1, 3]
     with pytest.raises(ValueError, match="no captions to build a vocabulary from"):
         build_tokenizer([])
+
+
+def test_marks_stand_around_each_text(tmp_path: Path) -> None:
+    plain, marked = (build_tokenizer(["a dog"], marks=marks) for marks in (False, True))
+    assert marked.get_vocab() == {**plain.get_vocab(), "<start>": 4, "<end>": 5}
+    assert TokenTable(marked, ["a dog", "dog"]).ids.tolist() == [[4, 2, 3, 5], [4, 3, 5, 0]]
+    for tokenizer in (plain, marked):
+        with pytest.raises(ValueError, match='the caption "!" holds no word'):
+            TokenTable(tokenizer, ["a dog", "!"])
+    marked.save(str(tmp_path / "tokenizer.json"))
+    reader = TextReader(load_tokenizer(tmp_path / "tokenizer.json"), max_length=3)
+    assert reader.read("a dog").words == ["<start>", "a", "<end>"]  # cut off, and still ended
+    assert reader.read("cat").unknown == {1: "cat"}
+    with pytest.raises(ValueError, match="type at least one word"):
+        reader.read("!")
 
 
 def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
