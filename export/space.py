@@ -17,8 +17,6 @@ from typing import Any
 
 from huggingface_hub import SpaceCardData, SpaceHardware, metadata_load
 
-from export.hub.client import inspect_repo
-from export.hub.packs import read_description
 from export.pack.reading import list_files, load_info
 from export.pack.schema import MANIFEST, PackInfo, current_name
 from models.files import replacing_folder
@@ -29,7 +27,6 @@ BUNDLED = Path("app") / "bundled"
 FIRST = "scenes"  # the pack that the app starts on by itself
 ZEROGPU = "zero-a10g"  # the Hub's name of ZeroGPU, whatever the GPU is
 HARDWARE = tuple(str(kind.value) for kind in SpaceHardware)
-_MAX_NAMED = 100  # files in the front matter; of a pack with more, the whole repository is fetched
 _LEFTOVERS = (".*", "__pycache__", "*.pyc", "*.partial", "*.orig", "*.rej", "*~", "bundled")
 _STARTER = '''"""Starts Polyview; the Space's variable POLYVIEW_PACK names another pack."""
 
@@ -50,7 +47,6 @@ class Plan:
     """The options of a Space."""
 
     packs: Sequence[str] = (FIRST,)  # bundled names or folders; it starts on the first
-    hub: str | None = None  # a pack on the Hub to start on, fetched as the Space is built
     hardware: str = "cpu-basic"  # one of `HARDWARE`
     title: str | None = None  # on the Hub; None for the app's name
     torch_index: str | None = None  # an extra package index, such as one with CPU builds of torch
@@ -62,7 +58,7 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
     Raises:
         FileExistsError: `out` is not an empty folder.
         FileNotFoundError: a pack is missing.
-        ValueError: a pack is damaged or cannot be searched, or the Hub does not have it.
+        ValueError: a pack is damaged or cannot be searched.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(f"{out} is not an empty folder; choose another place for the Space")
@@ -70,25 +66,17 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
     front: dict[str, Any] = metadata_load(root / "README.md") or {}
     front["suggested_hardware"] = plan.hardware
     front["title"] = plan.title or front["title"]
-    first, listed = packs[0].name if packs else "", packs
-    if plan.hub is not None:
-        repo = inspect_repo(plan.hub)
-        info, files = read_description(repo)
-        first, listed = f"{repo.repo_id}@{repo.commit}", [info, *packs]
-        few = len(files.files) <= _MAX_NAMED
-        line = f"{repo.repo_id} {','.join(files.files)} {repo.commit}" if few else repo.repo_id
-        front |= {"models": [repo.repo_id], "preload_from_hub": [line]}
-    names = [info.name for info in listed]
+    first, names = packs[0].name, [info.name for info in packs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f'two packs are called "{twice[0]}"; name each once')
-    if listed[0].gallery is None:
+    if packs[0].gallery is None:
         raise ValueError(
             f'the pack "{names[0]}" comes without images, so that a Space could not start on it; '
             f"name one with a gallery first, such as --pack {FIRST} --pack {names[0]}"
         )
     if first != FIRST:
         front["app_file"] = "start.py"
-    about = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in listed)
+    about = "\n".join(f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in packs)
     page = Path(__file__).with_suffix(".md").read_text("utf-8")
     yaml = SpaceCardData(**front).to_yaml()
     with replacing_folder(out.expanduser().absolute()) as work:
@@ -149,15 +137,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="the folder to make")
     add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {FIRST})")
-    hub = "start on this pack, which the Space's build fetches"
-    add("--hub", metavar="ID[@REVISION]", help=hub)
     add("--hardware", choices=("zero-gpu", *HARDWARE), default="cpu-basic", help="the machine")
     add("--title", help="on the Hub")
     add("--torch-index", metavar="URL", help="an extra package index, such as one of CPU builds")
     options = parser.parse_args(argv)
     hardware = ZEROGPU if options.hardware == "zero-gpu" else options.hardware
-    packs = options.pack if options.pack is not None else [] if options.hub else [FIRST]
-    plan = Plan(packs, options.hub, hardware, options.title, options.torch_index)
+    plan = Plan(options.pack or [FIRST], hardware, options.title, options.torch_index)
     try:
         out = build_space(options.out, plan)
     except (ValueError, OSError) as error:

@@ -20,7 +20,6 @@ from export.pack.validation import MAX_WHOLE, STRICT
 TENTH = 10  # rank of the hit that the best one is compared with
 _MIN_IMAGES = 10  # the scores of fewer say too little about a gallery
 _MAX_IMAGES = 1000  # of the galleries it was fitted on; larger ones are judged like these
-_STRONG, _LIKELY = 0.8, 0.4  # least probabilities of these words
 
 # Words that do not describe what an image shows: `unknown_share` leaves them out.
 SMALL_WORDS = {
@@ -121,13 +120,6 @@ class Calibration:
         features = background.hit_features(self.logits(background), scores)
         return sigmoid(weighted(features, self.hit))
 
-    def judge(self, background: Background, scores: np.ndarray) -> Judgement:
-        """Judges the hits (n,) of a single question, B = 1."""
-        logit = self.logits(background)
-        hits = self.probabilities(background, scores[None])[0]
-        matches = bool(logit[0] >= self.limits(background)[0])
-        return Judgement(matches, float(sigmoid(logit)[0]), tuple(hits.tolist()))
-
     def judge_answer(
         self,
         best: np.ndarray,
@@ -150,7 +142,11 @@ class Calibration:
         tenth = best[min(len(best), TENTH) - 1]
         share = unknown_share(words, unknown)
         values = best[0], tenth, scores.mean(), scores.std(), count, len(words), share
-        return self.judge(Background(*(np.array([value]) for value in values)), best)
+        background = Background(*(np.array([value]) for value in values))
+        logit = self.logits(background)
+        hits = self.probabilities(background, best[None])[0]
+        matches = bool(logit[0] >= self.limits(background)[0])
+        return Judgement(matches, float(sigmoid(logit)[0]), tuple(hits.tolist()))
 
 
 def weighted(features: np.ndarray, weights: tuple[float, ...]) -> np.ndarray:
@@ -165,15 +161,6 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     [0.5, 1.0, 0.0]
     """
     return 0.5 * (1 + np.tanh(0.5 * logits))
-
-
-def strength(probability: float) -> str:
-    """A hit's probability as a word.
-
-    >>> [strength(p) for p in (0.9, 0.5, 0.1)]
-    ['strong', 'likely', 'weak']
-    """
-    return "strong" if probability >= _STRONG else "likely" if probability >= _LIKELY else "weak"
 
 
 def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:

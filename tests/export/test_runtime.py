@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from export import sessions
 from export.pack.validation import PackError
-from export.runtime import TEXT_BATCH, Runtime
+from export.runtime import Runtime
 from export.sessions import DeviceError, Sessions, default_threads
 from models import METHODS, build
 from models.checkpoint import load_tensors
@@ -136,30 +135,6 @@ def test_unknown_words_are_alike_and_spaces_and_case_do_not_matter(runtime: Runt
 def test_bad_input_is_told(runtime: Runtime, call: Callable[[Runtime], Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call(runtime)
-
-
-def test_threads_share_one_session_and_agree(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[str] = []
-    start = Sessions._start
-
-    def count(self: Sessions, path: Path, inputs: list[str], threads: int) -> Any:
-        started.append(path.name)
-        return start(self, path, inputs, threads)
-
-    monkeypatch.setattr(Sessions, "_start", count)
-    runtime = Runtime.load(pack, "cpu", threads=1)
-    assert started == ["text_encoder.onnx"]  # the first method's
-    gate = threading.Barrier(4)
-
-    def work(_: int) -> Tensor:
-        gate.wait()
-        return runtime.text_views(TEXTS, NAME).embeddings
-
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(work, range(4)))
-    runtime.text_features(TEXTS * TEXT_BATCH, NAME)  # of so many, a batch a thread
-    assert started == ["text_encoder.onnx"]
-    assert all(torch.equal(result, results[0]) for result in results)
 
 
 def test_cuda_is_refused_where_there_is_none(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:

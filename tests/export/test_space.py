@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 from export.pack.reading import list_files, load_info
 from export.pack.validation import PackError
 from export.space import CODE, ROOT, Plan, build_space, main
-from tests.export.hub_server import HubState, Repo
 from tests.export.rehearsal import start_and_ask
 
 pytestmark = pytest.mark.slow
@@ -132,23 +131,6 @@ def test_each_hardware_has_its_own_requirements(
     front = metadata_load(folder / "README.md")
     assert front is not None
     assert (front["title"], front["suggested_hardware"]) == (title, hardware)
-
-
-@pytest.mark.network
-def test_a_hub_pack_is_preloaded(root: Path, pack: Path, server: HubState, tmp_path: Path) -> None:
-    files = {name: (pack / name).read_bytes() for name in list_files(load_info(pack))}
-    server.repos[ID] = Repo()
-    commit = server.repos[ID].add_commit("main", files | {"notes.txt": b"not of the pack"})
-    server.repos[ID].add_commit("main", {"later.txt": b""})
-    folder = build_space(tmp_path / "space", Plan([], f"{ID}@{commit}"), root)
-    front = metadata_load(folder / "README.md")
-    assert front is not None
-    assert front["models"] == [ID]
-    repo_id, names, pinned = front["preload_from_hub"][0].split(" ")
-    assert (repo_id, pinned) == (ID, commit)
-    assert set(names.split(",")) == set(files)
-    assert f'"POLYVIEW_PACK", "{ID}@{commit}"' in (folder / front["app_file"]).read_text()
-    assert not list((folder / "app").rglob("pack.json"))
 
 
 def test_packs_that_do_not_fit_are_refused(

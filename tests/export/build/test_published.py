@@ -115,29 +115,3 @@ def test_a_class_is_trained_exported_measured_and_searched(case: str, tmp_path: 
     assert hits[0].score >= hits[1].score >= hits[2].score
     maps = maps_of(retriever, hits[0].image_id, method)
     assert maps.shape[1:] == grid
-
-
-def test_a_run_whose_text_encoder_changed_is_refused(tmp_path: Path) -> None:
-    images, texts = save_image_model(tmp_path / "images", "vit"), save_bert(tmp_path / "texts")
-    data = _read(write_gallery(tmp_path / "gallery", 4), images)
-    values = {
-        "method": "vsepp",
-        "arguments": {"embed_dim": 8},
-        "text": {"arch": "bert", "source": str(texts)},
-        "epochs": 1,
-        "batch_size": 2,
-    }
-    about = {
-        "backbone_sha256": describe_image_source(images)["sha256"],
-        "cache": tmp_path / "cache",
-    }
-    Trainer(from_values(TrainConfig, values), data, data, tmp_path / "run", **about).fit()
-    config = (texts / "config.json").read_text()
-    (texts / "config.json").write_text(
-        config.replace('"layer_norm_eps": 1e-12', '"layer_norm_eps": 1e-5')
-    )
-    with pytest.raises(
-        ValueError, match="was trained with another text encoder than the present one at"
-    ):
-        export_runs(tmp_path / "pack", str(images), [tmp_path / "run"], LABELS)
-    assert not (tmp_path / "pack").exists()

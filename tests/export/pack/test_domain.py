@@ -17,18 +17,6 @@ from export.runtime import Runtime
 ROOT = Path(__file__).parents[3]
 
 
-def test_most_of_its_own_images_are_within_the_limit_and_others_are_not() -> None:
-    random = np.random.default_rng(0)
-    own = random.normal(2, 3, (400, 9, 5))
-    domain = Domain.fit(own[:200])
-    assert (domain.distances(own[200:]) > domain.limit).mean() < 0.15
-    alone = [domain.distances(image[None])[0] for image in own[:3]]
-    np.testing.assert_allclose(domain.distances(own[:3]), alone)
-    assert np.median(domain.distances(own[200:])) == pytest.approx(1, abs=0.2)
-    assert (domain.distances(own + 5) > domain.limit).mean() > 0.95
-    assert (domain.distances(own * 3) > domain.limit).mean() > 0.95
-
-
 def test_the_bundled_scenes_know_their_own_and_wonder_at_noise() -> None:
     runtime = Runtime.load(ROOT / "app/bundled/scenes", "cpu")
     images = ROOT / "app/bundled/scenes/gallery/images"
