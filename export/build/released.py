@@ -19,7 +19,6 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from torch import Tensor, nn
 
 from export.build.release_names import Table, rename
-from export.encoders.published import read_tokenizer
 from export.hub.client import (
     HubError,
     UnreachableError,
@@ -32,6 +31,7 @@ from export.hub.client import (
 from export.pack.tokens import WORDS
 from export.pack.validation import OPEN, check, read_json
 from models.checkpoint import load_strict
+from models.encoders.huggingface import import_transformers, quiet
 from models.files import no_such, sha256_of
 
 BERT_ID = "google-bert/bert-base-uncased"  # the word pieces of VSE-infinity and AVSE
@@ -271,7 +271,15 @@ def bert_folder(backbone: str | None) -> Path:
 
 def bert_tokenizer(folder: Path, checkpoint: Checkpoint, rows: int) -> Tokenizer:
     """BERT's lower-casing word pieces between [CLS] and [SEP], of `rows` embeddings."""
-    tokenizer = read_tokenizer(folder)
+    try:
+        with quiet():
+            bert = import_transformers().BertTokenizerFast
+            read = bert.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # tokenizers raises the bare Exception
+        raise ValueError(f"the word pieces in {folder} are not readable: {error}") from error
+    tokenizer: Tokenizer = read.backend_tokenizer
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     if tokenizer.get_vocab_size() != rows:
         raise ValueError(
             f"{folder} lists {tokenizer.get_vocab_size()} word pieces, but {checkpoint.path} has "
