@@ -257,18 +257,15 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
         HubError: the transfer failed; no file is left incomplete.
     """
     total = sum(size or 0 for size in repo.missing.values())
-    try:
-        with one_sentence(repo.address):
-            connect(token).snapshot_download(
-                repo.repo_id,
-                revision=repo.commit,
-                allow_patterns=[glob.escape(name) for name in repo.files],
-                cache_dir=constants.HF_HUB_CACHE,
-                tqdm_class=_bar(f"Downloading {repo.address}", total, progress),
-            )
-    except HubError:
-        _remove_incomplete(repo)
-        raise
+    _remove_incomplete(repo)
+    with one_sentence(repo.address):
+        connect(token).snapshot_download(
+            repo.repo_id,
+            revision=repo.commit,
+            allow_patterns=[glob.escape(name) for name in repo.files],
+            cache_dir=constants.HF_HUB_CACHE,
+            tqdm_class=_bar(f"Downloading {repo.address}", total, progress),
+        )
 
 
 def _bar(doing: str, total: int, progress: Progress | None) -> type[tqdm]:
@@ -330,7 +327,7 @@ def cached_instead(address: str, error: UnreachableError, find: Callable[[str], 
 
 
 def _remove_incomplete(repo: Repo) -> None:
-    """Deletes incomplete files of a repository; other processes' downloads hold a lock."""
+    """Deletes files that killed processes left incomplete; downloads in progress hold a lock."""
     folder = repo.folder.parents[1]
     for path in (folder / "blobs").glob("*.incomplete"):
         lock = folder.parent / ".locks" / folder.name / f"{path.name.partition('.')[0]}.lock"
