@@ -1,117 +1,90 @@
-"""Every class of published encoder: trained for some steps, exported, loaded, searched."""
+"""Every class of published encoder goes into a pack that computes and ranks as torch does."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
-from app.gallery.collection import from_pack
-from app.search.query import Term
-from app.search.retriever import Retriever
-from export.encoders.sources import describe_image_source, load_image_source
-from export.pack.gallery import load_gallery
+from export.encoders.sources import load_image_source, load_text_source
+from export.pack.reading import describe_file
 from export.runtime import Runtime
 from export.to_onnx import export_runs
-from tests.app.conftest import finish
-from tests.app.looking import maps_of
-from tests.export.conftest import LABELS, write_gallery
-from tests.measuring import measure
+from models import build
+from models.checkpoint import save_tensors
+from models.encoders.bigru import BiGRUTextEncoder
+from tests.export.conftest import CAPTIONS, LABELS, head_arguments, settle, write_gallery
 from tests.published import PATCH, SIZE, save_bert, save_clip, save_image_model
-from training.data.split import Split
-from training.loop.config import TrainConfig
-from training.loop.trainer import Trainer
-from training.settings import from_values
+from training.data.texts import build_tokenizer
 
-GRID = SIZE // PATCH
-
-
-def _image(kind: str) -> Callable[[Path], Path]:
-    return lambda folder: save_image_model(folder, kind)
-
-
-# image encoder, text recipe, method, grid
-CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any], str, tuple[int, int]]] = {
-    "mobilenet_v2 with a BiGRU": (_image("mobilenet_v2"), {}, "vse_infty", (2, 2)),
-    "resnet with frozen bert": (_image("resnet"), {"arch": "bert"}, "mv_vse", (2, 2)),
-    "vit with trained bert": (
-        _image("vit"),
-        {"arch": "bert", "frozen": False, "lr_scale": 0.1},
-        "base_cls",
-        (GRID, GRID),
-    ),
-    "clip with clip": (save_clip, {"arch": "clip_text"}, "mvam", (GRID, GRID)),
+GRID = (SIZE // PATCH, SIZE // PATCH)
+CASES = {  # image encoder -> text encoder, method, grid
+    "mobilenet_v2": ("bigru", "vse_infty", (2, 2)),
+    "resnet": ("frozen bert", "mv_vse", (2, 2)),
+    "vit": ("trained bert", "base_cls", GRID),
+    "clip": ("frozen clip", "mvam", GRID),
 }
 
 
-def _read(gallery: Path, source: Path) -> Split:
-    """A gallery's images as features, with their captions."""
-    encoder, preprocess, _ = load_image_source(source)
-    info = load_gallery(gallery)
-    pictures: list[Image.Image] = [Image.open(info.folder / image.file) for image in info.images]
-    with torch.inference_mode():
-        features = encoder(torch.from_numpy(preprocess(pictures))).half().numpy()
-    captions = [caption.text for caption in info.captions]
-    counts = [len(image.captions) for image in info.images]
-    rows = np.repeat(np.arange(len(counts)), counts)
-    return Split(captions, rows, features=features, summary_token=encoder.summary_token)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_class_is_trained_exported_measured_and_searched(case: str, tmp_path: Path) -> None:
-    save, text, method, grid = CASES[case]
-    images = save(tmp_path / "images")
-    if text.get("arch") == "bert":
-        text = {**text, "source": str(save_bert(tmp_path / "texts"))}
-    elif text:
-        text = {**text, "source": str(images)}
-    gallery = write_gallery(tmp_path / "gallery", 12)
-    data = _read(gallery, images)
-    values = {
-        "method": method,
-        "arguments": {"embed_dim": 8},
-        "text": {"word_dim": 6, "hidden_dim": 8, **text},
-        "epochs": 5,
-        "batch_size": 3,
-        "patience": 9,
-    }
-    config = from_values(TrainConfig, values)
+def write_run(folder: Path, images: Path, text: str, name: str) -> Path:
+    """A run folder of a method with random weights over published encoders."""
+    image_encoder, _, image_about = load_image_source(images, rounded=False)
+    modules, about_text = nn.ModuleDict(), dict[str, Any]()
+    if text == "bigru":
+        tokenizer = build_tokenizer(CAPTIONS)
+        arguments = {"vocab_size": tokenizer.get_vocab_size(), "word_dim": 6, "hidden_dim": 8}
+        encoder: Any = BiGRUTextEncoder(**arguments)
+        about_text = {"arch": "bigru", "arguments": arguments}
+    else:
+        source = images if "clip" in text else save_bert(folder.with_name("texts"))
+        encoder, tokenizer, about_text = load_text_source(source, rounded=False)
+    if text.startswith("frozen"):
+        about_text = {**about_text, "source": str(about_text["source"])}
+    else:
+        modules["text_encoder"] = encoder
+        about_text = {k: v for k, v in about_text.items() if k not in ("source", "sha256")}
+    modules["method"] = settle(build(name, image_encoder.dim, encoder.dim, head_arguments(name)))
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
     about = {
-        "backbone_sha256": describe_image_source(images)["sha256"],
-        "cache": tmp_path / "cache",
+        **{"kind": "run", "method": name, "arguments": head_arguments(name), "config": {"seed": 7}},
+        **{"image_dim": image_encoder.dim, "text_dim": encoder.dim, "text_encoder": about_text},
+        "backbone_sha256": image_about["sha256"],
+        "tokenizer_sha256": describe_file(folder / "tokenizer.json").sha256,
     }
-    trainer = Trainer(config, data, data, tmp_path / "run", **about)
-    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-    trainer.fit()
-    assert trainer.progress["step"] == 20
-    changed = {n for n, p in trainer.model.named_parameters() if not torch.equal(before[n], p)}
-    assert any(name.startswith("method.") for name in changed)
-    trained_text = any(name.startswith("text_encoder.") for name in changed)
-    assert trained_text == (not text.get("source") or text.get("frozen") is False)
-    frozen = bool(text.get("source")) and text.get("frozen", True)
-    assert len(list(tmp_path.glob("cache/texts-*.npy"))) == (1 if frozen else 0)
+    save_tensors(folder / "best.safetensors", modules.state_dict(), about)
+    return folder
 
-    info = export_runs(tmp_path / "pack", str(images), [tmp_path / "run"], LABELS, gallery)
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_published_encoder_goes_into_a_pack(kind: str, tmp_path: Path) -> None:
+    text, method, grid = CASES[kind]
+    images = tmp_path / "images"
+    save_clip(images) if kind == "clip" else save_image_model(images, kind)
+    run, gallery = write_run(tmp_path / "run", images, text, method), tmp_path / "gallery"
+    info = export_runs(tmp_path / "pack", images, [run], LABELS, write_gallery(gallery))
     assert info.methods[method].parity["ranking"] is True
     assert info.image_encoder.grid == grid
-    assert info.image_encoder.summary_token == data.summary_token
     shared = info.methods[method].text_encoder.startswith("text_encoder-")
-    assert shared == frozen
-
+    assert shared == text.startswith("frozen")
     runtime = Runtime.load(tmp_path / "pack", "cpu", threads=1)
-    assert len(runtime.boxes) == grid[0] * grid[1] + data.summary_token
+    assert len(runtime.boxes) == grid[0] * grid[1] + info.image_encoder.summary_token
     assert runtime.boxes[-1].tolist()[2:] == [1.0, 1.0]
-    pictures = [Image.open(p) for p in sorted((gallery / "images").iterdir())]
-    seen = Split(data.captions, data.image_of, pictures)
-    measured = measure(runtime, method, seen)
-    assert measured["rsum"] == pytest.approx(trainer.progress["best"], abs=35)
+    seen = [Image.open(path) for path in sorted((gallery / "images").iterdir())]
+    views = runtime.image_views(runtime.image_features(seen), method, attention=True)
+    assert views.attention is not None
+    assert runtime.on_grid(views.attention).shape[-2:] == grid
+    scores = runtime.methods[method].score(views, runtime.text_views(["a red dog"], method))
+    assert torch.isfinite(scores).all()
 
-    retriever = Retriever(runtime, from_pack(tmp_path / "pack"), tmp_path / "index")
-    finish(retriever.index)
-    hits = retriever.search([Term("a red dog")], method, 3).hits
-    assert hits[0].score >= hits[1].score >= hits[2].score
-    maps = maps_of(retriever, hits[0].image_id, method)
-    assert maps.shape[1:] == grid
+
+def test_a_run_whose_text_encoder_changed_is_refused(tmp_path: Path) -> None:
+    images = save_image_model(tmp_path / "images", "vit")
+    run = write_run(tmp_path / "run", images, "frozen bert", "vsepp")
+    config = tmp_path / "texts" / "config.json"
+    config.write_text(config.read_text().replace("1e-12", "1e-5"))
+    with pytest.raises(ValueError, match="trained with another text encoder than the present"):
+        export_runs(tmp_path / "pack", images, [run], LABELS)
+    assert not (tmp_path / "pack").exists()
