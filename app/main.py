@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.disable()  # while thousands of modules are imported
     from PIL import Image
 
-    from app.gallery.cache import cache_folder
-    from app.gallery.terminal import ProgressBar
+    from app.gallery.indexing import ProgressBar
+    from app.gallery.store import cache_folder
     from app.packs.opened import Opened
     from app.server import build, launch
 

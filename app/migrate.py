@@ -14,11 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.gallery.cache import cache_folder
-from app.gallery.collection import from_folder, from_pack
-from app.gallery.indexing import Progress
-from app.gallery.qdrant.address import FORM, Address
-from app.gallery.terminal import ProgressBar
+from app.gallery.address import FORM, Address
+from app.gallery.indexing import Progress, ProgressBar
+from app.gallery.scan import from_folder, from_pack
+from app.gallery.store import cache_folder
 from app.packs.presets import pack_folder
 from app.settings import DEVICES
 from export.runtime import Runtime
@@ -47,10 +46,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _migrate(given: argparse.Namespace) -> int:
     address = Address.parse(given.to)
-    from app.gallery.qdrant.migration import Migration  # needs a package that few have
-    from app.gallery.qdrant.server import Creation, Server
+    from app.gallery.qdrant import Points, migrate  # needs a package that few have
 
-    server = Server.connect(address)  # before the pack is loaded, which takes seconds
+    points = Points(address)  # before the pack is loaded, which takes seconds
     try:
         cache = cache_folder()
         folder = pack_folder(given.pack, cache)
@@ -60,14 +58,15 @@ def _migrate(given: argparse.Namespace) -> int:
             collection = from_pack(folder)
         else:
             collection = from_folder(given.gallery, given.follow_links)
-        how = Creation(given.half, given.graph, given.shards, given.replicas)
         bar = ProgressBar()
-        report = Migration(runtime, collection, server, cache, how).run(
-            lambda done, total: bar(Progress("pictures", done, total))
-        )
-        bar(Progress("ready", total=report.written + report.there))
+
+        def tell(done: int, total: int) -> None:
+            bar(Progress("pictures", done, total))
+
+        report = migrate(runtime, collection, points, cache, tell, given.half, given.graph)
+        bar(Progress("ready", total=report.written + report.present))
     finally:
-        server.close()
+        points.close()
     print(f"polyview: {report}")
     for refused in report.refused[:_SHOWN]:
         print(f"polyview: {refused.reason}")
@@ -97,8 +96,6 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument(
         "--graph", action="store_true", help="build an HNSW graph, for ?search=approximate"
     )
-    new.add_argument("--shards", type=int, help="into how many parts points are divided")
-    new.add_argument("--replicas", type=int, help="on how many servers each part lies")
     return parser
 
 

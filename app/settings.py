@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from app.access import HOST, is_loopback
-from app.gallery.qdrant.address import Address
+from app.gallery.address import Address
 from export.pack.schema import current_name
 
 Device = Literal["auto", "cpu", "cuda"]

@@ -32,9 +32,8 @@ import numpy as np
 import torch
 
 import models
-from app.gallery.clusters import SavedClusters
-from app.gallery.collection import from_pack
-from app.gallery.vector_index import Gallery
+from app.gallery.index import Gallery
+from app.gallery.scan import from_pack
 from app.search.query import Term
 from app.search.retriever import Retriever
 from app.settings import BUNDLED
@@ -180,9 +179,9 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     began, gallery = time.perf_counter(), Gallery("images", method, expected=size)
     for start in range(0, size, CHUNK):
         part = torch.from_numpy(images[start : start + CHUNK])
-        gallery.add(range(start, start + len(part)), Views(part))
+        gallery.add(range(start, start + len(part)), part)
     with tempfile.TemporaryDirectory() as folder:
-        gallery.settle(probes, SavedClusters(Path(folder), name, str(size)))
+        gallery.settle(probes, Path(folder) / name)
     build = time.perf_counter() - began
 
     def ours(query: Views) -> list[int]:

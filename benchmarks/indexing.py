@@ -22,10 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.gallery.collection import Collection, CollectionImage, from_folder
-from app.gallery.encoder import SHARD
+from app.gallery.encode import CHUNK, SHARD
 from app.gallery.images import ImageError, open_image
-from app.gallery.indexing import IMAGES_AT_ONCE
+from app.gallery.scan import Collection, CollectionImage, from_folder
 from app.search.retriever import Retriever
 from app.settings import BUNDLED, PHOTOGRAPHS
 from export.runtime import Runtime
@@ -78,9 +77,9 @@ def _bare(runtime: Runtime, images: Sequence[CollectionImage]) -> list[float]:
     """Seconds of encoding with all threads on one batch, and with a batch for each thread."""
     ways = [0.0, 0.0]
     with ThreadPoolExecutor(runtime.threads) as crew:
-        for start in range(0, len(images), IMAGES_AT_ONCE):
+        for start in range(0, len(images), CHUNK):
             squares = []
-            for image in images[start : start + IMAGES_AT_ONCE]:
+            for image in images[start : start + CHUNK]:
                 with contextlib.suppress(ImageError):  # the app names it
                     squares.append(runtime.preprocess.square(open_image(image.path)))
             pixels = runtime.preprocess(squares)

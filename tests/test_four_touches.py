@@ -91,7 +91,7 @@ for module, *sys.argv[1:] in commands:
 
 from app.explain.evidence import explain
 from app.explain.look import look
-from app.gallery.collection import from_pack
+from app.gallery.scan import from_pack
 from app.search.query import Term
 from app.search.retriever import Retriever
 from export.runtime import Runtime

@@ -15,7 +15,7 @@ from PIL import Image
 
 from app.api.library import Library
 from app.explain.evidence import explain
-from app.gallery.collection import from_pack
+from app.gallery.scan import from_pack
 from app.search.query import Term
 from app.search.questions import Question
 from app.search.retriever import Retriever
@@ -131,7 +131,7 @@ def test_the_pack_is_searched_and_looked_into_as_it_is_measured(tmp_path: Path) 
     retriever = Retriever(runtime, from_pack(Path("pack")), tmp_path)
     retriever.index.start()
     assert retriever.index.wait(60)
-    assert str(retriever.index.progress) == "20 pictures ready"
+    assert str(retriever.index.progress) == "20 images ready"
     data = open_split(Path("data"), "test")
     regions, caption = runtime.regions, data.captions[6]
     assert regions is not None

@@ -17,7 +17,7 @@ from app.explain.collapse import Meters
 from app.explain.lighting import light
 from app.explain.look import look
 from app.explain.places import sheet_shape
-from app.gallery.collection import CollectionImage
+from app.gallery.scan import CollectionImage
 from app.packs.opened import Opened
 from app.search.answers import remark
 from app.search.query import Term, checked, describe, parse

@@ -26,11 +26,10 @@ from PIL import Image
 
 from app.explain.evidence import Explained, explain
 from app.explain.lighting import light
-from app.gallery.archive import open_images
-from app.gallery.cache import cache_folder
-from app.gallery.collection import from_pack
 from app.gallery.images import open_image
 from app.gallery.indexing import Index, Progress
+from app.gallery.scan import from_pack, open_images
+from app.gallery.store import cache_folder
 from app.search.answers import Unknown, answer
 from app.search.hits import Hit
 from app.search.questions import Question

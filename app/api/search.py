@@ -15,11 +15,11 @@ from app.api import answers
 from app.api import parameters as p
 from app.explain import lens
 from app.gallery.images import decode
-from app.gallery.near_duplicates import fingerprint, first_alike
 from app.packs.columns import Columns
 from app.packs.opened import Opened
 from app.search import answers as found_answers
 from app.search import comparison, curated
+from app.search.duplicates import fingerprint, first_alike
 from app.search.filters import Filters
 from app.search.hits import Hit
 from app.search.query import checked, describe, parse

@@ -44,7 +44,7 @@ def _search(given: argparse.Namespace) -> int:
     if not 1 <= given.k <= 1000:
         raise ValueError(f"-k must be 1 to 1,000, not {given.k}")
     from app.api.library import Library  # of torch, for which a wrong option need not wait
-    from app.gallery.terminal import ProgressBar
+    from app.gallery.indexing import ProgressBar
     from models.files import write_whole
 
     watch = ProgressBar(sys.stderr) if sys.stderr.isatty() else None

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.gallery.searchable import Searchable
+from app.gallery.index import Gallery
 from app.search.retriever import Retriever
 from models import Method, Views
 
@@ -159,7 +159,7 @@ def measure(retriever: Retriever, name: str) -> Collapse:
     return Collapse(count, len(ids), known, wins, similarity, overlap, len(maps))
 
 
-def count_all_wins(gallery: Searchable, captions: Searchable, owners: np.ndarray) -> Tensor:
+def count_all_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
     """For how many captions each view of their own image scores highest, see `count_wins`.
 
     Args:

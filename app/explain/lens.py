@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.gallery.searchable import Searchable
+from app.gallery.index import Gallery
 from app.search import comparison
 from app.search.hits import Hit, Scores, best_of_files
 from app.search.query import Term, checked, checked_k
@@ -76,7 +76,7 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
 
 @torch.inference_mode()
 def score(
-    gallery: Searchable, query: Views, weights: Sequence[float]
+    gallery: Gallery, query: Views, weights: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
     """Scores a gallery's images with the lens and without, a few hundred at a time.
 

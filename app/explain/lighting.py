@@ -81,9 +81,9 @@ def draw_sheet(retriever: Retriever, image_id: int) -> Image.Image:
     side = min(_FRAME, SIDE // columns)
     sheet = Image.new("RGB", (columns * side, rows * side))
     font = ImageFont.load_default(max(10, side // 11))
-    small, trouble = retriever.thumbnails(list(dict.fromkeys(ids)))
+    small = retriever.thumbnails(list(dict.fromkeys(ids)))
     if not small:
-        raise ValueError(trouble or f"{retriever.image(image_id).file} cannot be opened any more")
+        raise ValueError(f"{retriever.image(image_id).file} cannot be opened any more")
     for place, frame in enumerate(ids):
         if frame not in small:
             continue

@@ -1,166 +1,234 @@
-"""The one way the app opens a picture, whether it was uploaded or lies in somebody's folder.
+"""Opens and decodes one image file, within limits of bytes, pixels and memory.
 
-A picture from outside may be anything: a renamed text file, half a JPEG, a "bomb" of few bytes that
-unpacks to gigabytes. The header is read first and refuses what is too large; only then are pixels
-decoded, and every failure becomes one sentence.
+A file from outside may be anything: a pipe, a renamed text, half a JPEG, a few bytes that unpack to
+gigabytes. The header is read first, and refuses an image that is too large; only then are pixels
+decoded. Every failure becomes one sentence.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
+import os
+import stat
 import threading
-import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
 import PIL
-from PIL import ExifTags, Image, ImageFile, JpegImagePlugin, TiffImagePlugin, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
-from app.gallery.image_files import ImageError, NotNowError, open_image_file, reason
-from app.gallery.jpeg import Jpeg, JpegError, read_jpeg
-from app.gallery.metadata import BoundedFile, bound
 from models.preprocess import flat_rgb, is_deep, to_rgb
 
-_RULES = 5  # counts up when others are refused than before, or other frames chosen of clips
+MAX_BYTES = 512 * 2**20  # of one file
 MAX_PIXELS = 100_000_000  # of the file, not of the fraction of a JPEG that is decoded
-MAX_STREAMED = 150_000_000  # of a JPEG of one scan, which is decoded row by row
-# Formats of photographs and of drawings; Pillow knows more, and runs other programs for some.
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
-# their decoders hold several copies
-_FEWER_PIXELS = dict.fromkeys(("WEBP", "AVIF", "HEIF"), 40_000_000)
-_SLOWLY = 4_000_000  # pixels that are decoded by a loop in Python
-_BAND = 4_000_000  # pixels converted at once
-_PER_PIXEL = 6  # bytes that a decoder takes; measured, with room
-_PER_COPIED_PIXEL = 16  # of those that hold several copies
-_PER_CONVERTED_PIXEL = 8  # of plain colours, to RGB
-_PER_FLATTENED_PIXEL = 32  # of 16 bits, or transparent
-_PLAIN = frozenset({"RGB", "L", "P", "1", "CMYK", "YCbCr"})
-SMALL_MEMORY = 512 * 2**20  # bytes of all decoders together that take little each
-LARGE_MEMORY = 2**30  # of those that take much
-_LARGE = 64 * 2**20  # bytes
-_PATIENCE = 120.0  # seconds that a picture waits for the memory it needs
 WORKING_SIDE = 1024  # no encoder of ours sees more, so larger JPEGs are decoded at a fraction
+_RULES = 6  # increase when other files are refused, or other frames of clips chosen, than before
+# Formats of photographs and of drawings; Pillow reads more, and runs other programs for some.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
+_SLOW_PIXELS = 4_000_000  # of an image that Pillow decodes in a Python loop
+_LARGE = 16_000_000  # pixels; one larger image is decoded at a time
+_BAND = 4_000_000  # pixels converted at once
+_MAX_SCANS = 100  # of a JPEG; encoders write 10, and 18 of CMYK
+_PIECE = 2**20  # bytes read at once
+# A pipe answers at once instead of waiting for a writer; a terminal does not become ours.
+_FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+
+_one_large = threading.Semaphore(1)
 
 
-class Budget:
-    """Memory that all decoders share; who comes first is served first.
+class ImageError(ValueError):
+    """A file cannot be used as an image; the message is a sentence that says why."""
 
-    Args:
-        total: bytes.
+
+class NotNowError(ImageError):
+    """A file cannot be used now; later it may be, although its content is the same."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A file that was left out, and why, in a sentence."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Size in bytes and times in nanoseconds, by which a file is taken to be unchanged.
+
+    Anybody can set the time of writing; the time of change nobody can set.
     """
 
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self._left = total
-        self._changed = threading.Condition()
-        self._line: deque[object] = deque()
+    size: int
+    mtime_ns: int
+    ctime_ns: int
 
-    @contextmanager
-    def take(self, count: int, patience: float) -> Iterator[None]:
-        """Holds bytes while a block runs.
-
-        Args:
-            count: bytes; more than the total counts as the total.
-            patience: seconds to wait for them.
+    @classmethod
+    def of(cls, file: Path | BinaryIO) -> Stamp:
+        """A file's stamp now.
 
         Raises:
-            TimeoutError: they did not become free in time.
+            OSError: the file does not exist.
         """
-        count = min(count, self.total)
-        self._wait(count, time.monotonic() + patience)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._left += count
-                self._changed.notify_all()
-
-    def _wait(self, count: int, deadline: float) -> None:
-        turn = object()
-        with self._changed:
-            self._line.append(turn)
-            try:
-                while self._line[0] is not turn or self._left < count:
-                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
-                        raise TimeoutError
-                self._left -= count
-            finally:
-                self._line.remove(turn)
-                self._changed.notify_all()
+        about = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
+        return cls(about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
-_small_ones, _large_ones = Budget(SMALL_MEMORY), Budget(LARGE_MEMORY)
-
-
-def open_image(path: Path, name: str | None = None, root: Path | None = None) -> Image.Image:
-    """Opens, checks and decodes one picture.
+def open_file(path: Path, name: str, root: Path | None = None) -> BinaryIO:
+    """Opens a regular file of at most `MAX_BYTES`; never waits for one.
 
     Args:
         path: the file.
-        name: what to call it in messages; by default the file's own name.
+        name: what messages call it.
+        root: a resolved folder that links may not lead out of; None for anywhere.
+
+    Raises:
+        ImageError: it is missing, empty, too large, no regular file, or outside `root`.
+    """
+    try:
+        real = Path(os.path.realpath(path, strict=True))
+        if root is not None and not real.is_relative_to(root):
+            raise outside(name)
+        file = open(real, "rb", opener=_descriptor)  # noqa: SIM115
+    except ImageError:
+        raise
+    except (OSError, ValueError) as error:
+        raise unreadable(name, error) from error
+    about = os.fstat(file.fileno())  # of the file that was opened, which cannot be exchanged now
+    message = ""
+    if not stat.S_ISREG(about.st_mode):
+        message = "is not a regular file; put the image itself in its place"
+    elif about.st_size > MAX_BYTES:
+        size = f"{about.st_size / 2**20:,.0f} MB"
+        message = f"has {size}, more than the {MAX_BYTES // 2**20} MB allowed; make it smaller"
+    elif about.st_size == 0:
+        message = "is empty (0 bytes); save it again"
+    if message:
+        file.close()
+        raise NotNowError(f"{name} {message}")
+    return file
+
+
+def _descriptor(path: str, flags: int) -> int:
+    return os.open(path, flags | sum(getattr(os, flag, 0) for flag in _FLAGS))
+
+
+def outside(name: str) -> NotNowError:
+    """Why a link is not followed."""
+    return NotNowError(
+        f"{name} is a link that leads out of the gallery's folder; put the image itself there, or "
+        "start the app with --follow-links"
+    )
+
+
+def unreadable(name: str, error: Exception) -> NotNowError:
+    """Why a file or a folder cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return NotNowError(f"{name} is not there any more")
+    return NotNowError(f"{name} cannot be read ({reason(error)})")
+
+
+def reason(error: Exception) -> str:
+    """An exception's first line, short enough for a sentence and without paths."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return type(error).__name__ if len(text) > 90 or "/" in text or "\\" in text else text
+
+
+def open_image(path: Path, name: str | None = None, root: Path | None = None) -> Image.Image:
+    """Opens, checks and decodes one image.
+
+    Args:
+        path: the file.
+        name: what messages call it; by default the file's own name.
         root: a resolved folder that links may not lead out of; None for anywhere.
 
     Returns:
-        An upright RGB picture whose longer side is at most 2,048 pixels, without metadata.
+        An upright RGB image whose longer side is at most 2,048 pixels, without metadata.
 
     Raises:
-        ImageError: it is missing, empty, too large, damaged or no picture at all.
+        ImageError: it is missing, empty, too large, damaged, or not an image.
     """
     name = name or path.name
-    with open_image_file(path, name, root) as file:
+    with open_file(path, name, root) as file:
         return decode(file, name)
 
 
 def decode(file: BinaryIO, name: str) -> Image.Image:
-    """As `open_image`, of a file that `open_image_file` opened."""
-    image, needed = open_header(file, name)
-    with image, decoding(needed, name):
-        rgb = to_rgb(_shrunk(image))
-        rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
-    rgb.info = {}  # nothing that is made of it says where it was taken
+    """As `open_image`, of an open file."""
+    with open_header(file, name) as image, decoding(image, name):
+        return working_copy(to_rgb(_shrunk(image)))
+
+
+def working_copy(rgb: Image.Image) -> Image.Image:
+    """An RGB image, which becomes at most 2,048 pixels a side, without metadata."""
+    rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
+    rgb.info = {}  # nothing made of it says where it was taken
     return rgb
 
 
-def open_mask(path: Path) -> np.ndarray:
-    """Opens a picture of numbers, one for each pixel: (H, W) of whole numbers.
+def open_header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
+    """Reads an image's header and checks its size; no pixel is decoded.
+
+    Returns:
+        The image; a large JPEG will be decoded at a fraction of its size.
 
     Raises:
-        ImageError: it cannot be opened, leads out of its folder, or holds colours.
+        ImageError: it is too large, damaged, or not an image.
     """
-    with open_image_file(path, path.name, path.parent) as file:
-        image, needed = open_header(file, path.name)
-        with image, decoding(needed, path.name):
-            values = np.asarray(image)
-    if values.ndim != 2 or values.dtype.kind not in "bu":
-        raise ImageError(f"{path.name} holds {image.mode} pixels instead of whole numbers")
-    return values
+    file.seek(0)
+    try:
+        image = Image.open(file, formats=_formats())
+    except Image.DecompressionBombError as error:
+        raise ImageError(
+            f"{name} has far more than the {MAX_PIXELS // 10**6} million pixels allowed; "
+            "make it smaller"
+        ) from error
+    except UnidentifiedImageError as error:
+        heic = Path(str(file.name)).suffix.lower() in {".heic", ".heif"}
+        hint = "; convert it to JPEG first, or install pillow-heif" if heic else ""
+        raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
+    except Exception as error:  # a hostile header can make a format's parser raise anything
+        raise ImageError(f"{name} cannot be opened ({reason(error)})") from error
+    width, height = image.size
+    in_python = bool(image.tile) and image.tile[0][0] in Image.DECODERS
+    allowed = _SLOW_PIXELS if in_python else MAX_PIXELS
+    if width * height > allowed:
+        kind = f" of this kind of {image.format}" if in_python else ""
+        raise ImageError(
+            f"{name} has {width} x {height} pixels, more than the {allowed // 10**6} million "
+            f"allowed{kind}; make it smaller"
+        )
+    if image.info.get("progressive") and _scans(file) > _MAX_SCANS:
+        raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
+    image.draft(None, (WORKING_SIDE, WORKING_SIDE))
+    return image
+
+
+def _scans(file: BinaryIO) -> int:
+    """How often a JPEG's samples are gone over; a megabyte can ask for a thousand scans."""
+    place, scans = file.tell(), 0
+    file.seek(0)
+    while piece := file.read(_PIECE):
+        scans += piece.count(b"\xff\xda")
+    file.seek(place)
+    return scans
 
 
 @contextmanager
-def decoding(needed: int, name: str) -> Iterator[None]:
-    """Waits for memory, and turns what goes wrong while pixels are decoded into sentences.
-
-    Args:
-        needed: bytes.
-        name: of the picture.
-    """
+def decoding(image: Image.Image, name: str) -> Iterator[None]:
+    """Waits for its turn to decode a large image; turns what a decoder raises into a sentence."""
+    large = image.width * image.height > _LARGE
     try:
-        budget = _large_ones if needed >= _LARGE else _small_ones
-        with budget.take(needed, _PATIENCE):
+        with _one_large if large else nullcontext():
             yield
-    except TimeoutError as error:
-        raise NotNowError(
-            f"{name} has waited for {_PATIENCE:.0f} s while other large pictures were opened; "
-            "try again in a moment"
-        ) from error
     except ImageError:
         raise
     except MemoryError as error:
@@ -169,58 +237,14 @@ def decoding(needed: int, name: str) -> Iterator[None]:
         raise ImageError(f"{name} is damaged and cannot be decoded ({reason(error)})") from error
 
 
-def _full_size(image: Image.Image) -> tuple[int, int]:
-    """Width and height of what a decoder makes; a TIFF's tile may be larger than its picture."""
-    if not isinstance(image, TiffImagePlugin.TiffImageFile):
-        return image.size
-    tags = TiffImagePlugin.TILEWIDTH, TiffImagePlugin.TILELENGTH
-    tiles = [np.ravel(image.tag_v2.get(tag, 1)) for tag in tags]
-    sides = [max(1, int(tile[0])) if len(tile) else 1 for tile in tiles]
-    return -(-image.width // sides[0]) * sides[0], -(-image.height // sides[1]) * sides[1]
-
-
-def _memory(image: Image.Image, jpeg: Jpeg | None) -> int:
-    """Bytes that decoding takes at most, of the full size where the decoder holds that."""
-    if image.format == "AVIF":  # whose frame may be larger than its header says: one at a time
-        return LARGE_MEMORY
-    each = _PER_COPIED_PIXEL if image.format in _FEWER_PIXELS else _PER_PIXEL
-    if jpeg is not None:
-        return jpeg.coefficients + 2 * _PER_PIXEL * image.width * image.height
-    pixels = math.prod(_full_size(image))
-    plain = image.mode in _PLAIN and "transparency" not in image.info
-    converted = _PER_CONVERTED_PIXEL if plain else _PER_FLATTENED_PIXEL
-    return each * pixels + converted * min(pixels, 2 * _BAND)
-
-
-def _check_size(image: ImageFile.ImageFile, jpeg: Jpeg | None, name: str) -> None:
-    width, height = _full_size(image) if jpeg is None else (jpeg.width, jpeg.height)
-    most = _FEWER_PIXELS.get(image.format or "", MAX_PIXELS)
-    kind = f" of {image.format}" if most < MAX_PIXELS else ""
-    if jpeg is not None and jpeg.scans == 1 and not jpeg.coefficients:
-        most = MAX_STREAMED
-    elif _is_slow(image):
-        most, kind = _SLOWLY, f" of this kind of {image.format}"
-    if width * height > most:
-        raise ImageError(
-            f"{name} has {width} x {height} pixels, more than the {most // 10**6} million "
-            f"allowed{kind}; make it smaller"
-        )
-
-
-def _is_slow(image: ImageFile.ImageFile) -> bool:
-    """Whether it is decoded by a loop in Python."""
-    return bool(image.tile) and image.tile[0][0] in Image.DECODERS
-
-
 def _shrunk(image: Image.Image) -> Image.Image:
-    """A large picture at a fraction, in RGB; its orientation stays to be applied.
+    """A large image at a fraction, in RGB; its orientation is still to be applied.
 
-    Converted whole, a picture of 16 bits would take thirty times the memory of its pixels.
+    Converted whole, an image of 16 bits would take thirty times the memory of its pixels.
     """
     factor = max(image.size) // (2 * WORKING_SIDE)
     if image.width * image.height <= 2 * _BAND or factor < 2:
         return image
-    image.seek(0)
     image.load()
     width, height = image.size
     most = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
@@ -233,43 +257,9 @@ def _shrunk(image: Image.Image) -> Image.Image:
     return small
 
 
-def open_header(file: BinaryIO, name: str) -> tuple[ImageFile.ImageFile, int]:
-    """Reads a picture's header and checks its full size; no pixel is decoded.
-
-    Returns:
-        The picture, of a large JPEG a fraction of it, and how many bytes decoding takes.
-    """
-    try:
-        bounded = BoundedFile(file)
-        image = Image.open(bounded, formats=_formats())
-        jpeg = read_jpeg(file) if isinstance(image, JpegImagePlugin.JpegImageFile) else None
-    except Image.DecompressionBombError as error:
-        raise ImageError(
-            f"{name} has far more than the {MAX_PIXELS // 10**6} million pixels allowed; "
-            "make it smaller"
-        ) from error
-    except UnidentifiedImageError as error:
-        heic = Path(file.name).suffix.lower() in {".heic", ".heif"}
-        hint = "; convert it to JPEG first, or install pillow-heif" if heic else ""
-        raise ImageError(f"{name} is not a picture in a format that can be read{hint}") from error
-    except JpegError as error:
-        raise ImageError(f"{name} {error}") from error
-    except Exception as error:  # a hostile header can make a format's parser raise anything
-        raise ImageError(f"{name} cannot be opened ({reason(error)})") from error
-    _check_size(image, jpeg, name)
-    bounded.header_is_read(_is_slow(image))
-    if jpeg is not None:
-        try:
-            jpeg.check()
-        except JpegError as error:
-            raise ImageError(f"{name} {error}") from error
-        image.draft(None, (WORKING_SIDE, WORKING_SIDE))
-    return image, _memory(image, jpeg)
-
-
 @cache
 def reader() -> str:
-    """By what pictures are opened: where that is another one, a refused file is tried again."""
+    """Versions of what decodes images; a refused file is tried again when one changes."""
     heif = metadata.version("pillow_heif") if "HEIF" in _formats() else "none"
     others = f"pillow-heif {heif}, PyAV {metadata.version('av')}"
     return f"rules {_RULES}, Pillow {PIL.__version__}, {others}"
@@ -277,9 +267,8 @@ def reader() -> str:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Those of `_FORMATS` that this Pillow reads, HEIC with the package pillow-heif."""
+    """Those of `_FORMATS` that this Pillow reads; HEIC with the package pillow-heif."""
     if importlib.util.find_spec("pillow_heif"):
         importlib.import_module("pillow_heif").register_heif_opener()
     Image.init()
-    bound()
     return tuple(kind for kind in _FORMATS if kind in Image.OPEN)

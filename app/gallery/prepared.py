@@ -1,22 +1,21 @@
-"""Views of a bundled pack's own pictures, computed ahead: `python -m app.gallery.prepared`.
+"""Views of a bundled pack's own images, computed ahead: `python -m app.gallery.prepared`.
 
-A thousand pictures take several seconds to encode, and a first question would have to wait for
-them. The file made here comes with the app and is read instead, in milliseconds. It names the
-checksum of the pack it was made with; with any other pack, or other pictures, it is not used.
-Numbers are kept in half precision, as the pack's own weights are: scores move by less than 0.001.
+A first question would wait seconds until a thousand images are encoded. The file made here comes
+with the app and is read instead. It names the checksum of the pack it was made with; with any other
+pack or other images it is not used. Numbers are in half precision: scores move by less than 0.001.
 
-Of a pack that reads the frames of clips as sets, views are of the clips' windows
-(`app/gallery/clip_frames.py`), and the features of all frames lie in a second file: which frame a
-hit owes its score to is computed from them, of the hits alone.
+Of a pack that reads the frames of clips as sets, views are of the clips' windows, and the features
+of all frames lie in a second file: the frame a hit owes its score to is computed from them.
 """
 
 import argparse
 import logging
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from app.gallery.clip_frames import Clips
-from app.gallery.collection import Collection, from_pack
-from app.gallery.encoder import Encoder
-from app.gallery.sampling import Moment
-from export.pack.schema import PackInfo
+from app.gallery.encode import Encoder
+from app.gallery.scan import Collection, from_pack
+from app.gallery.video import Clips
+from app.gallery.video_decoder import Moment
+from export.pack.schema import FOLDER, PackInfo
 from export.runtime import Runtime
-from models import Views
 from models.checkpoint import load_tensors, save_tensors
 
 SCENES = Path(__file__).parents[1] / "bundled" / "scenes"
-_AT_ONCE = 64  # pictures
 
 _log = logging.getLogger(__name__)
 
@@ -45,29 +42,25 @@ class Prepared:
 
     Attributes:
         ids: of N rows of views, in the order of the images; of clips, of their windows.
-        views: (N, V, D) by method.
+        views: (N, V, D) float32 by method.
         clips: the moments of each clip's frames, by its id.
         file: where features of frames lie.
         starts: for each image of the collection, its first row there.
     """
 
     ids: list[int]
-    views: dict[str, Views]
+    views: dict[str, Tensor]
     clips: dict[int, tuple[Moment, ...]]
     file: Path
     starts: list[int]
 
     def features(self, encoder: str | None, image_ids: Sequence[int]) -> dict[int, Tensor]:
         """What an image encoder of the pack makes of images: (n, d) by id, from the disk."""
-        places = [divmod(image_id, len(self.starts)) for image_id in image_ids]
-        rows = [self.starts[file_id] + frame for frame, file_id in places]
-        parts = []
         with safe_open(self.file, framework="pt") as file:
-            every = file.get_slice(str(encoder))
-            for _, run in groupby(enumerate(rows), lambda one: one[1] - one[0]):  # of rows in a row
-                (_, first), *rest = run
-                parts.append(every[first : first + 1 + len(rest)].float())
-        return dict(zip(image_ids, torch.cat(parts), strict=True))
+            rows = file.get_slice(str(encoder))
+            places = [divmod(image_id, len(self.starts)) for image_id in image_ids]
+            at = [self.starts[file_id] + frame for frame, file_id in places]
+            return {i: rows[row].float() for i, row in zip(image_ids, at, strict=True)}
 
 
 def place(info: PackInfo, kind: str = "views") -> Path:
@@ -76,83 +69,75 @@ def place(info: PackInfo, kind: str = "views") -> Path:
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """What comes with a pack of its own images; None where no file fits.
+    """What comes with a pack of a collection; None where no file fits.
 
     Args:
         info: a pack.
-        collection: its own images.
+        collection: of any images.
     """
-    if not place(info).is_file():
+    own = collection.folder == (info.folder / FOLDER).resolve()
+    if not own or not place(info).is_file():
         return None
     try:
         tensors, about = load_tensors(place(info))
+        clips = {
+            int(clip): tuple(Moment(*one) for one in moments)
+            for clip, moments in about.get("clips", {}).items()
+        }
+        known = Clips(collection, info.image_encoder.frames)
+        known.update(clips)
+        ids = [row for image in collection.images for row in known.rows(image.image_id)]
+        counts = (len(clips.get(image.image_id, ())) or 1 for image in collection.images)
+        *starts, count = accumulate(counts, initial=0)
+        rows = {len(tensor) for tensor in tensors.values()}
         if about.get("checksum") != info.checksum or tensors.keys() != info.methods.keys():
             return None
-        listed = about.get("clips", {}).items()
-        clips = {int(clip): tuple(Moment(*one) for one in found) for clip, found in listed}
-        known = Clips(collection, info.image_encoder.frames)
-        known.note(clips)
-        ids = [one for image in collection.images for one in known.rows(image.image_id)]
-        *starts, count = _starts(collection, clips)
         features = place(info, "features")
-        if any(len(rows) != len(ids) for rows in tensors.values()):
-            return None
-        if clips and any(rows != count for rows in _rows(features)):
+        if clips:
+            with safe_open(features, framework="pt") as file:
+                rows |= {
+                    file.get_slice(name).get_shape()[0] - count + len(ids)
+                    for name in file.keys()  # noqa: SIM118
+                }
+        if rows != {len(ids)}:
             return None
     except (SafetensorError, ValueError, TypeError, OSError) as error:
-        _log.warning("the pictures are encoded again: %s", error)
+        _log.warning("the images are encoded again: %s", error)
         return None
-    views = {name: Views(rows.float()) for name, rows in tensors.items()}
+    views = {name: tensor.float() for name, tensor in tensors.items()}
     return Prepared(ids, views, clips, features, starts)
 
 
 def write(runtime: Runtime, collection: Collection) -> list[Path]:
-    """Encodes every picture of a pack's gallery and writes what came of it beside the pack.
+    """Encodes every image of a pack's gallery and writes the results beside the pack.
 
     Raises:
-        ValueError: a picture cannot be used.
+        ValueError: an image cannot be used.
     """
-    info, images = runtime.info, collection.images
+    info, about = runtime.info, dict[str, Any]()
     with tempfile.TemporaryDirectory() as cache:
         encoder = Encoder(runtime, collection, Path(cache))
-        starts = range(0, len(images), _AT_ONCE)
-        made = [encoder.encode_images(images[start : start + _AT_ONCE]) for start in starts]
-        if refused := [one for part in made for one in part.refused]:
+        chunks = list(encoder.read(collection.images, threading.Event()))
+        if refused := [refusal for chunk in chunks for refusal in chunk.refused]:
             raise ValueError(refused[0].reason)
-        clips = {clip: moments for part in made for clip, moments in part.clips.items()}
-        frames = [
-            collection.frame(image, at, moment) if moment else image
-            for image in images
-            for at, moment in enumerate(clips.get(image.image_id, (None,)))
-        ]
-        features = {
-            str(file): torch.stack(list(encoder.features(frames, name)[0].values())).half()
-            for file, name in encoder.readers.items()
-            if clips
-        }  # (frames, n, d)
-        encoder.close()
-    about: dict[str, Any] = {"checksum": info.checksum}
-    if clips:
-        about["clips"] = {str(clip): [astuple(one) for one in m] for clip, m in clips.items()}
-        save_tensors(place(info, "features"), features, {})  # first: they count with the views
-    rows = {
-        name: torch.cat([part.views[name].embeddings for part in made]).half()
-        for name in runtime.methods
-    }  # (N, V, D)
-    save_tensors(place(info), rows, about)
+        rows = [row for chunk in chunks for row in chunk.rows]
+        views = {
+            name: made.half()
+            for name, (_, made) in encoder.views(rows, list(runtime.methods)).items()
+        }
+        if clips := {clip: one for chunk in chunks for clip, one in chunk.clips.items()}:
+            about["clips"] = {str(clip): [astuple(m) for m in one] for clip, one in clips.items()}
+            frames = [frame for row in rows for frame in row.frames]
+            features = {}
+            for name in runtime.methods:
+                read = encoder.features(frames, name)  # (n, d) by id
+                features[str(runtime.image_encoder_of(name))] = torch.stack(
+                    [read[frame.image_id] for frame in frames]
+                ).half()
+            save_tensors(place(info, "features"), features, {})  # first: they count with the views
+        encoder.store.close()
+    save_tensors(place(info), views, {"checksum": info.checksum, **about})
     return [place(info), place(info, "features")] if clips else [place(info)]
-
-
-def _starts(collection: Collection, clips: Mapping[int, tuple[Moment, ...]]) -> list[int]:
-    """How many frames come before each image, a still one being a frame; and how many in all."""
-    counts = (len(clips.get(image.image_id, ())) or 1 for image in collection.images)
-    return list(accumulate(counts, initial=0))
-
-
-def _rows(file: Path) -> list[int]:
-    """How many rows each of a file's tensors has."""
-    with safe_open(file, framework="pt") as opened:
-        return [opened.get_slice(name).get_shape()[0] for name in opened.keys()]  # noqa: SIM118
 
 
 def main(argv: Sequence[str]) -> int:

@@ -63,7 +63,7 @@ def _unfamiliar(retriever: Retriever) -> bool:
     if domain is None or not own or (len(ids) < _SAMPLE and not index.first_done.is_set()):
         return False
     images = [retriever.image(i).reached() for i in ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE]]
-    features, _ = index.encoder.features(images, own[0])
+    features = index.features(images, own[0], at_hand=True)
     if not features:
         return False
     distances = domain.distances(torch.stack(list(features.values())).numpy())

@@ -20,9 +20,8 @@ from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import Any
 
-from app.gallery.archive import open_images
-from app.gallery.collection import Collection, from_pack, from_uploads
-from app.gallery.qdrant.address import Address
+from app.gallery.address import Address
+from app.gallery.scan import Collection, from_pack, from_uploads, open_images
 from app.packs import fit
 from app.packs.paths import without_paths
 from app.packs.presets import pack_folder
@@ -121,7 +120,7 @@ class Opened:
         self._start = ""  # the key of --gallery
         self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
         if isinstance(settings.gallery, Address):
-            from app.gallery.qdrant.store import open_store  # needs a package that few have
+            from app.gallery.qdrant import open_store  # needs a package that few have
 
             store = open_store(settings.gallery, cache)
             self._start, self._ready = "qdrant", store.galleries

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from pydantic import BaseModel
 
-from app.gallery.collection import Collection
+from app.gallery.scan import Collection
 from app.search.filters import Filters
 from app.search.hits import Found
 from app.search.query import Term, checked_k

@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import FailFast, Field
 from pydantic.dataclasses import dataclass
 
-from app.gallery.collection import Collection, from_pack
+from app.gallery.scan import Collection, from_pack
 from app.search.query import Term, parse
 from app.search.questions import unsupported_aspects
 from app.search.retriever import Retriever

@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from app.gallery.collection import CollectionImage
+from app.gallery.scan import CollectionImage
 from export.pack.validation import MAX_WHOLE
 
 MAX_QUERY = 10_000  # characters

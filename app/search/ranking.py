@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from app.gallery.index import Gallery, Match
 from app.gallery.indexing import Index
-from app.gallery.searchable import Searchable
-from app.gallery.vector_index import Gallery, Match
 from app.search.hits import NotReadyError, Scores, best_of_files, in_all
 from app.search.query import Term
 from models import Views
@@ -95,9 +94,7 @@ class Ranking:
         """
         return self._best(query, self._index.images, self._images_done(query), k, only)
 
-    def searched(
-        self, query: EncodedQuery, only: AbstractSet[int] | None
-    ) -> tuple[Searchable, int]:
+    def searched(self, query: EncodedQuery, only: AbstractSet[int] | None) -> tuple[Gallery, int]:
         """The gallery of those asked that holds the fewest images, and how many files these are.
 
         Args:
@@ -170,7 +167,7 @@ class Ranking:
     def _best(
         self,
         query: EncodedQuery,
-        galleries: Mapping[str, Searchable],
+        galleries: Mapping[str, Gallery],
         done: threading.Event,
         k: int,
         only: AbstractSet[int] | None = None,
@@ -180,7 +177,7 @@ class Ranking:
             [(name, (views,))] = query.views.items()
             gallery = galleries[name]
             self._wait(gallery, done)
-            scanned = isinstance(gallery, Gallery) and len(gallery) <= SAMPLED
+            scanned = gallery.local and len(gallery) <= SAMPLED
             if galleries is self._index.captions:
                 return gallery.search(views, k), None
             if not scanned:
@@ -198,7 +195,7 @@ class Ranking:
         return [Match(item, score, 0) for item, score in found], scores
 
     def _search(
-        self, gallery: Searchable, views: Views, k: int, only: AbstractSet[int] | None
+        self, gallery: Gallery, views: Views, k: int, only: AbstractSet[int] | None
     ) -> list[Match]:
         """The k best images of a gallery, one of each file."""
         if not self._index.clips:
@@ -226,7 +223,7 @@ class Ranking:
         return {*only, *further}
 
     def _sum(
-        self, query: EncodedQuery, galleries: Mapping[str, Searchable], done: threading.Event
+        self, query: EncodedQuery, galleries: Mapping[str, Gallery], done: threading.Event
     ) -> Scores:
         """Weighted sums of the terms' scores, averaged over the methods."""
         parts: list[tuple[np.ndarray, np.ndarray]] = []
@@ -254,7 +251,7 @@ class Ranking:
             self._samples[name] = sample
         return sample
 
-    def _wait(self, gallery: Searchable, done: threading.Event) -> None:
+    def _wait(self, gallery: Gallery, done: threading.Event) -> None:
         """Waits a while for a gallery to be filled.
 
         Raises:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from app.gallery.clips import open_picture
-from app.gallery.collection import Collection, CollectionImage
+from app.gallery.index import Gallery, Match
 from app.gallery.indexing import Index
-from app.gallery.searchable import Searchable
-from app.gallery.thumbnails import make_thumbnail, make_thumbnails, thumbnail_folder
-from app.gallery.vector_index import Match
+from app.gallery.scan import Collection, CollectionImage
+from app.gallery.thumbnails import make_thumbnail
+from app.gallery.video import open_frame
 from app.search.hits import Caption, Found, Hit, Scores
 from app.search.query import Term, checked, checked_k, combined
 from app.search.ranking import SAMPLED, EncodedQuery, Ranking, spread
@@ -30,6 +30,7 @@ from models import Views
 from models.evidence import Parts
 
 MAX_HITS = 1000
+_DRAWING = 4  # thumbnails made at a time for one answer
 _NAMED = 5  # unknown words that are named
 
 
@@ -61,7 +62,7 @@ class Retriever:
         runtime: Runtime,
         collection: Collection,
         cache: Path,
-        ready: Mapping[str, Searchable] | None = None,
+        ready: Mapping[str, Gallery] | None = None,
         encoded: Path | None = None,
         first: str | None = None,
     ) -> None:
@@ -72,8 +73,8 @@ class Retriever:
         self.methods = Methods(runtime.methods, runtime.info)
         self.collection = collection
         first = self.methods.names(first)[0] if first else self.methods.best
-        self.index = Index(runtime, collection, encoded or cache, first, ready)
-        self._thumbnails = self.index.encoder.thumbnails = thumbnail_folder(cache)
+        self._thumbnails = cache / "thumbnails"
+        self.index = Index(runtime, collection, encoded or cache, first, ready, self._thumbnails)
         self._ranking = Ranking(self.index)
         self._sets = Sets(runtime, self.index, self.image)
 
@@ -169,7 +170,7 @@ class Retriever:
         here = self.image(own)
         return [own] if (here.path, here.file) == (asked.path, asked.file) else term.image
 
-    def gallery(self, name: str) -> Searchable:
+    def gallery(self, name: str) -> Gallery:
         """What a method made of the images that are searchable so far."""
         return self.index.images[name]
 
@@ -284,16 +285,24 @@ class Retriever:
 
     def open(self, image_id: int) -> Image.Image:
         """An image of the collection, decoded."""
-        return open_picture(self.image(image_id).reached())
+        return open_frame(self.image(image_id).reached())
 
     def thumbnail(self, image_id: int) -> Path:
         """A small copy of an image, in a folder that holds nothing else."""
-        image, folder = self.image(image_id), self._thumbnails
-        return make_thumbnail(image.path, folder, image.thumbnail_name(), image.root, image.moment)
+        return make_thumbnail(self.image(image_id).reached(), self._thumbnails)
 
-    def thumbnails(self, image_ids: Sequence[int]) -> tuple[dict[int, Path], str]:
-        """Small copies of several images by id, see `make_thumbnails`."""
-        return make_thumbnails([self.image(one) for one in image_ids], self._thumbnails)
+    def thumbnails(self, image_ids: Sequence[int]) -> dict[int, Path]:
+        """Small copies of several images by id; without those that cannot be opened."""
+
+        def make(image_id: int) -> Path | None:
+            try:
+                return self.thumbnail(image_id)
+            except (ValueError, OSError):
+                return None
+
+        with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
+            made = zip(image_ids, pool.map(make, image_ids), strict=True)
+            return {image_id: file for image_id, file in made if file is not None}
 
     def _found(
         self, terms: Sequence[Term], spec: str, k: int, only: AbstractSet[int] | None, captions: int

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.gallery.collection import CollectionImage
 from app.gallery.indexing import Index
+from app.gallery.scan import CollectionImage
 from export.runtime import Runtime
 from models.evidence import Parts
 from models.views import pad_sets
@@ -127,10 +127,7 @@ class Sets:
     ) -> dict[int, Tensor]:
         """Features (n, d) of the images of sets by id."""
         images = [self._image(one).reached() for one in dict.fromkeys(chain(*sets))]
-        found, refused = self._index.encoder.features(images, name, at_hand=at_hand)
-        if refused and not at_hand:
-            raise ValueError(refused[0].reason)
-        return found
+        return self._index.features(images, name, at_hand=at_hand)
 
     def _remember(self, moments: Mapping[Hashable, int]) -> None:
         with self._lock:

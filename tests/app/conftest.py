@@ -12,8 +12,8 @@ import torch
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, sync_playwright
 
-from app.gallery.collection import from_pack
 from app.gallery.indexing import Index, Progress
+from app.gallery.scan import from_pack
 from app.search.hits import Hit
 from app.search.query import Term
 from app.search.retriever import Retriever
@@ -90,7 +90,7 @@ def filled(runtime: Runtime, pack: Path, cache: Path) -> Retriever:
     """A retriever that has read the pack's own gallery."""
     retriever = Retriever(runtime, from_pack(pack), cache)
     finish(retriever.index)
-    assert str(retriever.index.progress) == f"{IMAGES} pictures ready"
+    assert str(retriever.index.progress) == f"{IMAGES} images ready"
     return retriever
 
 
@@ -195,11 +195,6 @@ def finish(index: Index, watch: Callable[[Progress], None] | None = None) -> Ind
     index.start(watch)
     assert index.wait(60)
     return index
-
-
-def ignore_progress(done: int, total: int) -> None:
-    """For `Index.add` where nobody watches."""
-    assert 0 <= done <= total
 
 
 def chromium() -> str:

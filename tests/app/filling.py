@@ -1,56 +1,58 @@
-"""A process that fills a gallery, without pictures and without torch, so that it starts quickly.
+"""A process that fills a gallery's store without images and torch, so that it starts quickly.
 
-Embeddings are drawn from what they are of, so that anybody can tell whether they are right.
+Vectors are drawn from what they are of, so that anybody can tell whether they are right.
 """
 
 import hashlib
 import random
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 
-from app.gallery.embedding_cache import Catalogue
-from app.gallery.image_files import Contents
+from app.gallery.images import Stamp
+from app.gallery.store import Note, Store, Vectors
 
 SPACES = ("views one", "views two")
 SHAPE = (3, 40)
 _AT_ONCE = 4
 
 
-def vectors(space: str, digests: list[bytes]) -> np.ndarray:
-    """The only right rows (B, 3, 40) of contents in a space."""
-    seeds = [hashlib.sha256(space.encode() + digest).digest() for digest in digests]
-    drawn = [np.random.default_rng(list(seed)).standard_normal(SHAPE) for seed in seeds]
-    return np.array(drawn, np.float32).reshape(-1, *SHAPE)
+def vector(space: str, digest: bytes) -> np.ndarray:
+    """The only right rows (3, 40) of a content in a space."""
+    seed = hashlib.sha256(space.encode() + digest).digest()
+    return np.random.default_rng(list(seed)).standard_normal(SHAPE).astype(np.float32)
 
 
-def contents(path: Path) -> Contents:
-    """What is in a file now."""
-    with path.open("rb") as file:
-        return Contents.of(file)
+def digest_of(path: Path) -> bytes:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def fill(photos: Path, gallery: Path, report: Path, seed: int) -> None:
     """Indexes a folder in an order of its own, and appends the SHA-256 of what is indexed."""
     files = sorted(photos.iterdir())
     random.Random(seed).shuffle(files)
-    catalogue = Catalogue(gallery)
+    store = Store(gallery)
     with report.open("a", buffering=1) as out:
         for start in range(0, len(files), _AT_ONCE):
-            part = files[start : start + _AT_ONCE]
-            found = {path.name: contents(path) for path in part}
-            catalogue.record(found)
-            digests = [known.digest for known in found.values()]
-            new = {}
-            for space in SPACES:
-                known = catalogue.load(space, digests)
-                missing = [digest for digest in digests if digest not in known]
-                new[space] = (missing, vectors(space, missing))
-            catalogue.save(new)
-            out.writelines(f"{digest.hex()}\n" for digest in digests)
-    catalogue.prune(photos, [path.name for path in files])
-    catalogue.close()
+            part = {path.name: digest_of(path) for path in files[start : start + _AT_ONCE]}
+            vectors: Vectors = {
+                space: {
+                    digest: vector(space, digest)
+                    for digest in set(part.values()) - store.known(space, part.values())
+                }
+                for space in SPACES
+            }
+            contents = {
+                name: (Stamp.of(photos / name), time.time_ns(), digest)
+                for name, digest in part.items()
+            }
+            store.save(vectors, contents, dict.fromkeys(part.values(), Note()), "a reader")
+            out.writelines(f"{digest.hex()}\n" for digest in part.values())
+    store.prune(photos, [path.name for path in files])
+    store.close()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ USABLE = (
     "dot.png", "wide.png", "mislabelled.png",
 )  # fmt: skip
 REFUSED = {
-    "text.jpg": "not a picture",
+    "text.jpg": "not an image",
     "empty.png": "empty",
     "bomb.png": "pixels allowed",
     "large.png": "more than the 100 million",
@@ -57,17 +57,6 @@ def write(folder: Path, name: str) -> Path:
     else:
         path.write_bytes(_refused(name, image, path))
     return path
-
-
-def tiff_tile(side: int, tile: int) -> bytes:
-    """A TIFF of one byte for each pixel, in one tile that may be far larger than the picture."""
-    packed = zlib.compress(bytes(min(tile * tile, 2**20)))
-    fields = [
-        (256, 4, side), (257, 4, side), (258, 3, 8), (259, 3, 8), (262, 3, 1), (277, 3, 1),
-        (322, 4, tile), (323, 4, tile), (324, 4, 134), (325, 4, len(packed)),
-    ]  # fmt: skip
-    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in fields)
-    return b"II*\0" + struct.pack("<IH", 8, len(fields)) + entries + bytes(4) + packed
 
 
 def set_traps(folder: Path) -> None:

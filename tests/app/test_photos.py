@@ -116,7 +116,7 @@ def test_a_folder_is_indexed_and_its_bad_files_are_listed(photos: Server, images
     answer = photos.search_image((images / "sub/mine.png").read_bytes()).json()
     assert answer["captions"] == []
     assert answer["images"][0]["file"] == "sub/mine.png"
-    assert "4 pictures ready" in photos.log.read_text()
+    assert "4 images ready" in photos.log.read_text()
 
 
 def test_views_are_finite_and_none_is_empty(images: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from app.access import Hosts, Refusal
-from app.gallery.qdrant.address import Address
+from app.gallery.address import Address
 from app.main import main
 from app.settings import Settings, bundled_pack
 

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save
 
 from app.gallery.images import ImageError, open_image
+from app.gallery.scan import CollectionImage
 from app.gallery.thumbnails import make_thumbnail
 from export.pack.gallery import read_gallery
 from export.pack.reading import check_weights
@@ -116,7 +117,7 @@ def picture(folder: Path, content: bytes, suffix: str) -> None:
         opened = open_image(path, "photo")
         assert opened.mode == "RGB"
         assert max(opened.size) <= 2048
-        make_thumbnail(path, folder / "thumbs", "one")
+        make_thumbnail(CollectionImage(0, path, "photo"), folder / "thumbs")
 
 
 class Caller:

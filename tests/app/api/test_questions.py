@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.api.questions import questions
-from app.gallery.cache import cache_folder
+from app.gallery.store import cache_folder
 from app.packs.opened import Opened
 from app.settings import Settings
 from tests.app.api.conftest import Run, Running, data_uri, encoded

@@ -17,7 +17,7 @@ from app.explain.collapse import (
     mean_similarity,
     measure,
 )
-from app.gallery.collection import from_folder
+from app.gallery.scan import from_folder
 from app.search.retriever import Retriever
 from models import Views
 from models.mv_vse import MVVSE, MVVSEConfig

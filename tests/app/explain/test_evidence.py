@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from app.explain.evidence import MAX_IMAGES, Explained, explain
-from app.gallery.collection import from_pack
+from app.gallery.scan import from_pack
 from app.search.query import Term, parse
 from app.search.retriever import Retriever
 from app.settings import BUNDLED

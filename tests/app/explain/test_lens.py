@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from app.explain.lens import rank
-from app.gallery.collection import from_folder
+from app.gallery.scan import from_folder
 from app.search.retriever import Retriever
 from models import Views
 from tests.app.conftest import find

@@ -2,8 +2,8 @@
 
 import io
 import os
+import sqlite3
 import tempfile
-import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -16,13 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from app.gallery import encoder as encoder_module
-from app.gallery import image_files
-from app.gallery import indexing as index_module
-from app.gallery.collection import from_folder
-from app.gallery.encoder import Encoder
-from app.gallery.image_files import Contents, Stamp
-from app.gallery.indexing import Copy, Index
+from app.gallery import encode, store
+from app.gallery.images import Stamp
+from app.gallery.indexing import Copy, Index, Progress
+from app.gallery.scan import from_folder
+from app.gallery.video import Frames
 from tests.app.conftest import finish
 from tests.app.pretended import METHODS, Pretended
 
@@ -42,7 +40,7 @@ STEPS = st.lists(
 @cache
 def content(number: int, kind: str = "PNG") -> bytes:
     if number == BROKEN:
-        return b"this is no picture, whatever its name says"
+        return b"this is no image, whatever its name says"
     file = io.BytesIO()
     image = Image.linear_gradient("L").resize((24, 20)).rotate(90 * number)
     Image.merge("RGB", [image, image.point(lambda p: p * number // 5), image]).save(file, kind)
@@ -110,10 +108,10 @@ class Folder:
         files = self.files()
         contents = {path.read_bytes() for path in files.values()} - {content(BROKEN)}
         stamps = {name: Stamp.of(path) for name, path in files.items()}
-        before, reading = self.runtime.encoded, Mock(wraps=Contents.of)
+        before, reading = self.runtime.encoded, Mock(wraps=encode._digest)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(encoder_module.Contents, "of", reading)
-            patch.setattr(image_files, "_UNSURE_NS", 0)  # what was just written is old enough
+            patch.setattr(encode, "_digest", reading)
+            patch.setattr(store, "_UNSURE_NS", 0)  # what was just written is old enough
             index = indexed(self.root, self.cache, self.runtime)
         assert self.runtime.encoded - before == len(contents - self.known)
         assert reading.call_count == len(stamps.items() - self.read.items())
@@ -139,7 +137,7 @@ def test_any_sequence_of_changes(steps: list[tuple[str, str, str, int]]) -> None
 
 
 def test_same_size_and_time_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_files, "_UNSURE_NS", 0)
+    monkeypatch.setattr(store, "_UNSURE_NS", 0)
     folder = Folder(tmp_path)
     before, after = content(0, "BMP"), content(1, "BMP")
     assert len(before) == len(after)
@@ -192,55 +190,41 @@ def test_another_pack_encodes_for_itself_and_shares_the_encoder(tmp_path: Path) 
         assert (again.encoded, again.heads) == before
 
 
-def test_cancelled_indexing_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 1)
+def test_what_is_told_is_on_the_disk_and_a_stopped_start_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "CHUNK", 1)
     folder = Folder(tmp_path)
     for name, number in zip(NAMES, range(5), strict=False):
         folder.write(name, content(number))
-    cancel = threading.Event()
+    index = Index(folder.runtime.runtime, from_folder(folder.root), folder.cache)
 
-    def after_two(done: int, _: int) -> None:
-        if done == 2:
-            cancel.set()
+    def look(progress: Progress) -> None:
+        if progress.stage == "pictures":
+            with sqlite3.connect(next(folder.cache.rglob("gallery.sqlite"))) as db:
+                assert db.execute("SELECT COUNT(*) FROM notes").fetchone()[0] >= progress.done
+            db.close()
+        if progress.done == 2:
+            index.stop()
 
-    collection = from_folder(folder.root)
-    index = Index(folder.runtime.runtime, collection, folder.cache)
-    report = index.add(collection.images, after_two, cancel)
-    assert report.added == 2
-    assert folder.runtime.encoded <= 5  # some steps are underway when one is done
+    finish(index, look)
+    assert str(index.progress) == "stopped after 2 of 5 images"
+    assert folder.runtime.encoded <= 5  # some files are being read when one is done
     indexed(folder.root, folder.cache, folder.runtime)
     assert folder.runtime.encoded == 5
-
-
-def test_what_is_reported_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 2)
-    folder = Folder(tmp_path)
-    for name, number in zip(NAMES, range(5), strict=False):
-        folder.write(name, content(number))
-    collection = from_folder(folder.root)
-
-    def look(done: int, _: int) -> None:
-        other = Pretended()
-        encoder = Encoder(other.runtime, collection, folder.cache)
-        assert len(encoder.encode_images(collection.images[:done]).images) == done
-        assert other.heads == 0
-
-    index = Index(folder.runtime.runtime, collection, folder.cache)
-    assert index.add(collection.images, look, threading.Event()).added == 5
 
 
 def test_a_file_changed_while_read_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path)
     folder.write("a.png", content(0))
-    honest = encoder_module.decode
+    honest = encode.read_frames
 
-    def meanwhile(file: BinaryIO, name: str) -> Image.Image:
-        opened = honest(file, name)
+    def meanwhile(file: BinaryIO, name: str, together: int) -> Frames:
+        yield from honest(file, name, together)
         folder.write("a.png", content(1))
-        return opened
 
     with monkeypatch.context() as patch:
-        patch.setattr(encoder_module, "decode", meanwhile)
+        patch.setattr(encode, "read_frames", meanwhile)
         index = indexed(folder.root, folder.cache, folder.runtime)
     assert "changed while it was read" in index.refused[0].reason
     assert folder.runtime.encoded == 0

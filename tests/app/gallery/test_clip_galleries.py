@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import zipfile
 from pathlib import Path
 
@@ -11,10 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from app.gallery import clip_frames
-from app.gallery.archive import open_images
-from app.gallery.collection import from_folder
 from app.gallery.indexing import Copy, Index
+from app.gallery.scan import from_folder, open_images
 from app.search.hits import Scores, best_of_files
 from tests.app.clip_files import plain, write_animation, write_video
 from tests.app.conftest import finish
@@ -50,7 +47,7 @@ def test_frames_are_images_of_their_clip(photos: Path, tmp_path: Path) -> None:
     index = indexed(photos, tmp_path / "cache", Pretended())
     assert {place: len(moments) for place, moments in index.clips.items()} == {1: SECONDS, 2: 3}
     assert len(index) == 4
-    assert str(index.progress) == "4 pictures ready"
+    assert str(index.progress) == "4 images ready"
     for gallery in index.images.values():
         ids = gallery.ids()
         assert (np.bincount(ids % 4) == [1, SECONDS, 3, 1]).all()
@@ -111,20 +108,8 @@ def test_a_clip_that_cannot_be_read_is_named_and_the_rest_is_there(
         index = indexed(photos, tmp_path / "cache", Pretended())
         [refused] = index.refused
         assert refused.file == "broken.mp4"
-        assert refused.reason.startswith("broken.mp4 is damaged, or is no clip that can be read")
+        assert refused.reason.startswith("broken.mp4 is damaged, or not a clip that can be read")
         assert len(index) == 4
-
-
-def test_clips_beyond_the_frames_of_a_gallery_are_left_out(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clip_frames, "MOST_FRAMES", 12)
-    index = indexed(photos, tmp_path / "cache", Pretended())
-    assert [refused.file for refused in index.refused] == ["c.gif"]
-    assert index.refused[0].reason.endswith(
-        "of the 12 of a gallery's clips 10 are taken; split the folder"
-    )
-    assert len(index) == 3
 
 
 def test_a_clip_in_an_archive_is_read(photos: Path, tmp_path: Path) -> None:
@@ -138,19 +123,92 @@ def test_a_clip_in_an_archive_is_read(photos: Path, tmp_path: Path) -> None:
 
 
 def test_stopped_within_a_clip_nothing_of_it_is_shown(photos: Path, tmp_path: Path) -> None:
-    runtime, stop = Pretended(), threading.Event()
+    runtime = Pretended()
     honest = runtime.square_features
+    index = Index(runtime.runtime, from_folder(photos), tmp_path / "cache")
 
-    def stopping(*given: object, **named: object) -> torch.Tensor:
-        stop.set()
-        return honest(*given, **named)  # type: ignore[arg-type]
+    def stopping(*arguments: object, **named: object) -> torch.Tensor:
+        index.stop()
+        return honest(*arguments, **named)  # type: ignore[arg-type]
 
     runtime.square_features = stopping  # type: ignore[method-assign]
-    index = Index(runtime.runtime, from_folder(photos), tmp_path / "cache")
-    index.add(index._collection.images, lambda *_: None, stop)
-    assert len(index) == 0
+    finish(index)
+    assert (index.progress.stage, len(index)) == ("stopped", 0)
     runtime.square_features = honest  # type: ignore[method-assign]
     assert finish(index).clips.keys() == {1, 2}
+
+
+TOGETHER = 4  # frames of a set
+GREY = [plain((10 * i, 10 * i, 10 * i)) for i in range(24)]
+
+
+def sets() -> Pretended:
+    return Pretended("a pack of sets", frames=TOGETHER)
+
+
+@pytest.fixture
+def moving(tmp_path: Path) -> Path:
+    """A still, an animation of ten seconds, one of three frames, and a still."""
+    folder = tmp_path / "moving"
+    folder.mkdir()
+    plain("black").save(folder / "a.png")
+    write_animation(folder / "b.webp", GREY[:10], 1000)
+    write_animation(folder / "c.gif", [*map(plain, ("red", "lime", "blue"))], [100, 200, 100])
+    plain("white").save(folder / "d.png")
+    return folder
+
+
+def test_a_clip_is_a_row_for_each_window_and_a_still_image_is_one(
+    moving: Path, tmp_path: Path
+) -> None:
+    runtime = sets()
+    index = indexed(moving, tmp_path / "cache", runtime)
+    assert {place: len(moments) for place, moments in index.clips.items()} == {1: 10, 2: TOGETHER}
+    assert index.clips.rows(1) == [1, 1 + 3 * 4, 1 + 6 * 4]  # of 10 frames: 3, 3 and 4
+    assert index.clips.read_with(1 + 5 * 4) == [1 + place * 4 for place in (3, 4, 5)]
+    assert (index.clips.rows(0), index.clips.read_with(3)) == ([0], [3])
+    assert len(index) == 4
+    for gallery in index.images.values():
+        assert sorted(gallery.ids().tolist()) == [0, 1, 2, 3, 13, 25]
+    last = index.images["one"].views([25]).embeddings[0, 0, 0]  # the mean of frames 6 to 9
+    torch.testing.assert_close(last, torch.tensor(75 / 255), atol=0.02, rtol=0)
+    still = index.images["one"].views([3]).embeddings[0]
+    torch.testing.assert_close(still, torch.ones(2, 3))
+
+
+def test_a_frame_on_the_screen_for_twice_as_long_counts_twice_and_is_encoded_once(
+    moving: Path, tmp_path: Path
+) -> None:
+    runtime = sets()
+    index = indexed(moving, tmp_path / "cache", runtime)
+    assert [moment.frame for moment in index.clips[2]] == [0, 1, 1, 2]
+    assert [round(moment.seconds, 3) for moment in index.clips[2]] == [0.05, 0.15, 0.25, 0.35]
+    assert runtime.encoded == 2 + 10 + 3
+    mean = index.images["one"].views([2]).embeddings[0, 0]
+    torch.testing.assert_close(mean, torch.tensor([0.25, 0.5, 0.25]), atol=0.02, rtol=0)
+
+
+def test_packs_of_sets_and_of_still_images_keep_their_own_over_one_folder(
+    moving: Path, tmp_path: Path
+) -> None:
+    """Each has its own frames and views; nothing is read again where they take turns."""
+    cache, still, together = tmp_path / "cache", Pretended(), sets()
+    first = indexed(moving, cache, still)
+    indexed(moving, cache, together)
+    wider = Pretended("a pack of sets", frames=8)  # the same weights
+    other = indexed(moving, cache, wider)
+    assert other.clips.rows(1) == [1, 1 + 5 * 4]
+    counts = [(one.encoded, one.heads) for one in (still, together, wider)]
+    assert indexed(moving, cache, still).clips == first.clips
+    again = indexed(moving, cache, together)
+    assert again.clips.rows(1) == [1, 13, 25]
+    mean = again.images["one"].views([1]).embeddings[0, 0, 0]
+    torch.testing.assert_close(mean, torch.tensor(10 / 255), atol=0.02, rtol=0)
+    indexed(moving, cache, wider)
+    assert [(one.encoded, one.heads) for one in (still, together, wider)] == counts
+    (moving / "b.webp").rename(moving / "renamed.webp")
+    indexed(moving, cache, together)
+    assert (together.encoded, together.heads) == counts[1]
 
 
 def test_the_best_image_of_each_file_is_found() -> None:

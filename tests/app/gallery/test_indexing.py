@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.gallery import encoder as encoder_module
+from app.gallery import encode
 from app.gallery import indexing as index_module
-from app.gallery.collection import from_folder, from_pack
-from app.gallery.images import decode
+from app.gallery.index import Gallery
 from app.gallery.indexing import Index, Progress
-from app.gallery.vector_index import Gallery
+from app.gallery.scan import from_folder, from_pack
+from app.gallery.video import Frames
 from app.search.answers import answer, remark
 from app.search.hits import NotReadyError
 from app.search.questions import Question
@@ -25,7 +25,7 @@ from app.search.retriever import Retriever
 from export.runtime import Runtime
 from models import Views
 from tests.app import hostile
-from tests.app.conftest import IMAGES, draw, find, finish, ignore_progress
+from tests.app.conftest import IMAGES, draw, find, finish
 
 
 class Counting:
@@ -90,7 +90,7 @@ def test_every_file_works_or_is_named_with_a_reason(counting: Counting, tmp_path
     assert {refusal.file for refusal in index.refused} == set(hostile.REFUSED)
     for refusal in index.refused:
         assert hostile.REFUSED[refusal.file] in refusal.reason
-    assert str(index.progress) == f"{len(hostile.USABLE)} pictures ready"
+    assert str(index.progress) == f"{len(hostile.USABLE)} images ready"
 
 
 def test_refused_files_are_not_opened_again_unless_another_reader_does(
@@ -102,15 +102,17 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     (photos / "broken.png").rename(photos / "moved.png")
     opened: list[str | None] = []
 
-    def opening(file: BinaryIO, name: str) -> Image.Image:
-        opened.append(name)
-        return decode(file, name)
+    honest = encode.read_frames
 
-    monkeypatch.setattr(encoder_module, "decode", opening)
+    def opening(file: BinaryIO, name: str, together: int) -> Frames:
+        opened.append(name)
+        return honest(file, name, together)
+
+    monkeypatch.setattr(encode, "read_frames", opening)
     again = fill(counting, photos, tmp_path / "cache")
     assert opened == []
     assert [refusal.reason.replace("moved", "broken") for refusal in again.refused] == reasons
-    monkeypatch.setattr(encoder_module, "reader", lambda: "a newer one")
+    monkeypatch.setattr(encode, "reader", lambda: "a newer one")
     again = fill(counting, photos, tmp_path / "cache")
     assert opened == ["moved.png"]
     assert len(again.refused) == 1
@@ -128,7 +130,7 @@ def test_captions_are_encoded_once(counting: Counting, tiny_pack: Path, tmp_path
 def test_progress_is_told_step_by_step(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
     steps: list[Progress] = []
     index = Index(runtime, from_pack(tiny_pack), tmp_path)
-    assert str(index.progress) == f"reading pictures: 0 of {IMAGES}"
+    assert str(index.progress) == f"reading images: 0 of {IMAGES}"
     finish(index, steps.append)
     stages = [step.stage for step in steps]
     assert stages == ["pictures", "views", "captions", "captions", "ready"]
@@ -152,26 +154,10 @@ def test_one_method_is_searchable_first(counting: Counting, photos: Path, tmp_pa
     assert counting.images == 6
 
 
-def test_a_picture_that_changes_between_two_methods_is_left_to_the_next_start(
-    runtime: Runtime, photos: Path, tmp_path: Path
-) -> None:
-    index = Index(runtime, from_folder(photos), tmp_path / "cache", "vsepp")
-
-    def watch(progress: Progress) -> None:
-        if progress.stage == "pictures":
-            draw(9)[0].save(photos / "2.png")
-
-    finish(index, watch)
-    assert {name: len(gallery) for name, gallery in index.images.items()} == {
-        name: 6 if name == "vsepp" else 5 for name in index.images
-    }
-    assert [refusal.file for refusal in index.refused] == ["2.png"]
-
-
 def test_progress_tells_rate_and_time_left() -> None:
-    assert str(Progress("pictures", 64, 7000)) == "reading pictures: 64 of 7,000"
+    assert str(Progress("pictures", 64, 7000)) == "reading images: 64 of 7,000"
     assert str(Progress("pictures", 1000, 7000, rate=250.0)) == (
-        "reading pictures: 1,000 of 7,000, 250 a second, 24 s left"
+        "reading images: 1,000 of 7,000, 250 a second, 24 s left"
     )
     assert str(Progress("views", 10, 7000, rate=1.0)).endswith("1 a second, 116 min left")
 
@@ -180,7 +166,7 @@ def test_progress_tells_rate_and_time_left() -> None:
 def test_reading_stops_and_goes_on_where_it_was(
     counting: Counting, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 10)
+    monkeypatch.setattr(encode, "CHUNK", 10)
     collection = from_pack(tiny_pack)
     index = Index(counting, collection, tmp_path)  # type: ignore[arg-type]
     steps: list[Progress] = []
@@ -197,7 +183,7 @@ def test_reading_stops_and_goes_on_where_it_was(
     stopped = next(step for step in steps if step.stage == "stopped")
     total = len(collection.images)
     if stage == "pictures":
-        assert str(stopped) == f"stopped after 10 of {total} pictures"
+        assert str(stopped) == f"stopped after 10 of {total} images"
     assert index.wait(60)
     assert index.progress.stage == "ready"
     assert index.complete
@@ -220,7 +206,7 @@ def test_reading_stops_and_goes_on_where_it_was(
 def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "IMAGES_AT_ONCE", 10)
+    monkeypatch.setattr(encode, "CHUNK", 10)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     index = retriever.index
     finish(index, lambda _: index.stop())
@@ -230,14 +216,6 @@ def test_a_stopped_gallery_answers_with_what_it_has_and_says_so(
     other = next(name for name in index.images if name != index.first)
     with pytest.raises(NotReadyError, match="stopped after 10 of"):
         find(retriever, "a red circle", other, 1)
-
-
-def test_adding_can_be_cancelled(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> None:
-    index = Index(runtime, from_pack(tiny_pack), tmp_path)
-    cancel = threading.Event()
-    cancel.set()
-    report = index.add(from_pack(tiny_pack).images, ignore_progress, cancel)
-    assert report.added == len(index) == 0
 
 
 def test_a_failure_is_told_and_ends_the_waiting(
@@ -255,8 +233,8 @@ def test_the_cache_holds_what_was_computed(runtime: Runtime, photos: Path, tmp_p
     index = Index(runtime, from_folder(photos), tmp_path / "cache")
     images = from_folder(photos).images
     again = Index(runtime, from_folder(photos), tmp_path / "cache")
-    fresh, _ = index.encoder.features(images, "vsepp")
-    cached, _ = again.encoder.features(images, "vsepp")
+    fresh = index.features(images, "vsepp")
+    cached = again.features(images, "vsepp", at_hand=True)
     assert fresh.keys() == cached.keys()
     for key, value in fresh.items():
         assert torch.equal(value, cached[key])
@@ -265,13 +243,13 @@ def test_the_cache_holds_what_was_computed(runtime: Runtime, photos: Path, tmp_p
 def test_large_galleries_are_clustered_and_answers_say_what_is_found(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = functools.partial(Gallery, half_from=0, clustered_from=0, exhaustive_up_to=0)
+    large = functools.partial(Gallery, half_from=0, clustered_from=0)
     monkeypatch.setattr(index_module, "Gallery", large)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     stages: list[str] = []
     finish(retriever.index, lambda progress: stages.append(str(progress)))
     count = len(runtime.methods)
-    assert f"finding clusters for faster answers: 0 of {count} methods" in stages
+    assert f"finding clusters: 0 of {count}" in stages
     name = retriever.methods.best
     found = answer(retriever, Question("a red circle"), name, 5).found
     assert found.caveat == "Approximate: finds 100% of the ten best."

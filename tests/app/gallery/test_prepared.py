@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.gallery import prepared
-from app.gallery.collection import Collection, from_folder, from_pack
 from app.gallery.indexing import Index
+from app.gallery.scan import Collection, from_folder, from_pack
 from app.settings import BUNDLED
 from export.pack.reading import load_info
 from export.runtime import Runtime
@@ -65,7 +65,7 @@ def test_damage_costs_only_time(
     place.write_bytes(place.read_bytes()[:-9])
     index, counting = fill(pack, tmp_path / "cache")
     assert counting.images == len(index) == IMAGES
-    assert "the pictures are encoded again" in caplog.text
+    assert "the images are encoded again" in caplog.text
 
 
 def test_the_bundled_pack_brings_its_views() -> None:

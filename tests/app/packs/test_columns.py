@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.gallery.collection import from_folder
+from app.gallery.scan import from_folder
 from app.packs.columns import Columns
 from app.search.query import Term, parse
 from app.search.retriever import Retriever

@@ -77,7 +77,7 @@ def test_thumbnails_of_frames_are_there_once_they_are_read(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retriever = library._retriever
-    monkeypatch.setattr(thumbnails, "open_picture", None)  # nothing is decoded again
+    monkeypatch.setattr(thumbnails, "open_frame", None)  # nothing is decoded again
     for hit in library.search("a dog", k=10):
         with Image.open(retriever.thumbnail(hit.image_id)) as small:
             assert max(small.size) <= thumbnails.SIDE

@@ -14,7 +14,7 @@ from app.explain import lens
 from app.explain.evidence import explain
 from app.explain.lighting import draw_sheet, light
 from app.gallery import prepared
-from app.gallery.collection import from_folder, from_pack
+from app.gallery.scan import from_folder, from_pack
 from app.packs.columns import Columns
 from app.search.query import Term, parse
 from app.search.questions import Question

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.gallery.collection import from_folder
+from app.gallery.scan import from_folder
 from app.search.filters import Filters, offered
 from app.search.query import Term, parse
 from app.search.retriever import Retriever

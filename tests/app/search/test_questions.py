@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.gallery.collection import from_folder
+from app.gallery.scan import from_folder
 from app.search.answers import answer, known_to_satisfy, unknown_words
 from app.search.filters import Filters
 from app.search.query import Term, parse

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from app.gallery.index import Gallery
 from app.search.hits import Scores
 from app.search.query import Term
 from app.search.ranking import Ranking, among, spread
@@ -52,7 +53,7 @@ def test_hits_and_what_they_are_judged_by_are_the_same_by_all_scores_and_by_a_se
     monkeypatch.setattr(views_retriever, "info", info)
     asked = [Term("a red circle")], "mv_vse", 5
     whole = views_retriever.search(*asked)
-    monkeypatch.setattr("app.search.ranking.Gallery", str)  # none is scanned
+    monkeypatch.setattr(Gallery, "local", False)  # none is scored whole
     monkeypatch.setattr("app.search.retriever.spread", None)  # which all scores go through
     apart = views_retriever.search(*asked)
     assert [(hit.image_id, hit.view) for hit in whole.hits] == [

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from app.gallery.collection import from_pack
+from app.gallery import encode
+from app.gallery.scan import from_pack
 from app.search import ranking
 from app.search.answers import known_to_satisfy, remark
 from app.search.hits import NotReadyError
@@ -18,7 +19,7 @@ from app.search.retriever import Retriever
 from export.methods import Methods
 from export.pack.schema import Metrics
 from export.runtime import Runtime
-from tests.app.conftest import IMAGES, find, ignore_progress
+from tests.app.conftest import IMAGES, find, finish
 from tests.app.looking import maps_of
 
 METHODS = ("vsepp", "vse_infty")
@@ -110,7 +111,7 @@ def test_questions_before_the_first_picture_get_a_sentence(
 ) -> None:
     monkeypatch.setattr(ranking, "_PATIENCE", 0.01)
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
-    with pytest.raises(NotReadyError, match=f"reading pictures: 0 of {IMAGES}"):
+    with pytest.raises(NotReadyError, match=f"reading images: 0 of {IMAGES}"):
         find(retriever, "a bar", "vsepp", 1)
 
 
@@ -124,9 +125,9 @@ def test_an_incomplete_gallery_is_searched_and_said_to_be_incomplete(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking, "_PATIENCE", 0.01)
-    collection = from_pack(tiny_pack)
-    retriever = Retriever(runtime, collection, tmp_path)
-    retriever.index.add(collection.images[:5], ignore_progress, threading.Event())
+    monkeypatch.setattr(encode, "CHUNK", 5)
+    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path, first="vsepp")
+    finish(retriever.index, lambda _: retriever.index.stop())
     assert {h.image_id for h in find(retriever, "a bar", "vsepp", 9)} == set(range(5))
     assert "not complete yet" in remark(retriever, "a bar")
 

@@ -8,7 +8,7 @@ import pytest
 from app.api.library import Library
 from app.api.shell import main as shell
 from app.explain.evidence import explain
-from app.gallery.collection import from_folder, from_pack
+from app.gallery.scan import from_folder, from_pack
 from app.search.answers import Answer, answer
 from app.search.query import parse
 from app.search.questions import Question

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.gallery.collection import from_pack
+from app.gallery.scan import from_pack
 from app.search.answers import remark
 from app.search.curated import load
 from app.search.questions import examples, unsupported_aspects

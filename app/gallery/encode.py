@@ -1,0 +1,440 @@
+"""Features and views of a collection's images and captions, each computed once and kept.
+
+A chunk of files at a time: what the store knows is looked up; other files are read, decoded and
+encoded by a few threads, each of which works on a few images alone (threads that share one image
+wait for each other after every operator), while the views of earlier chunks are made and saved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from app.gallery.images import ImageError, NotNowError, Refusal, Stamp, reader, unreadable
+from app.gallery.scan import Collection, CollectionImage, StoppedError
+from app.gallery.store import Key, Note, Store, Vectors
+from app.gallery.thumbnails import keep_thumbnail
+from app.gallery.video import open_frame, read_frames, windows
+from app.gallery.video_decoder import Moment
+from export.runtime import Runtime
+from models.views import pad_sets
+
+CHUNK = 64  # files
+SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer larger ones
+_AHEAD = 2  # chunks that are being read while the views of another are made
+_PIECE = 2**20  # bytes of a file that are read at once
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the galleries: a still image, or a window of a clip's frames.
+
+    Attributes:
+        digest: the SHA-256 of its file.
+        frames: the image; or the window's frames, in order of time.
+    """
+
+    digest: bytes
+    frames: tuple[CollectionImage, ...]
+
+    @property
+    def image_id(self) -> int:
+        """The id by which galleries know it: that of its first frame."""
+        return self.frames[0].image_id
+
+    @property
+    def parts(self) -> list[bytes]:
+        """The keys of the images whose features it is made of."""
+        return [_key(self.digest, image.moment) for image in self.frames]
+
+    @property
+    def key(self) -> bytes:
+        """The key of its views."""
+        return self.digest + b"".join(part[len(self.digest) :] for part in self.parts)
+
+
+@dataclass
+class Chunk:
+    """Some files of a collection and what is in them.
+
+    Attributes:
+        images: the files.
+        digests: the SHA-256 of each file that could be read, by its name.
+        notes: what is in files, by SHA-256.
+        refused: files that cannot be used, and why.
+        rows: of the galleries, in the order of the files.
+        clips: the moments of clips' frames by the clips' ids.
+    """
+
+    images: Sequence[CollectionImage]
+    digests: dict[str, bytes] = field(default_factory=dict)
+    notes: dict[bytes, Note] = field(default_factory=dict)
+    refused: list[Refusal] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    clips: dict[int, tuple[Moment, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class _Read:
+    """What a thread found in some files; see `Store.save`."""
+
+    files: dict[str, tuple[Stamp, int, bytes]] = field(default_factory=dict)
+    notes: dict[bytes, Note] = field(default_factory=dict)
+    vectors: Vectors = field(default_factory=dict)
+    refused: list[Refusal] = field(default_factory=list)
+
+
+class Encoder:
+    """A pack's runtime that keeps what it has computed for one collection.
+
+    Views are kept under the pack's checksum, features under that of the image encoder, which packs
+    may share. Of ready-made features nothing is kept: heads alone take milliseconds.
+
+    Args:
+        runtime: the loaded pack.
+        collection: whose images are encoded.
+        cache: the user's cache folder.
+        thumbnails: where frames of clips are kept small as they are read; None for nowhere.
+    """
+
+    def __init__(
+        self, runtime: Runtime, collection: Collection, cache: Path, thumbnails: Path | None = None
+    ) -> None:
+        place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
+        self.folder = cache / "galleries" / place[:24]
+        self.store = Store(self.folder)
+        self._runtime, self._collection, self._thumbnails = runtime, collection, thumbnails
+        self._together = runtime.info.image_encoder.frames
+        self._reader = f"{reader()}, sets of {self._together}"
+        # a method that reads what each image encoder gives, by the encoder's space
+        self._encoders = {self._features_space(name): name for name in runtime.methods}
+        self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
+
+    def read(self, images: Sequence[CollectionImage], stop: threading.Event) -> Generator[Chunk]:
+        """Reads files and encodes what is not known of them, a chunk at a time, in order.
+
+        The features of what is yielded are on the disk.
+
+        Args:
+            images: of the collection.
+            stop: once it is set, nothing more is read.
+
+        Raises:
+            StoppedError: `stop` was set before all was read.
+        """
+        on_cpu = self._runtime.device.type == "cpu"
+        threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
+        crew = ThreadPoolExecutor(threads, "encode")
+        pending: deque[tuple[Chunk, list[Future[_Read]]]] = deque()
+        try:
+            for start in range(0, len(images), CHUNK):
+                if stop.is_set():
+                    raise StoppedError
+                chunk = Chunk(images[start : start + CHUNK])
+                unread = [] if self._runtime.regions else self._look_up(chunk)
+                shards = self._shards(unread)
+                pending.append((chunk, [crew.submit(self._read, part, stop) for part in shards]))
+                while len(pending) > _AHEAD or (pending and not pending[0][1]):
+                    yield self._collect(*pending.popleft())
+            while pending:
+                yield self._collect(*pending.popleft())
+        finally:
+            crew.shutdown(cancel_futures=True)
+            for _, reading in pending:  # what was being read when somebody stopped
+                done = [one for one in reading if not one.cancelled() and not one.exception()]
+                self._save([future.result() for future in done])
+
+    def views(
+        self, rows: Sequence[Row], methods: Sequence[str]
+    ) -> dict[str, tuple[list[int], Tensor]]:
+        """Ids and views (n, V, D) of rows by method, loaded or made and kept.
+
+        Rows that would have to be read again and cannot be are left out.
+        """
+        views, features = dict[str, tuple[list[int], Tensor]](), Vectors()
+        if not rows:
+            return views
+        for name in methods:
+            if self._runtime.regions is not None:
+                ids = [row.image_id for row in rows]
+                read = self._runtime.regions.features(ids)
+                views[name] = ids, self._runtime.image_views(read, name).embeddings
+                continue
+            space, keys = self._views_space(name), {row.key: row for row in rows}
+            known = self.store.load(space, keys)
+            if new := {key: row for key, row in keys.items() if key not in known}:
+                source = self._features_space(name)
+                if source not in features:
+                    features[source] = self._features(list(new.values()), source)
+                whole = {
+                    key: [features[source][part] for part in row.parts]
+                    for key, row in new.items()
+                    if all(part in features[source] for part in row.parts)
+                }
+                if whole:
+                    sets = [torch.from_numpy(np.concatenate(parts)) for parts in whole.values()]
+                    padded, mask = pad_sets(sets)  # (B, N, d), (B, N)
+                    made = self._runtime.image_views(padded, name, mask=mask).embeddings
+                    fresh: dict[Key, np.ndarray] = dict(zip(whole, made.cpu().numpy(), strict=True))
+                    self.store.save({space: fresh})
+                    known.update(fresh)
+            rest = [row for row in rows if row.key in known]
+            if rest:
+                stacked = torch.from_numpy(np.stack([known[row.key] for row in rest]))
+                views[name] = [row.image_id for row in rest], stacked
+        return views
+
+    def features(
+        self, images: Sequence[CollectionImage], method: str, *, at_hand: bool = False
+    ) -> dict[int, Tensor]:
+        """What a method reads of images: features (N, d) by an image's id.
+
+        Args:
+            images: of the collection; of clips, frames.
+            method: its image encoder gives the features.
+            at_hand: only those that need not be computed.
+
+        Raises:
+            ImageError: an image cannot be read; the sentence says why.
+        """
+        space = self._features_space(method)
+        stamps = dict[str, Stamp]()
+        for image in images:
+            with suppress(OSError):  # whoever opens it says why
+                stamps[image.file] = Stamp.of(image.path)
+        digests = self.store.digests(stamps)
+        rows = []
+        for image in images:
+            if image.file not in digests:
+                with image.open() as file:
+                    digests[image.file] = _digest(file, threading.Event())
+            rows.append(Row(digests[image.file], (image,)))
+        known = self.store.load(space, [row.key for row in rows])
+        if not at_hand:
+            known.update(self._compute([row for row in rows if row.key not in known], space))
+        return {
+            row.image_id: torch.from_numpy(known[row.key].copy())
+            for row in rows
+            if row.key in known
+        }
+
+    def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
+        """A method's views (n, V, D) of sentences."""
+        space = f"captions {method} {self._runtime.info.checksum}"
+        known = self.store.load(space, texts)
+        missing = list(dict.fromkeys(text for text in texts if text not in known))
+        if missing:
+            views = self._runtime.text_views(missing, method).embeddings.cpu().numpy()  # (B, V, D)
+            fresh: dict[Key, np.ndarray] = dict(zip(missing, views, strict=True))
+            self.store.save({space: fresh})
+            known.update(fresh)
+        return torch.from_numpy(np.stack([known[text] for text in texts]))
+
+    def _look_up(self, chunk: Chunk) -> list[CollectionImage]:
+        """Notes what is known of files; returns those that have to be read."""
+        stamps = dict[str, Stamp]()
+        for image in chunk.images:
+            try:
+                stamps[image.file] = Stamp.of(image.path)
+            except OSError as error:
+                chunk.refused.append(Refusal(image.file, str(unreadable(image.file, error))))
+        chunk.digests = self.store.digests(stamps)
+        chunk.notes = self.store.notes(chunk.digests.values(), self._reader)
+        parts = {d: set(_parts(d, note)) for d, note in chunk.notes.items() if not note.refusal}
+        for space in self._encoders:
+            known = self.store.known(space, [key for keys in parts.values() for key in keys])
+            for digest in [digest for digest, keys in parts.items() if not keys <= known]:
+                del parts[digest], chunk.notes[digest]
+        return [
+            image
+            for image in chunk.images
+            if image.file in stamps and chunk.digests.get(image.file) not in chunk.notes
+        ]
+
+    def _shards(self, images: Sequence[CollectionImage]) -> list[list[CollectionImage]]:
+        """Files that one thread reads together; a video by itself."""
+        stills = [image for image in images if not image.is_video]
+        starts = range(0, len(stills), self._at_once)
+        shards = [stills[start : start + self._at_once] for start in starts]
+        return shards + [[image] for image in images if image.is_video]
+
+    def _read(self, images: Sequence[CollectionImage], stop: threading.Event) -> _Read:
+        """Reads, decodes and encodes a few files."""
+        read, squares = _Read(), dict[Key, Image.Image]()
+        for image in images:
+            digest = b""
+            try:
+                with image.open() as file:
+                    stamp, now = Stamp.of(file), time.time_ns()
+                    digest = _digest(file, stop)
+                    note = read.notes.get(digest) or self._known_note(digest)
+                    own: dict[Key, Image.Image] = {}
+                    if note is None:
+                        note = self._decode(image, file, digest, own, stop)
+                    if Stamp.of(file) != stamp:
+                        raise NotNowError(f"{image.file} changed while it was read; start again")
+            except ImageError as error:
+                if isinstance(error, NotNowError) or not digest:
+                    read.refused.append(Refusal(image.file, str(error)))
+                    continue
+                note, own = Note(str(error).removeprefix(image.file)), {}
+            except OSError as error:
+                read.refused.append(Refusal(image.file, str(unreadable(image.file, error))))
+                continue
+            read.files[image.file] = stamp, now, digest
+            read.notes[digest] = note
+            squares |= own
+        for space in self._encoders:
+            known = self.store.known(space, squares)
+            new = {key: square for key, square in squares.items() if key not in known}
+            read.vectors[space] = self._encode(new, space)
+        return read
+
+    def _known_note(self, digest: bytes) -> Note | None:
+        """What is known of a file that was moved or copied; None where it has to be decoded."""
+        note = self.store.notes([digest], self._reader).get(digest)
+        if note is None or note.refusal:
+            return note
+        parts = set(_parts(digest, note))
+        return (
+            note
+            if all(parts <= self.store.known(space, parts) for space in self._encoders)
+            else None
+        )
+
+    def _decode(
+        self,
+        image: CollectionImage,
+        file: BinaryIO,
+        digest: bytes,
+        squares: dict[Key, Image.Image],
+        stop: threading.Event,
+    ) -> Note:
+        """Adds what encoders see of a file, small enough to hold many of, to `squares`."""
+        moments = []
+        for moment, frame in read_frames(file, image.file, self._together):
+            if stop.is_set():
+                raise StoppedError
+            key = _key(digest, moment)
+            if key not in squares:
+                squares[key] = self._runtime.preprocess.square(frame)
+            if moment is not None:
+                moments.append(moment)
+                if self._thumbnails is not None:  # now, as it would have to be decoded again
+                    with suppress(ImageError, OSError):
+                        name = replace(image, moment=moment).thumbnail_name()
+                        keep_thumbnail(frame, self._thumbnails / f"{name}.webp")
+        return Note(moments=tuple(moments))
+
+    def _encode(self, squares: dict[Key, Image.Image], space: str) -> dict[Key, np.ndarray]:
+        """Features (N, d) of squares by key."""
+        features, keys = dict[Key, np.ndarray](), list(squares)
+        for start in range(0, len(keys), self._at_once):
+            part = keys[start : start + self._at_once]
+            seen, method = [squares[key] for key in part], self._encoders[space]
+            rows = self._runtime.square_features(seen, method, alone=True).cpu().numpy()
+            features |= zip(part, rows, strict=True)  # (N, d)
+        return features
+
+    def _features(self, rows: Sequence[Row], space: str) -> dict[Key, np.ndarray]:
+        """Features of the frames of rows, loaded or computed; without those that cannot be read."""
+        known = self.store.load(space, [part for row in rows for part in row.parts])
+        for row in rows:
+            frames = [image for image in row.frames if _key(row.digest, image.moment) not in known]
+            with suppress(ImageError):
+                missing = [Row(row.digest, (image,)) for image in frames]
+                known.update(self._compute(missing, space))
+        return known
+
+    def _compute(self, rows: Sequence[Row], space: str) -> dict[Key, np.ndarray]:
+        """Features of still images or frames, which are decoded again, and kept."""
+        features = dict[Key, np.ndarray]()
+        for start in range(0, len(rows), self._at_once):
+            part = rows[start : start + self._at_once]
+            squares: dict[Key, Image.Image] = {
+                row.key: self._runtime.preprocess.square(open_frame(row.frames[0])) for row in part
+            }
+            features |= self._encode(squares, space)
+        self.store.save({space: features})
+        return features
+
+    def _collect(self, chunk: Chunk, reading: Iterable[Future[_Read]]) -> Chunk:
+        """Saves what was read, and finds the rows of the chunk's files."""
+        if self._runtime.regions is not None:
+            chunk.rows = [Row(b"%d" % image.image_id, (image,)) for image in chunk.images]
+            return chunk
+        every = self._save([future.result() for future in reading])
+        chunk.refused += every.refused
+        chunk.digests |= {file: digest for file, (_, _, digest) in every.files.items()}
+        chunk.notes |= every.notes
+        out = {refusal.file for refusal in chunk.refused}
+        for image in chunk.images:
+            digest = chunk.digests.get(image.file)
+            if digest is None or image.file in out:
+                continue
+            note = chunk.notes[digest]
+            if note.refusal:
+                chunk.refused.append(Refusal(image.file, image.file + note.refusal))
+            elif not note.moments:
+                chunk.rows.append(Row(digest, (image,)))
+            else:
+                chunk.clips[image.image_id] = note.moments
+                frames = [self._collection.frame(image, *one) for one in enumerate(note.moments)]
+                for window in windows(len(frames), self._together):
+                    chunk.rows.append(Row(digest, tuple(frames[i] for i in window)))
+        return chunk
+
+    def _save(self, reads: Iterable[_Read]) -> _Read:
+        """Keeps what was read; returns all of it together."""
+        every = _Read()
+        for read in reads:
+            every.files |= read.files
+            every.notes |= read.notes
+            every.refused += read.refused
+            for space, features in read.vectors.items():
+                every.vectors.setdefault(space, {}).update(features)
+        self.store.save(every.vectors, every.files, every.notes, self._reader)
+        return every
+
+    def _views_space(self, method: str) -> str:
+        return f"views {method} {self._runtime.info.checksum}"
+
+    def _features_space(self, method: str) -> str:
+        """Where features of a method's image encoder are kept, whichever pack it is in."""
+        info, file = self._runtime.info, self._runtime.image_encoder_of(method)
+        about = [asdict(info.preprocess), info.files[file].sha256 if file else None]
+        return f"features {hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}"
+
+
+def _key(digest: bytes, moment: Moment | None) -> bytes:
+    return digest if moment is None else digest + moment.frame.to_bytes(4, "little")
+
+
+def _parts(digest: bytes, note: Note) -> list[bytes]:
+    """The keys of the images in a file."""
+    return [_key(digest, moment) for moment in note.moments] or [digest]
+
+
+def _digest(file: BinaryIO, stop: threading.Event) -> bytes:
+    """The SHA-256 of an open file."""
+    digest = hashlib.sha256()
+    while piece := file.read(_PIECE):
+        if stop.is_set():
+            raise StoppedError
+        digest.update(piece)
+    return digest.digest()

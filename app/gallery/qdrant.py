@@ -1,0 +1,519 @@
+"""A gallery in Qdrant: one point for each image.
+
+    id        the first half of the SHA-256 of the image's file, as a UUID; of an image with
+              captions, which mean it alone, that of the file's SHA-256 and its name
+    vectors   one for each method, named after it: R rows of E dimensions, compared by MaxSim: the
+              sum over the rows of the query of the largest inner product with a row of the point
+    payload   file and folder, captions, objects, facts, the pack's checksum, shapes of views
+
+The rows are the V views of D dimensions, cut as the method says (`Method.row_dim`), so that MaxSim
+is the method's score where it can be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+
+from app.gallery.address import Address
+from app.gallery.encode import Encoder, Row
+from app.gallery.images import Refusal
+from app.gallery.index import Gallery
+from app.gallery.scan import SUFFIXES, Collection, CollectionImage
+from export.runtime import Runtime
+from models import Method, Views
+from models.files import write_whole
+
+try:
+    from qdrant_client import QdrantClient
+    from qdrant_client import models as api
+    from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+except ImportError as error:
+    raise ValueError(
+        "a gallery in Qdrant needs the package qdrant-client, which is not installed; "
+        'run pip install "qdrant-client>=1.14"'
+    ) from error
+
+KEY = "QDRANT_API_KEY"
+PACK = "pack"  # the payload's field with the checksum of the pack that made the views
+SCORED_UP_TO = 4096  # images that are all scored where candidates prove nothing
+READ_UP_TO = 20_000  # images whose views, or captions, are read for one answer
+_CONNECT, _ANSWER = 3.0, 60  # seconds to wait
+_PAGE = 1000  # payloads of one answer
+_NUMBERS = 1 << 19  # of one request or answer; as JSON they take up to 10 MB, and a server takes 32
+_SPARE = 8  # candidates beyond k, so that equal scores are among them
+_RERANKED = 8  # candidates for each of k where their order is not the method's
+_MAX_NAME = 4096  # characters of a file's name
+
+
+class QdrantError(ValueError):
+    """Qdrant cannot be reached, or refuses; the message says why, in a sentence."""
+
+
+class Points:
+    """One collection of a Qdrant server, or of a folder; safe to use from several threads.
+
+    Args:
+        address: of the collection.
+
+    Raises:
+        QdrantError: by every method, where Qdrant cannot be reached or refuses.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._lock = threading.Lock()  # qdrant-client without a server is for one thread
+        with warnings.catch_warnings(), self._asking():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # that a folder is slow, and a key in clear
+            if address.folder is not None:
+                self._client = QdrantClient(
+                    path=str(address.folder), force_disable_check_same_thread=True
+                )
+                return
+            socket.create_connection((address.host, address.port), _CONNECT).close()
+            self._client = QdrantClient(
+                host=address.host,
+                port=address.port,
+                https=address.tls,
+                api_key=os.environ.get(KEY) or None,
+                timeout=_ANSWER,
+                check_compatibility=False,  # it would ask in a thread, and warn
+            )
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._client.close()
+
+    def vectors(self) -> dict[str, api.VectorParams] | None:
+        """The collection's named vectors; None where it does not exist."""
+        with self._asking():
+            if not self._client.collection_exists(self.address.name):
+                return None
+            params = self._client.get_collection(self.address.name).config.params.vectors
+        return params if isinstance(params, dict) else {}
+
+    def create(self, widths: Mapping[str, int], half: bool, graph: bool) -> None:
+        """Makes the collection, with rows of so many dimensions for each method."""
+        vectors = {
+            name: api.VectorParams(
+                size=width,
+                distance=api.Distance.DOT,
+                multivector_config=api.MultiVectorConfig(
+                    comparator=api.MultiVectorComparator.MAX_SIM
+                ),
+                datatype=api.Datatype.FLOAT16 if half else api.Datatype.FLOAT32,
+                hnsw_config=None if graph else api.HnswConfigDiff(m=0),
+            )
+            for name, width in widths.items()
+        }
+        with self._asking():
+            self._client.create_collection(self.address.name, vectors_config=vectors)
+
+    def add(self, points: Sequence[api.PointStruct]) -> None:
+        """Writes points, and returns once they are kept and searchable."""
+        with self._asking():
+            self._client.upsert(self.address.name, list(points), wait=True)
+
+    def move(self, point: str, payload: Mapping[str, object]) -> None:
+        """Replaces fields of a point's payload."""
+        with self._asking():
+            self._client.set_payload(self.address.name, dict(payload), [point], wait=True)
+
+    def payloads(self) -> Iterator[tuple[str, dict]]:
+        """Every point's id and payload, a page at a time."""
+        offset = None
+        while True:
+            with self._asking():
+                page, offset = self._client.scroll(
+                    self.address.name, limit=_PAGE, offset=offset, with_payload=True
+                )
+            yield from ((str(record.id), record.payload or {}) for record in page)
+            if offset is None:
+                return
+
+    def fetch(
+        self, points: Sequence[str], vector: str | None = None
+    ) -> dict[str, tuple[dict, np.ndarray]]:
+        """Payload, and rows (R, E) float32 of a named vector, of those points that exist."""
+        with self._asking():
+            records = self._client.retrieve(
+                self.address.name,
+                list(points),
+                with_payload=True,
+                with_vectors=[vector] if vector else False,
+            )
+        vectors = [one.vector if isinstance(one.vector, dict) else {} for one in records]
+        rows = [np.asarray(held.get(vector or "", []), np.float32) for held in vectors]
+        pairs = zip(records, rows, strict=True)
+        return {str(record.id): (record.payload or {}, row) for record, row in pairs}
+
+    def candidates(
+        self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
+    ) -> list[str]:
+        """The points of the largest MaxSim with each of several queries.
+
+        Args:
+            vector: a named vector.
+            queries: (Q, R, E), each of R rows.
+            count: points for each query.
+            only: ids of the points that are searched; None for all.
+        """
+        chosen = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
+        requests = [
+            api.QueryRequest(
+                query=rows.tolist(),
+                using=vector,
+                limit=count,
+                filter=chosen,
+                params=api.SearchParams(exact=not self.address.approximate),
+            )
+            for rows in queries
+        ]
+        with self._asking():
+            answers = self._client.query_batch_points(self.address.name, requests)
+        return list(dict.fromkeys(str(point.id) for one in answers for point in one.points))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Turns what goes wrong into a sentence."""
+        where = f"Qdrant at {self.address}"
+        try:
+            if self.address.folder is None:
+                yield
+            else:
+                with self._lock:
+                    yield
+        except UnexpectedResponse as error:
+            if error.status_code in (401, 403):
+                raise QdrantError(f"{where} wants another key; set the variable {KEY}") from error
+            about = f"{error.status_code}: {error.reason_phrase:.200}"
+            raise QdrantError(f"{where} refuses ({about}); see python -m app.migrate") from error
+        except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
+            about = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise QdrantError(f"{where} does not answer ({about}); check the address") from error
+
+
+class QdrantGallery(Gallery):
+    """The views of one method in a collection; `add` is `Points.add`.
+
+    Scores are always computed here, by the method, from the rows that Qdrant holds. Where one pair
+    of rows decides (`Method.row_search`), each row of the query is asked by itself, and MaxSim is
+    the score it could give: an image among the k best is among the k best of one of these lists.
+    So the answer is exact; of more than 8 equal scores at the k-th place, any may be returned.
+    Blocks are matched otherwise: up to `SCORED_UP_TO` images all are scored, of more the best by
+    MaxSim.
+
+    Args:
+        points: the collection.
+        places: the image of each point's id, in the order of ids.
+        name: the method's.
+        method: the one of this name.
+        shape: (V, D) of the views.
+        half: whether Qdrant holds float16.
+        device: where scores are computed.
+    """
+
+    local = False
+
+    def __init__(
+        self,
+        points: Points,
+        places: Mapping[str, int],
+        name: str,
+        method: Method,
+        shape: tuple[int, int],
+        half: bool,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__("images", method, device)
+        self.shape, self.kept_as = shape, f"{'float16' if half else 'float32'} in Qdrant"
+        self._points, self._name = points, name
+        self._places, self._names = places, list(places)
+        self._ids, self._count = np.arange(len(places)), len(places)
+
+    @property
+    def bytes(self) -> int:
+        """None of this process's memory."""
+        return 0
+
+    def caveat(self, only: AbstractSet[int] | None = None) -> str:
+        """See `Gallery.caveat`."""
+        if self._points.address.approximate:
+            return "Approximate: Qdrant's graph may miss images; the scores are exact."
+        if not self.method.row_search and len(self if only is None else only) > SCORED_UP_TO:
+            return (
+                "Approximate: the best by MaxSim are ranked by the method; others may score more."
+            )
+        return ""
+
+    def views(self, ids: Sequence[int] | np.ndarray) -> Views:
+        """See `Gallery.views`."""
+        views, dim = self.shape or (1, 1)
+        step, names = max(1, _NUMBERS // (views * dim)), [self._names[i] for i in ids]
+        rows = []
+        for start in range(0, len(names), step):
+            page = names[start : start + step]
+            read = self._points.fetch(page, self._name)
+            if any(name not in read or read[name][1].size != views * dim for name in page):
+                raise QdrantError(
+                    f"images of {self._points.address} were deleted, or their views are damaged; "
+                    "start again, or migrate them again"
+                )
+            rows += [read[name][1].reshape(views, dim) for name in page]
+        stacked = np.stack(rows) if rows else np.empty((0, views, dim), np.float32)
+        return Views(torch.from_numpy(stacked).to(self._device))
+
+    def chunks(self) -> Iterator[tuple[np.ndarray, Views]]:
+        """See `Gallery.chunks`."""
+        if len(self) > READ_UP_TO:
+            raise QdrantError(
+                f"this needs the views of all {len(self):,} images, which are read from Qdrant for "
+                f"up to {READ_UP_TO:,}; ask one method for one sentence or one image"
+            )
+        for start in range(0, len(self), _PAGE):
+            ids = self.ids()[start : start + _PAGE]
+            yield ids, self.views(ids)
+
+    def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
+        """See `Gallery.candidates`."""
+        chosen = self.ids() if only is None else np.array(sorted(only), np.int64)
+        if not self.method.row_search and len(chosen) <= SCORED_UP_TO:
+            return chosen
+        rows = query.embeddings[0].float().cpu()
+        rows = rows.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))
+        needles = rows[:, None] if self.method.row_search else rows[None]  # (Q, R, E)
+        once = self.method.row_search and not self._points.address.approximate
+        count = k * (1 if once else _RERANKED) + _SPARE
+        names = None if only is None else [self._names[i] for i in chosen]
+        points = self._points.candidates(self._name, needles.numpy(), count, names)
+        return np.sort([self._places[point] for point in points if point in self._places])
+
+
+@dataclass(frozen=True)
+class QdrantStore:
+    """A collection that can be searched: its images, its points, and the first one's payload."""
+
+    collection: Collection
+    points: Points
+    places: Mapping[str, int]
+    about: Mapping[str, Any]
+
+    def galleries(self, runtime: Runtime) -> dict[str, QdrantGallery]:
+        """The images' gallery of each method of a pack.
+
+        Raises:
+            QdrantError: the views are not the pack's.
+        """
+        check_pack(self.points.address, self.about, runtime)
+        vectors, shapes = self.points.vectors() or {}, self.about.get("shapes", {})
+        galleries = {}
+        for name, method in runtime.methods.items():
+            if name not in vectors or name not in shapes:
+                raise QdrantError(
+                    f"{self.points.address} has no views of the method {name}; migrate the images "
+                    "with this pack to another collection"
+                )
+            shape, half = tuple(shapes[name]), vectors[name].datatype == api.Datatype.FLOAT16
+            galleries[name] = QdrantGallery(
+                self.points, self.places, name, method, shape, half, runtime.device
+            )
+        return galleries
+
+
+def check_pack(address: Address, payload: Mapping[str, Any], runtime: Runtime) -> None:
+    """Raises QdrantError for a point that another pack has written."""
+    if payload.get(PACK) != runtime.info.checksum:
+        raise QdrantError(
+            f"{address} holds views of the pack {str(payload.get(PACK))[:12]}, not of this one "
+            f"({runtime.info.checksum[:12]}); use that pack, or migrate the images to another "
+            "collection"
+        )
+
+
+def open_store(address: Address, cache: Path, points: Points | None = None) -> QdrantStore:
+    """Reads what is known of the images of a collection, without their views.
+
+    Args:
+        address: of the collection.
+        cache: the user's cache folder, where a migration from this machine is noted.
+        points: the collection, where it is open already.
+
+    Raises:
+        QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or not ours.
+    """
+    points = points or Points(address)
+    roots = _roots(cache, address)
+    if points.vectors() is None:
+        raise QdrantError(f"there is no collection {address}; fill it with python -m app.migrate")
+    try:
+        known = [
+            (point, about, _image(about, address, roots)) for point, about in points.payloads()
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, QdrantError):
+            raise
+        raise QdrantError(
+            f"{address} was not written by python -m app.migrate ({error})"
+        ) from error
+    if not known:
+        raise QdrantError(f"the collection {address} is empty; fill it with python -m app.migrate")
+    known.sort(key=lambda one: (one[2].file, one[2].path))
+    images = tuple(replace(image, image_id=i) for i, (_, _, image) in enumerate(known))
+    collection = Collection(address.name, Path(str(address)), images)
+    places = {point: i for i, (point, _, _) in enumerate(known)}
+    return QdrantStore(collection, points, places, known[0][1])
+
+
+def _image(about: Mapping[str, Any], address: Address, roots: Sequence[str]) -> CollectionImage:
+    """An image from its payload, which may be anything: only files below known roots are opened."""
+    file, root = str(about["file"]), str(about["root"])
+    parts = PurePosixPath(file)
+    odd = len(file) > _MAX_NAME or "\0" in file or ".." in parts.parts or parts.is_absolute()
+    if odd or parts.suffix.lower() not in SUFFIXES:
+        raise ValueError(f'"{file[:200]}" is not an image')
+    folder = address.pictures or Path(root)
+    within = folder.resolve() if address.pictures or root in roots else None
+    captions, objects = (tuple(map(str, about[key])) for key in ("captions", "objects"))
+    facts = {str(name): str(value) for name, value in about["facts"].items()}
+    return CollectionImage(0, folder / file, file, captions, objects, root=within, known=facts)
+
+
+@dataclass
+class Report:
+    """What came of a migration: how many images were written, or were there; and files left out."""
+
+    written: int = 0
+    present: int = 0
+    moved: int = 0
+    copies: int = 0
+    refused: list[Refusal] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.written:,} images written, {self.present:,} were there ({self.moved:,} moved), "
+            f"{self.copies:,} copies left out, {len(self.refused):,} files refused"
+        )
+
+
+def migrate(
+    runtime: Runtime,
+    collection: Collection,
+    points: Points,
+    cache: Path,
+    progress: Callable[[int, int], None],
+    half: bool = False,
+    graph: bool = False,
+) -> Report:
+    """Writes the images of a collection that Qdrant lacks; it may be stopped and started again.
+
+    Args:
+        runtime: the pack that makes the views.
+        collection: the images.
+        points: where they go.
+        cache: the user's cache folder.
+        progress: called with how many images are done, and of how many.
+        half: a new collection keeps float16: half the memory; scores move by less than 0.001.
+        graph: a new collection gets an HNSW graph for approximate search.
+
+    Raises:
+        QdrantError: Qdrant cannot be reached, or the collection is another pack's.
+    """
+    roots = [str(collection.folder), *_roots(cache, points.address)]
+    write_whole(_roots_file(cache, points.address), json.dumps(list(dict.fromkeys(roots))))
+    encoder, report = Encoder(runtime, collection, cache), Report(refused=list(collection.left_out))
+    exists, seen, methods = points.vectors() is not None, set[str](), list(runtime.methods)
+    done = 0
+    for chunk in encoder.read(collection.images, threading.Event()):
+        report.refused += chunk.refused
+        clips = {file.image_id: file.file for file in chunk.images if file.image_id in chunk.clips}
+        sentence = "is a clip, which Qdrant does not hold; search it from its folder"
+        report.refused += [Refusal(file, f"{file} {sentence}") for file in clips.values()]
+        stills = [row for row in chunk.rows if row.frames[0].moment is None]
+        rows = {_point(row): row for row in stills}
+        report.copies += sum(_point(row) in seen for row in stills) + len(stills) - len(rows)
+        rows = {point: row for point, row in rows.items() if point not in seen}
+        seen |= rows.keys()
+        for point, (about, _) in (points.fetch(list(rows)) if exists and rows else {}).items():
+            check_pack(points.address, about, runtime)
+            report.present += 1
+            place = _place(rows.pop(point).frames[0], collection)
+            if any(about.get(key) != value for key, value in place.items()):
+                points.move(point, place)
+                report.moved += 1
+        views = encoder.views(list(rows.values()), methods)
+        if views:
+            shapes = {name: tuple(made.shape[1:]) for name, (_, made) in views.items()}
+            widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
+            if not exists:
+                points.create(widths, half, graph)
+                exists = True
+            cut = {
+                name: made.reshape(len(made), -1, widths[name]) for name, (_, made) in views.items()
+            }
+            about = {PACK: runtime.info.checksum, "shapes": {n: list(s) for n, s in shapes.items()}}
+            made_points = [
+                api.PointStruct(
+                    id=point,
+                    vector={name: part[i].tolist() for name, part in cut.items()},
+                    payload={**_payload(row, collection), **about},
+                )
+                for i, (point, row) in enumerate(rows.items())
+            ]
+            step = max(1, _NUMBERS // sum(part[0].numel() for part in cut.values()))
+            for start in range(0, len(made_points), step):
+                points.add(made_points[start : start + step])
+            report.written += len(made_points)
+        done += len(chunk.images)
+        progress(done, len(collection.images))
+    encoder.store.close()
+    return report
+
+
+def _point(row: Row) -> str:
+    """An image's id, so that writing the same image again changes nothing."""
+    image, digest = row.frames[0], row.digest
+    if image.captions:
+        digest = hashlib.sha256(digest + image.file.encode()).digest()
+    return str(uuid.UUID(bytes=digest[:16]))
+
+
+def _place(image: CollectionImage, collection: Collection) -> dict[str, object]:
+    """The part of the payload that goes by where an image's file lies."""
+    root = str(collection.folder).encode(errors="backslashreplace").decode()
+    return {"file": image.file, "root": root, "facts": image.facts}
+
+
+def _payload(row: Row, collection: Collection) -> dict[str, object]:
+    image = row.frames[0]
+    about = {"captions": list(image.captions), "objects": list(image.objects)}
+    known = {"sha256": row.digest.hex(), **about}
+    return {**_place(image, collection), **known}
+
+
+def _roots(cache: Path, address: Address) -> list[str]:
+    """The folders on this machine that a collection was filled from."""
+    try:
+        return [str(root) for root in json.loads(_roots_file(cache, address).read_text())]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _roots_file(cache: Path, address: Address) -> Path:
+    name = hashlib.sha256(os.fsencode(str(address))).hexdigest()[:24]
+    return cache / "qdrant" / f"{name}.json"

@@ -1,0 +1,271 @@
+"""What was computed once for a gallery, in one SQLite file.
+
+Images are known by the SHA-256 of their file, so one that was moved or copied is known and one that
+was changed is another. A *space* holds what one model makes of images or captions; its name has the
+model's checksum, so packs share a gallery and never mix numbers. SQLite's transactions are the
+crash safety: `save` keeps all of its parts or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from app.gallery.images import Stamp
+from app.gallery.video_decoder import Moment
+
+# the SHA-256 of a file, with the numbers of frames after that of a clip; or a caption
+Key = bytes | str
+Vectors = dict[str, dict[Key, np.ndarray]]  # by space and key
+DIGEST = 32  # bytes of a SHA-256
+_VERSION = 6  # of another version nothing is kept: everything is indexed again
+_AT_ONCE = 500  # values in one SQL statement
+_WAIT = 10.0  # seconds for another process that writes
+# A file written within this time of being read may change again without a new time: some file
+# systems count in steps of two seconds.
+_UNSURE_NS = 2_000_000_000
+_SCHEMA = f"""
+    BEGIN IMMEDIATE;
+    CREATE TABLE files (path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER,
+        read_ns INTEGER, sha256 BLOB) WITHOUT ROWID;
+    CREATE TABLE notes (sha256 BLOB, reader TEXT, refusal TEXT, moments TEXT,
+        PRIMARY KEY (sha256, reader)) WITHOUT ROWID;
+    CREATE TABLE vectors (space INTEGER, key, rows INTEGER, data BLOB, UNIQUE (space, key));
+    PRAGMA user_version = {_VERSION};
+    COMMIT;
+"""
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a reader found in a file: why it cannot be used, or the moments of its frames.
+
+    A still image has neither.
+    """
+
+    refusal: str = ""
+    moments: tuple[Moment, ...] = ()
+
+
+class Store:
+    """The files of one gallery, and vectors by space and key; safe to use from several threads.
+
+    Several processes may use it at once. In the place of a file that cannot be used, such as one on
+    a full disk, memory serves this process. A damaged file is made anew. Warnings say so.
+
+    Args:
+        folder: belongs to this gallery alone; made when it is first used.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "gallery.sqlite"
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+
+    def digests(self, stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
+        """The SHA-256 of those files, by path, that have not changed since they were read."""
+
+        def read(db: sqlite3.Connection) -> dict[str, bytes]:
+            paths = {os.fsencode(path): path for path in stamps}
+            columns = "path, size, mtime_ns, ctime_ns, read_ns, sha256"
+            rows = _select(db, f"SELECT {columns} FROM files WHERE path IN", paths)
+            return {
+                paths[path]: digest
+                for path, size, written, changed, read_ns, digest in rows
+                if stamps[paths[path]] == Stamp(size, written, changed)
+                and max(written, changed) + _UNSURE_NS < read_ns
+            }
+
+        return self._run(read, {})
+
+    def notes(self, digests: Iterable[bytes], reader: str) -> dict[bytes, Note]:
+        """What a reader found in files, by SHA-256; a still image is one for every reader."""
+
+        def read(db: sqlite3.Connection) -> dict[bytes, Note]:
+            sql = "SELECT sha256, refusal, moments, reader FROM notes WHERE sha256 IN"
+            rows = _select(db, sql, digests)
+            return {
+                digest: Note(refusal, tuple(Moment(*one) for one in json.loads(moments)))
+                for digest, refusal, moments, by in rows
+                if by == reader or not (refusal or json.loads(moments))  # a still image for any
+            }
+
+        return self._run(read, {})
+
+    def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
+        """The vectors (n, d) float32 of those keys that a space has."""
+
+        def read(db: sqlite3.Connection) -> dict[Key, np.ndarray]:
+            sql = f"SELECT key, rows, data FROM vectors WHERE space = {_number(space)} AND key IN"
+            rows = _select(db, sql, keys)
+            return {
+                key: np.frombuffer(data, np.float32).reshape(count, -1) for key, count, data in rows
+            }
+
+        return self._run(read, {})
+
+    def known(self, space: str, keys: Iterable[Key]) -> set[Key]:
+        """Those of some keys that a space has."""
+        sql = f"SELECT key FROM vectors WHERE space = {_number(space)} AND key IN"
+        return self._run(lambda db: {key for (key,) in _select(db, sql, keys)}, set())
+
+    def save(
+        self,
+        vectors: Mapping[str, Mapping[Key, np.ndarray]],
+        files: Mapping[str, tuple[Stamp, int, bytes]] | None = None,
+        notes: Mapping[bytes, Note] | None = None,
+        reader: str = "",
+    ) -> None:
+        """Keeps all of it, or nothing.
+
+        Args:
+            vectors: by space and key (n, d); what is kept under a key already is replaced.
+            files: stamp, when it was read in ns, and SHA-256, by path.
+            notes: by SHA-256.
+            reader: what found them.
+        """
+        rows = [
+            (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
+            for space, parts in vectors.items()
+            for key, data in parts.items()
+        ]
+        contents = [
+            (os.fsencode(path), *astuple(stamp), read_ns, digest)
+            for path, (stamp, read_ns, digest) in (files or {}).items()
+        ]
+        found = [
+            (digest, reader, note.refusal, json.dumps([astuple(one) for one in note.moments]))
+            for digest, note in (notes or {}).items()
+        ]
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
+            db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?)", found)
+            db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", contents)
+
+        if rows or contents or found:
+            self._run(write, None)
+
+    def prune(self, root: Path, keep: Iterable[str]) -> None:
+        """Forgets files that are gone, and what was computed of content that no file has.
+
+        Args:
+            root: the folder that paths begin at.
+            keep: paths that exist; others are looked for.
+        """
+        existing = {os.fsencode(path) for path in keep}
+
+        def write(db: sqlite3.Connection) -> None:
+            paths = [path for (path,) in db.execute("SELECT path FROM files")]
+            gone = [p for p in paths if p not in existing and not (root / os.fsdecode(p)).exists()]
+            db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in gone])
+            used = "IN (SELECT sha256 FROM files)"
+            db.execute(f"DELETE FROM notes WHERE NOT sha256 {used}")
+            digest = f"substr(key, 1, {DIGEST})"  # a frame's key begins with that of its clip
+            db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND NOT {digest} {used}")
+
+        self._run(write, None)
+
+    def close(self) -> None:
+        """Closes the file; the next call opens it again."""
+        with self._lock:
+            self._close()
+
+    def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """Does some work in a transaction; `otherwise` where the file cannot be used."""
+        with self._lock:
+            for _ in range(3):
+                try:
+                    if self._db is None:
+                        self._db = self._open(str(self._path))
+                    with self._db:
+                        return work(self._db)
+                except (sqlite3.Error, OSError) as error:
+                    self._close()
+                    if isinstance(error, sqlite3.OperationalError | OSError):
+                        _log.warning("%s cannot be used, nothing is kept: %s", self._path, error)
+                        self._db = self._open(":memory:")
+                    else:
+                        _log.warning("%s is damaged and made anew: %s", self._path, error)
+                        for suffix in ("", "-wal", "-shm"):
+                            path = self._path.with_name(self._path.name + suffix)
+                            path.unlink(missing_ok=True)
+            return otherwise
+
+    def _open(self, name: str) -> sqlite3.Connection:
+        if name != ":memory:":
+            if (self._path.parent / "catalogue.sqlite").exists():  # of an older version of the app
+                shutil.rmtree(self._path.parent, ignore_errors=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(name, timeout=_WAIT, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            [version] = db.execute("PRAGMA user_version").fetchone()
+            if not version:
+                try:
+                    db.executescript(_SCHEMA)
+                except sqlite3.OperationalError:  # another process was faster
+                    db.rollback()
+                [version] = db.execute("PRAGMA user_version").fetchone()
+            if version != _VERSION:
+                raise sqlite3.DatabaseError(f"version {version} instead of {_VERSION}")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+
+
+def _number(space: str) -> int:
+    return int.from_bytes(hashlib.sha256(space.encode()).digest()[:7], "big")
+
+
+def _select(db: sqlite3.Connection, sql: str, values: Iterable[object]) -> list[tuple]:
+    """All rows of a statement that ends in IN, for any number of values."""
+    rows: list[tuple] = []
+    rest = iter(dict.fromkeys(values))
+    while part := list(islice(rest, _AT_ONCE)):
+        rows += db.execute(f"{sql} ({','.join('?' * len(part))})", part).fetchall()
+    return rows
+
+
+def cache_folder() -> Path:
+    """Where this user's caches lie: POLYVIEW_CACHE, or the platform's usual place.
+
+    Where that cannot be written, a folder for this run alone takes its place.
+    """
+    if sys.platform == "win32":
+        usual = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local")) / "polyview"
+    elif sys.platform == "darwin":
+        usual = Path.home() / "Library/Caches/polyview"
+    else:
+        usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polyview"
+    folder = Path(os.environ.get("POLYVIEW_CACHE") or usual).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        _log.warning("the cache %s cannot be written, nothing is kept: %s", folder, error)
+        return Path(tempfile.mkdtemp(prefix="polyview-"))

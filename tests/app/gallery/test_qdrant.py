@@ -1,0 +1,342 @@
+"""A gallery moves to Qdrant, and is ranked there as it is in this process."""
+
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from app import migrate
+from app.explain.look import maps_of
+from app.gallery import encode, qdrant
+from app.gallery.address import Address
+from app.gallery.images import ImageError
+from app.gallery.index import Gallery, Match
+from app.gallery.qdrant import PACK, Points, QdrantError, QdrantGallery, Report, api, open_store
+from app.gallery.scan import Collection, from_folder, from_pack
+from app.packs.opened import Opened
+from app.search.answers import answer
+from app.search.query import Term
+from app.search.questions import Question
+from app.search.retriever import Retriever
+from app.settings import Settings
+from export.runtime import Runtime
+from models import Method, Views, build
+from tests.app.clip_files import plain, write_animation
+from tests.app.conftest import IMAGES, draw, find, finish
+from tests.app.qdrant_server import pretended_server
+from tests.export.editing import edited
+
+DIM = 12
+# Each scoring rule: a method, its arguments, and the views of an image and of a text.
+RULES: dict[str, tuple[str, dict[str, Any], int, int]] = {
+    "one vector": ("vse_infty", {}, 1, 1),
+    "best view": ("mv_vse", {}, 3, 1),
+    "best pair": ("pvse", {"views": 3}, 3, 3),
+    "views in turn": ("pvse", {"views": 3, "match": "concat"}, 3, 3),
+    "joined": ("mvam", {"views": 4}, 4, 4),
+    "blocks": ("avse", {"block_dim": 4}, 2, 1),
+    "blocks by MaxSim": ("avse", {"block_dim": 4, "match": "maxsim"}, 2, 1),
+}
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> Iterator[Points]:
+    opened = Points(Address("photos", folder=tmp_path / "qdrant"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder with seven images, one of them twice, a file that is none, and a clip."""
+    folder = tmp_path / "photos"
+    (folder / "trip").mkdir(parents=True)
+    for i in range(7):
+        draw(i)[0].save(folder / ("trip" if i % 2 else "") / f"{i}.png")
+    shutil.copy(folder / "0.png", folder / "z.png")
+    (folder / "bad.png").write_text("no image")
+    write_animation(folder / "moving.gif", [*map(plain, ("red", "blue"))])
+    return folder
+
+
+def drawn(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Unit vectors."""
+    rows = rng.standard_normal(shape).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def written(points: Points, items: np.ndarray, method: Method, half: bool = False) -> QdrantGallery:
+    """A gallery over items (N, V, D); the order of its ids is another than that of the images."""
+    count, views, dim = items.shape
+    width = method.row_dim(views, dim)
+    points.create({"m": width}, half, graph=False)
+    ids = [f"{(7919 * i + 13) % 65521:08x}-0000-4000-8000-{i:012x}" for i in range(count)]
+    points.add(
+        [
+            api.PointStruct(id=i, vector={"m": rows.reshape(-1, width).tolist()}, payload={})
+            for i, rows in zip(ids, items, strict=True)
+        ]
+    )
+    places = {point: place for place, point in enumerate(ids)}
+    return QdrantGallery(points, places, "m", method, (views, dim), half)
+
+
+def same(found: Sequence[Match], expected: Sequence[Match]) -> None:
+    assert [(hit.id, hit.view) for hit in found] == [(hit.id, hit.view) for hit in expected]
+    scores = [hit.score for hit in expected]
+    np.testing.assert_allclose([hit.score for hit in found], scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rankings_are_those_of_the_local_gallery(
+    rule: str, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, arguments, views, words = RULES[rule]
+    torch.manual_seed(0)
+    method = build(name, 8, 8, {"embed_dim": DIM, **arguments}).eval().requires_grad_(False)
+    rng = np.random.default_rng(len(rule))
+    items = drawn(rng, 60, views, DIM)
+    distant, local = written(points, items, method), Gallery("images", method)
+    local.add(range(60), torch.from_numpy(items))
+    assert (len(distant), distant.shape) == (60, (views, DIM))
+    for k, only in ((1, None), (10, None), (100, None), (5, {3, 5, 59}), (5, set(range(2, 60)))):
+        query = Views(torch.from_numpy(drawn(rng, 1, words, DIM)))
+        same(distant.search(query, k, only), local.search(query, k, only))
+    ids, scores = distant.scores(query)
+    assert ids.tolist() == list(range(60))
+    np.testing.assert_allclose(scores, local.scores(query)[1], atol=1e-6)
+    chosen = [7, 3, 44]
+    torch.testing.assert_close(distant.views(chosen).embeddings, torch.from_numpy(items[chosen]))
+    assert distant.caveat() == ""
+    monkeypatch.setattr(qdrant, "SCORED_UP_TO", 50)
+    assert bool(distant.caveat()) == (not method.row_search)
+    best = {hit.id for hit in distant.search(query, 5)} & {hit.id for hit in local.search(query, 5)}
+    assert len(best) >= (5 if method.row_search else 4)
+    monkeypatch.setattr(qdrant, "READ_UP_TO", 59)
+    with pytest.raises(QdrantError, match="the views of all 60 images, which are read from"):
+        distant.scores(query)
+
+
+@pytest.mark.slow
+def test_two_thousand_images_rank_alike(points: Points) -> None:
+    method = build("mv_vse", 8, 8, {"embed_dim": DIM}).eval().requires_grad_(False)
+    rng = np.random.default_rng(0)
+    items = drawn(rng, 2000, 3, DIM)
+    distant, local = written(points, items, method), Gallery("images", method, half_from=0)
+    local.add(range(2000), torch.from_numpy(items).half().float())
+    for _ in range(5):
+        query = Views(torch.from_numpy(drawn(rng, 1, 1, DIM)))
+        assert [h.id for h in distant.search(query, 10)] == [h.id for h in local.search(query, 10)]
+
+
+def moved(runtime: Runtime, collection: Collection, points: Points, cache: Path) -> Report:
+    return qdrant.migrate(runtime, collection, points, cache, lambda *_: None)
+
+
+def over(points: Points, runtime: Runtime, cache: Path, seen_by: Path | None = None) -> Retriever:
+    """What is kept, seen by the machine that filled it, or by another one."""
+    store = open_store(points.address, seen_by or cache, points)
+    retriever = Retriever(runtime, store.collection, cache, store.galleries(runtime))
+    finish(retriever.index)
+    return retriever
+
+
+def test_a_gallery_answers_alike(many_retriever: Retriever, points: Points, tmp_path: Path) -> None:
+    runtime, local = many_retriever.runtime, many_retriever.collection
+    assert moved(runtime, local, points, tmp_path).written == len(local.images)
+    distant = over(points, runtime, tmp_path)
+    assert str(distant.index.progress) == f"{len(local.images):,} images ready"
+    for spec in [*runtime.methods, "vsepp+mv_vse"]:
+        for words in ("a red circle beside a square", "a bar - a circle"):
+            question = Question("words", words)
+            here, there = (answer(r, question, spec, 8) for r in (many_retriever, distant))
+            assert [hit.file for hit in here.hits] == [hit.file for hit in there.hits]
+            scores = [hit.score for hit in there.hits]
+            assert [hit.score for hit in here.hits] == pytest.approx(scores, abs=1e-4)
+    assert distant.collection.facts == local.facts
+    assert distant.collection.captions == local.captions
+    assert maps_of(distant, 3, "mv_vse").shape == maps_of(many_retriever, 3, "mv_vse").shape
+    assert distant.thumbnail(3).is_file()
+
+
+def test_a_folder_is_migrated_stopped_and_moved(
+    runtime: Runtime, photos: Path, points: Points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "CHUNK", 4)
+    add = points.add
+
+    def ending(part: Sequence[api.PointStruct]) -> None:
+        add(part)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(points, "add", ending)
+    with pytest.raises(KeyboardInterrupt):
+        moved(runtime, from_folder(photos), points, tmp_path)
+    first = len(list(points.payloads()))
+    assert 0 < first < 7
+    monkeypatch.setattr(points, "add", add)
+    report = moved(runtime, from_folder(photos), points, tmp_path)
+    assert (report.present, report.written, report.copies) == (first, 7 - first, 1)
+    bad, clip = sorted(report.refused, key=lambda refused: refused.file)
+    assert bad.file == "bad.png"
+    assert clip.reason.startswith("moving.gif is a clip, which Qdrant does not hold")
+    (photos / "2.png").rename(photos / "trip/2.png")
+    report = moved(runtime, from_folder(photos), points, tmp_path)
+    assert (report.written, report.present, report.moved) == (0, 7, 1)
+    distant = over(points, runtime, tmp_path)
+    files = [image.file for image in distant.collection.images]
+    assert files[-4:] == [f"trip/{i}.png" for i in (1, 2, 3, 5)]
+    only = distant.collection.facts["folder"]["trip"]
+    found = distant.search([Term("a bar")], "vsepp", 9, only)
+    assert {hit.image_id for hit in found.hits} == set(only)
+    assert found.searched == 4
+
+
+def test_another_pack_is_refused(
+    runtime: Runtime, tiny_pack: Path, points: Points, tmp_path: Path
+) -> None:
+    moved(runtime, from_pack(tiny_pack), points, tmp_path)
+    shutil.copytree(tiny_pack, tmp_path / "pack")
+    with edited(tmp_path / "pack/pack.json") as manifest:
+        manifest["tokenizer"]["max_length"] = 9
+    other = Runtime.load(tmp_path / "pack", "cpu")
+    with pytest.raises(QdrantError, match="holds views of the pack"):
+        over(points, other, tmp_path)
+    with pytest.raises(QdrantError, match="migrate the images to another collection"):
+        moved(other, from_pack(tiny_pack), points, tmp_path)
+    assert len(list(points.payloads())) == IMAGES
+
+
+def test_only_files_of_the_folder_that_was_migrated_are_opened(
+    runtime: Runtime, photos: Path, points: Points, tmp_path: Path
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    draw(9)[0].save(private / "secret.png")
+    moved(runtime, from_folder(photos), points, tmp_path)
+    (photos / "inner.png").symlink_to(private / "secret.png")
+    point, known = next(iter(points.payloads()))
+    for root, file, why in (
+        (str(private), "secret.png", "cannot be reached"),
+        ("/", f"{private}/secret.png".removeprefix("/"), "cannot be reached"),
+        (f"{photos}/../private", "secret.png", "cannot be reached"),
+        (str(photos), "inner.png", "leads out of the gallery's folder"),
+    ):
+        points.move(point, {**known, "root": root, "file": file})
+        distant = over(points, runtime, tmp_path)
+        image_id = [image.file for image in distant.collection.images].index(file)
+        for look in (distant.open, distant.thumbnail, lambda i, d=distant: maps_of(d, i, "vsepp")):
+            with pytest.raises(ValueError, match=why):
+                look(image_id)
+        assert image_id not in distant.thumbnails(range(7))
+    unknown = over(points, runtime, tmp_path, tmp_path / "another machine")
+    found = answer(unknown, Question("words", "a bar"), "vsepp", 3)
+    assert any("Not shown: 3 of these" in detail for detail in found.details)
+    with pytest.raises(ImageError, match="cannot be reached from this machine; mount the folder"):
+        unknown.open(0)
+    points.address = Address("photos", folder=tmp_path / "qdrant", pictures=photos)
+    assert over(points, runtime, tmp_path, tmp_path / "another machine").open(0)
+
+
+def test_what_others_wrote_is_no_gallery(points: Points, tmp_path: Path) -> None:
+    with pytest.raises(QdrantError, match=r"there is no collection .*; fill it with python"):
+        open_store(points.address, tmp_path, points)
+    points.create({"vsepp": 4}, half=False, graph=False)
+    with pytest.raises(QdrantError, match="is empty; fill it with python -m"):
+        open_store(points.address, tmp_path, points)
+    point = "00000000-0000-4000-8000-000000000001"
+    known = {"root": "/srv", "facts": {}, "captions": [], "objects": [], PACK: "p"}
+    for payload in (
+        {"text": "hello"},
+        known | {"file": "../x.png"},
+        known | {"file": "/etc/passwd"},
+    ):
+        vector: Any = {"vsepp": [[0.0] * 4]}
+        points.add([api.PointStruct(id=point, vector=vector, payload=payload)])
+        with pytest.raises(QdrantError, match=r"was not written by python -m app\.migrate"):
+            open_store(points.address, tmp_path, points)
+
+
+def test_over_the_wire(
+    runtime: Runtime,
+    retriever: Retriever,
+    tiny_pack: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("POLYVIEW_CACHE", str(tmp_path))
+    with pretended_server() as wire:
+        address = f"qdrant://127.0.0.1:{wire.port}/photos"
+        arguments = ["--pack", str(tiny_pack), "--to", address, "--device", "cpu", "--half"]
+        assert migrate.main(arguments) == 0
+        printed = capsys.readouterr().out
+        assert f"{IMAGES} images written, 0 were there" in printed
+        assert f"python app/main.py --pack {tiny_pack} --gallery {address}" in printed
+        vectors = wire.client.get_collection("photos").config.params.vectors
+        assert isinstance(vectors, dict)
+        assert vectors["vsepp"].datatype == api.Datatype.FLOAT16
+        settings = Settings(str(tiny_pack), Address.parse(address), device="cpu")
+        distant = Opened(settings, tmp_path).first
+        finish(distant.index)
+        for method in runtime.methods:
+            here = find(retriever, "a red circle", method, 6)
+            there = find(distant, "a red circle", method, 6)
+            assert [hit.file for hit in there] == [hit.file for hit in here]
+        wire.fault = 503
+        with pytest.raises(QdrantError, match=r"Qdrant at .* refuses \(503"):
+            find(distant, "a red circle", "vsepp", 6)
+
+
+def test_the_key_is_sent_and_a_wrong_one_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pretended_server("right") as state:
+        address = Address("photos", "127.0.0.1", state.port)
+        with pytest.raises(QdrantError, match="wants another key; set the variable QDRANT_API_KEY"):
+            open_store(address, tmp_path)
+        monkeypatch.setenv("QDRANT_API_KEY", "right")
+        with pytest.raises(QdrantError, match="there is no collection"):
+            open_store(address, tmp_path)
+        state.raw = (b"no JSON", {})
+        with pytest.raises(QdrantError, match="does not answer"):
+            open_store(address, tmp_path)
+
+
+def test_an_absent_server_is_reported_quickly(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = time.monotonic()
+    assert migrate.main(["--to", f"qdrant://127.0.0.1:{port}/photos"]) == 1
+    assert time.monotonic() - start < 3
+    error = capsys.readouterr().err
+    assert f"polyview: Qdrant at qdrant://127.0.0.1:{port}/photos does not answer" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("qdrant://", "names no collection"),
+        ("qdrant://host", "names no collection"),
+        ("qdrant://host/a/b", "names no collection"),
+        ("qdrant:///name", "names no collection"),
+        ("http://host/name", "names no collection"),
+        ("qdrant://host:port/name", "is no address"),
+        ("qdrant://me:secret@host/name", "QDRANT_API_KEY"),
+        ("qdrant://host/name?api_key=secret", "QDRANT_API_KEY"),
+        ("qdrant://host/name?grpc=1", 'no option "grpc"'),
+        ("qdrant://host/name?search=fast", 'not "fast"'),
+        ("qdrant://host/name?pictures=/nowhere", "is not a folder"),
+    ],
+)
+def test_what_is_no_address_is_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Address.parse(text)
+    assert "secret" not in sentence

@@ -1,0 +1,335 @@
+"""Which files a gallery has: of packs, folders, archives and uploads; and what is left out."""
+
+import io
+import os
+import stat
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from app.gallery import scan
+from app.gallery.images import ImageError, NotNowError, open_file
+from app.gallery.indexing import Index
+from app.gallery.scan import (
+    MAX_DEPTH,
+    ArchiveError,
+    StoppedError,
+    from_folder,
+    from_pack,
+    from_uploads,
+    open_images,
+    unpack,
+)
+from app.packs.opened import ForbiddenError, Opened
+from app.settings import Settings
+from tests.app import hostile
+from tests.app.conftest import HOSTILE, IMAGES, draw, finish
+from tests.app.pretended import Pretended
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with one image; another lies outside of it."""
+    folder = tmp_path / "photos"
+    (folder / "trip").mkdir(parents=True)
+    draw(0)[0].save(folder / "trip/0.png")
+    (tmp_path / "private").mkdir()
+    draw(1)[0].save(tmp_path / "private/secret.png")
+    return folder
+
+
+def test_a_pack_brings_images_captions_objects_and_truth(tiny_pack: Path) -> None:
+    collection = from_pack(tiny_pack)
+    assert len(collection.images) == IMAGES
+    third = collection.images[3]
+    assert third.image_id == 3
+    assert third.path.is_file()
+    assert third.objects == tuple(draw(3)[1])
+    assert collection.captions[2] == (HOSTILE, 0)
+    assert collection.captions[3][1] == 1
+    assert collection.relevant[HOSTILE] == {0}
+    same = collection.relevant[f"a picture of a {draw(3)[1][1]}"]
+    assert 3 in same
+    assert len(same) > 1
+
+
+def test_facts_name_the_images_that_have_them(views_pack: Path, root: Path) -> None:
+    facts = from_pack(views_pack).facts
+    assert list(facts) == ["setting", "time"]
+    assert facts["setting"]["sand"] == set(range(1, IMAGES, 3))
+    assert facts["time"] == {"night": set(range(0, IMAGES, 4))}
+    assert from_folder(root).facts == {"folder": {"trip": {0}}}
+
+
+def test_a_folder_is_read_however_deep(tmp_path: Path) -> None:
+    for name in ("b.JPG", "deep/er/a.png", "deep/c.webp", ".hidden/d.png", ".e.png", "notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"x")
+    collection = from_folder(tmp_path)
+    files = [p.file for p in collection.images]
+    assert files == ["b.JPG", "caf\\xe9.png", "deep/c.webp", "deep/er/a.png"]
+    assert [p.image_id for p in collection.images] == [0, 1, 2, 3]
+    assert collection.images[1].path.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("follow_links", [False, True])
+def test_folders_without_end_are_left_out(tmp_path: Path, follow_links: bool) -> None:
+    (tmp_path / "a.png").write_bytes(b"x")
+    deepest = tmp_path.joinpath(*["n"] * 150)  # Python itself ends at about a thousand
+    deepest.mkdir(parents=True)
+    (deepest / "b.png").write_bytes(b"x")
+    collection = from_folder(tmp_path, follow_links)
+    assert [p.file for p in collection.images] == ["a.png"]
+    [left] = collection.left_out
+    assert left.file == "/".join(["n"] * MAX_DEPTH)
+    assert "more than 100 deep" in left.reason
+
+
+def test_folders_without_images_or_access_are_sentences(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FileNotFoundError, match="holds no images"):
+        from_folder(Path(__file__).parent)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        from_folder(root / "missing")
+    honest = os.walk
+
+    def walk(place: Path, onerror: object, followlinks: bool) -> object:
+        assert callable(onerror)
+        onerror(PermissionError(13, "Permission denied", str(root / "closed")))
+        yield from honest(place, followlinks=followlinks)
+
+    monkeypatch.setattr(os, "walk", walk)
+    [refusal] = from_folder(root).left_out
+    assert (refusal.file, refusal.reason) == ("closed", "closed cannot be read (Permission denied)")
+
+
+def test_links_that_lead_out_are_refused(root: Path) -> None:
+    secret = root.parent / "private/secret.png"
+    (root / "a.png").symlink_to(secret)
+    (root / "b").symlink_to(secret.parent)
+    (root / "inner.png").symlink_to("trip/0.png")
+    (root / "loop.png").symlink_to("loop.png")
+    for path in (root / "trip/0.png", root / "inner.png", root / "trip/../trip/0.png"):
+        with open_file(path, "it", root) as file:
+            assert file.read(4) == b"\x89PNG"
+    for path in (root / "a.png", root / "b/secret.png", root / "../private/secret.png"):
+        with pytest.raises(NotNowError, match="--follow-links"):
+            open_file(path, "it", root)
+        open_file(path, "it").close()
+    with pytest.raises(NotNowError, match="cannot be read"):
+        open_file(root / "loop.png", "it", root)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_special_files_neither_block_nor_open(root: Path, kind: str) -> None:
+    path = Path("/dev/zero") if kind == "device" else root / "it.png"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(NotNowError):
+        open_file(path, "it.png")
+
+
+def test_files_of_no_bytes_and_of_too_many_are_refused(root: Path) -> None:
+    with pytest.raises(ImageError, match="empty"):
+        open_file(hostile.sparse(root / "none.png", 0), "it", root)
+    with pytest.raises(ImageError, match="1,048,576 MB, more than the 512 MB"):
+        open_file(hostile.sparse(root / "huge.png", 2**40), "it", root)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "/".join(["deep" * 20] * 80), "nul\0byte", "\ud800"])
+def test_names_that_no_disk_takes_are_a_sentence(root: Path, name: str) -> None:
+    with pytest.raises(NotNowError) as refusal:
+        open_file(root / name, "it", root)
+    assert str(root) not in str(refusal.value)
+
+
+def test_a_folder_full_of_traps_is_indexed_and_says_what_is_left_out(root: Path) -> None:
+    hostile.set_traps(root)
+    (root / "inner").symlink_to(root / "trip")
+    (root / "nothing.jpg").symlink_to(root / "missing.jpg")
+    index = finish(Index(Pretended().runtime, from_folder(root), root.parent / "cache"))
+    assert index.progress.stage == "ready", index.progress
+    assert len(index) == 1
+    left = {refusal.file[:9]: refusal.reason for refusal in index.refused}
+    assert left.keys() == {
+        "link.png", "links", "zeros.jpg", "nothing.j", "pipe.jpg", "huge.jpg", "d" * 9,
+    }  # fmt: skip
+    assert all(str(root) not in reason for reason in left.values())
+
+
+def test_links_are_followed_where_somebody_wants_it(root: Path) -> None:
+    hostile.set_traps(root)
+    (root / "trip/again").symlink_to(root)  # a circle
+    followed = {image.file: image for image in from_folder(root, follow_links=True).images}
+    assert len([file for file in followed if file.endswith("0.png")]) == 1
+    for name in ("links/secret.png", "link.png", "trip/0.png"):
+        followed[name].open().close()
+    for name in ("zeros.jpg", "pipe.jpg", "huge.jpg"):
+        with pytest.raises(ImageError):
+            followed[name].open()
+
+
+def test_uploads_of_one_name_get_numbers(tmp_path: Path) -> None:
+    files = [(tmp_path / "0", "a.png"), (tmp_path / "1", "a.png"), (tmp_path / "2", "notes.txt")]
+    uploads = from_uploads(tmp_path, files)
+    assert [image.file for image in uploads.images] == ["a.png", "a (2).png"]
+    assert [left.file for left in uploads.left_out] == ["notes.txt"]
+    with pytest.raises(ValueError, match="none of these files is an image"):
+        from_uploads(tmp_path, files[2:])
+
+
+def test_thumbnail_names_change_with_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"1234")
+    [image] = from_folder(tmp_path).images
+    before = image.thumbnail_name()
+    path.write_bytes(b"12345")
+    assert before != image.thumbnail_name()
+    assert "a.png" not in before
+
+
+def image(seed: int = 0) -> bytes:
+    out = io.BytesIO()
+    draw(seed)[0].save(out, "PNG")
+    return out.getvalue()
+
+
+def make(path: Path, entries: dict[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", how) as packed:
+        for name, content in entries.items():
+            packed.writestr(name, content)
+    return path
+
+
+def test_images_of_an_archive_are_unpacked_once_and_others_left(tmp_path: Path) -> None:
+    entries = {
+        "a.png": image(), "sea/b.PNG": image(1), "sea/notes.txt": b"not an image",
+        "__MACOSX/._a.png": b"what another system leaves", ".hidden/c.png": image(2),
+        "more/inner.zip": b"PK",
+    }  # fmt: skip
+    mine = make(tmp_path / "trip.zip", entries)
+    collection = open_images(mine, tmp_path / "cache")
+    assert collection.title == "trip"
+    assert [p.file for p in collection.images] == ["a.png", "sea/b.PNG"]
+    assert collection.images[1].path.read_bytes() == image(1)
+    first = collection.images[0].path.stat()
+    (tmp_path / "elsewhere").mkdir()
+    again = open_images(mine.rename(tmp_path / "elsewhere/trip.zip"), tmp_path / "cache")
+    assert again.folder == collection.folder
+    assert again.images[0].path.stat() == first
+
+
+def test_entries_never_leave_their_folder(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.zip"
+    with zipfile.ZipFile(mine, "w") as packed:
+        for name in ("../../up.png", "/tmp/absolute.png", "..\\windows.png", "fine.png"):
+            info = zipfile.ZipInfo("x.png")
+            info.filename = name  # as it is, where the constructor would change it
+            packed.writestr(info, image())
+        link = zipfile.ZipInfo("link.png")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        packed.writestr(link, "/etc/passwd")
+    cache = tmp_path / "some/deep/cache"
+    folder = unpack(mine, cache, Event())
+    written = list((tmp_path / "some").rglob("*.png"))
+    assert all(path.is_relative_to(folder) and not path.is_symlink() for path in written)
+    assert not Path("/tmp/absolute.png").exists()
+    assert "link.png" not in {path.name for path in written}
+
+
+def states(size: int) -> Callable[[Path], object]:
+    """An entry that states another size than it has."""
+
+    def write(path: Path) -> None:
+        make(path, {"a.png": image()}, zipfile.ZIP_STORED)
+        content = bytearray(path.read_bytes())
+        place = content.rindex(b"PK\x01\x02")
+        content[place + 20 : place + 28] = struct.pack("<II", size, size)
+        path.write_bytes(content)
+
+    return write
+
+
+def locked(path: Path) -> None:
+    make(path, {"a.png": image()})
+    content = bytearray(path.read_bytes())
+    for sign, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.rindex(sign) + at] |= 1
+    path.write_bytes(content)
+
+
+def flipped(path: Path) -> None:
+    make(path, {"a.png": image()}, zipfile.ZIP_STORED)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "bomb": (lambda p: make(p, {"a.bmp": bytes(64 * 2**20)}), "64 MB, more than .* 200 times"),
+    "huge": (states(2**31), "unpacks to 2,048 MB, more than 512 MB"),
+    "longer": (states(5_000), "damaged, locked or not a ZIP archive"),
+    "locked": (locked, "damaged, locked or not a ZIP archive"),
+    "flipped": (flipped, "damaged, locked or not a ZIP archive"),
+    "cut": (lambda p: p.write_bytes(image()[:50]), "damaged, locked or not a ZIP archive"),
+    "empty": (lambda p: p.write_bytes(b""), "damaged, locked or not a ZIP archive"),
+    "many": (
+        lambda p: make(p, {f"{i}.png": b"" for i in range(50_001)}),
+        "50,001 entries, more than 50,000",
+    ),
+    "deep": (lambda p: make(p, {f"{'a/' * 1000}a.png": image()}), "more than 100 folders deep"),
+    "name": (lambda p: make(p, {f"{'n' * 300}.png": image()}), "cannot be unpacked"),
+    "none": (lambda p: make(p, {"a.txt": b"words"}), "holds no images"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_bad_archives_are_refused_and_leave_nothing(kind: str, tmp_path: Path) -> None:
+    write, sentence = REFUSED[kind]
+    archive = tmp_path / f"{kind}.zip"
+    write(archive)
+    with pytest.raises(ArchiveError, match=sentence) as refused:
+        unpack(archive, tmp_path / "cache", Event())
+    assert str(refused.value).startswith(f"{kind}.zip")
+    assert str(tmp_path) not in str(refused.value)
+    assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".lock"}
+
+
+def test_what_does_not_fit_or_is_stopped_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, stopped = make(tmp_path / "mine.zip", {"a.png": image()}), Event()
+    stopped.set()
+    with pytest.raises(StoppedError):
+        unpack(mine, tmp_path / "cache", stopped)
+    monkeypatch.setattr(scan, "_SPARE", 2**62)
+    with pytest.raises(ArchiveError, match="GB are free; unpack it, name the folder"):
+        unpack(mine, tmp_path / "cache", Event())
+    assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".lock"}
+    monkeypatch.undo()
+    folder = unpack(mine, tmp_path / "cache", Event())
+    draft = folder.rename(folder.with_name(f".{folder.name}.x"))  # of a process that was killed
+    assert unpack(mine, tmp_path / "cache", Event()) == folder
+    assert not draft.exists()
+
+
+def test_the_owner_opens_archives_and_folders_and_nobody_else(
+    tiny_pack: Path, tmp_path: Path
+) -> None:
+    archive = make(tmp_path / "trip.zip", {"two.png": image(1), "three.png": image(2)})
+    opened = Opened(Settings(str(tiny_pack), gallery=archive, device="cpu"), tmp_path / "cache")
+    assert {p.file for p in opened.first.collection.images} == {"two.png", "three.png"}
+    key = opened.open_place(str(archive))
+    assert opened.open_place(str(archive)) == key
+    public = Settings(str(tiny_pack), device="cpu", host="0.0.0.0")
+    with pytest.raises(ForbiddenError, match="where the app runs"):
+        Opened(public, tmp_path / "cache").open_place(str(tmp_path))

@@ -1,0 +1,327 @@
+"""Frames of clips: which are taken and when; clips that lie, end early or attack their decoder."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from contextlib import suppress
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.gallery import video
+from app.gallery.images import ImageError, open_file
+from app.gallery.scan import CollectionImage
+from app.gallery.video import open_frame, read_frames
+from app.gallery.video_decoder import MOST, Moment
+from tests.app.clip_files import (
+    as_bytes,
+    mean_colour,
+    plain,
+    sound_alone,
+    turned,
+    write_animation,
+    write_video,
+)
+from training.data.image_files import read_frames as training_frames
+
+COLOURS = ("red", "lime", "blue")
+EXACT = {"red": (255, 0, 0), "lime": (0, 255, 0), "blue": (0, 0, 255)}
+VIDEOS, ANIMATIONS = (".mp4", ".mov", ".mkv", ".webm"), (".gif", ".webp", ".png", ".apng")
+GREY = [plain((10 * i, 10 * i, 10 * i)) for i in range(24)]
+
+
+def frames_of(path: Path, together: int = 1) -> list[tuple[Moment, Image.Image]]:
+    with open_file(path, path.name) as file:
+        frames = list(read_frames(file, path.name, together))
+    return [(moment, image) for moment, image in frames if moment is not None]
+
+
+def colour_of(image: Image.Image) -> str:
+    seen = mean_colour(image)
+    return min(
+        COLOURS, key=lambda name: sum((a - b) ** 2 for a, b in zip(EXACT[name], seen, strict=True))
+    )
+
+
+@pytest.mark.parametrize("suffix", VIDEOS)
+def test_a_frame_of_each_second_of_a_video_is_taken(tmp_path: Path, suffix: str) -> None:
+    """Twelve seconds at ten frames a second."""
+    path = write_video(
+        tmp_path / f"a{suffix}",
+        [plain(COLOURS[second // 4]) for second in range(12) for _ in range(10)],
+    )
+    found = frames_of(path)
+    assert [round(moment.seconds, 1) for moment, _ in found] == [i + 0.5 for i in range(12)]
+    assert [colour_of(image) for _, image in found] == [COLOURS[i // 4] for i in range(12)]
+    assert all(abs(moment.frame - moment.seconds * 10) <= 1 for moment, _ in found)
+
+
+@pytest.mark.parametrize("suffix", ANIMATIONS)
+def test_of_a_short_animation_every_frame_is_taken_once(tmp_path: Path, suffix: str) -> None:
+    path = write_animation(tmp_path / f"a{suffix}", [*map(plain, COLOURS)], [400, 1500, 500])
+    found = frames_of(path)
+    assert [moment.frame for moment, _ in found] == [0, 1, 2]
+    assert [round(moment.seconds, 2) for moment, _ in found] == [0.15, 0.45, 1.95]
+    assert [colour_of(image) for _, image in found] == list(COLOURS)
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp", ".png"])
+def test_a_still_image_is_no_clip(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    plain("red").save(path)
+    with open_file(path, path.name) as file:
+        [(moment, image)] = read_frames(file, path.name)
+    assert (moment, colour_of(image)) == (None, "red")
+
+
+@pytest.mark.parametrize("suffix", [*VIDEOS, *ANIMATIONS])
+@pytest.mark.parametrize("together", [1, 16])
+def test_a_moment_is_found_again(tmp_path: Path, suffix: str, together: int) -> None:
+    images = [plain((8 * i, 255 - 8 * i, 100)) for i in range(30)]
+    path = tmp_path / f"a{suffix}"
+    write_video(path, images) if suffix in VIDEOS else write_animation(path, images)
+    for moment, image in frames_of(path, together)[::3]:
+        again = open_frame(CollectionImage(0, path, path.name, moment=moment))
+        assert again.tobytes() == image.tobytes(), moment
+
+
+def test_a_long_clip_is_looked_at_all_over(tmp_path: Path) -> None:
+    frames = [plain((i % 256, 90, 40), (16, 16)) for i in range(4000)]
+    found = frames_of(write_video(tmp_path / "a.mp4", frames))
+    assert len(found) == MOST
+    gaps = [b.seconds - a.seconds for (a, _), (b, _) in pairwise(found)]
+    assert max(gaps) < 1.1 * 400 / MOST
+
+
+@pytest.mark.parametrize("suffix", [".webp", ".gif", ".png"])
+def test_frames_of_a_set_are_those_of_training(tmp_path: Path, suffix: str) -> None:
+    """On the screen in the middle of equal times, however long each is."""
+    ms = [40, 300, 20, 20, 500, 120]
+    path = write_animation(tmp_path / f"a{suffix}", GREY[: len(ms)], ms)
+    found = [mean_colour(image) for _, image in frames_of(path, 16)]
+    assert found == [mean_colour(image) for image in training_frames(path, 16)]
+
+
+def test_times_are_those_that_the_file_states(tmp_path: Path) -> None:
+    """Of four seconds, at two rates."""
+    ticks = [*range(0, 200, 50), *range(200, 400, 10)]
+    found = frames_of(write_video(tmp_path / "a.mp4", GREY, 100, ticks), 16)
+    seconds = [moment.seconds for moment, _ in found]
+    np.testing.assert_allclose(np.diff(seconds), seconds[0] * 2, atol=1e-6)
+    starts = np.array(ticks) / 100
+    for moment, image in found:
+        assert moment.frame == np.flatnonzero(starts <= moment.seconds).max()
+        assert abs(mean_colour(image)[0] - 10 * moment.frame) < 6
+
+
+def test_a_video_is_upright(tmp_path: Path) -> None:
+    image = plain("red", (64, 48))
+    image.paste("blue", (0, 0, 64, 24))
+    path = turned(write_video(tmp_path / "a.mp4", [image] * 5))
+    _, upright = frames_of(path)[0]
+    assert upright.size == (48, 64)
+    assert colour_of(upright.crop((28, 4, 44, 60))) == "blue"  # its top is on the right now
+    assert colour_of(upright.crop((4, 4, 20, 60))) == "red"
+
+
+def test_large_frames_come_at_working_size(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", [plain("red", (2560, 1440))] * 3)
+    assert {image.size for _, image in frames_of(path)} == {(1024, 576)}
+
+
+def refusal_of(path: Path) -> str:
+    with pytest.raises(ImageError) as caught:
+        frames_of(path)
+    sentence = str(caught.value)
+    assert sentence.startswith(path.name)
+    assert "\n" not in sentence
+    assert len(sentence) < 200
+    return sentence
+
+
+def of_packets(path: Path, packets: list[bytes], count: int, rate: int, side: int = 16) -> Path:
+    """A video of a count of frames, the packets over and over; the first is a key frame."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate)
+        stream.width = stream.height = side
+        stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, rate)
+        for number in range(count):
+            place = number % len(packets)
+            packet = av.Packet(packets[place])
+            packet.pts = packet.dts = number
+            packet.time_base, packet.stream = Fraction(1, rate), stream
+            packet.is_keyframe = place == 0
+            container.mux(packet)
+    return path
+
+
+def packets_of(count: int) -> list[bytes]:
+    """A key frame and others after it, which say that nothing changes."""
+    context = av.CodecContext.create("mpeg4", "w")
+    context.width = context.height = 16
+    context.pix_fmt, context.time_base = "yuv420p", Fraction(1, 25)
+    context.options = {"g": str(count)}
+    frame = av.VideoFrame.from_image(plain("red", (16, 16)))
+    found = []
+    for number in range(count):
+        frame.pts = number
+        found += [bytes(packet) for packet in context.encode(frame)]
+    return found
+
+
+def test_of_ten_hours_key_frames_are_decoded(tmp_path: Path) -> None:
+    """180,000 frames, a key frame of each 50 seconds: the one before the middle of each slot."""
+    path = of_packets(tmp_path / "long.mp4", packets_of(250), 180_000, 5)
+    found = [moment for moment, _ in frames_of(path)]
+    slot = 36_000 / MOST
+    assert len(found) == MOST
+    assert all(0 <= (i + 0.5) * slot - moment.seconds <= 50 for i, moment in enumerate(found))
+    assert all(moment.frame == round(5 * moment.seconds) for moment in found)
+
+
+def test_a_million_frames_of_one_pixel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(video, "FRAMES", 500)
+    two = [plain("red", (1, 1)), plain("blue", (1, 1))]
+    content = write_animation(tmp_path / "two.gif", two).read_bytes()
+    start = content.index(b"!\xf9")
+    frame = content[start : content.index(b"!\xf9", start + 1)]
+    path = tmp_path / "many.gif"
+    path.write_bytes(content[:start] + frame * 1_000_000 + b";")
+    assert "many.gif has more than 500 frames" in refusal_of(path)
+
+
+@pytest.mark.parametrize(
+    ("side", "why"),
+    [
+        (8640, "8640 x 8640 pixels, more than the 36 million allowed"),
+        (65_500, "no frame that can be decoded"),
+    ],
+)
+def test_frames_of_16k_and_more(tmp_path: Path, side: int, why: str) -> None:
+    small = as_bytes(plain("red", (1000, 1000)), "JPEG")
+    path = tmp_path / "large.mov"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mjpeg", 5)
+        stream.width = stream.height = 1000
+        stream.pix_fmt, stream.time_base = "yuvj420p", Fraction(1, 5)
+        for number in range(3):
+            packet = av.Packet(small)
+            packet.pts = packet.dts = number
+            packet.time_base, packet.stream = Fraction(1, 5), stream
+            container.mux(packet)
+    stated, lie = struct.pack(">2H", 1000, 1000), struct.pack(">2H", side, side)
+    path.write_bytes(path.read_bytes().replace(stated, lie))
+    assert why in refusal_of(path)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [((5000, 5000), "has frames of 5000 x 5000 pixels"), ((60_000, 60_000), "far more than")],
+)
+def test_a_large_animation(tmp_path: Path, size: tuple[int, int], said: str) -> None:
+    path = write_animation(tmp_path / "a.gif", [*map(plain, ("red", "blue"))])
+    content = bytearray(path.read_bytes())
+    content[6:10] = struct.pack("<2H", *size)
+    path.write_bytes(content)
+    assert said in refusal_of(path)
+
+
+def test_an_animation_of_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(video, "ALL_PIXELS", 1_000_000)
+    frames = [plain((i, 0, 0), (400, 300)) for i in range(9)]
+    path = write_animation(tmp_path / "a.webp", frames)
+    assert "or 1 million pixels in all; save it as MP4" in refusal_of(path)
+
+
+def test_a_clip_that_is_cut_off_is_found_by_what_is_there(tmp_path: Path) -> None:
+    noise = np.random.default_rng(5).integers(0, 255, (40, 48, 64, 3), np.uint8)
+    path = tmp_path / "cut.mkv"
+    write_video(path, [Image.fromarray(one) for one in noise], g="5")
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    found = frames_of(path)
+    assert 1 <= len(found) < 8
+    path.write_bytes(content[:300])
+    assert "is damaged, or not a clip" in refusal_of(path) or "no frame" in refusal_of(path)
+
+
+def test_no_frames_no_pictures_and_odd_codecs(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.mkv"
+    with av.open(str(empty), "w") as container:
+        stream = container.add_stream("libx264", 5)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        container.start_encoding()
+    assert "not a clip that can be read (End of file)" in refusal_of(empty)
+    assert "only sound" in refusal_of(sound_alone(tmp_path / "song.mp4"))
+    odd = write_video(tmp_path / "odd.mkv", [plain("red")] * 3, codec="ffv1")
+    assert "is packed with ffv1, which is not read; save it with H.264" in refusal_of(odd)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
+        b"ffconcat version 1.0\nfile '/etc/passwd'\n",
+        b"<?xml version='1.0'?><MPD><BaseURL>http://127.0.0.1/</BaseURL></MPD>",
+        b"RIFF\x00\x00\x00\x00AVI LIST",
+        as_bytes(plain("red"), "JPEG"),
+        b"\0" * 5000,
+        b"x",
+    ],
+)
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
+def test_what_is_no_clip_opens_nothing(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    refusal_of(tmp_path / name)
+
+
+def test_damage_is_a_sentence_or_passed_over(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    frames = [plain((9 * i, 90, 255 - 9 * i)) for i in range(20)]
+    made = [write_video(tmp_path / name, frames) for name in ("a.mp4", "a.mkv", "a.webm")]
+    made += [write_animation(tmp_path / name, frames) for name in ("a.gif", "a.webp", "a.png")]
+    for path in made:
+        content = path.read_bytes()
+        for _ in range(4 if path.suffix in (".mp4", ".mkv", ".webm") else 25):
+            damaged = bytearray(content)
+            for place in rng.integers(0, len(content), 12):
+                damaged[place] = rng.integers(0, 256)
+            path.write_bytes(damaged)
+            with suppress(ImageError):
+                assert len(frames_of(path)) <= MOST
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import sys; sys.stdout.buffer.write(bytes(10))",
+        "import struct, sys; sys.stdout.buffer.write(struct.pack('<dIIII', 0, 0, 1 << 31, 9, 0))",
+        "import time; time.sleep(600)",
+    ],
+)
+def test_a_decoder_that_fails_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    path = write_video(tmp_path / "a.mp4", [plain("red")] * 5)
+    program_file = tmp_path / "child.py"
+    program_file.write_text(program)
+    with monkeypatch.context() as patch:
+        patch.setattr(video, "DECODER", program_file)
+        patch.setattr(video, "SECONDS", 1.0 if "sleep" in program else 60.0)
+        assert "its decoder ended, or took too much time or memory" in refusal_of(path)
+    assert len(frames_of(path)) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system bounds no addresses")
+def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_video(tmp_path / "a.mp4", [plain("red", (1920, 1080))] * 2)
+    assert len(frames_of(path)) == 2
+    monkeypatch.setattr(video, "MEMORY", 64 * 2**20)
+    refusal_of(path)
