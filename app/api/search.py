@@ -58,7 +58,7 @@ def known(retriever: Retriever, hits: Sequence[Hit], layout: bool = False) -> li
 
 def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
     """Adds the sizes of thumbnails, and which hits look nearly the same as an earlier one."""
-    thumbnails, _ = retriever.thumbnails([one.image_id for one in hits])
+    thumbnails = retriever.thumbnails([one.image_id for one in hits])
     present = [one for one in hits if one.image_id in thumbnails]
     for one in present:
         with suppress(OSError):
@@ -143,7 +143,7 @@ class SearchQuestions:
             | (asdict(image.moment) if image.moment else {})
             for image_id, image in images.items()
         }
-        for image_id, thumbnail in retriever.thumbnails(list(images))[0].items():
+        for image_id, thumbnail in retriever.thumbnails(list(images)).items():
             with suppress(OSError):
                 sizes = zip(("width", "height"), image_size(str(thumbnail)), strict=True)
                 about[image_id].update(sizes)
