@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "app/page/inside.js").read_text("utf-8")
 @torch.no_grad()
 def test_every_method_answers_with_finite_arrays_that_the_page_words(method: Method) -> None:
     images, texts = encoded(method)
-    titles = re.findall(r"^  (\w+): \{ title:", PAGE, re.MULTILINE)
+    titles = re.findall(r"^  (\w+): \[", PAGE, re.MULTILINE)
     knobs = re.findall(r"(\w+): \"", PAGE[PAGE.index("const KNOBS") :].partition(";")[0])
     assert {knob.name for knob in method.knobs} <= set(knobs)
     for arrays in (method.inside(images), method.inside(images, texts)):
