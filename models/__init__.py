@@ -10,12 +10,11 @@ from typing import Any
 from models.avse import AVSE
 from models.clip import CLIP
 from models.contextual import ContextConfig, Contextual, contextual
-from models.late import LateInteraction
+from models.elements import SCAN, LateInteraction
 from models.method import Method
 from models.mv_vse import MVVSE
 from models.mvam import MVAM, BaseAttention, BaseSummary
 from models.pvse import PVSE
-from models.scan import SCAN
 from models.views import Views
 from models.vse_infty import VSEPP, VSEInfinity
 

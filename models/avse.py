@@ -184,8 +184,8 @@ class AVSE(Method):
         affinity = visual.total @ textual.total.mT  # (B, p, q), Eq. (1)
         views = images.rows.shape[1] if per_view else 1
         weights, start = self._gradients(affinity, views)
-        found = split_products(visual, textual, weights, start)
-        return found if per_view else found.view(0)
+        split = split_products(visual, textual, weights, start)
+        return split if per_view else split.view(0)
 
     def _gradients(self, affinity: Tensor, parts: int) -> tuple[Tensor, Tensor]:
         """How much each affinity counts in Eq. (2), with the best blocks of this pair held.
@@ -231,9 +231,9 @@ class AVSE(Method):
         if not self.config.sampled_features:
             projected = self.project_image(features, mask)
             return [projected] * self.config.views, list(self.groups(features, mask))
-        given = features.unflatten(2, (self.config.views, -1)).unbind(dim=2)  # n of (B, N, d)
-        members = [mask & (view != 0).any(dim=2) for view in given]
-        return [self.project_image(*view) for view in zip(given, members, strict=True)], members
+        views = features.unflatten(2, (self.config.views, -1)).unbind(dim=2)  # n of (B, N, d)
+        members = [mask & (view != 0).any(dim=2) for view in views]
+        return [self.project_image(*view) for view in zip(views, members, strict=True)], members
 
     def _project_text(self, features: Tensor, mask: Tensor) -> Tensor:
         """(B, M, d1), see `released_text`."""
@@ -244,7 +244,7 @@ class AVSE(Method):
         self, projected: list[Tensor], groups: Tensor, members: list[Tensor], mask: Tensor
     ) -> Tensor:
         """Cosines (B, n, N) of all elements; of the view's own where each view has read its own."""
-        if not self.config.sampled_features:
+        if not self.config.sampled_features:  # all views read one projection
             return cosine_attention(projected[0], groups, mask)
         maps = [
             cosine_attention(view, group[:, None], own)
@@ -323,25 +323,22 @@ class AVSE(Method):
         )
         if texts is None or self.averaged:
             return curves
-        visual = images.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, p, d2)
-        textual = texts.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (1, q, d2)
-        affinity = visual[0] @ textual[0].T  # (p, q), Eq. (1)
-        maxsim = NamedArray("maxsim_score", affinity.amax(dim=0).sum())
-        blocks = ("block", "text_block")
-        if self.dustbin is None:
-            return [_marked("affinity", affinity, affinity, blocks), maxsim, *curves]
-        count = settings.get("iterations", self.config.iterations)
-        if type(count) is not int or not 1 <= count <= self._most_shown:
-            raise ValueError(f"iterations must be 1 to {self._most_shown}, not {count!r}")
-        plan = log_plan(affinity[..., None], self.dustbin, count, self.config.temperature)
-        plan = plan[..., 0].exp()  # (p + 1, q + 1)
-        sinkhorn = NamedArray("sinkhorn_score", plan[:-1, :-1].amax(dim=0).sum())  # Eq. (2)
-        match = str(settings.get("match", "sinkhorn"))
+        affinity = self._blocks(images)[0] @ self._blocks(texts)[0].T  # (p, q), Eq. (1)
+        match = "maxsim" if self.dustbin is None else str(settings.get("match", "sinkhorn"))
         require_choice("match", match, ("sinkhorn", "maxsim"))
-        if match == "maxsim":
-            return [_marked("affinity", affinity, affinity, blocks), sinkhorn, maxsim, *curves]
-        arrays = [NamedArray("affinity", affinity, blocks)]
-        return [*arrays, _marked("plan", plan, plan[:-1, :-1], blocks), sinkhorn, maxsim, *curves]
+        marks, blocks = _best_of_columns(affinity), ("block", "text_block")
+        arrays = [NamedArray("affinity", affinity, blocks, marks if match == "maxsim" else ())]
+        if self.dustbin is not None:
+            count = settings.get("iterations", self.config.iterations)
+            if type(count) is not int or not 1 <= count <= self._most_shown:
+                raise ValueError(f"iterations must be 1 to {self._most_shown}, not {count!r}")
+            plan = log_plan(affinity[..., None], self.dustbin, count, self.config.temperature)
+            plan = plan[..., 0].exp()  # (p + 1, q + 1)
+            inner = plan[:-1, :-1]
+            if match == "sinkhorn":
+                arrays.append(NamedArray("plan", plan, blocks, _best_of_columns(inner)))
+            arrays.append(NamedArray("sinkhorn_score", inner.amax(dim=0).sum()))  # Eq. (2)
+        return [*arrays, NamedArray("maxsim_score", affinity.amax(dim=0).sum()), *curves]
 
     @property
     def _most_shown(self) -> int:
@@ -355,9 +352,8 @@ class AVSE(Method):
 
     def _match(self, images: Views, texts: Views, parts: int) -> Tensor:
         """Scores with the maximum taken in `parts` parts of the visual blocks: (parts, B, B)."""
-        visual = images.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (B, p, d2)
-        textual = texts.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)  # (B, q, d2)
-        textual = textual.transpose(0, 1).contiguous()  # (q, B_txt, d2)
+        visual = self._blocks(images)  # (B_img, p, d2)
+        textual = self._blocks(texts).transpose(0, 1).contiguous()  # (q, B_txt, d2)
         step = max(1, _PAIRS // textual.shape[1]) if visual.device.type == "cpu" else _IMAGES
         scores = []
         for rows in visual.split(max(step, _IMAGES)):
@@ -365,6 +361,10 @@ class AVSE(Method):
                 best = self.plan(part.flatten(2)).unflatten(0, (parts, -1)).amax(dim=1)  # Eq. (2)
                 scores.append(best.sum(dim=1).unflatten(1, part.shape[2:]))
         return torch.cat(scores, dim=1)  # (parts, B_img, B_txt)
+
+    def _blocks(self, views: Views) -> Tensor:
+        """Views (B, V, D) as their blocks, (B, V * D / d2, d2)."""
+        return views.embeddings.unflatten(2, (-1, self.block_dim)).flatten(1, 2)
 
     def _unit_blocks(self, views: Tensor) -> Tensor:
         return l2_normalize(views.unflatten(-1, (-1, self.block_dim))).flatten(-2)
@@ -380,7 +380,6 @@ def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
     return products.unflatten(2, textual.shape[:2]).permute(1, 2, 0, 3)
 
 
-def _marked(name: str, values: Tensor, table: Tensor, axes: tuple[str, ...]) -> NamedArray:
-    """An array whose marks are the highest of each column of a table (p, q)."""
-    best = enumerate(table.argmax(dim=0).tolist())
-    return NamedArray(name, values, axes, tuple((row, column) for column, row in best))
+def _best_of_columns(table: Tensor) -> tuple[tuple[int, int], ...]:
+    """The highest cell of each column of (p, q)."""
+    return tuple((row, column) for column, row in enumerate(table.argmax(dim=0).tolist()))

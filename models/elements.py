@@ -1,7 +1,25 @@
-"""Methods whose views are a set's elements: nothing is pooled before an image and a text meet.
+"""SCAN and late interaction: views are a set's elements, nothing is pooled before two sets meet.
 
-A score is a weighted sum of the cosines of cells and words. How the weights of a pair come about is
-the method's: `models/scan.py`, `models/late.py`.
+A score is a weighted sum of the cosines of cells and words; the weights of a pair are the method's.
+Sets have a fixed number of views: elements beyond it are left out, missing ones are 0.
+
+Kuang-Huei Lee, Xi Chen, Gang Hua, Houdong Hu, Xiaodong He: Stacked Cross Attention for Image-Text
+Matching, ECCV 2018 (SCAN). Each side attends to the other: "t2i" asks for each word what the cells
+hold of it, "i2t" for each cell what the words say of it; the cosines of each query with what it
+attends to are averaged (the paper's AVG; its LSE is not offered, since it does not add up over
+words).
+
+Omar Khattab, Matei Zaharia: ColBERT: Efficient and Effective Passage Search via Contextualized
+Late Interaction over BERT, SIGIR 2020, section 3.3: the sum over the query's tokens of the largest
+cosine with a token of the document ("MaxSim").
+
+Lewei Yao, Runhui Huang, Lu Hou, Guansong Lu, Minzhe Niu, Hang Xu, Xiaodan Liang, Zhenguo Li, Xin
+Jiang, Chunjing Xu: FILIP: Fine-grained Interactive Language-Image Pre-Training, ICLR 2022, section
+3.1: the same between words and patches, with the mean over words in place of the sum, so that long
+captions do not score higher. FILIP also scores from patches to words; the direction from words to
+patches, its Eq. (4), is the one that a search with words needs, and the only one of
+`LateInteraction`. Its vectors are narrow, 32 dimensions in the recipes, where ColBERT has 128 and
+FILIP 256, since an image has as many as cells.
 """
 
 from __future__ import annotations
@@ -15,10 +33,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.evidence import Evidence, Parts, split_products
-from models.layers import FeatureProjection, l2_normalize, text_projection
+from models.layers import EPS, FeatureProjection, l2_normalize, require_choice, text_projection
 from models.method import Method
 from models.views import Views
 
+DIRECTIONS = ("t2i", "i2t")
 MAX_PRODUCTS = 1 << 24  # of elements, computed at a time
 
 
@@ -115,7 +134,84 @@ class ElementMethod(Method):
         return _elements(self.project_text(features), mask, self.config.words, attention)
 
 
-def present(views: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class SCANConfig(ElementConfig):
+    """Arguments of `SCAN` beside those of `ElementConfig` (the paper: 1,024 and 36 cells).
+
+    Attributes:
+        direction: "t2i" or "i2t", see above.
+        sharpness: lambda_1, of the attention (the release's 9 for t2i; 4 for i2t).
+    """
+
+    direction: str = "t2i"
+    sharpness: float = 9.0
+
+    def __post_init__(self) -> None:
+        """Rejects values that do not describe a model."""
+        super().__post_init__()
+        require_choice("direction", self.direction, DIRECTIONS)
+        if self.sharpness <= 0:
+            raise ValueError(f"sharpness must be above 0, not {self.sharpness}")
+
+
+class SCAN(ElementMethod):
+    """SCAN; V = the number of cells on the image side, of words on the text side."""
+
+    title = "SCAN"
+    paper = "Lee et al., ECCV 2018"
+    config_type = SCANConfig
+    config: SCANConfig
+
+    def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
+        """See `ElementMethod.weights`: attention, over the length of what it attends to."""
+        if self.config.direction == "i2t":
+            return self._attend(cosines.mT, words, cells).mT
+        return self._attend(cosines, cells, words)
+
+    def _attend(self, cosines: Tensor, source: Tensor, query: Tensor) -> Tensor:
+        """Each of Q queries attends to S elements, Eqs. (1)-(4) of the stacked attention.
+
+        Args:
+            cosines: (..., S, Q).
+            source: (..., S, D), 0 where absent.
+            query: (..., Q, D) likewise.
+        """
+        sources = _present(source)[..., None]  # (..., S, 1)
+        queries = _present(query)[..., None, :]  # (..., 1, Q)
+        positive = cosines.clamp_min(0.0)
+        share = positive / (positive.square().sum(dim=-1, keepdim=True) + EPS).sqrt()
+        attention = (self.config.sharpness * share).masked_fill(~sources, -torch.inf)
+        attention = attention.softmax(dim=-2)
+        gram = source @ source.mT  # (..., S, S)
+        length = (attention * (gram @ attention)).sum(dim=-2, keepdim=True).clamp_min(0.0).sqrt()
+        count = queries.sum(dim=-1, keepdim=True).clamp_min(1)  # (..., 1, 1)
+        return attention * queries / ((length + EPS) * count)
+
+
+@dataclass(frozen=True)
+class LateConfig(ElementConfig):
+    """Arguments of `LateInteraction`: those of `ElementConfig` (ColBERT: 128 and 32 words)."""
+
+    embed_dim: int = 128
+
+
+class LateInteraction(ElementMethod):
+    """Late interaction; V = the number of cells on the image side, of words on the text side."""
+
+    title = "Late interaction"
+    paper = "Khattab and Zaharia, SIGIR 2020; Yao et al., ICLR 2022"
+    config_type = LateConfig
+
+    def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
+        """See `ElementMethod.weights`: of each word the best cell, over the number of words."""
+        absent = ~_present(cells)[..., None]  # (..., V, 1)
+        best = cosines.masked_fill(absent, -torch.inf).argmax(dim=-2, keepdim=True)  # (..., 1, W)
+        real = _present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
+        share = real / real.sum(dim=-1, keepdim=True).clamp_min(1.0)
+        return torch.zeros_like(cosines).scatter(-2, best, share.expand_as(best))
+
+
+def _present(views: Tensor) -> Tensor:
     """Which views are elements, (..., V, D) -> (..., V) bool; absent ones are 0."""
     return (views != 0).any(dim=-1)
 
@@ -130,7 +226,7 @@ def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor
     cells = images.embeddings  # (B_img, V, D)
     each = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
     for words in texts.embeddings.split(max(1, MAX_PRODUCTS // each)):
-        longest = int(present(words).sum(dim=1).max().clamp_min(1))
+        longest = int(_present(words).sum(dim=1).max().clamp_min(1))
         words = words[:, :longest]
         yield torch.einsum("ivd,twd->itvw", cells, words), cells[:, None], words[None]
 

@@ -1,14 +1,15 @@
-"""A score, split exactly over the elements of both sets: which cell and which word bring how much.
+"""Evidence: a score, split exactly over the elements of both sets (which cell and which word).
 
-Every method pools: a view is a sum over elements of what each of them brings. With the ranks, the
-attention and the lengths *of this very pair* held as they are, the inner product of two views is
-the sum of the inner products of their parts, without any approximation:
+Every method pools: a view is a sum of contributions of its set's elements. With the ranks, the
+attention and the lengths *of one pair* held constant, the inner product of two views is the sum of
+the inner products of their contributions, without any approximation:
 
-    <image view, text view> = sum over n, m of <part of cell n, part of word m> + what is in neither
+    <image view, text view> = sum over n, m of <part of cell n, part of word m> + the rest
 
-`Parts` is such a view in parts, made by `Method.image_parts` and `Method.text_parts`; `Evidence` is
-what the score is made of, by `Method.evidence`. What elements bring is a fact about the score, no
-proof that an object is there; and the features of an element may have read its neighbours.
+`Parts` is a view split into contributions (`Method.image_parts`, `Method.text_parts`), `Evidence`
+the score of a pair split into those of cells and words (`Method.evidence`). Evidence explains the
+score. It does not prove that an object is in a cell, and a cell's feature may have read its
+neighbours.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from models.layers import EPS
 
 @dataclass(frozen=True)
 class Parts:
-    """Views as sums of what each element of a set brings.
+    """Views as sums of the contributions of a set's elements.
 
     Attributes:
-        rows: (B, V, N + 2, D) what each of N elements brings (0 on padding); what they bring only
-            together, as a recurrent state does; and what nobody brings, such as a bias. They add up
-            to the view.
+        rows: (B, V, N + 2, D) contributions that sum to the view: of each of N elements, 0 on
+            padding; of all elements together, such as a recurrent state; and a constant, such as a
+            bias.
     """
 
     rows: Tensor
@@ -38,7 +39,7 @@ class Parts:
     def of(
         cls, elements: Tensor, whole: Tensor | float = 0.0, constant: Tensor | float = 0.0
     ) -> Parts:
-        """Parts (B, V, N, D) of elements; the rest is (B, V, D) or one number for all."""
+        """Builds parts from (B, V, N, D) of elements; the others are (B, V, D) or a number."""
         rows = nn.functional.pad(elements, (0, 0, 0, 2))  # (B, V, N + 2, D)
         rows[:, :, -2], rows[:, :, -1] = whole, constant
         return cls(rows)
@@ -52,8 +53,8 @@ class Parts:
         """Divides by lengths, as `l2_normalize` does.
 
         Args:
-            width: each stretch of so many numbers of the views, side by side, has a length of its
-                own: D, the default, for views; V * D for all of them joined; less for blocks.
+            width: of the stretches of the joined views that have a length of their own: D, the
+                default, for each view; V * D for all views as one vector; less for blocks.
         """
         total = self.total
         stretches = total.flatten(1).unflatten(1, (-1, width or total.shape[2]))
@@ -61,9 +62,10 @@ class Parts:
         return Parts(self.rows / lengths.expand_as(stretches).reshape_as(total)[:, :, None])
 
     def layer_norm(self, norm: nn.LayerNorm) -> Parts:
-        """As `norm` does; with its deviation held it is linear, but for its bias."""
-        spread = (self.total.var(dim=2, correction=0, keepdim=True) + norm.eps).sqrt()  # (B, V, 1)
-        rows = (self.rows - self.rows.mean(dim=3, keepdim=True)) / spread[:, :, None] * norm.weight
+        """Applies `norm`, which is affine while its deviation is held constant."""
+        deviation = (self.total.var(dim=2, correction=0, keepdim=True) + norm.eps).sqrt()
+        centred = self.rows - self.rows.mean(dim=3, keepdim=True)
+        rows = centred / deviation[:, :, None] * norm.weight
         rows[:, :, -1] += norm.bias
         return Parts(rows)
 
@@ -74,14 +76,13 @@ class Parts:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What scores of pairs are made of; see `score`. Their views may stand on an axis behind B.
+    """The contributions that sum to the scores of B pairs; views may stand on an axis behind B.
 
     Attributes:
-        cells: (B, N, M) what element n of the image finds in element m of the text; may be
-            negative.
-        whole_sentence: (B, N) what an element finds in what cannot be split over words, such as the
-            last state of a recurrent network.
-        base: (B,) what no element of the image brings, or what it would bring to any text.
+        cells: (B, N, M) of element n of the image with element m of the text; may be negative.
+        whole_sentence: (B, N) of element n with the part of the text that cannot be split over
+            words, such as the last state of a recurrent network.
+        base: (B,) the rest: of no element of the image, or the same for every text.
     """
 
     cells: Tensor
@@ -94,16 +95,16 @@ class Evidence:
         return self.base + self.whole_sentence.sum(dim=-1) + self.cells.sum(dim=(-2, -1))
 
     def view(self, place: int) -> Evidence:
-        """Of the view at a place, where views stand on the second axis."""
+        """Selects one view, where views stand on the second axis."""
         return Evidence(self.cells[:, place], self.whole_sentence[:, place], self.base[:, place])
 
     def scaled(self, weight: float) -> Evidence:
-        """Of a score multiplied by a weight, as a term of a query is."""
+        """Multiplies by the weight of a query's term."""
         return Evidence(weight * self.cells, weight * self.whole_sentence, weight * self.base)
 
 
 def mean_evidence(parts: Sequence[Evidence]) -> Evidence:
-    """Of an ensemble, whose score is the mean of its methods'; all read the same elements."""
+    """The evidence of an ensemble, whose score is the mean of its methods' scores."""
     return Evidence(
         torch.stack([part.cells for part in parts]).mean(dim=0),
         torch.stack([part.whole_sentence for part in parts]).mean(dim=0),
@@ -120,7 +121,7 @@ def split_products(
         images: V views of each of B images.
         texts: W views of each of B texts, or of one for all.
         weights: (B, R, V, W) of <image view v, text view w> in sum r.
-        offset: what is added to each sum.
+        offset: added to each sum.
 
     Returns:
         Evidence with R on the second axis.

@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -111,17 +110,6 @@ class FixedPooling(RankPooling):
         return mean_parts(features, mask) if self.kind == "mean" else super().parts(features, mask)
 
 
-@dataclass(frozen=True)
-class _Cache:
-    """Coefficients by size of set, and the weights that generated them.
-
-    Replaced as a whole, so that threads never mix coefficients of two states of the weights.
-    """
-
-    weights: tuple[tuple[int, int], ...] = ()
-    coefficients: dict[int, Tensor] = field(default_factory=dict)
-
-
 class GPO(RankPooling):
     """Pools by coefficients that a small recurrent network learns to generate.
 
@@ -154,7 +142,9 @@ class GPO(RankPooling):
         if mlp:
             hidden = nn.Linear(hidden_dim, hidden_dim)
             self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
-        self._cache = _Cache()
+        # coefficients by size, and the weights that generated them; replaced as a whole, so that
+        # threads never mix coefficients of two states of the weights
+        self._cache: tuple[object, dict[int, Tensor]] = (None, {})
 
     @classmethod
     def released(cls) -> GPO:
@@ -169,12 +159,13 @@ class GPO(RankPooling):
         """
         distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
-            self._cache = _Cache()  # fused optimisers change weights without a new version
+            self._cache = (None, {})  # fused optimisers change weights without a new version
             return self._generate(distinct)[rows]  # (B, longest)
         weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
-        if self._cache.weights != weights:
-            self._cache = _Cache(weights)
-        cached, required = self._cache.coefficients, distinct.tolist()
+        cache = self._cache
+        if cache[0] != weights:
+            cache = self._cache = (weights, {})
+        cached, required = cache[1], distinct.tolist()
         new = [size for size in required if size not in cached]
         if new:
             generated = self._generate(torch.tensor(new, device=sizes.device))  # (S', longest)
@@ -230,7 +221,7 @@ def pooling_arrays(
     Args:
         images: one image with its attention, whose width is the size N of its set.
         texts: one text with its attention, or None.
-        image_poolings: of the image side; what is no `RankPooling` has no coefficients.
+        image_poolings: of the image side; those that are no GPO are left out.
         text_poolings: of the text side.
         image_share: which share of the image's set is pooled at once.
     """
@@ -239,10 +230,10 @@ def pooling_arrays(
         ("image_pooling", images, image_poolings, image_share),
         ("text_pooling", texts, text_poolings, 1.0),
     ):
-        ranked = [pooling for pooling in poolings if isinstance(pooling, RankPooling)]
-        if ranked and views is not None and views.attention is not None:
+        learned = [pooling for pooling in poolings if isinstance(pooling, GPO)]
+        if learned and views is not None and views.attention is not None:
             count = max(1, round(share * views.attention.shape[-1]))
             size = torch.tensor([count], device=views.embeddings.device)
-            theta = torch.cat([pooling.coefficients(size) for pooling in ranked])  # (L, N)
+            theta = torch.cat([pooling.coefficients(size) for pooling in learned])  # (L, N)
             arrays.append(NamedArray(name, theta, ("view", "rank")))
     return arrays

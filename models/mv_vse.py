@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from models.evidence import Parts
-from models.gpo import GPO, RankPooling, build_pooling, pooling_arrays
+from models.gpo import RankPooling, build_pooling, pooling_arrays
 from models.layers import (
     FeatureProjection,
     cosine_attention,
@@ -137,9 +137,8 @@ class MVVSE(Method):
         self, images: Views, texts: Views | None = None, /, **_: str | int
     ) -> list[NamedArray]:
         """See `Method.inside`: the coefficients of the K poolings of Eq. (4), and of the text's."""
-        if not isinstance(self.pool_text, GPO):
-            return []
-        return pooling_arrays(images, texts, self.pool_image, [self.pool_text])
+        text_poolings = [] if self.pool_text is None else [self.pool_text]
+        return pooling_arrays(images, texts, self.pool_image, text_poolings)
 
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor

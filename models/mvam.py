@@ -49,26 +49,20 @@ class ViewCodes(nn.Module):
         self.codes = nn.Parameter(codes)
 
     def forward(
-        self,
-        features: Tensor,
-        mask: Tensor,
-        values: Tensor | None = None,
-        projection: Tensor | None = None,
+        self, features: Tensor, mask: Tensor, values: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Pools a set once for each code.
 
         Args:
-            features: (B, N, d) that the codes are compared with.
+            features: (B, N, dim) that the codes are compared with.
             mask: (B, N) bool.
             values: (B, N, D) that are pooled; the features themselves by default.
-            projection: (dim, d) to apply to features before they meet the codes; None for d = dim.
 
         Returns:
             (B, m, D) views and (B, m, N) attention.
         """
         values = features if values is None else values
-        codes = self.codes if projection is None else self.codes @ projection  # (m, d)
-        scores = (codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
+        scores = (self.codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
         attention = scores.softmax(dim=2)  # Eq. (7)
         return attention @ values.masked_fill(~mask[..., None], 0.0), attention  # Eq. (8)
 
@@ -181,39 +175,25 @@ class MVAM(Method):
     def _join(
         self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor, attention: bool
     ) -> Views:
-        views, maps = self._views(codes, project, features, mask)
+        values, keys = self._project(project, features, mask)
+        views, maps = codes(keys, mask, values)
         joined = l2_normalize(views.flatten(1)).view_as(views)  # (B, m, D), Eq. (9)
         extras = {"attention": maps} if self.training else {}
         return Views(joined, maps if attention else None, extras)
 
     def _parts(self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor) -> Parts:
-        """Eq. (8)'s sum a (W h + b), element by element; a sums to 1, and so b is shared out."""
-        maps = self._views(codes, project, features, mask)[1]  # (B, m, N)
-        with_mask = isinstance(project, FeatureProjection)
-        values = project(features, mask) if with_mask else project(features)  # (B, N, D)
+        """Eq. (8)'s sum, element by element."""
+        values, keys = self._project(project, features, mask)
+        maps = codes(keys, mask)[1]  # (B, m, N)
         values = values.masked_fill(~mask[..., None], 0.0)
         parts = Parts.of(maps[..., None] * values[:, None])  # (B, m, N, D)
         return parts.unit(maps.shape[1] * values.shape[2])
 
-    def _views(
-        self, codes: ViewCodes, project: nn.Module, features: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Views (B, m, D) and attention (B, m, N).
-
-        A linear map W h + b is applied after pooling: as weights sum to 1, the views are the same,
-        and as b adds the same to every score of a code c, c (W h + b) attends like (W^T c) h. So
-        N x D numbers of each set are never made.
-        """
-        linear = project.linear if isinstance(project, FeatureProjection) else project
-        if isinstance(project, FeatureProjection) and project.mlp is not None:
-            projected = project(features, mask)  # (B, N, D)
-            keys = projected if self.code_space == "view" else features
-            return codes(keys, mask, projected)
-        if self.code_space == "encoder" or not isinstance(linear, nn.Linear):
-            pooled, maps = codes(features, mask)
-        else:
-            pooled, maps = codes(features, mask, projection=linear.weight)
-        return linear(pooled), maps
+    def _project(self, project: nn.Module, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What is pooled, (B, N, D), and what codes are compared with."""
+        with_mask = isinstance(project, FeatureProjection)
+        values = project(features, mask) if with_mask else project(features)
+        return values, values if self.code_space == "view" else features
 
 
 class BaseAttention(MVAM):

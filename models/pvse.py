@@ -155,7 +155,7 @@ class MeanFeature(nn.Linear):
 class Changes(nn.Module):
     """A clip's global feature from its mean frame and, in order, how its frames differ from that.
 
-    Not in the paper. Where most of a picture stands still, what all frames share drowns the rest,
+    Not in the paper. Where most of an image stands still, what all frames share drowns the rest,
     and a bi-GRU over the frames themselves learns nothing of their order (docs/results.md has the
     measurement). Both read frames through one linear map. A clip of one frame has no changes, and
     is an image.

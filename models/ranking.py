@@ -1,9 +1,9 @@
-"""Pooling by rank: each dimension's values in descending order, weighted by their places.
+"""Pooling by rank: each dimension's values in descending order, weighted by their ranks.
 
-The sort is what a GPO step costs. Three things make it several times cheaper than `Tensor.sort`
-along the set's axis: the set moves to the contiguous axis; on the CPU a value and its place are
-packed into one float64, so that NumPy's vectorised sort of plain numbers brings both; and the work
-is cut into parts that stay in a core's cache, in memory that is used again for each part.
+Most of the time of a GPO step goes into the sort. Three measures make it several times faster than
+`Tensor.sort` along the set's axis: the set moves to the contiguous axis; on the CPU a value and its
+place are packed into one float64, which NumPy's vectorised sort handles as a plain number; and the
+work is cut into parts that fit a core's cache, with reused scratch memory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _PART = 1 << 17  # values of one part: 1 MiB as float64
 
 
 def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Each dimension's values of each set, the largest first; carries no gradient.
+    """Sorts each dimension's values of each set, the largest first; carries no gradient.
 
     Args:
         features: (B, N, D), finite.
         mask: (B, N) bool, True on real elements.
 
     Returns:
-        (B, D, N) sorted values, 0 beyond a set's size, and (B, D, N) integers where each stood;
-        padding takes the last places.
+        (B, D, N) sorted values, 0 beyond a set's size, and (B, D, N) integers, each value's place
+        in the set; padding takes the last ranks.
     """
     batch, count, dim = features.shape
     ranked = features.new_empty(batch, dim, count, requires_grad=False)
@@ -86,15 +86,15 @@ def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """What each element adds to `pool_ranked`, with its rank in each dimension held.
+    """Each element's contribution to `pool_ranked`, its rank in each dimension held constant.
 
     Args:
         features: (B, N, D).
         mask: (B, N) bool, at least one True in each row, anywhere.
-        theta: (B, L, V), as there.
+        theta: (B, L, V) as in `pool_ranked`.
 
     Returns:
-        (B, V, N, D), 0 on padding; the sum over elements is what is pooled.
+        (B, V, N, D), 0 on padding; the sum over elements is the pooled vector.
     """
     order = rank_descending(features, mask)[1].long()  # (B, D, N)
     weights = nn.functional.pad(theta.mT, (0, order.shape[2] - theta.shape[1]))  # (B, V, N)
@@ -140,7 +140,7 @@ class _RankedPool(torch.autograd.Function):
 
 
 def _parts(features: Tensor) -> Iterator[slice]:
-    """Rows of (B, N, D) to work on at once: a part that fits the cache, on a GPU all of them."""
+    """Slices of the rows of (B, N, D) that fit a CPU's cache; a GPU takes all rows at once."""
     batch, count, dim = features.shape
     size = max(1, _PART // (count * dim)) if features.device.type == "cpu" else batch
     for start in range(0, batch, size):
@@ -148,7 +148,7 @@ def _parts(features: Tensor) -> Iterator[slice]:
 
 
 def _scratch(buffer: Tensor, like: Tensor) -> Tensor:
-    """Memory of the shape of `like`, contiguous; the buffer's own where it is large enough."""
+    """Contiguous memory of the shape of `like`, from the buffer where that is large enough."""
     if buffer.numel() >= like.numel():
         return buffer.flatten()[: like.numel()].view(like.shape)
     return buffer.new_empty(like.shape, device=like.device)

@@ -69,10 +69,10 @@ def log_plan(
     """The logarithm of the whole plan, dustbins included, computed in the log domain.
 
     Args:
-        affinity: as in `match_blocks`.
-        dustbin: as there.
-        iterations: exactly so many.
-        temperature: as there.
+        affinity: as in `match_blocks`, like all others.
+        dustbin: the learnable z.
+        iterations: none are left out.
+        temperature: divides affinities and z.
 
     Returns:
         (p + 1, q + 1, C); exp of it has the row sums (1, ..., 1, q) and the column sums

@@ -111,7 +111,7 @@ def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     [[1, 0, 0], [1, 1, 1]]
     """
     padded = pad_sequence(list(sets), batch_first=True)  # (B, N, d)
-    sizes = torch.tensor([len(one) for one in sets], device=padded.device)
+    sizes = torch.tensor([len(each) for each in sets], device=padded.device)
     return padded, lengths_to_mask(sizes, padded.shape[1])
 
 

@@ -97,7 +97,7 @@ class VSEInfinity(Method):
     def inside(
         self, images: Views, texts: Views | None = None, /, **_: str | int
     ) -> list[NamedArray]:
-        """See `Method.inside`: the pooling coefficients of both sides, section 5.3."""
+        """See `Method.inside`: the coefficients of GPO on both sides, section 5.3."""
         return pooling_arrays(images, texts, [self.pool_image], [self.pool_text])
 
 
@@ -144,13 +144,3 @@ class VSEPP(VSEInfinity):
     ) -> None:
         fixed = "mean", "mean", 1, map_text  # both poolings, and a count that "mean" has no use for
         super().__init__(image_dim, text_dim, embed_dim, mlp_dim, False, False, *fixed)
-
-    def inside(
-        self,
-        images: Views,  # noqa: ARG002
-        texts: Views | None = None,  # noqa: ARG002
-        /,
-        **_: str | int,
-    ) -> list[NamedArray]:
-        """See `Method.inside`: nothing, since every coefficient of an average is the same."""
-        return []

@@ -31,8 +31,8 @@ def build_network(
         full = transformers.AutoConfig.for_model(config["model_type"], **settings)
         kind = getattr(transformers, name)
         build = kind.from_config if name == "AutoModel" else kind
-        asked = {} if add_pooling_layer is None else {"add_pooling_layer": add_pooling_layer}
-        network: nn.Module = build(full, **asked)
+        options = {} if add_pooling_layer is None else {"add_pooling_layer": add_pooling_layer}
+        network: nn.Module = build(full, **options)
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(
             f"{config.get('model_type', 'a network')} cannot be built from its configuration: "

@@ -5,8 +5,7 @@ import torch
 
 import models
 from models import Views
-from models.elements import MAX_PRODUCTS
-from models.late import LateConfig, LateInteraction
+from models.elements import MAX_PRODUCTS, LateConfig, LateInteraction
 from models.layers import l2_normalize
 from models.views import lengths_to_mask
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from models.elements import SCAN, SCANConfig
 from models.layers import l2_normalize
-from models.scan import SCAN, SCANConfig
 from models.views import lengths_to_mask
 
 MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
