@@ -41,8 +41,8 @@ class Preset:
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where it may come from."""
-        given = os.environ.get(self.variable, "").split()
-        return tuple(given) or self.published
+        named = os.environ.get(self.variable, "").split()
+        return tuple(named) or self.published
 
     @property
     def facts(self) -> str:

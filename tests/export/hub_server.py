@@ -152,8 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.state.requests.append(f"{self.command} {path}")
         self.state.tokens.append(self._token())
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        asked = f"{self.command} {path}"
-        faults = (fault for part, fault in self.state.faults.items() if re.search(part, asked))
+        request = f"{self.command} {path}"
+        faults = (fault for part, fault in self.state.faults.items() if re.search(part, request))
         fault = next(faults, None)
         if fault is None or not fault.take():
             self._reply(routes, path)
@@ -249,10 +249,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._must_write()
         self._repo(id)
         objects = json.loads(self.body)["objects"]
-        for wanted in objects:
-            if wanted["oid"] not in self.state.blobs:
-                href = f"{self.state.url}/lfs/{wanted['oid']}"
-                wanted["actions"] = {"upload": {"href": href, "header": {}}}
+        for required in objects:
+            if required["oid"] not in self.state.blobs:
+                href = f"{self.state.url}/lfs/{required['oid']}"
+                required["actions"] = {"upload": {"href": href, "header": {}}}
         self._answer({"transfer": "basic", "objects": objects})
 
     def _lfs_upload(self, oid: str) -> None:
@@ -297,16 +297,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _search(self) -> None:
         query = parse_qs(urlsplit(self.path).query)
-        wanted, author = query.get("filter", []), query.get("author", [""])[0]
-        found = []
+        required, author = query.get("filter", []), query.get("author", [""])[0]
+        results = []
         for repo_id, repo in self.state.repos.items():
             may = not repo.private or self._token() in (READER, WRITER)
-            tagged = set(wanted) <= {*repo.card.get("tags", []), repo.card.get("library_name")}
+            tagged = set(required) <= {*repo.card.get("tags", []), repo.card.get("library_name")}
             if may and tagged and repo_id.split("/")[0] == (author or repo_id.split("/")[0]):
                 tags = [*repo.card.get("tags", []), f"license:{repo.card.get('license', '')}"]
                 commit = repo.branches["main"]
-                found.append({"id": repo_id, "sha": commit, "tags": tags})
-        self._answer(found)
+                results.append({"id": repo_id, "sha": commit, "tags": tags})
+        self._answer(results)
 
     def _tree(self, id: str, rev: str) -> None:
         repo = self._repo(id)

@@ -52,9 +52,9 @@ def install(folder: Path, python: str, venv: Path, index: str | None = None) -> 
     """
     front = metadata_load(folder / "README.md") or {}
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    found = subprocess.check_output([python, "-c", code], text=True).strip()
-    wanted = front["python_version"]
-    assert found == str(wanted), f"{python} is Python {found}, but the Space wants {wanted}"
+    version = subprocess.check_output([python, "-c", code], text=True).strip()
+    required = front["python_version"]
+    assert version == str(required), f"{python} is Python {version}, but the Space wants {required}"
     own = str((venv / "bin" / "python").absolute())
     if not Path(own).is_file():
         subprocess.run([python, "-m", "venv", str(venv)], check=True)
@@ -76,7 +76,7 @@ def start_and_ask(folder: Path, python: str, installed: bool = True) -> Heard:
             that it does in a Space.
     """
     front = metadata_load(folder / "README.md") or {}
-    with tempfile.TemporaryDirectory() as place, _device_server() as (device_url, told):
+    with tempfile.TemporaryDirectory() as place, _device_server() as (device_url, reports):
         variables = {"SYSTEM": "spaces"} if installed else {}
         if front["suggested_hardware"] == ZEROGPU:
             variables |= {"SPACES_ZERO_GPU": "true", "SPACES_ZERO_DEVICE_API_URL": device_url}
@@ -86,7 +86,7 @@ def start_and_ask(folder: Path, python: str, installed: bool = True) -> Heard:
             server.await_stage("ready")
             info = server.get("info")
             hits = server.get("search", q=_QUESTION, k=3)["hits"]
-        return Heard(seconds, info, hits, "/startup-report" in told)
+        return Heard(seconds, info, hits, "/startup-report" in reports)
 
 
 @contextmanager
@@ -120,11 +120,11 @@ def _running(
 @contextmanager
 def _device_server() -> Iterator[tuple[str, list[str]]]:
     """ZeroGPU's device server as far as a start needs it: its address, and what it was told."""
-    told: list[str] = []
+    reports: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.append(self.path.partition("?")[0])
+            reports.append(self.path.partition("?")[0])
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -136,7 +136,7 @@ def _device_server() -> Iterator[tuple[str, list[str]]]:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", told
+        yield f"http://127.0.0.1:{server.server_port}", reports
     finally:
         server.shutdown()
         server.server_close()
@@ -153,17 +153,17 @@ def main() -> None:
     parser.add_argument("--python", default="python3.12", help="default: python3.12")
     parser.add_argument("--venv", type=Path, help="keep the environment there, for the next time")
     parser.add_argument("--index", metavar="URL", help="an extra package index")
-    given = parser.parse_args()
-    folder, begun = given.folder.absolute(), time.monotonic()
-    venv = given.venv or Path(tempfile.mkdtemp(prefix="polyview-space-"))
+    arguments = parser.parse_args()
+    folder, begun = arguments.folder.absolute(), time.monotonic()
+    venv = arguments.venv or Path(tempfile.mkdtemp(prefix="polyview-space-"))
     try:
-        python = install(folder, given.python, venv, given.index)
+        python = install(folder, arguments.python, venv, arguments.index)
         print(f"installed in {time.monotonic() - begun:.0f} s", flush=True)
         heard = start_and_ask(folder, python)
     except (AssertionError, OSError, ValueError, subprocess.CalledProcessError) as error:
         sys.exit(f"the Space does not work: {error}")
     finally:
-        if given.venv is None:
+        if arguments.venv is None:
             shutil.rmtree(venv, ignore_errors=True)
     on_zerogpu = (metadata_load(folder / "README.md") or {})["suggested_hardware"] == ZEROGPU
     if on_zerogpu and not heard.reported:

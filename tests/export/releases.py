@@ -130,8 +130,8 @@ def vse_infty_grid(source: str = "wsl", factor: float = SIZE / 256) -> dict[str,
     base |= {"layer3.": "base.6.", "layer4.": "top.0."}
     image = {f"backbone.resnet.{key}": value for key, value in cnn.items()}
     for theirs, copy in base.items():
-        found = {key: value for key, value in cnn.items() if key.startswith(theirs)}
-        image |= {f"backbone.{copy}{k.removeprefix(theirs)}": v for k, v in found.items()}
+        results = {key: value for key, value in cnn.items() if key.startswith(theirs)}
+        image |= {f"backbone.{copy}{k.removeprefix(theirs)}": v for k, v in results.items()}
     image |= linear("backbone.resnet.fc", 10, OUTPUTS[-1])
     image |= {**linear("image_encoder.fc", EMBED + 2, OUTPUTS[-1]), **gpo("image_encoder.gpool")}
     text = {**bert("bert"), **linear("linear", EMBED + 2, HIDDEN), **gpo("gpool")}

@@ -47,9 +47,9 @@ def root(pack: Path, tmp_path: Path) -> Path:
 def requirements_of(folder: Path) -> dict[str, Requirement]:
     """What a Space's machine installs, by name."""
     lines = (folder / "requirements.txt").read_text().splitlines()
-    wanted = [Requirement(line) for line in lines if line and not line.startswith(("#", "--"))]
-    here = [need for need in wanted if need.marker is None or need.marker.evaluate(MACHINE)]
-    return {canonicalize_name(need.name): need for need in here}
+    required = [Requirement(line) for line in lines if line and not line.startswith(("#", "--"))]
+    applicable = [need for need in required if need.marker is None or need.marker.evaluate(MACHINE)]
+    return {canonicalize_name(need.name): need for need in applicable}
 
 
 def test_everything_is_in_it_and_nothing_else(space: Path) -> None:
@@ -79,7 +79,7 @@ def test_every_import_is_met_within_the_folder(space: Path) -> None:
     # before it imports the others
     others = {"onnxruntime-gpu", "spaces", "httpx", "h11", "fastapi", "typing-extensions"}
     others |= {"grpcio", "qdrant-client"}
-    wanted = requirements_of(space).keys() | others
+    required = requirements_of(space).keys() | others
     owners = importlib.metadata.packages_distributions()
     for path in space.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -93,7 +93,7 @@ def test_every_import_is_met_within_the_folder(space: Path) -> None:
                     assert place.is_dir() or place.with_suffix(".py").is_file(), f"{path}: {name}"
                 elif top not in sys.stdlib_module_names:
                     known = {owner.lower().replace("_", "-") for owner in owners.get(top, [top])}
-                    assert known & wanted, f"{path}: {name}"
+                    assert known & required, f"{path}: {name}"
 
 
 def test_it_starts_and_answers_on_a_pack_of_ones_own(pack: Path, tmp_path: Path) -> None:
@@ -120,12 +120,12 @@ def test_each_hardware_has_its_own_requirements(
     title, index = 'Dogs: "all" of them # here', "https://wheels.example/cpu"
     plan = Plan(hardware=hardware, title=title, torch_index=index)
     folder = build_space(tmp_path / "space", plan, root)
-    wanted = requirements_of(folder)
-    assert has <= wanted.keys()
-    assert not lacks & wanted.keys()
+    required = requirements_of(folder)
+    assert has <= required.keys()
+    assert not lacks & required.keys()
     newest = ["2.8.0", "2.11.0", "2.12.0", "2.13.0"]
     admitted = newest[:2] if hardware == "zero-a10g" else newest
-    assert list(wanted["torch"].specifier.filter(newest)) == admitted
+    assert list(required["torch"].specifier.filter(newest)) == admitted
     lines = (folder / "requirements.txt").read_text().splitlines()
     assert lines[0] == f"--extra-index-url {index}"
     front = metadata_load(folder / "README.md")

@@ -97,7 +97,8 @@ def test_a_siglip_without_a_head_or_an_end_mark_is_refused(tmp_path: Path) -> No
 def _images(count: int) -> list[Image.Image]:
     random = np.random.default_rng(0)
     coarse = [random.integers(0, 256, (6, 5, 3), np.uint8) for _ in range(count)]
-    return [Image.fromarray(one).resize((300, 260), Image.Resampling.BICUBIC) for one in coarse]
+    size, filter_ = (300, 260), Image.Resampling.BICUBIC
+    return [Image.fromarray(noise).resize(size, filter_) for noise in coarse]
 
 
 def _network(layout: str, source: Path) -> Any:
@@ -157,5 +158,5 @@ def _pieces(text: str) -> list[int]:
         ways.append((best[end - 1][0] + unknown, [*best[end - 1][1], 2]))
         best.append(max(ways, key=lambda way: way[0]))
     ids = best[-1][1]
-    fused = [one for i, one in enumerate(ids) if not (one == 2 and i and ids[i - 1] == 2)]
+    fused = [piece for i, piece in enumerate(ids) if not (piece == 2 and i and ids[i - 1] == 2)]
     return [*fused[:63], 1]

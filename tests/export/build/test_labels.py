@@ -49,9 +49,9 @@ def export(root: Path, out: Path, *more: str) -> int:
 def train_over(root: Path, backbone: Path, out: Path, *more: str) -> Path:
     """Trains the recipe once more, over another image encoder."""
     settings = (f"data={root / 'my_photos'}", f"backbone={backbone}", *more)
-    given = [part for setting in settings for part in ("--set", setting)]
+    arguments = [part for setting in settings for part in ("--set", setting)]
     recipe, cache = f"{root / 'recipe.toml'}", f"{out.parent / 'cache'}"
-    train.main(["--recipe", recipe, "--out", f"{out}", "--cache", cache, *given])
+    train.main(["--recipe", recipe, "--out", f"{out}", "--cache", cache, *arguments])
     return out
 
 
@@ -67,8 +67,8 @@ def test_photographs_need_a_licence_and_name_their_source(
 ) -> None:
     out = tmp_path / "pack"
     assert export(trained, out) == 1
-    assert "learned from my_photos over" in (said := capsys.readouterr().err)
-    assert "--licence CC-BY-NC-4.0" in said
+    assert "learned from my_photos over" in (printed := capsys.readouterr().err)
+    assert "--licence CC-BY-NC-4.0" in printed
     assert not out.exists()
     assert export(trained, out, "--licence", "CC-BY-NC-4.0") == 0
     info, card = load_info(out), (out / "README.md").read_text("utf-8")
@@ -106,9 +106,9 @@ def test_the_encoder_of_a_bundled_pack_can_be_trained_over(name: str) -> None:
     encoder, preprocess, about = load_image_source(pack)
     pixels = torch.rand(2, 3, preprocess.size, preprocess.size) * 2 - 1
     session = ort.InferenceSession(pack / "image_encoder.onnx")
-    (shown,) = session.run(None, {"pixels": pixels.numpy()})
+    (output,) = session.run(None, {"pixels": pixels.numpy()})
     with torch.no_grad():
-        assert np.abs(shown - encoder(pixels).numpy()).max() < 1e-5 * np.abs(shown).max()
+        assert np.abs(output - encoder(pixels).numpy()).max() < 1e-5 * np.abs(output).max()
     assert about["pack"]["title"] == load_info(pack).title
 
 
@@ -133,9 +133,9 @@ def test_nothing_over_weights_that_are_not_for_commerce_is_for_it(
     run, out = train_over(trained, bound, tmp_path / "run"), tmp_path / "over"
     over = ("--backbone", f"{bound}", "--run", f"{run}", "--out", f"{out}", "--licence")
     assert to_onnx.main([*over, "CC-BY-4.0"]) == 1
-    said = capsys.readouterr().err
-    assert 'the licence "CC-BY-4.0"' in said
-    assert "give --licence CC-BY-NC-4.0" in said
+    printed = capsys.readouterr().err
+    assert 'the licence "CC-BY-4.0"' in printed
+    assert "give --licence CC-BY-NC-4.0" in printed
     assert not out.exists()
     assert to_onnx.main([*over, "research only"]) == 0
 

@@ -33,8 +33,8 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
             path.write_bytes(content)
         else:
             torch.save(content, path, _use_new_zipfile_serialization=not legacy)
-        given = ["--from", family, str(path), "--out", str(tmp_path / "pack"), *options]
-        status = main(given)
+        arguments = ["--from", family, str(path), "--out", str(tmp_path / "pack"), *options]
+        status = main(arguments)
         printed = capsys.readouterr()
         return status, printed.out + printed.err
 
@@ -92,24 +92,24 @@ def test_images_through_the_cnn_that_is_stored_twice(
     source: str, command: Command, pieces: str, tmp_path: Path
 ) -> None:
     content = releases.vse_infty_grid(source)
-    status, said = command(content, "vse_infty", "--text-backbone", pieces)
-    assert status == 0, said
+    status, output = command(content, "vse_infty", "--text-backbone", pieces)
+    assert status == 0, output
     runtime = Runtime.load(tmp_path / "pack", "cpu")
     state = {
         key.removeprefix("module.backbone.resnet."): value
         for key, value in content["model"][0].items()
     }
     bytes_ = torch.randint(0, 256, (2, releases.SIZE, releases.SIZE, 3), dtype=torch.uint8)
-    pictures = [Image.fromarray(picture.numpy()) for picture in bytes_]
+    images = [Image.fromarray(image.numpy()) for image in bytes_]
     if source == "detector":  # blue first, 0 to 255, its own means
-        given = bytes_.flip(3).float() - torch.tensor([102.9801, 115.9465, 122.7717])
-        want = reference_cnn(state, given.permute(0, 3, 1, 2), groups=1, caffe=True)
+        inputs = bytes_.flip(3).float() - torch.tensor([102.9801, 115.9465, 122.7717])
+        want = reference_cnn(state, inputs.permute(0, 3, 1, 2), groups=1, caffe=True)
     else:
         mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-        given = (bytes_ / 255 - mean) / std
-        pixels = given.permute(0, 3, 1, 2)
+        inputs = (bytes_ / 255 - mean) / std
+        pixels = inputs.permute(0, 3, 1, 2)
         want = reference_cnn(state, pixels, groups=releases.GROUPS, caffe=False)
-    features = runtime.image_features(pictures)
+    features = runtime.image_features(images)
     assert features.shape[1] == runtime.grid[0] * runtime.grid[1]
     torch.testing.assert_close(features, want, rtol=1e-4, atol=1e-4)
     views = runtime.image_views(features, "vse_infty").embeddings
@@ -229,9 +229,9 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
 ) -> None:
     content, family = getattr(releases, make)(), make.removesuffix("_grid").removesuffix("_regions")
     damage(content)
-    given = ["--vocab", words, "--text-backbone", pieces]
-    given += ["--image-backbone", pieces, "--block-dim", "4"] if family == "avse" else []
-    assert_refused(command(content, family, *given), sentence)
+    arguments = ["--vocab", words, "--text-backbone", pieces]
+    arguments += ["--image-backbone", pieces, "--block-dim", "4"] if family == "avse" else []
+    assert_refused(command(content, family, *arguments), sentence)
     assert not (tmp_path / "pack").exists()
 
 
@@ -282,14 +282,14 @@ def test_word_lists_that_do_not_fit(command: Command, words: str) -> None:
 
 def test_word_pieces_that_do_not_fit(command: Command, pieces: str) -> None:
     folder, content = Path(pieces), releases.vse_infty_grid()
-    given = ["--text-backbone", pieces]
+    arguments = ["--text-backbone", pieces]
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 16}))
     refusal = r"has shape .* needs \(30, 16\); check .* config.json"
-    assert_refused(command(content, "vse_infty", *given), refusal)
+    assert_refused(command(content, "vse_infty", *arguments), refusal)
     releases.write_pieces(folder, 31)
     refusal = "lists 31 word pieces, but .* embeddings of 30"
-    assert_refused(command(content, "vse_infty", *given), refusal)
+    assert_refused(command(content, "vse_infty", *arguments), refusal)
     refusal = f"there is no folder .*did you mean {folder}"
     assert_refused(command(content, "vse_infty", "--text-backbone", f"{folder}x"), refusal)
 

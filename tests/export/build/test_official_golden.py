@@ -160,6 +160,6 @@ def test_avse(convert: Convert, tmp_path: Path) -> None:
         # what a view left out has no part in it
         assert images.attention is not None
         seen = images.attention[..., 1:] != 0  # (B, V, patches)
-        for picture, kept in zip(seen, data["selected_patches"][same], strict=True):
-            for view, patches in zip(picture, kept, strict=True):
+        for image_seen, remaining in zip(seen, data["selected_patches"][same], strict=True):
+            for view, patches in zip(image_seen, remaining, strict=True):
                 assert set(view.nonzero()[:, 0].tolist()) == set(patches.tolist())

@@ -40,9 +40,9 @@ def authors(server: HubState, tmp_path: Path) -> None:
 def test_one_command(server: HubState, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--from", "vse_infty", "--hub", f"{REPO}/{NAME}", "--out"]
     assert main([*arguments, str(tmp_path / "pack")]) == 0, capsys.readouterr().err
-    asked = [request for request in server.requests if request.startswith("GET /")]
-    assert any(request.endswith("model_best.pth") for request in asked)
-    assert not any(re.search(r"checkpoint\.pth|one\.pth|model\.safetensors", r) for r in asked)
+    requested = [request for request in server.requests if request.startswith("GET /")]
+    assert any(request.endswith("model_best.pth") for request in requested)
+    assert not any(re.search(r"checkpoint\.pth|one\.pth|model\.safetensors", r) for r in requested)
     runtime = Runtime.load(tmp_path / "pack", "cpu")
     commit = server.repos[REPO].branches["main"]
     origin = runtime.info.methods["vse_infty"].config["origin"]
@@ -78,11 +78,11 @@ def test_addresses_that_lead_nowhere(
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("options", "sentence"),
     [(["x.pth", "--hub", "a/b/c"], "not both"), (["x.pth"], "there is no checkpoint x.pth")],
 )
 def test_options_that_do_not_fit(
-    given: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--from", "pvse", *given, "--out", str(tmp_path / "pack")]) == 1
+    assert main(["--from", "pvse", *options, "--out", str(tmp_path / "pack")]) == 1
     assert sentence in capsys.readouterr().err

@@ -25,26 +25,26 @@ ROOT = Path(__file__).parents[3]
 def command(runs: Path, out: Path, *more: str) -> list[str]:
     """The command line that exports the first method."""
     made = ("--backbone", f"{runs / 'backbone'}", "--run", f"{runs / next(iter(METHODS))}")
-    said = ("--licence", "MIT", "--credits", "nobody", "--description", "Random weights.")
-    return [*made, "--out", f"{out}", "--name", "tiny", "--title", "Tiny", *said, *more]
+    labels = ("--licence", "MIT", "--credits", "nobody", "--description", "Random weights.")
+    return [*made, "--out", f"{out}", "--name", "tiny", "--title", "Tiny", *labels, *more]
 
 
 def test_a_pack_holds_several_models_of_a_method(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     again = Path(shutil.copytree(runs / "mvam", tmp_path / "again"))
-    given = ["--run", f"{runs / 'mvam'}", "--run"]
-    assert to_onnx.main(command(runs, tmp_path / "out", *given, f"{again}")) == 1
+    arguments = ["--run", f"{runs / 'mvam'}", "--run"]
+    assert to_onnx.main(command(runs, tmp_path / "out", *arguments, f"{again}")) == 1
     assert f"both hold mvam; give one of them another name: --run mvam_2={again}" in (
         capsys.readouterr().err
     )
-    assert to_onnx.main(command(runs, tmp_path / "out", *given, f"avse={again}")) == 1
+    assert to_onnx.main(command(runs, tmp_path / "out", *arguments, f"avse={again}")) == 1
     assert "holds mvam, which cannot be called avse" in capsys.readouterr().err
-    assert to_onnx.main(command(runs, tmp_path / "out", *given, f"mvam_4_codes={again}")) == 0
+    assert to_onnx.main(command(runs, tmp_path / "out", *arguments, f"mvam_4_codes={again}")) == 0
     runtime = Runtime.load(tmp_path / "out", "cpu")
-    (one, other) = (runtime.methods[name] for name in ("mvam", "mvam_4_codes"))
-    assert type(one) is type(other)
-    assert (one.title, other.title) == ("MVAM", "MVAM, 4 codes")
+    (first, other) = (runtime.methods[name] for name in ("mvam", "mvam_4_codes"))
+    assert type(first) is type(other)
+    assert (first.title, other.title) == ("MVAM", "MVAM, 4 codes")
     views = [runtime.text_views(["a dog"], name).embeddings for name in ("mvam", "mvam_4_codes")]
     assert views[0].equal(views[1])
     card = (tmp_path / "out" / "README.md").read_text("utf-8")

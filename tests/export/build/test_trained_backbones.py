@@ -48,14 +48,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(root: Path, name: str, recipe: str, *changes: str) -> None:
     """Trains a recipe on the tiny world for four steps."""
     source = f"{root}/clip#projected"
-    said = [f"data={root}/photos", f"backbone={source}", f"text.source={source}"]
-    said += ["batch_size=8", "epochs=2", "patience=2", *changes]
-    settings = [part for change in said for part in ("--set", change)]
+    changed = [f"data={root}/photos", f"backbone={source}", f"text.source={source}"]
+    changed += ["batch_size=8", "epochs=2", "patience=2", *changes]
+    settings = [part for change in changed for part in ("--set", change)]
     out = ["--out", f"{root}/{name}", "--cache", f"{root}/cache"]
     train.main(["--recipe", recipe, *out, *settings])
 
 
-def pictures(world: Path) -> list[Image.Image]:
+def images(world: Path) -> list[Image.Image]:
     return [Image.open(path) for path in sorted((world / "photos/images").glob("*.jpg"))[-6:]]
 
 
@@ -72,9 +72,9 @@ def test_a_method_brings_the_image_encoder_it_was_trained_with(world: Path) -> N
     assert '[Image.open("image.jpg")], "mvam"), "mvam")' in render(alone)
 
 
-def test_each_method_reads_pictures_through_its_encoder(world: Path) -> None:
+def test_each_method_reads_images_through_its_encoder(world: Path) -> None:
     runtime = Runtime.load(world / "both", "cpu", threads=1)
-    seen = pictures(world)
+    seen = images(world)
     features = runtime.features_by_method(seen, ["mvam", "base_attn"])
     assert torch.equal(features["base_attn"], runtime.image_features(seen))
     assert torch.equal(features["mvam"], runtime.image_features(seen, "mvam"))
@@ -85,22 +85,22 @@ def test_each_method_reads_pictures_through_its_encoder(world: Path) -> None:
         runtime.image_features(seen, "pvse")
 
 
-def test_images_are_searched_by_words_and_by_picture(world: Path, tmp_path: Path) -> None:
+def test_images_are_searched_by_words_and_by_image(world: Path, tmp_path: Path) -> None:
     runtime = Runtime.load(world / "both", "cpu", threads=1)
     retriever = Retriever(runtime, from_folder(world / "photos/images"), tmp_path)
     finish(retriever.index)
-    own = runtime.image_views(runtime.image_features(pictures(world), "mvam"), "mvam")
+    own = runtime.image_views(runtime.image_features(images(world), "mvam"), "mvam")
     texts = runtime.text_views(["a red field"], "mvam")
     scores = runtime.methods["mvam"].score(own, texts)[:, 0]
-    found = {
+    results = {
         hit.image_id: hit.score for hit in retriever.search([Term("a red field")], "mvam", 20).hits
     }
     for row, score in enumerate(scores.tolist()):
-        assert found[8 + row] == pytest.approx(score, abs=1e-5)
+        assert results[8 + row] == pytest.approx(score, abs=1e-5)
     for spec in ("mvam", "base_attn"):
         [itself] = retriever.search([Term(image=retriever.open(3))], spec, 1).hits
         assert itself.score == pytest.approx(1.0)
         assert maps_of(retriever, 3, spec).shape[1:] == runtime.grid
     stored = retriever.index.features([retriever.image(8)], "mvam")
-    expected = runtime.image_features([pictures(world)[0]], "mvam")[0]
+    expected = runtime.image_features([images(world)[0]], "mvam")[0]
     torch.testing.assert_close(next(iter(stored.values())), expected, atol=1e-5, rtol=1e-5)

@@ -121,7 +121,7 @@ def test_token_features_are_those_of_transformers(published: Path, kind: str) ->
 def test_clip_projects_as_it_does_itself(published: Path) -> None:
     source = f"{published / 'clip'}#projected"
     images, _, about = load_image_source(source, rounded=False)
-    texts, tokenizer, said = load_text_source(source, rounded=False)
+    texts, tokenizer, text_about = load_text_source(source, rounded=False)
     network = _load("CLIPModel", published / "clip")
     pixels = torch.randn(2, 3, SIZE, SIZE)
     ids, lengths = _padded([tokenizer.encode(text).ids for text in TEXTS])
@@ -134,7 +134,7 @@ def test_clip_projects_as_it_does_itself(published: Path) -> None:
     torch.testing.assert_close(text, expected.text_embeds)
     assert images.dim == texts.dim == 10
     plain = describe_image_source(published / "clip"), describe_text_source(published / "clip")
-    assert [a["sha256"] for a in plain] != [about["sha256"], said["sha256"]]
+    assert [a["sha256"] for a in plain] != [about["sha256"], text_about["sha256"]]
 
 
 def test_identity_follows_weights_and_preprocessing(published: Path, copied: Path) -> None:
@@ -168,12 +168,12 @@ def test_pixels_are_those_of_the_models_own_processor(
 
     save_processor(tmp_path, kind, values)
     small = np.random.default_rng(0).integers(0, 256, (12, 15, 3), np.uint8)
-    picture = Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+    image = Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
     preprocess = read_preprocess(tmp_path, "it")
     processor = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
-    expected = processor(images=picture, return_tensors="np")["pixel_values"]
+    expected = processor(images=image, return_tensors="np")["pixel_values"]
     step = np.array(preprocess.std).reshape(3, 1, 1)
-    assert np.abs((preprocess([picture]) - expected) * step).max() <= 1.01 / 255
+    assert np.abs((preprocess([image]) - expected) * step).max() <= 1.01 / 255
     assert Preprocess.from_json(preprocess.to_json()) == preprocess
 
 
@@ -188,17 +188,17 @@ def test_pixels_are_those_of_the_models_own_processor(
     ],
 )
 def test_a_source_that_is_none_is_refused(published: Path, source: str, message: str) -> None:
-    given = source.format(vit=published / "vit", bert=published / "bert", there=published)
+    address = source.format(vit=published / "vit", bert=published / "bert", there=published)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        load_image_source(given)
+        load_image_source(address)
 
 
 def test_damaged_folders_are_refused(copied: Path) -> None:
     weights = copied / "model.safetensors"
     tensors = load_file(weights)
     lost = next(name for name in sorted(tensors) if "layernorm" in name)
-    kept = {name: tensor for name, tensor in tensors.items() if name != lost}
-    save_file(kept, weights, {"format": "pt"})
+    remaining = {name: tensor for name, tensor in tensors.items() if name != lost}
+    save_file(remaining, weights, {"format": "pt"})
     with pytest.raises(SourceError, match=r"lacks 1 of the weights of a vit model, first model\."):
         load_image_source(copied)
     weights.write_bytes(b"damaged")

@@ -94,7 +94,7 @@ def test_push_is_refused(server: HubState, pack: Path, copied: Path) -> None:
         push(pack, ID)
     with pytest.raises(HubError, match="status 403; use a token that is allowed to"):
         push(pack, ID, token=READER)
-    asked = len(server.requests)
+    requested = len(server.requests)
     with edited(copied / "pack.json") as values:
         values["licence"] = "unknown"
     with pytest.raises(ValueError, match=r"does not say which licence.*--licence"):
@@ -102,7 +102,7 @@ def test_push_is_refused(server: HubState, pack: Path, copied: Path) -> None:
     (copied / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer\.json has 2 bytes"):
         push(copied, ID, token=WRITER)
-    assert len(server.requests) == asked
+    assert len(server.requests) == requested
     assert not server.repos
 
 
