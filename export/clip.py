@@ -31,24 +31,24 @@ DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), 
 
 
 def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = None) -> PackInfo:
-    """Builds a pack of zero-shot CLIP; see `build_pack`.
+    """Builds a pack of zero-shot CLIP in the folder `out`; see `build_pack`.
 
     Args:
-        out: the folder to make; one that exists is replaced.
+        out: an existing folder is replaced.
         source: a CLIP or SigLIP in the Hub's format, as a folder or a Hub id; see
             `export/encoders/`.
         labels: what people read about it.
-        gallery: a folder with `gallery.json` that is to come with the pack.
+        gallery: a folder with `gallery.json` to copy into the pack.
 
     Raises:
         FileNotFoundError: there is no such folder.
         ValueError: the source is no CLIP, or cannot be fetched.
     """
-    weights = {}
-    for side, load in (("image", load_image_source), ("text", load_text_source)):
-        weights[f"project_{side}.weight"] = _projection(
-            load(f"{source}#projected", rounded=False)[0], source
-        )
+    loads = {"image": load_image_source, "text": load_text_source}
+    weights = {
+        f"project_{side}.weight": _projection(load(f"{source}#projected", rounded=False)[0], source)
+        for side, load in loads.items()
+    }
     images, preprocess, _ = load_image_source(source, rounded=False)
     texts, tokenizer, about = load_text_source(source, rounded=False)
     arguments = {"embed_dim": len(weights["project_image.weight"])}

@@ -127,12 +127,6 @@ def _labels_for(
             f"nobody knows the licence of weights that learned from {known['name']}{over}; say it "
             'with --licence, for example --licence CC-BY-NC-4.0, or --licence "research only"'
         )
-    if missing:
-        needed = " ".join(f"--{name} ..." for name in missing)
-        raise ValueError(
-            f"{runs[0].folder} does not name its training data: an earlier version trained it; "
-            f"name the pack's labels with {needed}"
-        )
     if not options.title and options.name:
         known["title"] = options.name.replace("_", " ").capitalize()
     labels = labels_from(options, **known)

@@ -21,7 +21,6 @@ from export.pack.schema import (
     MANIFEST,
     MAX_MANIFEST,
     UNKNOWN_LICENCE,
-    PackInfo,
     current_name,
     parse_info,
 )
@@ -105,7 +104,7 @@ def pull(
     if commit not in (None, repo.commit):
         raise HubError(f"{address} has changed since it was looked at; look again")
     try:
-        _, files = read_description(repo, token)
+        files = _files_of_pack(repo, token)
         if visitor:
             _check_limits(files)
         client.fetch(files, token, progress)
@@ -117,16 +116,8 @@ def pull(
     return repo.folder
 
 
-def read_description(repo: Repo, token: Token = None) -> tuple[PackInfo, Repo]:
-    """Fetches pack.json and gallery.json, and compares their sizes with those of the Hub.
-
-    Returns:
-        The content of pack.json, and `repo` with the files of the pack only.
-
-    Raises:
-        PackError: pack.json is invalid, or the Hub lacks a file or states another size.
-        HubError: there is no pack.json, or the transfer failed.
-    """
+def _files_of_pack(repo: Repo, token: Token) -> Repo:
+    """`repo` with the files of the pack only; their sizes in pack.json are those of the Hub."""
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
     info = parse_info(_fetch_json(repo, MANIFEST, MAX_MANIFEST, token), repo.folder)
@@ -146,7 +137,7 @@ def read_description(repo: Repo, token: Token = None) -> tuple[PackInfo, Repo]:
             )
     if CARD in repo.files and (repo.files[CARD] or 0) <= _MAX_CARD:
         names.add(CARD)
-    return info, repo.only(sorted(names))
+    return repo.only(sorted(names))
 
 
 def _fetch_json(repo: Repo, name: str, max_bytes: int, token: Token) -> object:
