@@ -44,11 +44,11 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
         FileNotFoundError: there is no such folder.
         ValueError: the source is no CLIP, or cannot be fetched.
     """
-    loads = {"image": load_image_source, "text": load_text_source}
-    weights = {
-        f"project_{side}.weight": _projection(load(f"{source}#projected", rounded=False)[0], source)
-        for side, load in loads.items()
-    }
+    weights = {}
+    for side, load in (("image", load_image_source), ("text", load_text_source)):
+        weights[f"project_{side}.weight"] = _projection(
+            load(f"{source}#projected", rounded=False)[0], source
+        )
     images, preprocess, _ = load_image_source(source, rounded=False)
     texts, tokenizer, about = load_text_source(source, rounded=False)
     arguments = {"embed_dim": len(weights["project_image.weight"])}
