@@ -33,7 +33,7 @@ from training.data.features import Extraction
 from training.data.open_split import open_split
 from training.evaluation.metrics import folded_metrics
 from training.evaluation.scoring import image_features, score_matrix, split_views
-from training.loop.dual_encoder import run_views
+from training.loop.trained_run import run_views
 
 BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
 

@@ -2,15 +2,12 @@
 
 `python -m training.distill --recipe flickr8k/backbone --set data=DIR --set teacher=T --out RUN`
 
-A few thousand captioned photographs are too few to train an image encoder on. A published network
-was trained on a million: the student learns to predict its feature map (knowledge distillation,
-Hinton et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), also on
-photographs without captions. In the last epochs a retrieval loss is added for those with captions.
-Only the student's trunk is saved.
-
-The teacher reads some crops of every photograph once, and its maps are cached as any features are
-(`training/data/features.py`); the student reads the same crops (Beyer et al., CVPR 2022), mirrored
-and with other colours, in every epoch.
+The student learns to predict the feature map of a published network (knowledge distillation, Hinton
+et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), also on photographs
+without captions. In the last epochs a retrieval loss is added for those with captions. Only the
+student's trunk is saved. The teacher reads some crops of every photograph once, and its maps are
+cached as any features are; the student reads the same crops (Beyer et al., CVPR 2022), mirrored and
+with other colours, in every epoch.
 """
 
 import math
@@ -39,16 +36,16 @@ from training.data.features import (
     refuse_missing,
 )
 from training.data.image_files import crops
-from training.data.open_split import names_of_data, open_split, open_training
-from training.data.split import Copies, Pixels, Split
+from training.data.open_split import describe_data, open_split, open_training
+from training.data.split import Copies, Pixels
 from training.data.texts import TokenTable, build_tokenizer
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
 from training.loop.command import run_command
 from training.loop.config import BackboneConfig, TrainConfig
-from training.loop.dual_encoder import DualEncoder, encode_split
 from training.loop.loop import Loop, check_pace
 from training.loop.runs import BEST, RunFolder
+from training.loop.trainer import DualEncoder, encode_split
 from training.objectives.losses import info_nce, same_image
 
 WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the retrieval loss's throw-away heads
@@ -118,21 +115,29 @@ class Student(nn.Module):
 
 
 class Distillation(Loop[DistillConfig, np.ndarray]):
-    """Trains a student; a batch is the rows of its images."""
+    """Trains a student; a batch is the rows of its images.
+
+    Raises:
+        ValueError, OSError: data, teacher or `init` are missing or do not fit; one sentence, before
+            images are read.
+    """
 
     best_by = "rsum"
     digits = 4
 
     def __init__(self, config: DistillConfig, out: Path, *, resume: bool) -> None:
         super().__init__(config)
-        train, val = check_distillation(config)
+        train = open_training(Path(config.data), config.also, without_captions=True)
+        val = open_split(Path(config.data), "val")
+        check_images(train, trained=True)
+        check_pace(config, train.image_count)
+        self.preprocess = self._check_teacher()
         RunFolder(out, config, resume=resume)
         how = Extraction(Path(config.cache), device=self.device.type)
         self.train = read_features(train, config.teacher, how, config.crops)
         self.val = read_features(val, config.teacher, how)
         looks: Any = self.train.features
         self.maps = looks.parts if isinstance(looks, Copies) else [looks]  # (P, N, d) each
-        self.preprocess = student_preprocess(config)
         images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
         self.pixels = [Pixels(look, self.preprocess) for look in images]  # (P, 3, S, S) each
         self.val_pixels = replace(val, features=Pixels(val.images, self.preprocess))
@@ -140,9 +145,9 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         path = feature_file(train, config.teacher, how)
         path = path.with_name(f"{path.stem}-components{config.targets}.safetensors")
         if not path.is_file():  # computed again, they could differ in the last bits
-            names = ("mean", "map", "weights")
             basis = principal_components(self.maps[0], config.targets)
-            save_tensors(path, dict(zip(names, basis, strict=True)), {"kind": "components"})
+            parts = dict(zip(("mean", "map", "weights"), basis, strict=True))
+            save_tensors(path, parts, {"kind": "components"})
         fitted = {name: part.to(self.device) for name, part in load_tensors(path)[0].items()}
         self.mean, self.basis, self.weights = fitted["mean"], fitted["map"], fitted["weights"]
         tokenizer = build_tokenizer(train.captions, min_count=2)
@@ -153,8 +158,37 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.to(self.device)
         resumed = self.start(self.model, out, items=train.image_count, resume=resume)
         if config.init and not resumed:
-            start_from(Path(config.init), self.model.trunk)
+            self._start_from(Path(config.init))
             self._fit_imitation()
+
+    def _check_teacher(self) -> Preprocess:
+        """Compares the maps' sizes; returns the teacher's squares, normalised as the student's."""
+        config, own = self.config, Preprocess()
+        refuse_missing(config.teacher, "teacher")
+        about = describe_image_source(config.teacher)
+        squares = Preprocess.from_json(about["preprocess"])
+        with torch.device("meta"):  # sizes alone
+            teacher = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+            student = SceneNet(config.widths, config.blocks)
+        theirs = math.prod(teacher.grid(squares.size)) + teacher.summary_token
+        if theirs != math.prod(student.grid(squares.size)):
+            raise ValueError(
+                f"the teacher's map has {theirs} cells and the student's "
+                f"{math.prod(student.grid(squares.size))}; choose blocks that make them equal"
+            )
+        if config.init and not (Path(config.init) / BEST).is_file():
+            raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
+        return replace(squares, mean=own.mean, std=own.std)
+
+    def _start_from(self, run: Path) -> None:
+        """Takes over a trunk of perhaps fewer blocks; a block that is new changes nothing yet."""
+        tensors, _ = load_tensors(run / BEST)
+        for number, block in enumerate(self.model.trunk.stages):
+            if f"stages.{number}.conv1.weight" not in tensors:
+                nn.init.zeros_(block.get_parameter("norm2.weight"))  # relu(0 + x) is x
+                state = block.state_dict()
+                tensors |= {f"stages.{number}.{name}": value for name, value in state.items()}
+        load_strict(self.model.trunk, tensors, str(run / BEST))
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """See `Loop`."""
@@ -237,11 +271,9 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
     @torch.no_grad()
     def validate(self, epoch: int) -> dict[str, float]:
-        """How far the student is from the teacher on whole validation images, and retrieval.
+        """`val_distillation`, the weighted squared error on whole validation images.
 
-        Returns:
-            `val_distillation`, the squared error weighted as in training, and, in epochs with a
-            retrieval loss, the metrics of `retrieval_metrics` by the student's own heads.
+        In epochs with a retrieval loss also `retrieval_metrics` by the student's own heads.
         """
         self.model.eval()
         missed, count = 0.0, self.val.image_count
@@ -262,79 +294,17 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """See `Loop`."""
         config = self.config
-        data = {
-            "kind": "photographs",
-            "name": names_of_data(Path(config.data), config.also),
-            "images": self.train.image_count,
-            "captions": len(self.train.captions),
-            "teacher": config.teacher,
-        }
-        shown = Preprocess(size=config.side)
-        return self.model.trunk.state_dict(), config.describe(shown, data)
-
-
-def student_preprocess(config: DistillConfig) -> Preprocess:
-    """How the student reads images in training: the teacher's squares, normalised as its own."""
-    own = Preprocess()
-    teacher = Preprocess.from_json(describe_image_source(config.teacher)["preprocess"])
-    return replace(teacher, mean=own.mean, std=own.std)
-
-
-def check_distillation(config: DistillConfig) -> tuple[Split, Split]:
-    """Opens the splits and checks the settings of a student before images are read.
-
-    Raises:
-        ValueError, OSError: data, teacher or `init` are missing or do not fit; one sentence.
-    """
-    train = open_training(Path(config.data), config.also, without_captions=True)
-    val = open_split(Path(config.data), "val")
-    check_images(train, trained=True)
-    check_pace(config, train.image_count)
-    refuse_missing(config.teacher, "teacher")
-    about = describe_image_source(config.teacher)
-    side = student_preprocess(config).size
-    with torch.device("meta"):  # sizes alone
-        teacher = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
-        student = SceneNet(config.widths, config.blocks)
-    cells = math.prod(teacher.grid(side)) + teacher.summary_token, math.prod(student.grid(side))
-    if cells[0] != cells[1]:
-        raise ValueError(
-            f"the teacher's map has {cells[0]} cells and the student's {cells[1]}; choose blocks "
-            "that make them equal"
-        )
-    if config.init and not (Path(config.init) / BEST).is_file():
-        raise FileNotFoundError(f"init: there is no weights file {Path(config.init) / BEST}")
-    return train, val
-
-
-def start_from(run: Path, trunk: SceneNet) -> None:
-    """Takes over the weights of a trunk of fewer blocks; a block that is new changes nothing yet.
-
-    Args:
-        run: folder of the earlier run.
-        trunk: of the same widths; what it has more stands at its end.
-
-    Raises:
-        FileNotFoundError, ValueError: there are no such weights, or they do not fit.
-    """
-    tensors, _ = load_tensors(run / BEST)
-    for number, block in enumerate(trunk.stages):
-        if f"stages.{number}.conv1.weight" not in tensors:
-            nn.init.zeros_(block.get_parameter("norm2.weight"))  # relu(0 + x) is x
-            new = {f"stages.{number}.{name}": value for name, value in block.state_dict().items()}
-            tensors |= new
-    load_strict(trunk, tensors, str(run / BEST))
+        data = describe_data(Path(config.data), config.also, self.train)
+        data["teacher"] = config.teacher
+        preprocess = Preprocess(size=config.side)
+        return self.model.trunk.state_dict(), config.describe(preprocess, data)
 
 
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Principal components of a teacher's features, fitted on a subset of the photographs.
+    """T = `count` principal components of a teacher's maps (P, N, d), fitted on some photographs.
 
     Each is divided by the root of its standard deviation, so that the first do not drown the
     others, and all by one number, so that their mean square is 1.
-
-    Args:
-        maps: (P, N, d) of whole photographs.
-        count: T, how many components.
 
     Returns:
         Mean (d,) and map (d, T), (features - mean) @ map; and the weight (T,) of each component's
@@ -355,13 +325,7 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
 
 
 def mirror(pixels: Tensor, maps: Tensor, which: Tensor) -> None:
-    """Mirrors some images and their maps, in place.
-
-    Args:
-        pixels: (B, 3, S, S).
-        maps: (B, N, T), N cells of a square grid, row by row.
-        which: (B,) bool.
-    """
+    """Mirrors some (B,) bool of the images (B, 3, S, S) and their maps (B, N, T), in place."""
     side = math.isqrt(maps.shape[1])
     pixels[which] = pixels[which].flip(3)
     maps[which] = maps[which].unflatten(1, (side, side)).flip(2).flatten(1, 2)
@@ -370,13 +334,7 @@ def mirror(pixels: Tensor, maps: Tensor, which: Tensor) -> None:
 def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:
     """Another saturation, contrast and brightness for each image, one after the other.
 
-    Args:
-        pixels: (B, 3, H, W) in -1..1, black to white.
-        largest: relative change; 0 changes nothing.
-        random: draws the changes.
-
-    Returns:
-        (B, 3, H, W) in -1..1.
+    Pixels (B, 3, H, W) are in -1..1, black to white; `largest` is the largest relative change.
     """
     factors = 1.0 + random.uniform(-largest, largest, (3, len(pixels), 1, 1, 1))
     brightness, contrast, saturation = torch.from_numpy(factors).float()

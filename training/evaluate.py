@@ -84,8 +84,8 @@ from training.evaluation.scoring import (
 )
 from training.evaluation.statistics import bootstrap_difference
 from training.loop.command import refusals_end
-from training.loop.dual_encoder import run_views
 from training.loop.runs import BEST
+from training.loop.trained_run import run_views
 
 _Rows = dict[str, dict[str, float]]  # metrics of each row of the table
 _RUN_OPTIONS = {
@@ -129,31 +129,30 @@ def _parser() -> argparse.ArgumentParser:
     again: dict[str, Any] = {"action": "append", "default": []}
     what = "also the average of these methods' scores; may be repeated"
     add("--ensemble", metavar="A+B", help=what, **again)
-    what = "95%% interval of the rsum difference of two methods, ensembles or runs, without folds; "
-    add("--compare", metavar="A,B", help=what + "may be repeated", **again)
-    what = "also how often each view wins and whether it looks at what captions mention"
-    add("--views", action="store_true", help=what)
-    what = "also whether evidence lies where words say, and matters to the score"
-    add("--evidence", action="store_true", help=what)
-    what = "also whether true captions score above false ones that differ little; of scenes"
-    add("--foils", action="store_true", help=what)
-    what = "fit the probabilities of each method's hits, and store them in the pack"
-    add("--calibrate", action="store_true", help=what)
-    add("--calibration", action="store_true", help="measure these, instead of recalls")
-    what = "photographs of one split: fit on one half of them and measure on the other"
-    add("--halves", action="store_true", help=what)
+    what = "95%% interval of the rsum difference of two methods, ensembles or runs; may be repeated"
+    add("--compare", metavar="A,B", help=what, **again)
+    for flag, what in (
+        ("views", "also how often each view wins and whether it looks at what captions mention"),
+        ("evidence", "also whether evidence lies where words say, and matters to the score"),
+        ("foils", "also whether true captions of scenes score above false ones"),
+        ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
+        ("calibration", "measure these, instead of recalls"),
+        ("halves", "photographs of one split: fit on one half of them and measure on the other"),
+        ("write", "store the metrics in the pack, those of ensembles excepted"),
+    ):
+        add(f"--{flag}", action="store_true", help=what)
     add("--split", default="test", help="test without it")
     what = "photographs with captions, scenes, or ready-made features; without it a pack's own "
     add("--data", type=Path, help=what + "gallery, or what a run was trained on")
+    what = "rank only the first so many captions of each image; all without it"
+    add("--captions", type=int, default=0, metavar="N", help=what)
     add("--folds", type=int, default=1, help="average over so many folds")
-    what = "also write metrics, differences, command and checksums to this file"
-    add("--json", type=Path, metavar="OUT", help=what)
-    what = "also write score matrices and ranks to this NumPy archive"
-    add("--scores", type=Path, metavar="OUT.npz", help=what)
-    what = "also write the rankings in TREC's format, a file a method and direction"
-    add("--trec", type=Path, metavar="DIR", help=what)
-    what = "store the metrics in the pack, those of ensembles excepted"
-    add("--write", action="store_true", help=what)
+    for name, metavar, what in (
+        ("json", "OUT", "metrics, differences, command and checksums to this file"),
+        ("scores", "OUT.npz", "score matrices and ranks to this NumPy archive"),
+        ("trec", "DIR", "rankings in TREC's format, a file a method and direction"),
+    ):
+        add(f"--{name}", type=Path, metavar=metavar, help=f"also write {what}")
     what = f"of a run: folder of cached features; {CACHE} without it"
     add("--cache", type=Path, default=CACHE, help=what)
     add("--device", default="auto", choices=("auto", "cpu", "cuda"))
@@ -298,7 +297,7 @@ def _open_pack(options: argparse.Namespace) -> tuple[Path, Split]:
             f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
             "(python -m training.scenes)"
         )
-    return pack, data
+    return pack, data.captions_each(options.captions)
 
 
 def _certainty(options: argparse.Namespace) -> dict[str, Any]:
@@ -318,7 +317,8 @@ def _certainty(options: argparse.Namespace) -> dict[str, Any]:
 def _command(options: argparse.Namespace, name: str) -> str:
     """The command line that measures a method, or fits its calibration, again."""
     data = f" --data {_named(str(options.data))}" if options.data else ""
-    folds = f" --folds {options.folds}" if options.folds > 1 else ""
+    folds = f" --captions {options.captions}" if options.captions else ""
+    folds += f" --folds {options.folds}" if options.folds > 1 else ""
     flags = ("views", "evidence", "foils", "calibrate", "calibration", "halves")
     chosen = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
     return (

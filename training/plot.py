@@ -1,7 +1,6 @@
 """Draws the curves of runs: `python -m training.plot RUN [RUN ...]`.
 
-RUN is a run folder, or any folder with a `log.csv`, such as those that packs bring. Loss, rate and
-gradient norm are drawn per logged step where the run has `steps.csv`, else per epoch.
+RUN is a run folder, or any folder with a `log.csv`, such as those that packs bring.
 """
 
 import argparse
@@ -12,7 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from models.files import replacing
-from training.loop.runs import LOG, STEPS, read_rows
+from training.loop.runs import LOG, read_rows
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first that a run has is drawn
 Points = list[tuple[float, float]]
@@ -27,19 +26,14 @@ def read_curves(folder: Path) -> dict[str, Points]:
     if not (folder / LOG).is_file():
         raise ValueError(f"there is no {folder / LOG}; name a run that has finished an epoch")
     try:
-        epochs = [(float(row["epoch"]), row) for row in read_rows(folder / LOG)]
-        steps = read_rows(folder / STEPS) if (folder / STEPS).is_file() else []
-        # the most steps that any epoch number has reached are the steps of an epoch
-        each = max((int(row["step"]) / int(row["epoch"]) for row in steps), default=1.0)
-        fine = [(int(row["step"]) / each, row) for row in steps] or epochs
-        score = next((key for key in SCORES if any(row.get(key) for _, row in epochs)), SCORES[0])
-        sources = {"loss": fine, score: epochs, "rate": fine, "grad_norm": fine}
+        rows = [(float(row["epoch"]), row) for row in read_rows(folder / LOG)]
+        score = next((key for key in SCORES if any(row.get(key) for _, row in rows)), SCORES[0])
         return {
             key: [(at, float(row[key])) for at, row in rows if row.get(key)]
-            for key, rows in sources.items()
+            for key in ("loss", score, "rate", "grad_norm")
         }
     except (ValueError, KeyError) as error:
-        raise ValueError(f"the logs in {folder} are damaged: {error}") from error
+        raise ValueError(f"the log in {folder} is damaged: {error}") from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,8 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             for axes, (name, points) in zip(panels, read_curves(folder).items(), strict=True):
                 axes.plot(*zip(*points, strict=True), label=str(folder), marker=".", linewidth=1)
                 axes.set(title=name, xlabel="epoch")
-                if name in ("loss", "grad_norm") and min(value for _, value in points) > 0:
-                    axes.set_yscale("log")
         panels[0].legend(fontsize="small")
         first = options.runs[0]
         out = options.out or (first if len(options.runs) == 1 else first.parent) / "curves.png"

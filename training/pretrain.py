@@ -59,13 +59,9 @@ class Labeller(nn.Module):
         nn.init.constant_(self.things.bias, -4.0)  # most things are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Labels images.
+        """Pixels (B, 3, H, W) to logits.
 
-        Args:
-            pixels: (B, 3, H, W).
-
-        Returns:
-            Logits of things per cell (B, N, C) and per image (B, C), of surroundings (B, S).
+        Of things per cell (B, N, C) and per image (B, C), and of surroundings (B, S).
         """
         cells = self.trunk(pixels)  # (B, N, d)
         per_cell = self.things(cells)  # (B, N, C)
@@ -73,12 +69,7 @@ class Labeller(nn.Module):
 
 
 def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
-    """Which things, and which coloured things, each cell shows.
-
-    Args:
-        data: scenes with instance maps.
-        index: (B,) scenes to label.
-        grid: cells along a side.
+    """Which things, and which coloured things, each cell of a grid shows, of some scenes (B,).
 
     Returns:
         (B, grid * grid, C) float32 of 0 and 1; columns are those of `THINGS`.
@@ -92,20 +83,15 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
         for i, item in enumerate(data.scenes[scene].objects):
             covered = (tiles == i + 1).sum(axis=1)  # (N,)
             enough = min(MIN_COVERAGE * size * size, covered.sum() / 3)
-            shown = (covered >= enough) & (covered > 0)
-            labels[b, shown, _COLUMN[item.name]] = 1.0
+            visible = (covered >= enough) & (covered > 0)
+            labels[b, visible, _COLUMN[item.name]] = 1.0
             if item.color is not None:
-                labels[b, shown, _COLUMN[f"color:{item.color} {item.name}"]] = 1.0
+                labels[b, visible, _COLUMN[f"color:{item.color} {item.name}"]] = 1.0
     return labels
 
 
 def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
-    """Share of each image's R objects among its R highest logits, averaged, in percent.
-
-    Args:
-        logits: (N, C).
-        truth: (N, C) of 0 and 1.
-    """
+    """Share of each image's R objects among its R highest logits (N, C), averaged, in percent."""
     order = np.argsort(-logits, axis=1, kind="stable")
     hits = np.take_along_axis(truth, order, axis=1)
     counts = truth.sum(axis=1).astype(int)

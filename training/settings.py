@@ -44,16 +44,13 @@ def to_values(settings: Settings) -> dict[str, Any]:
 
 
 def apply_change(values: dict[str, Any], change: str) -> None:
-    """Replaces one value of nested dictionaries, in place.
+    """Replaces one value of nested dictionaries, in place, by "dotted.name=value".
 
-    Another `method` also removes `arguments` and `objective`, which belong to the method before.
-
-    Args:
-        values: the settings of a recipe.
-        change: "dotted.name=value"; the value is read as TOML, else as plain text.
+    The value is read as TOML, else as plain text. Another `method` also removes `arguments` and
+    `objective`, which belong to the method before.
 
     Raises:
-        ValueError: it is not of that form, or goes into a single value.
+        ValueError: the change is not of that form, or goes into a single value.
     """
     name, equals, text = (part.strip() for part in change.partition("="))
     if not equals or not name:

@@ -12,7 +12,7 @@ from models.contextual import ContextConfig, ContextTransformer
 from models.views import lengths_to_mask
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.models.test_evidence import check, sets
-from training.loop.trainer import refuse_without_summary
+from training.loop.checks import refuse_without_summary
 
 SMALL = {"contextual_layers": 2, "contextual_heads": 2, "contextual_width": 8}
 BOTH = {"contextual_image": "transformer", "contextual_text": "transformer"}

@@ -83,7 +83,7 @@ def test_from_a_folder_of_photographs_to_a_pack(checkout: Path) -> None:
     (data / "captions.csv").write_text("\n".join(lines))
     steps = commands("your-data.md", "## 1. A folder")
     seen, trained, exported, measured, opened = steps
-    assert "the splits are drawn here" in run(checkout, seen)
+    assert "photographs, captions in captions.csv" in run(checkout, seen)
     assert "best val rsum" in run(checkout, trained)
     assert "ranking identical" in run(checkout, exported)
     assert "| vse_infty |" in run(checkout, measured)

@@ -4,14 +4,13 @@ import inspect
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from models import METHODS
 from training.distill import DistillConfig
 from training.loop.config import TrainConfig, load_recipe, recipe_names
-from training.objectives import OBJECTIVES, build_objective
+from training.objectives import OBJECTIVES
 from training.pretrain import PretrainConfig
 from training.settings import Settings, describe, from_values, to_values
 
@@ -115,29 +114,6 @@ def test_an_unknown_recipe_is_answered_by_the_nearest_and_a_list() -> None:
         'there is no recipe "scenes/vse_infinity"; did you mean "scenes/vse_infty"? Choose one of'
     )
     assert [name.strip() for name in names] == recipe_names()
-
-
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"targets": 0}, "targets must be at least 1, not 0"),
-        ({"retrieval_epochs": 9, "epochs": 3}, "retrieval_epochs must be 0 to epochs (3), not 9"),
-    ],
-)
-def test_settings_of_a_student_are_refused_likewise(values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        from_values(DistillConfig, values)
-
-
-@pytest.mark.parametrize(
-    ("method", "name", "value"),
-    [("vse_infty", "margin", 0), ("mv_vse", "lam", 1.5), ("pvse", "hardest", "no")],
-)
-def test_an_objective_refuses_wrong_values(method: str, name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"objective: {name} must .*, not {value!r}"):
-        build_objective(method, {name: value})
-    with pytest.raises(ValueError, match="objective has an unknown key 'lambda'; known: "):
-        build_objective(method, {"lambda": value})
 
 
 @pytest.mark.parametrize("pack", ["scenes", "photos"])

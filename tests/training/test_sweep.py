@@ -14,9 +14,11 @@ import torch
 from models import build
 from tests.training.conftest import write_regions
 from training.evaluation.statistics import difference_of_hits
+from training.loop.config import TrainConfig
 from training.loop.loop import parameter_groups
 from training.loop.runs import read_rows
-from training.sweep import Record, final_jobs, load_sweep, main, sweep_names, trial_jobs
+from training.loop.sweeps import Job, Record, final_jobs, load_sweep, sweep_names, trial_jobs
+from training.sweep import difference_of, main
 
 ROOT = Path(__file__).parents[2]
 TOY = """
@@ -86,6 +88,43 @@ def test_the_report_needs_no_run_folder(toy: Path, capsys: pytest.CaptureFixture
     assert _run(toy, "--report") == 0
     assert "| one vector | 2 |" in capsys.readouterr().out
     assert not (toy.parent / "runs").exists()
+
+
+def test_tables_are_written_between_their_marks(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(toy.parent)
+    page = Path("README.md")
+    page.write_text("before\n<!-- sweep toy -->\nold\n<!-- end toy -->\nafter\n")
+    Path("docs").mkdir()
+    Path("docs/results.md").write_text("nothing of sweeps\n")
+    assert _run(toy, "--write") == 0
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert "old" not in lines
+    assert sum(line.startswith(("| one vector", "| three views")) for line in lines) == 2
+    assert Path("docs/results.md").read_text() == "nothing of sweeps\n"
+
+
+def test_a_method_is_ahead_only_where_the_interval_excludes_0() -> None:
+    record, jobs = Record(Path("nowhere"), "toy"), dict[str, list[Job]]()
+    for label, counts in (("low", (16, 18)), ("close", (17, 19)), ("high", (50, 50))):
+        jobs[label] = []
+        for seed, count in enumerate(counts):
+            config = TrainConfig(seed=seed, backbone="", data=label)
+            jobs[label].append(Job(label, "final", "", config, "val"))
+            right = 3 * (np.arange(50) < count)  # of 50 images with a caption each
+            hits = np.stack([right, right, np.ones(50), np.arange(50)]).astype(np.int32)
+            record.hits[jobs[label][-1].key] = hits
+    assert difference_of(jobs["high"], jobs["low"], record).endswith("ahead")
+    assert difference_of(jobs["low"], jobs["high"], record).endswith("behind")
+    assert difference_of(jobs["close"], jobs["low"], record).endswith("]")
+
+
+def test_a_sweep_runs_on_other_data(toy: Path) -> None:
+    toy.write_text(toy.read_text().replace("data=", "data=nowhere/"))
+    other = write_regions(toy.parent / "other")
+    assert _run(toy, "--rows", "one vector") == 1
+    assert _run(toy, "--rows", "one vector", "--data", str(other)) == 0
+    assert len(read_rows(toy.parent / "results" / "toy.csv")) == 4
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from training.data.clips import Clips
 from training.data.split import Copies, Split
-from training.data.texts import PAD_ID, UNKNOWN_ID, TokenTable
+from training.data.texts import UNKNOWN_ID, TokenTable
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ def batches(
         data: the split.
         table: its tokenized captions.
         batch_size: B.
-        seed: (run seed, epoch, and whatever else); the order depends on nothing else, so that a
-            resumed run sees it again.
+        seed: (run seed, epoch, ...); the order depends on nothing else, so that a resumed run sees
+            it again.
         unknown_rate: share of words replaced by [UNK].
-        captions_per_image: so many captions of an image, or of images that are alike, drawn anew
-            each time, stand in a batch, where an image is encoded once for all of its captions;
-            with 1 each pair has its own image.
+        captions_per_image: captions of an image, or of alike images, that stand in a batch
+            together, drawn anew each time; the image is encoded once. With 1 each pair has its own
+            image.
         among: (n,) rows of the captions to draw from; None for all.
     """
     random = np.random.default_rng(seed)
@@ -72,26 +72,20 @@ def batches(
         index = order[start : start + batch_size]
         ids, lengths = table.rows(index)
         if unknown_rate:
-            lost = (random.random(ids.shape) < unknown_rate) & (ids != PAD_ID)
+            lost = (random.random(ids.shape) < unknown_rate) & ~np.isin(ids, table.fixed)
             ids = np.where(lost, UNKNOWN_ID, ids)
         images = data.image_of[index]
         unique, rows = np.unique(images, return_inverse=True)
         if captions_per_image == 1:
             unique, rows = images, np.arange(len(images))
         if isinstance(data.features, Copies | Clips):
-            rows_of = data.features.drawn(unique, random)
+            values = data.features.drawn(unique, random)
         else:
-            rows_of = data.features[unique]
-        features = torch.from_numpy(rows_of).float()  # (I, n, d) or (I, 3, S, S)
-        elements = features.shape[1] if features.dim() == 3 else 0
-        yield Batch(
-            features,
-            torch.from_numpy(data.mask(unique, elements)),
-            torch.from_numpy(rows),
-            torch.from_numpy(ids),
-            torch.from_numpy(lengths.astype(np.int64)),
-            torch.from_numpy(images),
-        )
+            values = data.features[unique]
+        features = torch.from_numpy(values).float()  # (I, n, d) or (I, 3, S, S)
+        mask = data.mask(unique, features.shape[1] if features.dim() == 3 else 0)
+        arrays = mask, rows, ids, lengths.astype(np.int64), images
+        yield Batch(features, *map(torch.from_numpy, arrays))
 
 
 def caption_order(image_of: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:
@@ -109,8 +103,7 @@ def caption_order(image_of: np.ndarray, together: int, random: np.random.Generat
     first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])  # where an image begins
     counts = np.diff(np.r_[first, len(order)])
     within = np.arange(len(order)) - np.repeat(first, counts)
-    starts = np.flatnonzero(within % together == 0)
-    groups = np.split(order, starts[1:])
+    groups = np.split(order, np.flatnonzero(within % together == 0)[1:])
     return np.concatenate([groups[g] for g in random.permutation(len(groups))])
 
 

@@ -8,19 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-_AXES = "frames, numbers"
 STEPS = 3  # training takes every frame of a run, every second or every third (PVSE's data.py)
 
 
 class Clips:
     """The frames of N clips, as an array (N, n, d) of features that differ in number.
 
-    Indexing gives all frames of a clip or, of more than `frames`, that many spread evenly over it;
-    zeros pad the rest.
-
-    Args:
-        paths: of each clip float (T, d), in order of time.
-        frames: the most frames of a clip that are read; 0 for all.
+    `paths` are .npy files of floats (T, d) in order of time. Indexing gives all frames of a clip
+    or, of more than `frames` (0: no limit), that many spread evenly over it; zeros pad the rest.
 
     Attributes:
         lengths: (N,) int64, how many frames of each clip are read.
@@ -31,7 +26,7 @@ class Clips:
     """
 
     def __init__(self, paths: Sequence[Path], frames: int = 0) -> None:
-        sizes = [load_array(path, 2, _AXES).shape for path in paths]
+        sizes = [_open(path).shape for path in paths]
         self._paths = paths
         self._totals = np.array([count for count, _ in sizes], np.int64)
         self._width = sizes[0][1]
@@ -74,7 +69,7 @@ class Clips:
 
     def _padded(self, places: list[tuple[int, np.ndarray]]) -> np.ndarray:
         """The frames at some places (n,) of some clips, zeros behind them."""
-        parts = [load_array(self._paths[row], 2, _AXES)[frames] for row, frames in places]
+        parts = [_open(self._paths[row])[frames] for row, frames in places]
         kind = np.result_type(*parts) if parts else np.float32
         out = np.zeros((len(parts), *self.shape[1:]), kind)
         for part, row in zip(parts, out, strict=True):
@@ -89,6 +84,10 @@ def _evenly(total: int, count: int) -> np.ndarray:
     ([2, 6, 10, 14], [0, 1, 2])
     """
     return ((2 * np.arange(count) + 1) * total) // (2 * count)
+
+
+def _open(path: Path) -> np.ndarray:
+    return load_array(path, 2, "frames, numbers")
 
 
 def load_array(path: Path, axes: int, what: str) -> np.ndarray:

@@ -1,13 +1,12 @@
 """An image encoder's side of a split: features that are cached, or pixels where it is trained.
 
 A frozen image encoder reads every image once. Threads decode images ahead of it (Pillow releases
-the GIL as it decodes). Features go into a memory-mapped file as they are made; a row whose first
-number is NaN is not done yet, so that an extraction that was interrupted, even by `kill -9`,
-continues with those rows.
+the GIL as it decodes). A file of features appears when it is complete.
 """
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -17,13 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnxruntime as ort
 import torch
 from filelock import FileLock
-from numpy.lib.format import open_memmap
 from PIL import Image
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -75,11 +73,9 @@ class Extraction:
 
 @dataclass(frozen=True)
 class ImageSide:
-    """What a training needs to read images.
+    """An image encoder to train, from pixels (B, 3, S, S) to features (B, N, d).
 
     Attributes:
-        encoder: pixels (B, 3, S, S) to features (B, N, d).
-        preprocess: how images become pixels.
         sha256: checksum of the encoder before training.
         about: what export needs to build it.
     """
@@ -124,14 +120,13 @@ def read_features(
 
     Args:
         split: whose images; features that it has already stay.
-        backbone: source of the image encoder, see `export/encoders/`; not loaded where the
-            features are cached.
+        backbone: source of the encoder, see `export/encoders/`; not loaded where all is cached.
         extraction: how features are made, and where those of photographs are cached.
         copies: number of looks at each photograph, the photograph itself among them.
 
     Returns:
-        The split with features (N, n, d) float16, memory-mapped; without damaged photographs, if
-        those are skipped.
+        Features (N, n, d) float16, memory-mapped; without damaged photographs, if those are
+        skipped.
 
     Raises:
         ValueError: photographs are damaged (the message names them), or there is nothing to crop.
@@ -185,16 +180,11 @@ def check_images(split: Split, copies: int = 1, *, trained: bool = False) -> Non
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """The file of a split's features.
+    """The file of a split's features by an image encoder; `copy` numbers its `crops`, 0 for none.
 
     It is named after the encoder's checksum, which changes with its weights, sizes and
-    preprocessing; and, for photographs, after the list of their files.
-
-    Args:
-        split: rendered scenes, whose features lie beside them, or photographs.
-        backbone: source of the image encoder.
-        extraction: says where the cache is.
-        copy: 0 for the images as they are, else the number of its `crops`.
+    preprocessing; and, for photographs, after the list of their files. Those of scenes lie beside
+    them.
     """
     sha256 = describe_image_source(backbone)["sha256"]
     if not isinstance(split.images, ImageFiles):
@@ -217,12 +207,9 @@ def _without(split: Split, rows: list[int]) -> Split:
 def refuse_missing(source: str | Path, setting: str) -> None:
     """Refuses a source below `runs/` or `data/` that does not exist, before anyone asks the Hub.
 
-    Args:
-        source: as a recipe or an option names it, see `export/encoders/`.
-        setting: whose value it is: "backbone", or another setting.
-
     Raises:
-        FileNotFoundError: with the command that makes the folder, or the nearest existing name.
+        FileNotFoundError: with the command that makes the folder, or the nearest existing name, and
+            the setting that names another.
     """
     name = str(source).partition("#")[0]
     folder = Path(name)
@@ -273,98 +260,104 @@ def extract(
     how: Extraction,
     title: str = "features",
 ) -> None:
-    """Makes a file of features, or continues one.
+    """Makes a file of features (N, n, d) float16, whole or not at all.
 
-    Of several processes that need the same file, one makes it, and the others wait.
+    Of several processes that need the same file, one makes it, and the others wait. Damaged images
+    that are skipped have no rows; a JSON file beside it lists them.
 
     Args:
         encoder: pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `how`'s device.
         preprocess: how images become pixels.
         images: N images; `ImageFiles` names damaged ones.
-        path: the file to make, (N, n, d) float16; the unfinished file lies beside it. Damaged
-            images that are skipped have no rows; a JSON file beside it lists them.
+        path: the file to make.
         how: device, and whether damaged images are skipped.
         title: of the progress bar.
 
     Raises:
-        ValueError: images are damaged (all are read first, and named), there is none, or features
-            are not finite.
+        ValueError: images are damaged (all are read first, and named), or features are not finite.
         OSError: the disk is too small.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock.partial")
     with FileLock(lock):
         if not path.is_file():
-            _extract(encoder, preprocess, images, path, how, title)
+            with replacing(path) as draft:
+                skipped = _write_features(encoder, preprocess, images, draft, how, title)
+            if skipped:
+                note = json.dumps({"skipped": skipped}) + "\n"
+                write_whole(path.with_suffix(".json"), note)
     lock.unlink(missing_ok=True)
 
 
-def _extract(
+def _write_features(
     encoder: nn.Module,
     preprocess: Preprocess,
     images: Sequence[Image.Image],
     path: Path,
     how: Extraction,
     title: str,
-) -> None:
-    unfinished, total = path.with_name(f".{path.name}.unfinished.partial"), len(images)
-    out = np.load(unfinished, mmap_mode="r+") if unfinished.is_file() else None
-    missing = range(total) if out is None else np.flatnonzero(np.isnan(out[:, 0, 0])).tolist()
-    if how.torch_device.type == "cpu" and len(missing) >= WORTH_A_GRAPH:
+) -> list[int]:
+    """Writes the features of all readable images; returns the rows of the others."""
+    if how.torch_device.type == "cpu" and len(images) >= WORTH_A_GRAPH:
         encoder = GraphEncoder(encoder, preprocess.size)
-    damaged: dict[int, str] = {}
-    with tqdm(total=total, initial=total - len(missing), desc=title, mininterval=1) as bar:
-        for rows, squares in _decoded(images, preprocess, missing):
-            pairs = list(zip(rows, squares, strict=True))
-            damaged |= {row: square for row, square in pairs if isinstance(square, str)}
-            whole = {row: square for row, square in pairs if not isinstance(square, str)}
-            if whole:
-                planes = preprocess.planes(np.stack(list(whole.values())))
-                features = _encode(encoder, torch.from_numpy(planes).to(how.torch_device))
-                if out is None:
-                    out = _allocate(unfinished, (total, *features.shape[1:]))
-                done = features[:, 0, 0].copy()
-                features[:, 0, 0] = np.nan
-                out[list(whole)] = features
-                out[list(whole), 0, 0] = done  # last, as it marks the rows as done
-            bar.update(len(rows))
-    if damaged and not (how.skip_damaged and out is not None):
-        lines = [f"\n  {reason}" for reason in list(damaged.values())[:_MAX_NAMED]]
-        more = f"\n  and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
-        raise ValueError(
-            f"{len(damaged)} of {total} images cannot be read:{''.join(lines)}{more}\nreplace them "
-            "and run again (only they will be read), or leave them out with --skip-damaged"
+    shape, damaged = tuple[int, ...](), dict[int, str]()
+    with path.open("wb") as file, tqdm(total=len(images), desc=title, mininterval=1) as bar:
+        for batch in _decoded(images, preprocess):
+            damaged |= {row: square for row, square in batch if isinstance(square, str)}
+            squares = [square for _, square in batch if not isinstance(square, str)]
+            if squares:
+                pixels = torch.from_numpy(preprocess.planes(np.stack(squares)))
+                features = _encode(encoder, pixels.to(how.torch_device))  # (b, n, d)
+                if not shape:
+                    shape = (len(images), *features.shape[1:])
+                    _check_room(path.parent, shape)
+                    _write_header(file, shape)
+                file.write(features.tobytes())
+            bar.update(len(batch))
+        if damaged and not (how.skip_damaged and shape):
+            lines = [f"\n  {reason}" for reason in list(damaged.values())[:_MAX_NAMED]]
+            more = f"\n  and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
+            raise ValueError(
+                f"{len(damaged)} of {len(images)} images cannot be read:{''.join(lines)}{more}\n"
+                "replace them and run again, or leave them out with --skip-damaged"
+            )
+        file.seek(0)  # numpy pads headers, so that the first axis may shrink
+        _write_header(file, (len(images) - len(damaged), *shape[1:]))
+    return sorted(damaged)
+
+
+def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
+    header = {"descr": "<f2", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _check_room(folder: Path, shape: tuple[int, ...]) -> None:
+    size, free = 2 * math.prod(shape), shutil.disk_usage(folder).free
+    if size > free:
+        raise OSError(
+            f"the features need {size / 1e9:.1f} GB, but {folder} has only {free / 1e9:.1f} GB "
+            "left; make room or choose another --cache"
         )
-    if out is None:
-        raise ValueError(f"there are no images to make {path} from")
-    if damaged:
-        _write_without(out, sorted(damaged), path)
-    else:
-        path.with_suffix(".json").unlink(missing_ok=True)
-        out.flush()
-        unfinished.replace(path)
-    unfinished.unlink(missing_ok=True)
 
 
 def _decoded(
-    images: Sequence[Image.Image], preprocess: Preprocess, rows: Sequence[int]
-) -> Iterator[tuple[Sequence[int], list[np.ndarray | str]]]:
-    """Batches of rows and their squares (S, S, 3) uint8, or the reason why there is none."""
+    images: Sequence[Image.Image], preprocess: Preprocess
+) -> Iterator[list[tuple[int, np.ndarray | str]]]:
+    """Batches of rows, each with its square (S, S, 3) uint8, or the reason why there is none."""
 
-    def square(row: int) -> np.ndarray | str:
+    def square(row: int) -> tuple[int, np.ndarray | str]:
         try:
-            return np.asarray(preprocess.square(images[row]), np.uint8)
+            return row, np.asarray(preprocess.square(images[row]), np.uint8)
         except (OSError, ValueError) as error:
-            return str(error)
+            return row, str(error)
 
-    queue = deque[tuple[Sequence[int], list[Future[Any]]]]()
+    queue, count = deque[list[Future[tuple[int, np.ndarray | str]]]](), len(images)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(rows), _BATCH):
-            batch = rows[start : start + _BATCH]
-            queue.append((batch, [pool.submit(square, row) for row in batch]))
-            while len(queue) > _BATCHES_AHEAD or (queue and start + _BATCH >= len(rows)):
-                first, futures = queue.popleft()
-                yield first, [future.result() for future in futures]
+        for start in range(0, count, _BATCH):
+            rows = range(start, min(start + _BATCH, count))
+            queue.append([pool.submit(square, row) for row in rows])
+            while len(queue) > _BATCHES_AHEAD or (queue and start + _BATCH >= count):
+                yield [future.result() for future in queue.popleft()]
 
 
 @torch.inference_mode()
@@ -377,28 +370,3 @@ def _encode(encoder: nn.Module, pixels: Tensor) -> np.ndarray:
             "are damaged, or it needs another preprocessing"
         )
     return features
-
-
-def _allocate(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """A new file of features in which no row is done."""
-    size, free = 2 * int(np.prod(shape)), shutil.disk_usage(path.parent).free
-    if size > free:
-        raise OSError(
-            f"the features need {size / 1e9:.1f} GB, but {path.parent} has only {free / 1e9:.1f} "
-            "GB left; make room or choose another --cache"
-        )
-    with replacing(path) as draft:
-        open_memmap(draft, "w+", np.float16, shape)[:, 0, 0] = np.nan
-    return np.load(path, mmap_mode="r+")
-
-
-def _write_without(features: np.ndarray, rows: list[int], path: Path) -> None:
-    """Copies the features without some rows into `path`, and notes the rows beside it."""
-    complete = np.delete(np.arange(len(features)), rows)
-    with replacing(path) as draft:
-        out = open_memmap(draft, "w+", np.float16, (len(complete), *features.shape[1:]))
-        for start in range(0, len(complete), 256):
-            out[start : start + 256] = features[complete[start : start + 256]]
-        out.flush()
-        about = {"images": len(complete), "skipped": rows}
-        write_whole(path.with_suffix(".json"), json.dumps(about, indent=2) + "\n")

@@ -11,16 +11,12 @@ from PIL import Image, ImageOps, ImageSequence
 
 _MILLISECONDS = 100.0  # of a frame without a duration
 _CACHED_CLIPS = 3
+_UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, Image.DecompressionBombError)
 _Item = TypeVar("_Item")
 
 
 class Lazy(Sequence[_Item]):
-    """A sequence whose items are made on access.
-
-    Args:
-        count: of the items.
-        make: gives the item of a row, 0 to `count` - 1.
-    """
+    """A sequence of `count` items; `make` gives the item of a row, on access."""
 
     def __init__(self, count: int, make: Callable[[int], _Item]) -> None:
         self._rows, self._make = range(count), make
@@ -32,33 +28,25 @@ class Lazy(Sequence[_Item]):
         return self._make(self._rows[index])
 
 
-class ImageFiles(Sequence[Image.Image]):
+class ImageFiles(Lazy[Image.Image]):
     """Images in files, of any size and mode.
 
-    Args:
-        paths: the files.
+    Raises:
+        ValueError: on access, where a file holds no image, or a damaged one.
+        OSError: on access, where the file cannot be read.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
+        super().__init__(len(paths), self._open)
         self.paths = paths
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Image.Image:  # type: ignore[override]
-        """Opens and decodes an image.
-
-        Raises:
-            ValueError: the file holds no image, or a damaged one.
-            OSError: the file cannot be read.
-        """
+    def _open(self, index: int) -> Image.Image:
         path = self.paths[index]
         try:
             with path.open("rb") as file, Image.open(file) as image:
                 image.load()
                 return image
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            # PIL raises all of these for files that it cannot decode
+        except _UNREADABLE as error:  # PIL raises all of these for files that it cannot decode
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             reason = str(error).replace(f" {str(file)!r}", "")
@@ -70,10 +58,7 @@ def crops(
 ) -> Sequence[Image.Image]:
     """Another look at each of some images: a random crop, mirrored in half of all cases.
 
-    Args:
-        images: of any size; see `ImageFiles.__getitem__` for errors.
-        number: which look; the same number always gives the same crops.
-        smallest: area of the smallest crop, as a share of the image.
+    The same `number` always gives the same crops; `smallest` is their least share of the area.
     """
 
     def crop(row: int) -> Image.Image:
@@ -95,10 +80,7 @@ def clip_frames(
 ) -> Sequence[Image.Image]:
     """The frames of clips, one clip after the other; frame f of clip i is item i * frames + f.
 
-    Args:
-        read: gives all frames of a clip by its number.
-        clips: number of clips.
-        frames: number of frames of each.
+    `read` gives all frames of a clip by its number.
     """
     lock, cached = Lock(), lru_cache(_CACHED_CLIPS)(read)
 
@@ -115,8 +97,7 @@ def read_frames(path: Path, count: int) -> list[Image.Image]:
     Frames that are equal are often stored as one with a longer duration, so that time counts.
 
     Raises:
-        ValueError: the file holds no image, or a damaged one.
-        OSError: the file cannot be read.
+        ValueError, OSError: the file holds no image, or a damaged one, or cannot be read.
     """
     try:
         with path.open("rb") as file, Image.open(file) as image:

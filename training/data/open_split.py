@@ -24,14 +24,10 @@ from training.scenes.store import is_clips, load_clips, load_scenes
 
 
 def open_split(data: Path, name: str) -> Split:
-    """Opens a split with its captions.
+    """Opens a split ("train", "val", "test"; of ready-made features also "testall") of a folder.
 
-    Args:
-        data: folder that holds it: rendered scenes or clips, photographs with captions
-            (`training/data/photographs.py`), captions with ready-made features
-            (`training/data/precomputed.py`), or clips with features of their frames
-            (`training/data/videos.py`).
-        name: "train", "val" or "test"; of ready-made features also "testall".
+    The folder holds rendered scenes or clips, photographs with captions, captions with ready-made
+    features (`training/data/precomputed.py`) or clips with features of their frames (`videos.py`).
 
     Raises:
         FileNotFoundError: the folder holds no such split.
@@ -60,39 +56,27 @@ def holds_features(data: Path) -> bool:
 
 
 def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, Any]:
-    """The data of a training, for the card of its pack.
-
-    Args:
-        data: see `open_split`.
-        also: see `open_training`.
-        split: the training split.
+    """The data of a training split, for the card of its pack; see `open_training`.
 
     Returns:
-        `kind` ("scenes", "photographs" or "features"), `name`, numbers of `images` and `captions`.
+        `kind` ("scenes", "photographs" or "features"), `name` (such as "Flickr8k and my_photos"),
+        numbers of `images` and `captions`.
     """
+    kind, name = "features", data.resolve().name
     if isinstance(split.images, ImageFiles):
-        kind, name = "photographs", names_of_data(data, also)
+        files = [find_captions(folder) for folder in (data, *map(Path, also))]
+        kind = "photographs"
+        name = " and ".join(dict.fromkeys(name_of(file) for file in files if file))
     elif len(split.images):
         kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
-    else:
-        kind, name = "features", data.resolve().name
     counts = {"images": split.image_count, "captions": len(split.captions)}
     return {"kind": kind, "name": name, **counts}
 
 
-def names_of_data(data: Path, also: Sequence[str]) -> str:
-    """The names of folders of photographs: "Flickr8k and my_photos"."""
-    files = [find_captions(folder) for folder in (data, *map(Path, also))]
-    return " and ".join(dict.fromkeys(name_of(file) for file in files if file))
-
-
 def open_training(data: Path, also: Sequence[str] = (), *, without_captions: bool = False) -> Split:
-    """The training split of a folder, and behind its photographs those of further folders.
+    """The training split of a folder, and behind its photographs those of the folders `also`.
 
-    Args:
-        data: see `open_split`.
-        also: further folders of photographs with captions.
-        without_captions: put the photographs of `also` that have no captions at the end.
+    `without_captions` puts the photographs of `also` that have no captions at the end.
 
     Raises:
         FileNotFoundError, ValueError: see `open_split`; or `also` is set and `data` holds no

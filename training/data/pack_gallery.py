@@ -19,10 +19,6 @@ from training.scenes.gallery import scenes_of
 def from_pack(pack: Path, split: str) -> Split:
     """The gallery that comes with a pack.
 
-    Args:
-        pack: its folder.
-        split: the one that the gallery must be of.
-
     Raises:
         ValueError: the pack has no gallery, or one of another split.
     """

@@ -14,7 +14,7 @@ import csv
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -70,10 +70,6 @@ class _Row(_Strict):
     captions: list[str] | str = Field(validation_alias=AliasChoices(*_CAPTION))
     split: str | None = None
 
-    def entry(self, place: str) -> tuple[str, str, list[str], str | None]:
-        captions = [self.captions] if isinstance(self.captions, str) else self.captions
-        return place, self.file, captions, self.split or None
-
 
 class _Sentence(_Strict):
     raw: str
@@ -99,7 +95,7 @@ class _Json(_Strict):
     annotations: list[_Annotation] | None = None
 
 
-_Entries = Iterable[tuple[str, str, list[str], str | None]]  # place, file, captions, split
+_Entries = Iterator[tuple[str, str, list[str], str | None]]  # place, file, captions, split
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -126,10 +122,7 @@ def name_of(path: Path) -> str:
 
 
 def read_captions(path: Path) -> list[Captioned]:
-    """Reads a captions file.
-
-    Returns:
-        Each image once, in the order of the file; each caption on one line; each with a split.
+    """Each image of a captions file once, in its order, with a split and captions of one line each.
 
     Raises:
         ValueError: the file or an entry of it is damaged; the message names it.
@@ -177,7 +170,7 @@ def _from_json(path: Path, text: str) -> _Entries:
 def _from_lines(path: Path, text: str) -> _Entries:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            yield _parsed(_Row, f"{path}, line {number}", line).entry(f"{path}, line {number}")
+            yield from _entry(f"{path}, line {number}", line)
 
 
 def _from_table(path: Path, text: str) -> _Entries:
@@ -187,10 +180,8 @@ def _from_table(path: Path, text: str) -> _Entries:
     columns: list[str] = []
     try:
         for row in rows:
-            cells = [cell.strip() for cell in row]
-            if not any(cells):
-                continue
-            if not columns:
+            cells, place = [cell.strip() for cell in row], f"{path}, line {rows.line_num}"
+            if not columns and any(cells):
                 columns = [cell.lower() for cell in cells]
                 for names in (_FILE, _CAPTION):
                     if not set(names) & set(columns):
@@ -198,19 +189,23 @@ def _from_table(path: Path, text: str) -> _Entries:
                             f'{path} has no column "{names[0]}": its first line is '
                             f'"{", ".join(columns)[:100]}"; begin it with the line file,caption'
                         )
-                continue
-            place = f"{path}, line {rows.line_num}"
-            if len(cells) != len(columns):
+            elif any(cells) and len(cells) != len(columns):
                 raise ValueError(
                     f"{place} has {len(cells)} values, and the first line names {len(columns)}; "
                     'put a caption that holds the separator into "quotation marks"'
                 )
-            values = dict(zip(columns, cells, strict=True))
-            yield _parsed(_Row, place, values).entry(place)
+            elif any(cells):
+                yield from _entry(place, dict(zip(columns, cells, strict=True)))
     except csv.Error as error:
         raise ValueError(
             f"{path}, line {rows.line_num} is not readable ({error}); {_FIX}"
         ) from error
+
+
+def _entry(place: str, value: str | dict[str, str]) -> _Entries:
+    row = _parsed(_Row, place, value)
+    captions = [row.captions] if isinstance(row.captions, str) else row.captions
+    yield place, row.file, captions, row.split or None
 
 
 def _parsed(kind: type[_Model], place: str, value: str | dict[str, str]) -> _Model:
@@ -250,17 +245,10 @@ def _assign_splits(path: Path, images: list[Captioned]) -> None:
 
 
 def open_photographs(data: Path, name: str) -> Split:
-    """Opens a split.
+    """Opens a split of a folder with a captions file, or of that file; `images` are `ImageFiles`.
 
     For evaluation ("val" and "test") the first five captions of a photograph count, for training
     all of them.
-
-    Args:
-        data: folder with a captions file, or that file.
-        name: "train", "val" or "test".
-
-    Returns:
-        The split; its `images` are `ImageFiles`, all of which exist.
 
     Raises:
         FileNotFoundError: there is no captions file, or image files are missing.
@@ -285,11 +273,7 @@ def open_photographs(data: Path, name: str) -> Split:
 
 
 def uncaptioned(data: Path) -> list[Path]:
-    """The images in a folder that its captions file does not list, sorted by name.
-
-    Raises:
-        FileNotFoundError, ValueError: see `open_photographs`.
-    """
+    """The images in a folder that its captions file does not list, sorted by name."""
     path, images = _read(data)
     listed = {path, *_paths(path, images)}
     return sorted(file for file in _root(path).iterdir() if file.is_file() and file not in listed)
@@ -317,8 +301,7 @@ def _paths(path: Path, images: list[Captioned]) -> list[Path]:
     # listing a folder once is far cheaper than asking for each of 100,000 files
     folders = {file.parent for file in paths}
     existing = {file for parent in folders if parent.is_dir() for file in parent.iterdir()}
-    missing = [str(file.relative_to(path.parent)) for file in paths if file not in existing]
-    if missing:
+    if missing := [str(file.relative_to(path.parent)) for file in paths if file not in existing]:
         more = ", ..." if len(missing) > _MAX_NAMED else ""
         raise FileNotFoundError(
             f"{len(missing)} of the {len(paths)} photographs that {path} lists are missing: "

@@ -8,8 +8,6 @@ the footnote of AVSE, section 4.2, names them): a folder with, for each of `trai
     <part>_caps.txt    one caption a line, the captions of an image one after the other
     <part>_ids.txt     optional: one number a row or a caption, equal for the same image
     <part>_boxes.npy   optional: float (rows, 36, 4), relative xyxy
-    <part>_counts.txt  optional: one number a row, how many of its 36 features are regions, the
-                       first ones; the rest is padding
 
 Some folders of the field hold five equal rows an image, one for each caption; every fifth is read.
 Features stay on the disk and are mapped into memory.
@@ -32,11 +30,7 @@ def is_precomputed(folder: Path) -> bool:
 
 
 def open_regions(folder: Path, name: str) -> Split:
-    """Features and captions of a split.
-
-    Args:
-        folder: see above.
-        name: "train", "val", "test", or another part of the folder, such as "testall".
+    """Features and captions of a split: "train", "val", "test", or another part such as "testall".
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -52,12 +46,10 @@ def open_regions(folder: Path, name: str) -> Split:
     ids = _numbers(folder / f"{part}_ids.txt")
     step = REPEATED if _is_repeated(rows, len(captions), ids) else 1
     boxes = _boxes(folder / f"{part}_boxes.npy", rows)
-    lengths = _counts(folder / f"{part}_counts.txt", rows)
     return Split(
         captions,
         _image_of(folder / part, len(rows[::step]), len(captions), ids),
         features=rows[::step],
-        lengths=None if lengths is None else lengths[::step],
         boxes=None if boxes is None else boxes[::step],
         folder=folder / name,
     )
@@ -109,18 +101,6 @@ def _image_of(name: Path, images: int, captions: int, ids: np.ndarray | None) ->
     if captions % images:
         raise ValueError(f"the captions of {name}_caps.txt do not divide evenly: {facts}")
     return np.repeat(np.arange(images), captions // images)
-
-
-def _counts(path: Path, rows: np.ndarray) -> np.ndarray | None:
-    counts, largest = _numbers(path), rows.shape[1]
-    if counts is not None and (
-        len(counts) != len(rows) or counts.min() < 1 or counts.max() > largest
-    ):
-        raise ValueError(
-            f"{path} must hold {len(rows)} numbers of 1 to {largest}, one for each row of "
-            f"features, not {len(counts)} of {counts.min(initial=0)} to {counts.max(initial=0)}"
-        )
-    return counts
 
 
 def _boxes(path: Path, rows: np.ndarray) -> np.ndarray | None:

@@ -33,7 +33,7 @@ _LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe 
 def write_gallery(
     data: Split, split: str, out: Path, photographs: Sequence[Path] = (), count: int = COUNT
 ) -> None:
-    """Writes images, features, boxes and `gallery.json`, whole or not at all.
+    """Writes images, features, boxes and `gallery.json` of a split, whole or not at all.
 
     Args:
         data: ready-made features, as `open_regions` gives them.
@@ -44,16 +44,10 @@ def write_gallery(
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: there are more or fewer photographs than images, or images differ in how many
-            features they have, which a gallery cannot hold.
+        ValueError: the photographs are not as many as the images.
         OSError: a photograph cannot be read.
     """
     assert isinstance(data.features, np.ndarray)  # they are ready-made
-    if data.lengths is not None:
-        raise ValueError(
-            f"the images of {data.folder.parent} differ in how many features they have, and a "
-            "gallery holds as many of each; measure the run with python -m training.evaluate --run"
-        )
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     if photographs and len(photographs) != data.image_count:

@@ -34,13 +34,7 @@ class SeenObjects:
 
 @dataclass(frozen=True)
 class SeenMoments:
-    """In which frames the objects of each clip are visible, and which of them captions mention.
-
-    Attributes:
-        seen: for each clip (objects, frames) bool.
-        mentions: for each caption the indices of the objects of its own clip that it mentions.
-        names: for each clip and each of its objects, all names of its kind.
-    """
+    """As `SeenObjects`, but `seen` tells for each clip (objects, frames) bool what is visible."""
 
     seen: Sequence[np.ndarray]
     mentions: Sequence[Sequence[int]]
@@ -76,6 +70,9 @@ class Split:
         kinds: of each caption what it is about, where captions are of several kinds; else empty.
         objects: where the objects of each image are and which each caption mentions, where known.
         foils: gives pairs of true and false captions, where they can be made.
+
+    Raises:
+        ValueError: features or images disagree with the captions.
     """
 
     captions: list[str]
@@ -97,7 +94,6 @@ class Split:
     foils: Callable[[], list[Foil]] | None = None
 
     def __post_init__(self) -> None:
-        """Refuses features or images that disagree with the captions."""
         if len(self.captions) != len(self.image_of):
             raise ValueError(f"{len(self.captions)} captions, but {len(self.image_of)} image rows")
         if len(self.image_of) == 0 or self.image_of.max() >= self.image_count:
@@ -132,6 +128,23 @@ class Split:
         clips = self.features.at_most(frames)
         return replace(self, features=clips, lengths=clips.lengths)
 
+    def captions_each(self, count: int) -> Split:
+        """The first so many captions of each image, or all for 0.
+
+        Raises:
+            ValueError: what is known of the captions one by one would be lost.
+        """
+        if not count:
+            return self
+        if self.relevant is not None or self.objects is not None or self.kinds:
+            raise ValueError(
+                f"the captions of {self.folder.parent} have kinds or objects; measure all of them"
+            )
+        place = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
+        rows = np.flatnonzero(place < count)
+        captions = [self.captions[row] for row in rows]
+        return replace(self, captions=captions, image_of=self.image_of[rows])
+
     def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
         """Which of an image's features are real: (B, size) bool of some images (B,)."""
         count = len(np.arange(self.image_count)[rows])
@@ -142,24 +155,15 @@ class Split:
     def first(self, count: int) -> Split:
         """The captions of the first so many images, or of all for 0."""
         texts = int(np.searchsorted(self.image_of, count)) if count else len(self.captions)
-        return replace(
-            self,
-            captions=self.captions[:texts],
-            image_of=self.image_of[:texts],
-            kinds=self.kinds[:texts],
-        )
+        parts = self.captions[:texts], self.image_of[:texts], self.kinds[:texts]
+        return replace(self, captions=parts[0], image_of=parts[1], kinds=parts[2])
 
 
 class Copies:
-    """Features of images, and of other looks at the same images; by index, those of the first.
-
-    Args:
-        parts: (N, n, d) each.
-    """
+    """Features (N, n, d) of images, and of other looks at the same; by index, the first ones."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
-        self.parts = parts
-        self.shape = parts[0].shape
+        self.parts, self.shape = parts, parts[0].shape
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -174,18 +178,10 @@ class Copies:
 
 
 class Exchanged:
-    """Features of clips, and behind them those of the same clips with their halves exchanged.
-
-    Args:
-        features: (N, T, d), a feature a frame.
-
-    Attributes:
-        shape: (2 N, T, d), as of an array.
-    """
+    """Features (N, T, d) of clips, and behind them the same with the clips' halves exchanged."""
 
     def __init__(self, features: np.ndarray) -> None:
-        self.features = features
-        self.shape = (2 * len(features), *features.shape[1:])
+        self.features, self.shape = features, (2 * len(features), *features.shape[1:])
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -199,15 +195,7 @@ class Exchanged:
 
 
 class Pixels:
-    """Images as an image encoder reads them, decoded when they are asked for.
-
-    Args:
-        images: N images.
-        preprocess: how they become pixels.
-
-    Attributes:
-        shape: (N, 3, S, S), as of an array.
-    """
+    """N images as (N, 3, S, S) float32 for an image encoder, decoded when they are asked for."""
 
     def __init__(self, images: Sequence[Image.Image], preprocess: Preprocess) -> None:
         self.images, self.preprocess = images, preprocess
@@ -217,14 +205,12 @@ class Pixels:
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Pixels (B, 3, S, S) float32 of some rows; see `ImageFiles` for what it raises."""
-        index = np.arange(len(self))[rows].tolist()
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow releases the GIL as it decodes
-            squares = list(pool.map(self._square, index))
-        return self.preprocess.planes(np.stack(squares))
+        def square(row: int) -> np.ndarray:
+            return np.asarray(self.preprocess.square(self.images[row]), np.uint8)
 
-    def _square(self, row: int) -> np.ndarray:
-        return np.asarray(self.preprocess.square(self.images[row]), np.uint8)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow releases the GIL as it decodes
+            squares = list(pool.map(square, np.arange(len(self))[rows].tolist()))
+        return self.preprocess.planes(np.stack(squares))
 
 
 def with_exchanged_halves(split: Split) -> Split:

@@ -84,25 +84,26 @@ class TextConfig(Settings):
 class TokenTable:
     """All captions of a split as numbers for an encoder to read, padded once.
 
-    Args:
-        tokenizer: without padding or truncation of its own.
-        captions: texts; each must hold at least one word.
-
     Attributes:
         ids: (N_txt, L) int64, 0 beyond each text: word ids, or row numbers (`numbered`).
         lengths: (N_txt,) how many numbers each caption has.
+        fixed: ids of padding and marks, which no [UNK] replaces.
+
+    Raises:
+        ValueError: a caption holds no word.
     """
 
     def __init__(self, tokenizer: Tokenizer, captions: list[str]) -> None:
-        encodings = tokenizer.encode_batch(captions)
-        for caption, encoding in zip(captions, encodings, strict=True):
+        encoded = tokenizer.encode_batch(captions)
+        for caption, encoding in zip(captions, encoded, strict=True):
             if all(encoding.special_tokens_mask):  # none, or marks alone
                 raise ValueError(f'the caption "{caption}" holds no word')
-        encoded = [encoding.ids for encoding in encodings]
-        self.lengths = np.array([len(ids) for ids in encoded])
+        self.lengths = np.array([len(encoding.ids) for encoding in encoded])
         self.ids = np.full((len(encoded), self.lengths.max()), PAD_ID, np.int64)
-        for row, ids in zip(self.ids, encoded, strict=True):
-            row[: len(ids)] = ids
+        for row, encoding in zip(self.ids, encoded, strict=True):
+            row[: len(encoding.ids)] = encoding.ids
+        marks = [tokenizer.token_to_id(mark) for mark in (START, END)]
+        self.fixed = np.array([PAD_ID, *(mark for mark in marks if mark is not None)])
 
     def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ids (B, longest) and lengths (B,) of some captions."""
@@ -110,10 +111,9 @@ class TokenTable:
         return self.ids[index, : lengths.max()], lengths
 
     def numbered(self, first: int) -> "TokenTable":
-        """The same captions as row numbers of a table of token features, in the place of ids.
+        """The same captions as row numbers of a table of token features, `first` rows before them.
 
-        Args:
-            first: how many rows of other captions come before them; row 0 is padding.
+        Row 0 is padding.
         """
         table = copy.copy(self)
         real = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
@@ -142,12 +142,7 @@ class TextSide:
 
 
 class StoredTokens(TextEncoder):
-    """Looks up token features that a text encoder has computed.
-
-    Args:
-        tokens: (rows, d) float16; rows are counted from 1.
-        dropout: applied to the features while training.
-    """
+    """Looks up token features (rows, d) float16 of a text encoder; rows are counted from 1."""
 
     def __init__(self, tokens: np.ndarray, dropout: float = 0.0) -> None:
         super().__init__()
@@ -163,11 +158,9 @@ class StoredTokens(TextEncoder):
 
 
 def describe_text(config: TextConfig) -> tuple[type[TextEncoder], dict[str, Any], dict[str, Any]]:
-    """The text encoder that a configuration names, without its weights.
+    """The class, arguments and `describe_text_source` of a text encoder, without its weights.
 
-    Returns:
-        Its class, arguments (of one with random weights, for a vocabulary of 2 words), and
-        `describe_text_source` of a published one.
+    The arguments of one with random weights are for a vocabulary of 2 words.
 
     Raises:
         FileNotFoundError: there is no such source or vectors file.
@@ -281,16 +274,10 @@ def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
 def build_tokenizer(
     captions: Iterable[str], min_count: int = 1, *, marks: bool = False
 ) -> Tokenizer:
-    """A lower-casing word tokenizer over the words of the captions.
+    """A lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
 
-    Args:
-        captions: training captions.
-        min_count: words seen less often become [UNK].
-        marks: put <start> and <end> around each text.
-
-    Returns:
-        A tokenizer with [PAD] = 0 and [UNK] = 1; other words by falling count, then by alphabet,
-        and the marks last.
+    Words that are seen less than `min_count` times become [UNK]; the others are ordered by falling
+    count, then by alphabet. With `marks` every text stands between <start> and <end>, the last ids.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     words = pre_tokenizers.Sequence(
@@ -320,10 +307,7 @@ def build_tokenizer(
 def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[Tensor, Tensor]:
     """Pre-trained vectors of a vocabulary in GloVe's format (Pennington et al., EMNLP 2014).
 
-    Args:
-        path: one word a line, followed by its numbers, all separated by single spaces.
-        vocabulary: word -> row.
-        dim: how many numbers a word has.
+    A line of the file is a word and its `dim` numbers, separated by single spaces.
 
     Returns:
         (R,) rows and (R, dim) vectors of the words of the vocabulary that the file holds.

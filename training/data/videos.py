@@ -43,11 +43,7 @@ def is_videos(folder: Path) -> bool:
 
 
 def open_videos(folder: Path, name: str) -> Split:
-    """Features and sentences of a split.
-
-    Args:
-        folder: see above.
-        name: "train", "val" or "test", or the name of another list of clips.
+    """Features and sentences of a split: "train", "val" or "test", or another list of clips.
 
     Raises:
         FileNotFoundError: there is no such split.
@@ -59,10 +55,12 @@ def open_videos(folder: Path, name: str) -> Split:
         for clip, sentence, split in _checked(path, read(path)):
             captions.setdefault(clip, []).append(sentence)
             splits[clip] = split
-    chosen = _listed(folder, name)
+    aliases = [f"{alias}{end}" for alias in _NAMES.get(name, (name,)) for end in (".txt", ".tsv")]
+    lists = [f"{place}/{file}" for place in ("splits", "split") for file in aliases]
+    chosen = _listed(folder, *lists)
     if chosen is None:
         chosen = [clip for clip, split in splits.items() if split == name]
-    absent = set(_lines(folder / ABSENT)) if (folder / ABSENT).is_file() else set()
+    absent = set(_listed(folder, ABSENT) or ())
     clips = [clip for clip in dict.fromkeys(chosen) if clip not in absent]
     if not clips:
         raise FileNotFoundError(
@@ -103,8 +101,8 @@ def _annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
 def _tgif(path: Path) -> _Entries:
     for line in path.read_text("utf-8").split("\n"):
         if line.strip():
-            url, _, rest = line.partition("\t")
-            yield _clip(url), rest.partition("\t")[0], None
+            url, sentence, *_ = [*line.split("\t"), ""]
+            yield _clip(url), sentence, None
 
 
 def _mrw(path: Path) -> _Entries:
@@ -152,12 +150,9 @@ def _clip(line: str) -> str:
     return line.strip().rpartition("/")[2].removesuffix(".gif")
 
 
-def _lines(path: Path) -> list[str]:
-    return [_clip(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
-
-
-def _listed(folder: Path, name: str) -> list[str] | None:
-    """The clips that a list gives a split; None where there is no list."""
-    names = [f"{alias}{end}" for alias in _NAMES.get(name, (name,)) for end in (".txt", ".tsv")]
-    paths = (folder / place / file for place in ("splits", "split") for file in names)
-    return next((_lines(path) for path in paths if path.is_file()), None)
+def _listed(folder: Path, *names: str) -> list[str] | None:
+    """The clips of the first list that exists, a line each; None where there is none."""
+    for path in (folder / name for name in names):
+        if path.is_file():
+            return [_clip(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+    return None

@@ -59,17 +59,20 @@ class Answers(NamedTuple):
     whole: np.ndarray
     weights: np.ndarray
 
+    def judged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which hits (B, HITS) count; scores (B, HITS), 0 for the others; weights of those (H,)."""
+        real = np.isfinite(self.hits) & self.whole[:, None]
+        weights = np.broadcast_to(self.weights[:, None], real.shape)[real]
+        return real, np.where(real, self.hits, 0), weights
+
 
 def ask(
     questions: Questions, scores: np.ndarray, words: np.ndarray, unknown: np.ndarray
 ) -> Answers:
-    """Puts all questions to one gallery, and those with an answer again without it.
+    """Puts Q questions to one gallery, and those with an answer again without it.
 
-    Args:
-        questions: Q about N images.
-        scores: (N, Q) of a method.
-        words: (Q,) how many each has.
-        unknown: (Q,) the share of them that the pack lacks.
+    `scores` (N, Q) are a method's; `words` (Q,) the questions' numbers of words, `unknown` (Q,) the
+    share of them that the pack lacks.
     """
     total = len(questions.texts)
     spare = len(scores) - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, len(scores) // 2)
@@ -90,19 +93,15 @@ def ask(
     facts = words[columns], unknown[columns]
     background = Background(hits[:, 0], tenth, mean, deviation, count, *facts)
     answered, kinds = np.asarray(right.any(axis=0)), questions.kinds[columns]
-    whole, weights = questions.whole[columns], _weights(kinds, answered)
-    return Answers(background, hits, right_hits, answered, kinds, whole, weights)
-
-
-def _weights(kinds: np.ndarray, answered: np.ndarray) -> np.ndarray:
-    """The assumed shares (B,) of questions, with a sum of 1."""
     weights = np.zeros(len(kinds))
     for shares, present in ((_PRESENT, True), (_ABSENT, False)):
         for kind, share in shares.items():
             rows = (kinds == kind) & (answered == present)
             weights[rows] = share / max(rows.sum(), 1)
         weights[answered == present] /= 2 * weights[answered == present].sum()
-    return weights / weights.sum()
+    weights /= weights.sum()
+    whole = questions.whole[columns]
+    return Answers(background, hits, right_hits, answered, kinds, whole, weights)
 
 
 def _ask_galleries(
@@ -128,16 +127,9 @@ def _ask_galleries(
 def fit(
     questions: Questions, scores: np.ndarray, facts: tuple[np.ndarray, np.ndarray], seed: int
 ) -> dict[str, tuple[float, ...]]:
-    """Fits the calibration of one method.
+    """Fits `question`, `refusal` and `hit` of a method's `Calibration` to its scores (N, Q).
 
-    Args:
-        questions: Q about N images.
-        scores: (N, Q) of the method.
-        facts: `read_texts` of the questions.
-        seed: of the draws of galleries.
-
-    Returns:
-        `question`, `refusal` and `hit`, as `Calibration` holds them.
+    `facts` are `read_texts` of the questions; the seed draws galleries.
     """
     answers = _ask_galleries(questions, scores, facts, seed)
     background, answered, weights = answers.background, answers.answered, answers.weights
@@ -150,9 +142,8 @@ def fit(
         rows = answered & (answers.kinds == kind)
         if rows.any():
             lower = min(lower, weighted_quantile(over[rows], weights[rows], REFUSED))
-    real = np.isfinite(answers.hits) & answers.whole[:, None]
-    features = background.hit_features(logits, np.where(real, answers.hits, 0))[real]
-    share = np.broadcast_to(weights[:, None], real.shape)[real]
+    real, hits, share = answers.judged()
+    features = background.hit_features(logits, hits)[real]
     hit = logistic(features, answers.right[real], share, _HIT_SIGNS)
     return {"question": question, "refusal": (*line[:-1], line[-1] + lower), "hit": hit}
 
@@ -160,16 +151,10 @@ def fit(
 def logistic(
     features: np.ndarray, truth: np.ndarray, weights: np.ndarray, signs: np.ndarray
 ) -> tuple[float, ...]:
-    """Logistic regression by Newton's method, with a sign for each weight.
+    """Logistic regression by Newton's method: F weights and the bias.
 
-    Args:
-        features: (B, F).
-        truth: (B,) bool.
-        weights: (B,) of the examples.
-        signs: (F,) 1 where a weight must not be below 0, -1 not above, 0 for any.
-
-    Returns:
-        F weights and the bias.
+    Features are (B, F), truth (B,) bool, weights (B,) those of the examples; signs (F,) are 1 where
+    a weight must not be below 0, -1 where not above, 0 for any.
     """
     weights = weights / weights.sum()
     mean = weights @ features
@@ -197,28 +182,18 @@ def logistic(
 def quantile_line(
     features: np.ndarray, values: np.ndarray, weights: np.ndarray, share: float
 ) -> tuple[float, ...]:
-    """A linear function of the features below which a share of the values lies.
+    """F weights and a bias: a line over features (B, F) with a share of values (B,) below it.
 
-    Quantile regression (Koenker and Bassett, 1978) by repeated weighted least squares.
-
-    Args:
-        features: (B, F).
-        values: (B,).
-        weights: (B,).
-        share: in 0..1.
-
-    Returns:
-        F weights and the bias.
+    Quantile regression (Koenker and Bassett, 1978) by repeated weighted least squares; `weights`
+    (B,) are those of the examples.
     """
     rows = np.column_stack([features, np.ones(len(features))])
     line = np.zeros(rows.shape[1])
     for _ in range(200):
         over = values - rows @ line
         pull = weights * np.where(over > 0, share, 1 - share) / np.maximum(np.abs(over), 1e-3)
-        before, line = (
-            line,
-            np.linalg.lstsq(rows * np.sqrt(pull)[:, None], values * np.sqrt(pull), rcond=None)[0],
-        )
+        root, before = np.sqrt(pull), line
+        line = np.linalg.lstsq(rows * root[:, None], values * root, rcond=None)[0]
         if np.abs(line - before).max() < 1e-6:
             break
     return tuple(line.tolist())
@@ -260,10 +235,8 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
                 absent = not present and kind in _PRESENT
                 name = f"refused_absent_{kind}" if absent else f"refused_{kind}"
                 values[name] = float(refused[rows].mean())
-    real = np.isfinite(answers.hits) & answers.whole[:, None]
-    scores = np.where(real, answers.hits, 0)
+    real, scores, share = answers.judged()
     probabilities = calibration.probabilities(background, scores)[real]
-    share = np.broadcast_to(weights[:, None], real.shape)[real]
     values["ece"] = calibration_error(probabilities, answers.right[real], share)
     values["ece_question"] = calibration_error(sigmoid(logits), answers.answered, weights)
     return values

@@ -44,12 +44,9 @@ _AT_ONCE = 32  # captions
 
 @dataclass(frozen=True)
 class Place:
-    """Where an object is seen that a caption names.
+    """Where an object is seen that a caption names: its cells (cells,) bool, and the caption's row.
 
-    Attributes:
-        text: row of the caption.
-        tokens: which of its tokens name it.
-        cells: (cells,) bool, where it is seen.
+    `tokens` are the places in the caption of the words that name it.
     """
 
     text: int
@@ -102,19 +99,13 @@ def evidence_metrics(
     covered: np.ndarray | None,
     places: Sequence[Place],
 ) -> dict[str, float]:
-    """Measures a method's evidence, see the module's description.
+    """Measures a method's evidence over features (N_img, N, d), see the module's description.
 
-    Args:
-        runtime: a loaded pack.
-        name: one of its methods.
-        data: captions and which image each is of.
-        features: (N_img, N, d) of its images.
-        covered: (N_txt, cells) as `mentioned_shares` gives it; None where objects are not known.
-        places: as `named_places` gives it.
+    `covered` is (N_txt, cells) of `mentioned_shares`, None where objects are not known.
 
     Returns:
         `evidence_error`; where objects are known, in percent, `evidence_pointing`, `_chance` and
-        `_random_head`, `evidence_word_pointing` and `_chance`; and for deletion and insertion
+        `_random_head`, `evidence_word_pointing` and `_chance`; for deletion and insertion
         `deletion`, `deletion_random`, `deletion_map`, in units of the score, and
         `deletion_gain_random_low`, `_high` (and so on), the interval of the gain of evidence; and
         `deletion_renewed` and `deletion_renewed_map`, with their gain.
@@ -303,15 +294,10 @@ def _randomised(head: Method) -> Method:
 
 @torch.no_grad()
 def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -> dict[str, float]:
-    """Measures a method's evidence over time: does it peak in a frame that shows the words' things?
+    """Measures evidence over time: does it peak in a frame that shows the words' things?
 
-    Captions and words count whose things are visible in some frames, but not in all.
-
-    Args:
-        runtime: a loaded pack.
-        name: one of its methods.
-        data: clips whose `moments` are known, a feature a frame.
-        features: (N_img, frames, d) of them.
+    Captions and words count whose things are visible in some frames, but not in all. Features are
+    (N_img, frames, d).
 
     Returns:
         In percent `moment_pointing`, whether the highest frame, all words together, shows a thing

@@ -28,14 +28,9 @@ VALUES = 256  # of a pixel of a mask
 
 
 def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """Share of each cell's pixels that have each value.
+    """Share (N, 256) of each cell's pixels that have each value; cells row-major, rows sum to 1.
 
-    Args:
-        mask: (H, W) uint8, at least as large as the grid.
-        grid: rows and columns.
-
-    Returns:
-        (N, 256) float64, cells row-major; each row sums to 1.
+    The mask (H, W) uint8 is at least as large as the grid of rows and columns.
 
     >>> value_shares(np.array([[0, 2], [0, 0]], np.uint8), (1, 2))[:, [0, 2]].tolist()
     [[1.0, 0.0], [0.5, 0.5]]
@@ -76,7 +71,7 @@ def faithfulness(
         winners: (N_txt,) which view of its own image scores highest for each caption.
 
     Returns:
-        In percent: `pointing_1` to `pointing_V` of each view, `pointing` of each caption's winning
+        In percent `pointing_1` to `pointing_V` of each view, `pointing` of each caption's winning
         view, `pointing_chance`; and `mass_*` likewise.
 
     Raises:
@@ -93,9 +88,9 @@ def faithfulness(
         ("mass", attention.clip(min=0), covered),
     ):
         weights = _to_shares(maps)[image_of]  # (T, V, N)
-        found = np.einsum("tvn,tn->tv", weights, worth.astype(float))  # (T, V)
-        values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(found.mean(axis=0))}
-        values[name] = 100 * float(found[np.arange(len(found)), winners].mean())
+        on_objects = np.einsum("tvn,tn->tv", weights, worth.astype(float))  # (T, V)
+        values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(on_objects.mean(axis=0))}
+        values[name] = 100 * float(on_objects[np.arange(len(winners)), winners].mean())
         values[f"{name}_chance"] = 100 * float(worth.mean())
     return values
 

@@ -43,15 +43,11 @@ def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, 
 
 
 def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
-    """Metrics of each kind of captions.
-
-    Args:
-        scores: (N_img, N_txt).
-        data: whose captions are of kinds; without kinds nothing is measured.
+    """Metrics of scores (N_img, N_txt) by kind of caption; nothing for captions without kinds.
 
     Returns:
-        For each kind, its name before them: `retrieval_metrics`; `rsum_low` and `rsum_high`, its
-        95 % interval; and, where images are alike others, `above_alike` in percent with `_low` and
+        For each kind, its name before them: `retrieval_metrics`; `rsum_low` and `rsum_high`, its 95
+        % interval; and, where images are alike others, `above_alike` in percent with `_low` and
         `_high`. Intervals are by bootstrap over images, alike ones together. All images have the
         same number of captions of a kind.
     """
@@ -127,13 +123,9 @@ def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
 def foil_metrics(
     runtime: Runtime, method: str, images: Views, foils: Sequence[Foil]
 ) -> dict[str, float]:
-    """How often the true caption scores above the false one; equals count half.
+    """How often the true caption of a foil scores above the false one; equals count half.
 
-    Args:
-        runtime: a loaded pack.
-        method: one of its methods.
-        images: its views of N_img images.
-        foils: of these images.
+    `images` are a method's views of N_img images, and the foils are of these.
 
     Returns:
         For each of `KINDS`, `foil_` before it, a percentage; `_pairs`, their number, and `_margin`,

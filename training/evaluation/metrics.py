@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -43,22 +42,6 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
     return ranks
 
 
-def recall_summary(ranks: np.ndarray, prefix: str, gallery: int) -> dict[str, float]:
-    """R@1, R@5 and R@10 in percent, median and mean rank counted from 1, and nMR.
-
-    Args:
-        ranks: (Q,) as `best_ranks` gives them.
-        prefix: of the names, `i2t` or `t2i`.
-        gallery: number of ranked items; nMR is the median rank divided by it, in 0..1
-            (PVSE, Song and Soleymani, CVPR 2019, section 5).
-    """
-    summary = {f"{prefix}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
-    summary[f"{prefix}_medr"] = float(np.floor(np.median(ranks)) + 1)
-    summary[f"{prefix}_meanr"] = float(ranks.mean() + 1)
-    summary[f"{prefix}_nmr"] = summary[f"{prefix}_medr"] / gallery
-    return summary
-
-
 def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Zero-based ranks both ways, see `best_ranks`.
 
@@ -73,40 +56,38 @@ def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.nda
         ValueError: an image has no caption, or a score is NaN.
     """
     order = np.argsort(text_images, kind="stable")
-    starts = np.searchsorted(text_images[order], np.arange(len(scores) + 1))
-    captions = [order[a:b] for a, b in pairwise(starts)]
+    captions = np.split(order, np.searchsorted(text_images[order], np.arange(1, len(scores))))
     empty = next((i for i, c in enumerate(captions) if len(c) == 0), None)
     if empty is not None:
         raise ValueError(f"image {empty} has no caption; leave it out of the evaluation")
-    own = [np.array([i]) for i in text_images]
-    return best_ranks(scores, captions), best_ranks(scores.T, own)
+    return best_ranks(scores, captions), best_ranks(scores.T, list(text_images[:, None]))
 
 
 def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
-    """The field's table: recalls both ways and their sum.
-
-    Args:
-        scores: (N_img, N_txt).
-        text_images: (N_txt,) row of the image that each text describes.
+    """The field's table of scores (N_img, N_txt), where text t describes image `text_images[t]`.
 
     Returns:
-        i2t_* (image to text, best of the image's captions) and t2i_* (text to image) as in
-        `recall_summary`, and `rsum`, the sum of the six recalls (0 to 600).
+        For `i2t` (image to text, best of the image's captions) and `t2i`: R@1, R@5 and R@10 in
+        percent (`_r1` ...), median and mean rank counted from 1 (`_medr`, `_meanr`), and `_nmr`,
+        the median divided by the number of ranked items, in 0..1 (PVSE, Song and Soleymani, CVPR
+        2019, section 5); and `rsum`, the sum of the six recalls (0 to 600).
     """
-    i2t_ranks, t2i_ranks = retrieval_ranks(scores, text_images)
-    i2t = recall_summary(i2t_ranks, "i2t", scores.shape[1])
-    t2i = recall_summary(t2i_ranks, "t2i", scores.shape[0])
-    recalls = [i2t[f"i2t_r{k}"] for k in RECALLS] + [t2i[f"t2i_r{k}"] for k in RECALLS]
-    return {**i2t, **t2i, "rsum": float(np.sum(recalls))}
+    table: dict[str, float] = {}
+    ways = zip(("i2t", "t2i"), retrieval_ranks(scores, text_images), scores.T.shape, strict=True)
+    for way, ranks, gallery in ways:
+        median = float(np.floor(np.median(ranks)) + 1)
+        table |= {f"{way}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
+        table |= {f"{way}_medr": median, f"{way}_meanr": float(ranks.mean() + 1)}
+        table[f"{way}_nmr"] = median / gallery
+    recalls = [table[f"{way}_r{k}"] for way in ("i2t", "t2i") for k in RECALLS]
+    return {**table, "rsum": float(np.sum(recalls))}
 
 
 def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> dict[str, float]:
-    """Averages `retrieval_metrics` over equal, consecutive folds of the images.
+    """`retrieval_metrics`, averaged over equal, consecutive folds of the images.
 
-    Args:
-        scores: (N_img, N_txt).
-        text_images: (N_txt,) row of each text's image.
-        folds: number of folds; must divide N_img.
+    Raises:
+        ValueError: `folds` does not divide the images evenly.
     """
     check_folds(len(scores), folds)
     size, tables = len(scores) // folds, []
@@ -118,7 +99,7 @@ def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> d
 
 
 def check_folds(images: int, folds: int) -> None:
-    """Refuses a number of folds that does not divide the images evenly."""
+    """Raises ValueError where the folds do not divide the images evenly."""
     if folds < 1 or images % folds:
         raise ValueError(f"{folds} folds do not divide {images} images evenly")
 
@@ -153,18 +134,15 @@ def _at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     last = np.partition(row, -count)[-count]
     best = np.flatnonzero(row >= last)  # the first R, and those that equal the last of them
     # wrong items first among equals: ties count against the method
-    first = best[np.lexsort((right[best], -row[best]))[:count]]
-    hits = right[first]
+    hits = right[best[np.lexsort((right[best], -row[best]))[:count]]]
     precision = np.cumsum(hits) / np.arange(1, count + 1)
     return float(hits.mean()), float((precision * hits).sum() / count)
 
 
 def mean_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
-    """The 95 % percentile interval of a mean, by bootstrap (Efron and Tibshirani, 1993).
+    """The 95 % percentile interval of the mean of (N,), by bootstrap (Efron and Tibshirani, 1993).
 
-    Args:
-        values: (N,).
-        groups: (N,) equal for values that are drawn together; None draws them one by one.
+    `groups` (N,) are equal for values that are drawn together; None draws them one by one.
     """
     _, index = np.unique(np.arange(len(values)) if groups is None else groups, return_inverse=True)
     sums, sizes = np.bincount(index, values), np.bincount(index)
@@ -181,16 +159,10 @@ def everyday_questions() -> dict[str, str]:
 
 
 def everyday_truth(captions: Sequence[str], image_of: np.ndarray) -> dict[str, np.ndarray]:
-    """The right photographs of each everyday question that has `FIRST` of them or more.
+    """The rows of the right photographs of each everyday question that has `FIRST` or more.
 
-    A photograph is right for a question when at least two of its captions match.
-
-    Args:
-        captions: of all photographs.
-        image_of: (N_txt,) row of each caption's photograph.
-
-    Returns:
-        Question -> rows, ascending.
+    A photograph is right for a question when at least two of its captions match; `image_of`
+    (N_txt,) has the row of each caption's photograph.
     """
     truth = {}
     for question, pattern in everyday_questions().items():
@@ -203,11 +175,7 @@ def everyday_truth(captions: Sequence[str], image_of: np.ndarray) -> dict[str, n
 
 
 def everyday_metrics(scores: np.ndarray, right: Sequence[np.ndarray]) -> dict[str, float]:
-    """How many of the first five hits are right.
-
-    Args:
-        scores: (N_img, Q) of questions.
-        right: the rows of the right photographs of each question.
+    """How many of the first five hits of Q everyday questions are right, by scores (N_img, Q).
 
     Returns:
         `p_at_5`, the mean share in 0..1; `first_right`, the share of questions whose first hit is

@@ -35,10 +35,9 @@ _MIN, _SHARE = 3, 7  # a word counts as a thing in at least 3 images, and in at 
 
 @dataclass(frozen=True)
 class Questions:
-    """Questions with known answers.
+    """Q questions with known answers.
 
     Attributes:
-        texts: Q questions.
         kinds: (Q,) see the module's description.
         relevant: (N, Q) bool, which of N images satisfies which.
         whole: (Q,) bool, whether `relevant` holds all answers; where only the image that a caption
@@ -78,14 +77,10 @@ def half(data: Split, which: int) -> Split:
 def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     """Draws the questions about a split."""
     random = np.random.default_rng(seed)
-    images = int(data.image_of.max()) + 1
     own = [np.array([row]) for row in data.image_of]
     truth = list(data.relevant()) if data.relevant is not None else own
-    none = np.array([], np.int64)
-    made: list[tuple[str, str, np.ndarray]] = [
-        (text, "caption", rows) for text, rows in zip(data.captions, truth, strict=True)
-    ]
-    things = _things(data)
+    made = list(zip(data.captions, ["caption"] * len(truth), truth, strict=True))
+    none, things = np.array([], np.int64), _things(data)
     names = sorted(things)
     made += [(_called(name, random), "thing", things[name]) for name in names]
     for _ in range(_PAIRS):
@@ -104,12 +99,12 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         made.append((f"{with_article(_nonsense(random))} and {real}", "unknown", none))
         some = random.choice(vocabulary, random.integers(3, 8))
         made.append((" ".join(some), "random", none))
-    relevant = np.zeros((images, len(made)), np.bool_)
-    for column, (_, _, rows) in enumerate(made):
-        relevant[rows, column] = True
-    kinds = np.array([kind for _, kind, _ in made])
+    texts, kinds, rows = zip(*made, strict=True)
+    relevant = np.zeros((int(data.image_of.max()) + 1, len(made)), np.bool_)
+    for column, images in enumerate(rows):
+        relevant[images, column] = True
     whole = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
-    return Questions([text for text, _, _ in made], kinds, relevant, whole)
+    return Questions(list(texts), np.array(kinds), relevant, whole)
 
 
 def _things(data: Split) -> dict[str, np.ndarray]:

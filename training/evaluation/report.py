@@ -182,15 +182,9 @@ def print_certainty(rows: Rows) -> None:
 def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> None:
     """Writes the score matrices of all methods, and the rank of each query's best right item.
 
-    The file is a NumPy archive. For each method `NAME` it holds `NAME` (N_img, N_txt) float32,
-    `NAME:i2t_ranks` (N_img,) and `NAME:t2i_ranks` (N_txt,), counted from 0; and besides `captions`
-    (N_txt,), `image_of` (N_txt,), the row of each caption's image, and `files` (N_img,), the names
-    of photographs.
-
-    Args:
-        path: ends in ".npz".
-        scores: of each method.
-        data: what was scored.
+    The NumPy archive (".npz") holds for each method `NAME` (N_img, N_txt) float32, `NAME:i2t_ranks`
+    (N_img,) and `NAME:t2i_ranks` (N_txt,), counted from 0; and `captions` (N_txt,), `image_of`
+    (N_txt,), the row of each caption's image, and `files` (N_img,), the names of photographs.
 
     Raises:
         ValueError: `path` has another ending.
@@ -208,17 +202,12 @@ def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 
 
 def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> None:
-    """Writes runs and relevance judgements as `trec_eval` and `ranx` read them.
+    """Writes runs and relevance judgements of scores (N_img, N_txt) for `trec_eval` and `ranx`.
 
     `NAME.t2i.trec` and `NAME.i2t.trec` hold the best `DEPTH` items of each query of a method, a
     line `qid Q0 docid rank score tag` each, rank from 1; `t2i.qrels` and `i2t.qrels` the right
     items, `qid 0 docid 1`. Images are `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
-
-    Args:
-        folder: is made if need be.
-        scores: (N_img, N_txt) of each method.
-        data: what was scored; an image's own captions are right, and where all relevant images are
-            known, those.
+    Right are an image's own captions or, where all relevant images are known, those.
     """
     own = [np.array([row]) for row in data.image_of]
     relevant = own if data.relevant is None else data.relevant()

@@ -21,13 +21,8 @@ def image_features(
 ) -> torch.Tensor | np.ndarray:
     """Features (N_img, N, d) of all images, of clips frame by frame, through an ONNX encoder.
 
-    A pack without an image encoder reads the ready-made features of the data, which stay on the
-    disk.
-
-    Args:
-        runtime: a loaded pack.
-        data: whose images.
-        method: whose image encoder reads them; None takes the pack's.
+    That of `method`, or the pack's. A pack without an image encoder reads the ready-made features
+    of the data, which stay on the disk.
 
     Raises:
         ValueError: the data are images and the pack reads features, or the other way round; or
@@ -86,12 +81,8 @@ def split_views(
 ) -> tuple[Views, Views]:
     """Views of all images and of all captions as the pack ships: ONNX encoders, torch heads.
 
-    Args:
-        runtime: a loaded pack.
-        method: one of its methods.
-        data: what to encode.
-        features: `image_features` of the same data, as the method reads it.
-        attention: also compute the images' maps (N_img, V, N).
+    `features` are `image_features` of the same data, as the method reads it; `attention` also
+    computes the images' maps (N_img, V, N).
     """
     mask = torch.from_numpy(data.mask(slice(None), features.shape[1]))
     images = runtime.image_views(features, method, attention, mask)
@@ -107,31 +98,14 @@ def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
 
 @torch.inference_mode()
 def score_matrix(method: Method, images: Views, texts: Views, chunk: int = 512) -> np.ndarray:
-    """All scores, computed a block of images at a time.
-
-    Args:
-        method: gives the score.
-        images: views of N_img images.
-        texts: views of N_txt texts.
-        chunk: images in a block.
-
-    Returns:
-        (N_img, N_txt) float32.
-    """
+    """All scores (N_img, N_txt) float32, computed `chunk` images at a time."""
     starts = range(0, len(images), chunk)
     blocks = [method.score(images[i : i + chunk], texts).float().cpu() for i in starts]
     return torch.cat(blocks).numpy()
 
 
 def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """The average of several methods' scores, as the starred rows of the papers' tables.
-
-    Args:
-        scores: each method's (N_img, N_txt).
-        name: a method, or several joined by `+`.
-
-    Returns:
-        (N_img, N_txt).
+    """The average (N_img, N_txt) of the scores of methods joined by `+`, as in the papers' tables.
 
     >>> ensemble_scores({"a": np.array([[1.0, 0.0]]), "b": np.array([[0.5, 0.5]])}, "a+b").tolist()
     [[0.75, 0.25]]

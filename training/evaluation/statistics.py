@@ -17,14 +17,8 @@ def bootstrap_difference(
 ) -> dict[str, float]:
     """The rsum difference a - b with its interval, see `difference_of_hits`.
 
-    Args:
-        scores_a: (N_img, N_txt) scores of one method, or (S, N_img, N_txt) of its S trainings.
-        scores_b: likewise of the other, on the same data.
-        text_images: (N_txt,) row of the image that each text describes.
-        samples: number of draws.
-        seed: of the draws.
-        alike: (N_img,) int64, equal for images that are drawn together, see `Split`; None draws
-            one by one.
+    Scores are (N_img, N_txt), or (S, N_img, N_txt) of S trainings; `text_images` (N_txt,) has the
+    row of each text's image; `alike` (N_img,) is equal for images that are drawn together.
     """
     each = [s if s.ndim == 3 else s[None] for s in (scores_a, scores_b)]
     first, second = (np.stack([image_hits(s, text_images, alike) for s in part]) for part in each)
@@ -34,12 +28,7 @@ def bootstrap_difference(
 def image_hits(
     scores: np.ndarray, text_images: np.ndarray, alike: np.ndarray | None = None
 ) -> np.ndarray:
-    """What each image and its captions contribute to rsum.
-
-    Args:
-        scores: (N_img, N_txt).
-        text_images: (N_txt,) row of the image that each text describes.
-        alike: (N_img,) int64, equal for images that are drawn together; None for single images.
+    """What each image and its captions contribute to rsum; see `bootstrap_difference`.
 
     Returns:
         (4, N_img) int32: for how many of R@1, R@5 and R@10 the image counts; for how many its
@@ -109,17 +98,9 @@ def difference_of_hits(
 def winning_views(
     method: Method, images: Views, texts: Views, positives: np.ndarray, chunk: int = 16
 ) -> np.ndarray:
-    """Which view of its own image scores highest for each text; the first of equals.
+    """Which view, 0..V-1, of its own image scores highest for each text; the first of equals.
 
-    Args:
-        method: gives `view_scores`.
-        images: views of N_img images.
-        texts: views of N_txt texts.
-        positives: (N_txt,) row of each text's own image.
-        chunk: images scored at a time.
-
-    Returns:
-        (N_txt,) int64 in 0..V-1.
+    `positives` (N_txt,) are the rows of the texts' own images.
     """
     winners = np.empty(len(positives), np.int64)
     for start in range(0, len(images), chunk):
@@ -136,13 +117,7 @@ def winning_views(
 def view_statistics(
     method: Method, images: Views, texts: Views, positives: np.ndarray
 ) -> dict[str, float]:
-    """How the views share the work, and how alike they are.
-
-    Args:
-        method: gives `view_scores`.
-        images: views of N_img images.
-        texts: views of N_txt texts.
-        positives: (N_txt,) row of each text's own image.
+    """How the views share the work, and how alike they are; see `winning_views`.
 
     Returns:
         `wins_1` to `wins_V`, the share of texts in percent for which that view of their own image
@@ -164,9 +139,7 @@ def view_statistics(
 def caption_cosines(texts: Views, text_images: np.ndarray) -> dict[str, float]:
     """How alike a model finds captions of the same image: MV-VSE's Fig. 2, by its own vectors.
 
-    Args:
-        texts: views of N_txt texts; several of one text count as one vector, joined.
-        text_images: (N_txt,) row of the image that each text describes.
+    `text_images` (N_txt,) has the row of each text's image; several views of a text are joined.
 
     Returns:
         `caption_cosine`, the mean over images of the mean cosine of two different captions, and

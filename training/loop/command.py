@@ -33,7 +33,7 @@ def run_command(
 
     Args:
         argv: the arguments; None takes the program's.
-        program: such as "python -m training.train"; its module's first line says what it does.
+        program: such as "python -m training.train".
         kind: its settings.
         build: makes the training of settings and options.
         recipe: the recipe where none is named; without it one must be.
@@ -44,7 +44,7 @@ def run_command(
     add = parser.add_argument
     what = f"for example {recipe or 'scenes/vse_infty'}, or a TOML file; --list names all"
     add("--recipe", help=what)
-    add("--out", type=Path, required=True, help="run folder")
+    add("--out", type=Path, help="run folder")
     add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
     what = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=what)
@@ -54,10 +54,15 @@ def run_command(
         what = "leave out images that cannot be read"
         add("--skip-damaged", action="store_true", help=what)
     add("--threads", type=int, default=0, help="CPU threads; 0 leaves it to torch")
-    add("--list", action=_Print, lines=lambda: recipe_lines(kind), help="name the recipes")
-    lines = settings or (lambda: describe(kind))
-    add("--help-settings", action=_Print, lines=lines, help="print every setting and its range")
+    add("--list", action="store_true", help="name the recipes, and end")
+    add("--help-settings", action="store_true", help="print every setting and its range, and end")
     options = parser.parse_args(argv)
+    if options.list or options.help_settings:
+        lines = recipe_lines(kind) if options.list else settings() if settings else describe(kind)
+        print("\n".join(lines))
+        return
+    if options.out is None:
+        parser.error("name the run folder with --out")
     if options.threads:
         torch.set_num_threads(options.threads)
     with refusals_end(lambda: _continuation(parser, options)):
@@ -87,26 +92,13 @@ def _continuation(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     """How to continue after Ctrl-C, in words."""
     if not (options.out / CONFIG).is_file():
         return "nothing was started yet"
-    parts = [parser.prog, "--resume", "--out", shlex.quote(str(options.out))]
-    for option in ("cache", "threads"):
+    parts = [parser.prog, "--resume", "--out", str(options.out)]
+    for option in ("cache", "threads", "skip_damaged"):
         value = getattr(options, option, None)
         if value != parser.get_default(option):
-            parts += [f"--{option}", shlex.quote(str(value))]
-    if getattr(options, "skip_damaged", False):
-        parts.append("--skip-damaged")
+            parts += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
+    parts[3:] = map(shlex.quote, parts[3:])
     return f"continue with {' '.join(parts)}"
-
-
-class _Print(argparse.Action):
-    """Prints lines and ends the program, as --help does."""
-
-    def __init__(self, lines: Callable[[], Iterable[str]], **options: Any) -> None:
-        super().__init__(nargs=0, **options)
-        self.lines = lines
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print("\n".join(self.lines()))
-        parser.exit()
 
 
 @contextmanager

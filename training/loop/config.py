@@ -90,6 +90,8 @@ class TrainConfig(Settings):
         feature_copies: cached versions of each training photograph: itself and random crops, half
             of them mirrored; a batch draws one of them. 1 for itself alone.
         patience: stop after so many epochs without a better validation rsum.
+        ranked_captions: captions of an image that validation ranks, the first ones; 0 for all (PVSE
+            ranks one sentence a clip of TGIF, which has three in the test split).
         validate_every: epochs between two validations; the last epoch always has one.
         precision: "fp32", or "bf16", which needs a GPU or a CPU that computes in it.
         seed: of weights, batches and augmentation.
@@ -120,6 +122,7 @@ class TrainConfig(Settings):
     feature_dropout: float = Field(default=0.0, ge=0, lt=1)
     feature_copies: int = Field(default=1, ge=1)
     patience: int = Field(default=5, ge=1)
+    ranked_captions: int = Field(default=0, ge=0)
     validate_every: int = Field(default=1, ge=1)
     precision: Literal["fp32", "bf16"] = "fp32"
     seed: int = 0
@@ -197,13 +200,10 @@ class BackboneConfig(Settings):
 
 
 def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) -> S:
-    """Reads a recipe and applies changes.
+    """Reads a recipe, by its name below `training/recipes` or the path of a TOML file.
 
-    Args:
-        kind: which settings the recipe holds.
-        name: a recipe below `training/recipes` without its ending, or the path of a TOML file.
-        changes: "dotted.name=value" strings; values are read as TOML, else as plain text. One of
-            `method` comes first and removes the recipe's `arguments` and `objective`.
+    Changes are "dotted.name=value"; values are read as TOML, else as plain text. One of `method`
+    comes first and removes the recipe's `arguments` and `objective`.
 
     Raises:
         FileNotFoundError: there is no such recipe; the message lists all.

@@ -19,10 +19,8 @@ from tqdm import tqdm
 from export.sessions import hardware
 from models.checkpoint import save_tensors
 from training.loop.config import BackboneConfig, TrainConfig
-from training.loop.runs import BEST, LOG, STEPS, RunFolder, read_rows, write_rows
+from training.loop.runs import BEST, LOG, RunFolder, write_rows
 from training.settings import to_values
-
-MAX_ROWS = 2000  # of a run's steps.csv; of a longer run only every n-th step is logged
 
 C = TypeVar("C", bound=TrainConfig | BackboneConfig)
 B = TypeVar("B")
@@ -30,9 +28,6 @@ B = TypeVar("B")
 
 class Loop(ABC, Generic[C, B]):
     """One training: `__init__` chooses the device and seeds, `start` takes what is trained.
-
-    Args:
-        config: the settings.
 
     Attributes:
         best_by: the validation metric of which the highest is the best.
@@ -91,10 +86,6 @@ class Loop(ABC, Generic[C, B]):
         self.progress |= {"drops": [], **(loaded or {})}
         self._total, done = self.steps * config.epochs, self.progress["step"]
         self._began, self._first = time.perf_counter(), done
-        self.log_every = math.ceil(self._total / MAX_ROWS)
-        before = read_rows(out / STEPS) if done and (out / STEPS).is_file() else []
-        # steps after the checkpoint are taken again
-        self.step_rows: list[dict[str, Any]] = [r for r in before if int(r["step"]) <= done]
         return loaded is not None
 
     @abstractmethod
@@ -124,16 +115,8 @@ class Loop(ABC, Generic[C, B]):
     def after_step(self) -> None:
         """Called after each update of the weights; does nothing by default."""
 
-    @property
-    def images_in_step(self) -> float:
-        """Images that a step reads."""
-        return self.config.batch_size
-
     def fit(self) -> dict[str, float]:
-        """Trains to the end, with a checkpoint after each epoch.
-
-        Returns:
-            The best validation metrics.
+        """Trains to the end, with a checkpoint after each epoch; returns the best metrics.
 
         Raises:
             ValueError: the loss is no longer finite.
@@ -148,11 +131,7 @@ class Loop(ABC, Generic[C, B]):
                 print(reason, file=sys.stderr)
                 break
             began = time.perf_counter()
-            try:
-                terms = self._epoch(epoch)
-            finally:
-                if self.step_rows:
-                    write_rows(self.run.path / STEPS, self.step_rows)
+            terms = self._epoch(epoch)
             if not math.isfinite(terms["loss"]):
                 raise ValueError("the loss is not finite; lower the learning rate")
             metrics = self.validate(epoch)
@@ -169,20 +148,12 @@ class Loop(ABC, Generic[C, B]):
         rate = 0.0
         self.module.train()
         title = f"{self.run.path.name} epoch {epoch + 1}/{self.config.epochs}"
-        logged = time.perf_counter(), self.progress["step"]
         with tqdm(self.batches(epoch), desc=title, total=self.steps, mininterval=2) as bar:
             for batch in bar:
                 rate = self._set_rate(epoch)
                 values = self.step(batch, epoch)
                 for name, value in values.items():
                     totals[name] = totals.get(name, 0.0) + value / self.steps
-                if self.progress["step"] % self.log_every == 0:
-                    now, step = time.perf_counter(), self.progress["step"]
-                    row = {k: float(f"{v:.6g}") for k, v in {"rate": rate, **values}.items()}
-                    speed = self.images_in_step * (step - logged[1]) / (now - logged[0])
-                    row["images_per_second"] = round(speed, 1)
-                    self.step_rows.append({"step": step, "epoch": epoch + 1, **row})
-                    logged = now, step
                 bar.set_postfix_str(f"run: {self._time_left()}", refresh=False)
         return {"rate": rate, **{name: round(value, 5) for name, value in totals.items()}}
 
@@ -231,13 +202,13 @@ class Loop(ABC, Generic[C, B]):
         last = max([self.progress["best_epoch"], *self.progress["drops"]])
         if epoch - last > self.config.optimizer.plateau_epochs:
             self.progress["drops"].append(epoch)  # for the schedule "plateau"
-        shown = {name: round(value, self.digits) for name, value in metrics.items()}
-        row = {"epoch": epoch + 1, **terms, **shown, "seconds": round(seconds, 1)}
+        rounded = {name: round(value, self.digits) for name, value in metrics.items()}
+        row = {"epoch": epoch + 1, **terms, **rounded, "seconds": round(seconds, 1)}
         self.run.rows.append(row)
         write_rows(self.run.path / LOG, self.run.rows)
         line = f"epoch {epoch + 1}/{self.config.epochs}: loss {terms['loss']:.3f}"
-        if self.best_by in shown:
-            line += f", val {self.best_by} {shown[self.best_by]}"
+        if self.best_by in rounded:
+            line += f", val {self.best_by} {rounded[self.best_by]}"
         if epoch + 1 < self.config.epochs:
             line += f", {self._time_left()}"
         print(line, file=sys.stderr)

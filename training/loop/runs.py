@@ -1,6 +1,6 @@
 """Run folders: settings, logs, and checkpoints from which a run resumes bit for bit.
 
-`log.csv` has a row an epoch, `steps.csv` a row for every few steps. Epochs are counted from 1.
+`log.csv` has a row an epoch; epochs are counted from 1.
 """
 
 import csv
@@ -17,19 +17,11 @@ from models.files import replacing, write_whole
 from training.settings import Settings, to_values
 
 BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
-TOKENIZER, LOG, STEPS = "tokenizer.json", "log.csv", "steps.csv"
+TOKENIZER, LOG = "tokenizer.json", "log.csv"
 
 
 class RunFolder:
-    """One training run on disk.
-
-    Args:
-        path: the folder; made if missing.
-        config: the run's settings.
-        resume: continue the folder's run; otherwise a folder that holds a run is refused.
-
-    Attributes:
-        rows: of the log.
+    """One training run on disk, in a folder that is made if missing; `rows` are those of its log.
 
     Raises:
         FileExistsError: the folder holds a run and `resume` is off.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -11,35 +10,29 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import models
-from export.encoders.sources import describe_image_source, describe_text_source
+from export.encoders.sources import describe_image_source
 from models import Method, Views
-from models.checkpoint import load_strict, load_tensors
-from models.encoders import IMAGE_ENCODERS
 from models.encoders.encoder import ImageEncoder, TextEncoder
 from models.files import sha256_of, write_whole
-from models.layers import FeatureProjection
+from models.layers import FeatureProjection, drop_elements
+from models.views import lengths_to_mask
 from training.data.batches import Batch, ahead, batches
-from training.data.features import (
-    CACHE,
-    ImageSide,
-    check_images,
-    load_features,
-    load_image_side,
-    read_pixels,
-    refuse_missing,
-)
+from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
 from training.data.open_split import describe_data, holds_features, open_split, open_training
-from training.data.split import Split, refuse_without_twins, with_exchanged_halves
-from training.data.texts import build_text_side, describe_text
+from training.data.split import Split, with_exchanged_halves
+from training.data.texts import TokenTable, build_text_side
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
+from training.loop.checks import check_training, load_init, refuse_without_summary
 from training.loop.config import TrainConfig
-from training.loop.dual_encoder import DualEncoder, encode_split
-from training.loop.loop import Loop, check_pace, device_for, parameter_groups, steps_in_epoch
-from training.loop.runs import BEST, TOKENIZER, RunFolder, part_of
+from training.loop.loop import Loop, parameter_groups, steps_in_epoch
+from training.loop.runs import TOKENIZER
 from training.objectives import build_objective
+
+TEXTS_AT_ONCE = 128
 
 
 class Trainer(Loop[TrainConfig, Batch]):
@@ -108,11 +101,6 @@ class Trainer(Loop[TrainConfig, Batch]):
     def image_dim(self) -> int:
         """Width d of the image features."""
         return self.train.features.shape[2] if self.images is None else self.images.encoder.dim
-
-    @property
-    def images_in_step(self) -> float:
-        """See `Loop`; `captions_per_image` captions share an image."""
-        return self.config.batch_size / self.config.captions_per_image
 
     def _groups(self) -> list[dict[str, Any]]:
         """The trained parameters, a group for each share of the base rate."""
@@ -214,13 +202,8 @@ def build_trainer(
 ) -> Trainer:
     """Checks a configuration, loads its data and encoders, and makes a trainer.
 
-    Args:
-        config: the settings.
-        out: run folder.
-        resume: continue the run in `out`.
-        load: loads a split's features, as `load_features` does; several trainers can share one
-            with a cache.
-        cache: folder of the token features of text encoders that are not trained.
+    `load` loads a split's features, as `load_features` does (several trainers can share one with a
+    cache); `cache` is the folder of the token features of text encoders that are not trained.
 
     Raises:
         ValueError, OSError: see `check_training`.
@@ -237,132 +220,11 @@ def build_trainer(
         train = read_pixels(open_training(data, config.also), side)
         val = read_pixels(open_split(data, "val"), side)
     train = train.with_frames(config.frames).first(config.train_images)
-    val = val.with_frames(config.frames)
+    val = val.with_frames(config.frames).captions_each(config.ranked_captions)
     if config.exchange_halves:
         train = with_exchanged_halves(train)
     options: dict[str, Any] = {"resume": resume, "cache": cache, "images": side}
     return Trainer(config, train, val, out, backbone_sha256=sha256, **options)
-
-
-def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
-    """Checks what a training needs before an image is read, and makes its run folder.
-
-    Raises:
-        ValueError, OSError: something is missing or does not fit; one sentence.
-    """
-    device_for(config.precision)
-    data, sha256 = Path(config.data), ""
-    train = open_training(data, config.also).with_frames(config.frames)
-    check_images(train, config.feature_copies, trained=not config.backbone_frozen)
-    open_split(data, "val")
-    if config.exchange_halves or config.order_epochs:
-        refuse_without_twins(train)
-    text_kind, text_arguments, _ = describe_text(config.text)
-    image_dim, image_summary = train.features.shape[2], False
-    with torch.device("meta"):  # sizes alone
-        if not holds_features(data):
-            if not config.backbone:
-                raise ValueError(
-                    f"{data} holds images, so backbone must name an image encoder: --set "
-                    "backbone=..."
-                )
-            refuse_missing(config.backbone, "backbone")
-            about = describe_image_source(config.backbone)
-            encoder: ImageEncoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
-            image_dim, image_summary, sha256 = encoder.dim, encoder.summary_token, about["sha256"]
-        text: TextEncoder = text_kind(**text_arguments)
-        method = models.build(config.method, image_dim, text.dim, config.arguments)
-    refuse_without_summary(config.method, method, image_summary, text.summary_token)
-    _refuse_idle_text(config, method)
-    if config.init:
-        read_init(config, sha256)
-    check_pace(config, len(train.first(config.train_images).captions))
-    RunFolder(out, config, resume=resume)
-
-
-def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
-    """Raises ValueError where a method reads [CLS] elements that an encoder does not have."""
-    own = method.own_summaries
-    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
-    if method.summary_token and lacking:
-        raise ValueError(
-            f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
-            f"{' and the '.join(lacking)} encoder has none; use encoders whose summary_token is "
-            f"True, set arguments.contextual_{lacking[0]}=transformer, which adds one, or choose a "
-            "method that pools the whole set"
-        )
-
-
-def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
-    """Raises ValueError where a frozen encoder's texts reach the score without a learned map."""
-    frozen = bool(config.text.source) and config.text.frozen
-    mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
-    width = config.arguments.get("embed_dim")
-    if frozen and not mapped and width != 0 and "map_text" not in config.arguments:
-        raise ValueError(
-            f"the text encoder is frozen and its features already have the width of embed_dim"
-            f"{f', {width}' if width else ''}, so that nothing would learn to map texts: "
-            "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
-        )
-
-
-def read_init(config: TrainConfig, backbone_sha256: str) -> tuple[dict[str, Tensor], str]:
-    """The best weights of the run that `init` names, and the checksum of its tokenizer.
-
-    Its encoders that were frozen have no weights there, so their sources must be the same.
-
-    Raises:
-        FileNotFoundError: the folder holds no weights.
-        ValueError: it is not a run, or has another method or other encoders.
-    """
-    folder, text = Path(config.init), config.text.source
-    tensors, about = load_tensors(folder / BEST)
-    if about.get("kind") != "run":
-        raise ValueError(f"init: {folder / BEST} is not of a method's run; name another folder")
-    if about["method"] != config.method:
-        raise ValueError(f"init: {folder} is a run of {about['method']}, not of {config.method}")
-    former = about["text_encoder"].get("sha256")
-    text_sha256 = describe_text_source(text)["sha256"] if text and former else None
-    for same, setting in (
-        (about["backbone_sha256"] == backbone_sha256, f'backbone "{config.backbone}"'),
-        (former == text_sha256, f'text.source "{text}"'),
-    ):
-        if not same:
-            raise ValueError(
-                f"init: {folder} was trained with another encoder than {setting}; name the one in "
-                "its config.toml"
-            )
-    return tensors, about["tokenizer_sha256"]
-
-
-def load_init(model: DualEncoder, config: TrainConfig, sha256: str, tokenizer: str) -> None:
-    """Copies the best weights of the run that `init` names: of all that was trained there.
-
-    Args:
-        model: what is trained.
-        config: of the training that starts.
-        sha256: checksum of its image encoder's source.
-        tokenizer: of its texts, as JSON.
-
-    Raises:
-        FileNotFoundError, ValueError: see `read_init`; or tokenizer or weights do not fit.
-    """
-    tensors, expected = read_init(config, sha256)
-    if expected != hashlib.sha256(tokenizer.encode()).hexdigest():
-        raise ValueError(
-            f"init: {config.init} reads texts with another tokenizer; train both with the same "
-            "captions and text settings"
-        )
-    settings = {"method": "", "image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
-    parts = dict(model.named_children())
-    for name, setting in settings.items():
-        own = part_of(tensors, f"{name}.")
-        if own and not (name in parts and parts[name].state_dict()):
-            raise ValueError(
-                f"init: {config.init} trained its {name}, which is frozen here; set {setting}=false"
-            )
-        if own:
-            load_strict(parts[name], own, f"{config.init}/{BEST}")
 
 
 def _start_as_released(method: Method) -> None:
@@ -371,3 +233,100 @@ def _start_as_released(method: Method) -> None:
         if isinstance(part, FeatureProjection) and name.startswith("project_image"):
             nn.init.xavier_uniform_(part.linear.weight)
             nn.init.zeros_(part.linear.bias)
+
+
+class DualEncoder(nn.Module):
+    """A method with its two encoders, as one module.
+
+    An image encoder that is trained along keeps the statistics of its batch norms. The first
+    feature of an image (`image_summary`) or text is never dropped where it is a summary ([CLS]).
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        text_encoder: TextEncoder,
+        config: TrainConfig,
+        *,
+        image_encoder: ImageEncoder | None = None,
+        image_summary: bool = False,
+        text_summary: bool = False,
+    ) -> None:
+        super().__init__()
+        self.method = method
+        self.text_encoder = text_encoder
+        self.image_encoder = image_encoder
+        self.size_augmentation = config.size_augmentation
+        self.feature_dropout = config.feature_dropout
+        self.image_summary, self.text_summary = image_summary, text_summary
+
+    def train(self, mode: bool = True) -> DualEncoder:
+        """See `nn.Module.train`."""
+        super().train(mode)
+        for part in self.image_encoder.modules() if self.image_encoder is not None else ():
+            if isinstance(part, nn.BatchNorm2d):
+                part.eval()
+        return self
+
+    def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, N, d) and mask (B, N), given or made of pixels (B, 3, S, S)."""
+        if self.image_encoder is None:
+            return images, mask
+        features: Tensor = self.image_encoder(images)  # (B, N, d)
+        return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
+
+    def forward(
+        self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
+    ) -> tuple[Views, Views]:
+        """Pairs to views: the image of each of B pairs, and B texts; see `Batch`."""
+        features, mask = self.image_features(images, mask)  # (B_img, N, d), (B_img, N)
+        words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
+        spoken = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        if self.training:
+            features = F.dropout(features, self.feature_dropout)
+            rate = self.size_augmentation
+            mask = drop_elements(mask, rate, keep_first=self.image_summary)
+            spoken = drop_elements(spoken, rate, keep_first=self.text_summary)
+        views = self.method.encode_image(features, mask)
+        return views[rows], self.method.encode_text(words, spoken)
+
+
+def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
+    """Texts (B, L), 0 beyond their lengths (B,), to features (B, L, d), 0 where padded.
+
+    Texts of similar length are encoded together, so that a few long captions do not lengthen
+    hundreds of short ones.
+    """
+    if len(ids) <= TEXTS_AT_ONCE:
+        return encoder(ids, lengths)
+    order = lengths.argsort(stable=True)
+    parts = []
+    for texts in order.split(TEXTS_AT_ONCE):
+        longest = int(lengths[texts].max())
+        part = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
+        parts.append(F.pad(part, (0, 0, 0, ids.shape[1] - longest)))
+    return torch.cat(parts)[order.argsort()]
+
+
+@torch.inference_mode()
+def encode_split(
+    model: DualEncoder, data: Split, table: TokenTable, device: torch.device
+) -> tuple[Views, Views]:
+    """Views of all images and of all texts of a split by a model in eval mode, on the device.
+
+    The split holds features (N_img, N, d), or pixels where the model has an image encoder.
+    """
+    method, image_views, text_views = model.method, [], []
+    at_once = 256 if model.image_encoder is None else 64
+    for start in range(0, data.image_count, at_once):
+        some = slice(start, start + at_once)
+        part = torch.from_numpy(np.asarray(data.features[some], np.float32)).to(device)
+        mask = torch.from_numpy(data.mask(some, part.shape[1])).to(device)
+        image_views.append(method.encode_image(*model.image_features(part, mask)).embeddings)
+    for start in range(0, len(table.lengths), 512):
+        rows = np.arange(start, min(start + 512, len(table.lengths)))
+        ids, lengths = map(torch.from_numpy, table.rows(rows))
+        words = model.text_encoder(ids.to(device), lengths.to(device))
+        spoken = lengths_to_mask(lengths, ids.shape[1]).to(device)
+        text_views.append(method.encode_text(words, spoken).embeddings)
+    return Views(torch.cat(image_views)), Views(torch.cat(text_views))

@@ -42,17 +42,10 @@ class Asymmetric(Triplet):
 def dimension_wise(
     first: Tensor, second: Tensor, off_diagonal: float = 0.0051, *, released: bool = False
 ) -> Tensor:
-    """AVSE's dimension-wise regularising loss, Eqs. (3)-(4).
+    """AVSE's dimension-wise regularising loss, Eqs. (3)-(4), a scalar, of two views (B, D).
 
-    Args:
-        first: (B, D) embeddings of one view.
-        second: (B, D) embeddings of another.
-        off_diagonal: lambda_1.
-        released: also divide the correlations by B, as the release does; the diagonal then cannot
-            come near its target 1.
-
-    Returns:
-        The loss, a scalar.
+    `off_diagonal` is lambda_1. `released` also divides the correlations by B, as the release does;
+    the diagonal then cannot come near its target 1.
     """
     correlation = l2_normalize(first.T) @ l2_normalize(second.T).T  # Eq. (3): (D, D)
     if released:

@@ -67,14 +67,9 @@ class Softmax:
 
 
 def same_image(row_ids: Tensor, column_ids: Tensor) -> Tensor:
-    """Which image-text pairs belong together, the batch's duplicates of an image included.
+    """Which image-text pairs belong together, (B_img, B_txt) bool, duplicates included.
 
-    Args:
-        row_ids: (B_img,) image ids.
-        column_ids: (B_txt,) ids of the images that the texts describe.
-
-    Returns:
-        (B_img, B_txt) bool.
+    Both arguments are image ids: (B_img,), and (B_txt,) of the images that the texts describe.
     """
     return row_ids[:, None] == column_ids[None, :]
 
@@ -85,29 +80,19 @@ def own_scores(scores: Tensor) -> Tensor:
 
 
 def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores with -inf where image and text belong together, for both directions.
+    """Scores (..., B, B) with -inf where image and text belong together, for both directions.
 
-    Args:
-        scores: (..., B, B).
-        positives: (B, B) bool, True where image and text belong together.
-
-    Returns:
-        (..., B, B) with a row for each image (its rivals are texts), and with a row for each text.
+    The first has a row for each image (its rivals are texts), the second a row for each text.
     """
     left = scores.masked_fill(positives, -torch.inf)
     return left, left.mT
 
 
 def pair_costs(scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
-    """What each pair costs beside its rivals, both directions added.
+    """What each pair costs (..., B) beside its rivals, both directions added.
 
-    Args:
-        scores: (..., B, B).
-        positives: (B, B) bool, never rivals.
-        cost: for example `Hinge(margin)`.
-
-    Returns:
-        (..., B).
+    Scores are (..., B, B); `positives` (B, B) bool are never rivals; `cost` is such as
+    `Hinge(margin)`.
     """
     own = own_scores(scores)
     return torch.stack([cost(own, r).sum(dim=-1) for r in rivals(scores, positives)]).sum(dim=0)
@@ -116,20 +101,12 @@ def pair_costs(scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
 def hinge_triplet(
     scores: Tensor, positives: Tensor, margin: float = 0.2, *, hardest: bool = True
 ) -> Tensor:
-    """Hinge triplet loss over a batch of pairs, summed over the batch and both directions.
+    """Hinge triplet loss of a batch of pairs, summed over the batch and both directions; a scalar.
 
     VSE-infinity Eq. (1), MV-VSE Eq. (7), AVSE Eq. (5): [margin - s(x, t) + s(x, t^)]+ with t^ the
-    hardest negative text, plus the same with the hardest negative image. The releases exclude only
-    the pair itself; that is `positives = torch.eye(B)`.
-
-    Args:
-        scores: (B, B); pair b stands on the diagonal.
-        positives: (B, B) bool, True where image and text belong together: never a negative.
-        margin: alpha of Eq. (1).
-        hardest: keep only the hardest negative of each row and column, else sum over all.
-
-    Returns:
-        The loss, a scalar.
+    hardest negative text (without `hardest` the sum over all), plus the same with the hardest
+    negative image. Pairs stand on the diagonal of the scores (B, B); `positives` (B, B) bool are
+    never negatives. The releases exclude only the pair itself; that is `positives = torch.eye(B)`.
 
     >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.5]])
     >>> round(hinge_triplet(scores, torch.eye(2).bool()).item(), 4)
@@ -143,14 +120,9 @@ def hinge_triplet(
 def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     """In-batch contrastive loss, MVAM Eqs. (5)-(6): the mean over the batch and both directions.
 
-    Args:
-        scores: (B, B) cosines; pair b stands on the diagonal.
-        positives: (B, B) bool; only the pair itself is the positive, its image's other captions are
-            left out of the sum.
-        temperature: divides the scores; the paper has none, which is 1. May be learnable.
-
-    Returns:
-        The loss, a scalar.
+    Pairs stand on the diagonal of the cosines (B, B); only the pair itself is the positive, its
+    image's other captions (`positives`) are left out of the sum. The temperature divides the scores
+    (the paper has none, which is 1) and may be learnable.
     """
     cost, own = Softmax(temperature), own_scores(scores)
     texts, images = rivals(scores, positives)
@@ -164,14 +136,10 @@ class Objective(Settings):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        """Computes the terms.
+        """The terms for B pairs; `images` have the extras that the method gives in training.
 
-        Args:
-            method: gives the scores.
-            images: views of B images, with the extras that the method gives in training.
-            texts: views of B texts; text b belongs to image b.
-            image_ids: (B,) ids, equal where the batch holds an image twice.
-            epoch: counted from 0.
+        Text b belongs to image b; `image_ids` (B,) are equal where the batch holds an image twice;
+        the epoch is counted from 0.
         """
 
 
@@ -261,28 +229,17 @@ class MultiView(Triplet):
 
 
 def shared_scores(view_scores: Tensor, sharpness: float) -> Tensor:
-    """Scores to which all views contribute: sum over k of softmax(sharpness s)_k s_k.
+    """Scores (B, B) to which all views (K, B, B) contribute: sum_k softmax(sharpness s)_k s_k.
 
-    Args:
-        view_scores: (K, B, B).
-        sharpness: 0 gives the mean over views; the higher, the nearer to the maximum.
-
-    Returns:
-        (B, B).
+    A sharpness of 0 gives the mean over views; the higher, the nearer to the maximum.
     """
     return ((sharpness * view_scores).softmax(dim=0) * view_scores).sum(dim=0)
 
 
 def best_view_loss(view_scores: Tensor, positives: Tensor, cost: Cost) -> Tensor:
-    """L_MV-Max, Eq. (9): the cost of the best views' scores s*.
+    """L_MV-Max, Eq. (9): the cost (B,) of the best views' scores s* of (K, B, B).
 
-    Args:
-        view_scores: (K, B, B) score of each image view with each text.
-        positives: (B, B) bool, never negatives.
-        cost: for example `Hinge(margin)`, with which this is L_MV-Max-Tri.
-
-    Returns:
-        (B,).
+    With `cost=Hinge(margin)` this is L_MV-Max-Tri; `positives` (B, B) are never negatives.
     """
     return pair_costs(view_scores.amax(dim=0), positives, cost)  # of s*, Eq. (6)
 
@@ -295,19 +252,10 @@ def each_view_loss(view_scores: Tensor, positives: Tensor, cost: Cost) -> Tensor
 def upper_bound_loss(
     view_scores: Tensor, positives: Tensor, cost: Cost, *, rough: bool = False
 ) -> Tensor:
-    """L_MV-Up, Eqs. (10)-(12): every view against the best views' negatives.
+    """L_MV-Up, Eqs. (10)-(12), (B,): every view of (K, B, B) against the best views' negatives.
 
-    A constraint counts only while all views break it. With a cost that is never 0, such as
-    `Softmax`, every constraint counts.
-
-    Args:
-        view_scores: (K, B, B).
-        positives: (B, B) bool.
-        cost: see `best_view_loss`.
-        rough: leave the indicator out: L_MV-Up-Rough, Eq. (13).
-
-    Returns:
-        (B,).
+    A constraint counts only while all views break it; with a cost that is never 0, such as
+    `Softmax`, every constraint counts. `rough` leaves that indicator out: L_MV-Up-Rough, Eq. (13).
     """
     own = own_scores(view_scores)  # (K, B)
     total = own.new_zeros(own.shape[1])
@@ -320,19 +268,14 @@ def upper_bound_loss(
 
 
 def released_losses(view_scores: Tensor, positives: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
-    """The two terms of MV-VSE's release, averaged over the batch and both directions.
+    """The two terms of MV-VSE's release, averaged over the batch and both directions; 0.7 and 0.3.
 
-    It weighs the first by 0.7 and the second by 0.3. With `Hinge` they are its "triplet" loss, with
-    `Softmax` and a margin its "unified" one.
-
-    Args:
-        view_scores: (K, B, B).
-        positives: (B, B) bool; the release excludes only the pair itself.
-        cost: see `best_view_loss`.
+    With `Hinge` they are its "triplet" loss, with `Softmax` and a margin its "unified" one. The
+    release's `positives` exclude only the pair itself.
 
     Returns:
         Its upper bound, which is Eq. (13), and its lower bound in place of Eq. (9): the best view's
-        own score against each view's negatives, averaged over the views.
+        own score against each view's negatives, averaged over the views (K, B, B).
     """
     upper = upper_bound_loss(view_scores, positives, cost, rough=True)
     own = own_scores(view_scores).amax(dim=0).expand(len(view_scores), -1)  # (K, B)

@@ -52,14 +52,10 @@ class DiverseContrastive(Contrastive):
 
 
 def attention_overlap(attention: Tensor, *, square_root: bool = False) -> Tensor:
-    """One side of MVAM's diversity loss, Eqs. (10)-(11).
+    """One side of MVAM's diversity loss, Eqs. (10)-(11), of attention (B, m, N) of m view codes.
 
-    Args:
-        attention: (B, m, N) attention of the m view codes.
-        square_root: compare the roots of the weights, Eq. (11), else the weights, Eq. (10).
-
-    Returns:
-        The mean over the batch, a scalar.
+    `square_root` compares the roots of the weights, Eq. (11), else the weights, Eq. (10). A scalar,
+    the mean over the batch.
     """
     weights = attention.clamp_min(1e-20).sqrt() if square_root else attention
     target = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)

@@ -84,10 +84,10 @@ def multiple_instance(
     released: bool = False,
     hardest: bool = False,
 ) -> Tensor:
-    """PVSE's loss L_mil over the best scores of K x K views, section 3.4.
+    """PVSE's loss L_mil, a scalar, over the best scores (N, N) of K x K views, section 3.4.
 
-    The paper's form has one direction (an image and its wrong texts) and divides the sum over all
-    N x N pairs by N^2, the pair itself included, which adds margin / N.
+    The paper's form has one direction (an image and its wrong texts) and divides the sum over all N
+    x N pairs by N^2, the pair itself included, which adds margin / N.
 
     Args:
         scores: (N, N), the maximum over the pairs of views.
@@ -95,9 +95,6 @@ def multiple_instance(
         margin: rho.
         released: the release's form: both directions, and nothing for the pair itself.
         hardest: an option of the release: only the hardest negatives, divided by N.
-
-    Returns:
-        The loss, a scalar.
     """
     cost, own = Hinge(margin, hardest), own_scores(scores)
     texts, images = rivals(scores, positives)
@@ -110,14 +107,10 @@ def multiple_instance(
 
 
 def gram_diversity(residuals: Tensor, *, released: bool = False) -> Tensor:
-    """One side of PVSE's diversity loss, Eq. (7): the redundancy of the K residuals.
+    """One side of PVSE's diversity loss, Eq. (7): the redundancy of the K residuals (B, K, H).
 
-    Args:
-        residuals: (B, K, H) locally-guided residuals.
-        released: the Frobenius norm of the release in place of the paper's 2-norm.
-
-    Returns:
-        The mean over the batch, a scalar.
+    `released` takes the Frobenius norm of the release in place of the paper's 2-norm. A scalar, the
+    mean over the batch.
     """
     unit = l2_normalize(residuals)
     views = residuals.shape[1]
@@ -132,19 +125,11 @@ def gram_diversity(residuals: Tensor, *, released: bool = False) -> Tensor:
 def maximum_mean_discrepancy(
     images: Tensor, texts: Tensor, gamma: float = 0.5, *, released: bool = False
 ) -> Tensor:
-    """PVSE's domain discrepancy loss L_mmd, section 3.4, with a radial basis function kernel.
+    """PVSE's domain discrepancy loss L_mmd of views (B, K, D) of both sides, section 3.4.
 
-    Distances are taken from differences: the expanded square is wrong for nearly equal rows. Each
-    pair of rows is visited once, and no array of differences is built.
-
-    Args:
-        images: (B, K, D).
-        texts: (B, K, D).
-        gamma: of the kernel exp(-gamma ||x - y||^2).
-        released: exp(-gamma ||x - y||), as in the release.
-
-    Returns:
-        A scalar, at least 0 up to rounding.
+    A scalar, at least 0 up to rounding. The kernel is exp(-gamma ||x - y||^2), `released`
+    exp(-gamma ||x - y||). Distances are taken from differences: the expanded square is wrong for
+    nearly equal rows. Each pair of rows is visited once, and no array of differences is built.
     """
     rows = torch.cat([images.flatten(0, 1), texts.flatten(0, 1)])  # (2 B K, D)
     count = len(rows) // 2

@@ -15,12 +15,11 @@ _IRREGULAR_PLURALS: dict[str, str] = _FILE["irregular_plurals"]
 
 @dataclass(frozen=True)
 class Look:
-    """One way a class can look.
+    """One way a class can look: an emoji of one code point.
 
     Attributes:
-        glyph: the emoji, one code point.
         color: the colour word that is true of this look, if colours are part of the truth.
-        hue: the hue in degrees that replaces the glyph's dominant hue, or None to leave it.
+        hue: degrees, replaces the glyph's dominant hue; None leaves it.
     """
 
     glyph: str

@@ -81,11 +81,7 @@ def _named(name: str, count: int = 1, color: str = "") -> str:
 
 
 def make_foils(scenes: Sequence[Scene]) -> list[Foil]:
-    """Writes at most one foil of each kind for each scene, drawn by lot with `SEED`.
-
-    Args:
-        scenes: N scenes; their captions are not looked at.
-    """
+    """Writes at most one foil of each kind for each of N scenes, drawn by lot with `SEED`."""
     foils = []
     for image, scene in enumerate(scenes):
         stated: list[Stated] = [

@@ -29,12 +29,7 @@ _FRAME_MILLISECONDS = 200
 
 
 def write_gallery(data: SceneData, split: str, out: Path) -> None:
-    """Writes images (WebP), masks (PNG) and `gallery.json`, whole or not at all.
-
-    Args:
-        data: a split with full-size instance maps.
-        split: its name.
-        out: the folder to write; one that exists is refused.
+    """Writes images (WebP), masks (PNG) and `gallery.json` of a split, whole or not at all.
 
     Raises:
         FileExistsError: `out` exists.
@@ -58,12 +53,7 @@ def write_gallery(data: SceneData, split: str, out: Path) -> None:
 
 
 def write_clip_gallery(clips: Sequence[Clip], split: str, out: Path) -> None:
-    """Writes clips as animated WebP and `gallery.json`, whole or not at all.
-
-    Args:
-        clips: of whole pairs of twins.
-        split: the split they are of.
-        out: the folder to write; one that exists is refused.
+    """Writes clips, whole pairs of twins, as animated WebP and `gallery.json`, whole or not at all.
 
     Raises:
         FileExistsError: `out` exists.

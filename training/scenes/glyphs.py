@@ -25,10 +25,7 @@ class FontMissingError(RuntimeError):
 
 
 def find_font() -> Path:
-    """Returns the path of the emoji font.
-
-    Looks at the environment variable `FONT_ENV`, then below the font folders of the system
-    prefixes and of the user.
+    """The path of the emoji font: named by `FONT_ENV`, or in a font folder of system or user.
 
     Raises:
         FontMissingError: with a sentence that names the package and the variable.
@@ -62,14 +59,12 @@ def _font() -> ImageFont.FreeTypeFont:
 
 @lru_cache(maxsize=1024)
 def sprite(glyph: str, hue: float | None = None) -> Image.Image:
-    """Returns a glyph as a square RGBA image, cropped to what is visible and centred.
+    """A glyph, one emoji, as a square RGBA image, cropped to what is visible and centred.
 
-    Args:
-        glyph: one emoji.
-        hue: degrees; the glyph's dominant hue is turned to it if given.
+    Its dominant hue is turned to `hue`, in degrees.
 
     Raises:
-        ValueError: if the font has no image for the glyph.
+        ValueError: the font has no image for the glyph.
     """
     canvas = Image.new("RGBA", (STRIKE * 2, STRIKE * 2), (0, 0, 0, 0))
     ImageDraw.Draw(canvas).text((20, 20), glyph, font=_font(), embedded_color=True)

@@ -59,12 +59,9 @@ _ATTEMPTS = 200
 
 @dataclass(frozen=True)
 class Deed:
-    """What one object does.
+    """What one object does: one of `PASSING` or `LASTING`, from frame `start`, for `EVENT_FRAMES`.
 
-    Attributes:
-        kind: one of `PASSING` or `LASTING`.
-        start: its first frame; it takes `EVENT_FRAMES` frames.
-        before: index of the object that the path leads before, else None.
+    `before` is the index of the object that the path leads before.
     """
 
     kind: str

@@ -56,12 +56,9 @@ class Frame:
 
 @dataclass(frozen=True)
 class Outline:
-    """The part of an object that lies within the image, whatever covers it.
+    """The part of an object within the image, whatever covers it: a box of pixels, x0 y0 x1 y1.
 
-    Attributes:
-        box: (x0, y0, x1, y1) in pixels; all 0 where no pixel does.
-        area: the number of its solid pixels within the image.
-        whole: the number of all its solid pixels.
+    The box is 0 where no pixel is; `area` counts the solid pixels within the image, `whole` all.
     """
 
     box: tuple[int, int, int, int]

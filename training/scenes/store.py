@@ -101,23 +101,23 @@ def write_split(
 ) -> bool:
     """Renders a split into ``out/split``, which appears only when it is complete.
 
+    Splits share no seeds; the first scenes or clips of a longer split are those of a shorter one.
+
     Args:
         out: the folder of all splits.
-        split: which split; splits share no seeds.
-        count: number of scenes or clips, of clips even, as twins stand together. The first ones of
-            a longer split are those of a shorter one.
-        moving: whether to draw clips instead of scenes.
+        split: which split.
+        count: number of scenes or clips, of clips even, as twins stand together.
+        moving: draws clips instead of scenes.
         seed: seed of the world.
-        workers: processes; one per core if None. The result does not depend on it.
+        workers: processes, one per core if None; the result does not depend on it.
         force: replaces a folder that holds something else.
 
     Returns:
         True if it was rendered, False if the finished folder was already there.
 
     Raises:
-        SceneDataError: `count` does not fit, or the folder holds something else and `force` is not
-            given.
-        training.scenes.glyphs.FontMissingError: if there is no emoji font.
+        SceneDataError: `count` does not fit, or the folder holds something else and `force` is off.
+        training.scenes.glyphs.FontMissingError: there is no emoji font.
         models.files.DiskFullError: the disk has no room for the split; nothing is written.
     """
     if count < 1 or (moving and count % 2):

@@ -109,14 +109,9 @@ LABELS: tuple[str, ...] = tuple(name for names in LABEL_GROUPS.values() for name
 
 
 def label_matrix(scenes: Sequence[Scene]) -> tuple[NDArray[np.float32], list[str]]:
-    """Returns the multi-hot truth of scenes.
+    """The multi-hot truth (S, C) float32 of S scenes, and the names of its columns, `LABELS`.
 
-    Args:
-        scenes: S scenes.
-
-    Returns:
-        A (S, C) matrix of zeros and ones, and its C column names, `LABELS`. A scene without a time
-        of day or weather has zeros in all columns of that group.
+    A scene without a time of day or weather has zeros in all columns of that group.
     """
     labels = np.zeros((len(scenes), len(LABELS)), dtype=np.float32)
     for row, scene in enumerate(scenes):

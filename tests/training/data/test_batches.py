@@ -16,7 +16,7 @@ from training.data.batches import batches, caption_order
 from training.data.split import Copies, Split
 from training.data.texts import TokenTable, build_tokenizer
 from training.loop.config import TrainConfig
-from training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
+from training.loop.trainer import TEXTS_AT_ONCE, DualEncoder, word_features
 from training.objectives import OBJECTIVES, build_objective
 
 IMAGES, CAPTIONS, DIM = 6, 5, 4

@@ -2,10 +2,8 @@
 
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -21,7 +19,7 @@ from training.data.texts import TokenTable, build_tokenizer
 from training.evaluation.metrics import retrieval_metrics
 from training.evaluation.scoring import score_matrix
 from training.loop.config import TrainConfig
-from training.loop.dual_encoder import run_views
+from training.loop.trained_run import run_views
 from training.loop.trainer import Trainer, build_trainer
 from training.settings import from_values
 
@@ -69,23 +67,6 @@ def test_batches_hold_what_the_encoder_reads_of_each_caption_s_picture(world: Pa
     for batch, same in zip(whole, ahead(batches(data, table, 4, (0, 0))), strict=True):
         for name in ("features", "ids", "lengths", "image_ids"):
             assert torch.equal(getattr(same, name), getattr(batch, name))
-
-
-def test_scenes_are_read(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    side = load_image_side(world / "backbone")
-    pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), np.uint8)
-    captions = [[SimpleNamespace(text=f"a {i}", mentions=(0,))] * 2 for i in range(6)]
-    scenes = [SimpleNamespace(captions=some, objects=()) for some in captions]
-    masks = pixels[..., 0]
-    rendered = SimpleNamespace(images=pixels, instances=masks, scenes=scenes)
-    monkeypatch.setattr("training.data.open_split.load_scenes", lambda _: rendered)
-    (tmp_path / "val").mkdir()
-    data = read_pixels(open_split(tmp_path, "val"), side)
-    assert np.array_equal(data.features[4:5], side.preprocess([Image.fromarray(pixels[4])]))
-    assert data.captions[8:] == ["a 4", "a 4", "a 5", "a 5"]
-    assert data.image_of[8:].tolist() == [4, 4, 5, 5]
-    assert data.objects is not None
-    assert np.array_equal(data.objects.masks[5], pixels[5, ..., 0])
 
 
 def test_training_begins_at_published_weights(world: Path, tmp_path: Path) -> None:
@@ -157,12 +138,3 @@ def test_a_start_that_does_not_fit_is_refused(world: Path, tmp_path: Path) -> No
     for number, (changes, message) in enumerate(cases):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             build(world, tmp_path / f"{number}", **{**start, **changes})
-
-
-def test_settings_that_make_no_sense_are_refused(world: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="backbone must be named where backbone_frozen is false"):
-        build(world, tmp_path, backbone="")
-    np.save(tmp_path / "train_ims.npy", np.zeros((2, 3, 4), np.float32))
-    (tmp_path / "train_caps.txt").write_text("a dog\na cat\n")
-    with pytest.raises(ValueError, match="holds ready-made features, with which no image encoder"):
-        build(world, tmp_path / "run", data=str(tmp_path))

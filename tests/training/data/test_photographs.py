@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,8 @@ from training import evaluate, train
 from training.data import features, texts
 from training.data.features import Extraction
 from training.evaluation.scoring import image_features, score_matrix, split_views
-from training.loop.dual_encoder import run_views
 from training.loop.runs import read_rows
+from training.loop.trained_run import run_views
 
 RECIPE = """
 method = "mv_vse"
@@ -111,37 +110,6 @@ def run_with_other_backbone(world: Path) -> None:
     text = (copy / "config.toml").read_text().replace(f"{world}/backbone", str(other))
     (copy / "config.toml").write_text(text)
     evaluate.main(["--run", str(copy), "--split", "val"])
-
-
-def test_stored_numbers_say_what_they_were_measured_on(world: Path) -> None:
-    where = ("--data", f"{world}/photos", "--pack", f"{world}/pack", "--split", "val")
-    evaluate.main([*where, "--write", "--device", "cpu"])
-    metrics = load_info(world / "pack").methods["mv_vse"].metrics
-    assert metrics is not None
-    assert metrics.command == (
-        "python -m training.evaluate --pack pack --method mv_vse --data photos --split val"
-    )
-
-
-@pytest.mark.parametrize(
-    ("split", "damage", "message"),
-    [
-        ("dev", lambda _: None, r'split "dev"; it has test \(6\), train \(16\), val \(8\)'),
-        ("test", lambda path: path.unlink(), r"1 of the 6 photographs"),
-        (
-            "test",
-            lambda path: path.write_bytes(path.read_bytes()[:200]),
-            r"024\.jpg is not a readable image",
-        ),
-    ],
-)
-def test_photographs_that_cannot_be_measured_get_a_sentence(
-    world: Path, tmp_path: Path, split: str, damage: Callable[[Path], None], message: str
-) -> None:
-    folder = write_photographs(tmp_path / "photos", {"train": 16, "val": 8, "test": 6})
-    damage(folder / "images" / "024.jpg")
-    with pytest.raises(SystemExit, match=message):
-        evaluate.main(["--data", str(folder), "--pack", f"{world}/pack", "--split", split])
 
 
 def test_a_second_training_reads_neither_images_nor_captions_again(

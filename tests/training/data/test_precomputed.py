@@ -9,7 +9,6 @@ import pytest
 from training.data.batches import batches
 from training.data.features import load_features
 from training.data.open_split import open_split
-from training.data.region_gallery import write_gallery
 from training.data.texts import TokenTable, build_tokenizer
 
 
@@ -65,19 +64,11 @@ def test_features_stay_on_the_disk(folder: Path) -> None:
 def test_five_equal_rows_are_one_image(tmp_path: Path, with_ids: bool) -> None:
     once = write_part(tmp_path, "test", 3, 5)
     np.save(tmp_path / "test_ims.npy", np.repeat(once, 5, axis=0))
-    write_numbers(tmp_path, "test_counts.txt", [3] * 5 + [1] * 5 + [2] * 5)
     if with_ids:
         write_numbers(tmp_path, "test_ids.txt", [7] * 5 + [3] * 5 + [9] * 5)
     data = open_split(tmp_path, "test")
     assert np.array_equal(data.features[:], once)
     assert data.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5
-    assert data.lengths is not None
-    assert data.lengths.tolist() == [3, 1, 2]
-    table = TokenTable(build_tokenizer(data.captions), data.captions)
-    (batch,) = batches(data, table, 15, (0, 0))
-    assert batch.mask.sum(dim=1).tolist() == data.lengths[batch.image_ids].tolist()
-    with pytest.raises(ValueError, match="differ in how many"):
-        write_gallery(data, "test", tmp_path / "out")
     write_part(tmp_path, "test", 15, 1)  # a caption an image is no repetition
     if with_ids:
         write_numbers(tmp_path, "test_ids.txt", list(range(15)))
@@ -128,19 +119,9 @@ def _cut_short(folder: Path) -> None:
         (_text("ids", "one\n"), r"one whole number a line"),
         (_array("boxes", np.zeros((4, 2, 4))), r"for each region, \(4, 3, 4\), not \(4, 2, 4\)"),
         (_array("boxes", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
-        (_text("counts", "1\n2\n"), r"4 numbers of 1 to 3"),
-        (_text("counts", "0\n1\n2\n3\n"), r"4 numbers of 1 to 3"),
-        (_text("counts", "1\n2\n3\n4\n"), r"4 numbers of 1 to 3"),
     ],
 )
 def test_disagreeing_files(folder: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         open_split(folder, "train")
-
-
-def test_a_missing_split_is_named(folder: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r'the split "test": no test_ims\.npy'):
-        open_split(folder, "test")
-    with pytest.raises(FileNotFoundError, match=r"nor a rendered split .* nor ready-made"):
-        open_split(folder / "nothing", "train")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.encoders.sources import SourceError, describe_image_source, load_image_source
+from export.encoders.sources import load_image_source
 from export.pack.gallery import load_gallery
 from models.encoders import SceneNet
 from training.data.batches import batches
@@ -50,16 +50,6 @@ def test_a_frame_is_the_average_of_the_cells_of_its_parts() -> None:
     joined = SceneNet((4, 8), (1,), parts=(2, 4)).eval()
     joined.load_state_dict(whole.state_dict())
     assert torch.allclose(joined(pixels).reshape(square.shape), square, atol=1e-6)
-
-
-def test_frames_are_another_encoder_than_cells() -> None:
-    cells, frame = (describe_image_source(name) for name in (SCENES, f"{SCENES}#frame"))
-    assert cells["sha256"] != frame["sha256"]
-    encoder, _, about = load_image_source(f"{SCENES}#frame")
-    assert about["sha256"] == frame["sha256"]
-    assert encoder.grid(224) == (1, 1)
-    with pytest.raises(SourceError, match="can only be"):
-        describe_image_source(f"{SCENES}#frames")
 
 
 def test_a_clip_has_a_feature_a_frame_and_is_extracted_once(folder: Path) -> None:

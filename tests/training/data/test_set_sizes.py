@@ -51,17 +51,3 @@ def test_padding_counts_nowhere(method: str, tmp_path: Path) -> None:
         assert not batch.mask[:, 5:].any()
         losses.append(sum(trainer.losses(batch, 1).values()))
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("method", POOLS)
-def test_an_image_is_encoded_as_if_alone(method: str, tmp_path: Path) -> None:
-    data = ragged(2, 1e3)
-    trainer = trainer_of(method, data, tmp_path)
-    together = trainer.validation_views()[0].embeddings
-    assert data.lengths is not None
-    for row in range(5):  # of 1 to 5 features; the first is an image of a single cell
-        cells = torch.from_numpy(data.features[row : row + 1][:, : data.lengths[row]]).float()
-        with torch.no_grad():
-            alone = trainer.model.method.encode_image(cells, torch.ones(cells.shape[:2]).bool())
-        rows = alone.embeddings.shape[1]  # SCAN has a view an element, and 0 beyond
-        torch.testing.assert_close(together[row, :rows], alone.embeddings[0], rtol=1e-4, atol=1e-5)

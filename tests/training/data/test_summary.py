@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from models import METHODS, Views
-from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from models.encoders import TEXT_ENCODERS
 from models.encoders.bigru import BiGRUTextEncoder
 from models.vse_infty import VSEPP
 from training.data.split import Split
@@ -60,31 +60,6 @@ def config(arch: str = "bigru", method: str = "base_cls") -> TrainConfig:
     return from_values(TrainConfig, values)
 
 
-def test_transformers_that_begin_with_a_summary_say_so() -> None:
-    images = {name for name, encoder in IMAGE_ENCODERS.items() if encoder.summary_token}
-    texts = {name for name, encoder in TEXT_ENCODERS.items() if encoder.summary_token}
-    assert images == {"vit", "clip_vision", "siglip_vision"}
-    assert texts == {"bert"}
-
-
-@pytest.mark.usefixtures("with_summary")
-@pytest.mark.parametrize(
-    ("images", "arch", "lacking"),
-    [
-        (False, "bigru", "the image and the text encoder has none"),
-        (True, "bigru", "the text encoder has none"),
-        (False, "summarising", "the image encoder has none"),
-    ],
-)
-def test_base_cls_needs_a_summary_on_both_sides(
-    images: bool, arch: str, lacking: str, train_set: Split, tmp_path: Path
-) -> None:
-    data = replace(train_set, summary_token=images)
-    with pytest.raises(ValueError, match=rf'"base_cls" reads .* {lacking}; use encoders whose'):
-        Trainer(config(arch), data, data, tmp_path)
-    assert not (tmp_path / "config.toml").exists()
-
-
 @pytest.mark.usefixtures("with_summary")
 def test_base_cls_trains_with_one(train_set: Split, val_set: Split, tmp_path: Path) -> None:
     train, val = (replace(data, summary_token=True) for data in (train_set, val_set))
@@ -104,8 +79,3 @@ def test_size_augmentation_keeps_the_summary(
         Watched.kept_first.clear()
         trainer.step(next(iter(trainer.batches(9))), 9)
         assert Watched.kept_first == [has, has]
-
-
-def test_an_unknown_text_encoder_is_refused(train_set: Split, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r'text\.arch must be one of bigru.*, not "lstm"'):
-        Trainer(config("lstm"), train_set, train_set, tmp_path)

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from export.pack.tokens import load_tokenizer
 from export.texts import TextReader
-from training.data.texts import TokenTable, build_tokenizer, load_vectors
+from training.data.batches import batches
+from training.data.split import Split
+from training.data.texts import UNKNOWN_ID, TokenTable, build_tokenizer, load_vectors
 
 WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
 
@@ -33,6 +36,15 @@ def test_marks_stand_around_each_text(tmp_path: Path) -> None:
     assert reader.read("cat").unknown == {1: "cat"}
     with pytest.raises(ValueError, match="type at least one word"):
         reader.read("!")
+
+
+def test_no_unknown_word_replaces_a_mark() -> None:
+    captions = [f"a dog number {n}" for n in range(24)]
+    table = TokenTable(build_tokenizer(captions, marks=True), captions)
+    data = Split(captions, np.arange(24), features=np.zeros((24, 1, 2)))
+    batch = next(batches(data, table, 24, (0, 0), unknown_rate=0.9))
+    assert np.isin(batch.ids[:, [0, -1]].numpy(), table.fixed).all()
+    assert (batch.ids[:, 1:-1] == UNKNOWN_ID).float().mean() > 0.8
 
 
 def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from export import to_onnx
 from export.runtime import Runtime
@@ -14,11 +13,9 @@ from tests.clips import LAYOUTS, PARTS, SENTENCES, WIDTH, names, sentence, write
 from tests.regions import LABELS
 from training import evaluate
 from training.data.__main__ import summary
-from training.data.batches import batches
 from training.data.clips import Clips
 from training.data.features import load_features
 from training.data.open_split import open_split
-from training.data.texts import TokenTable, build_tokenizer
 from training.data.videos import open_videos
 from training.evaluation.scoring import as_read
 from training.loop.config import TrainConfig, load_recipe
@@ -57,19 +54,6 @@ def test_splits_are_those_of_the_annotations(folder: Path, layout: str) -> None:
         open_split(folder, "moon")
     first, *_ = summary(folder)
     assert first.endswith("ready-made features")
-
-
-def test_lists_go_before_the_splits_of_annotations(folder: Path) -> None:
-    place = folder / ("split" if (folder / "split").is_dir() else "splits")
-    place.mkdir(exist_ok=True)
-    for part in ("val", "valid"):
-        (place / f"{part}.tsv").unlink(missing_ok=True)
-    (place / "val.txt").write_text("test_1\ntrain_2\ntrain_2\n")
-    data = open_split(folder, "val")
-    assert data.lengths is not None
-    assert data.lengths.tolist() == [4, 7]
-    (place / "jsfusion.txt").write_text("test_3\n")
-    assert open_split(folder, "jsfusion").image_count == 1
 
 
 def test_clips_that_are_gone_are_left_out(mrw: Path) -> None:
@@ -126,21 +110,6 @@ def test_frames_are_spread_evenly_or_drawn(mrw: Path) -> None:
     assert np.array_equal(again, drawn[0])
 
 
-def test_batches_say_which_frames_are_real(mrw: Path) -> None:
-    data = open_split(mrw, "train").with_frames(4)
-    table = TokenTable(build_tokenizer(data.captions), data.captions)
-    (batch,) = batches(data, table, 8, (0, 0))
-    assert batch.features.shape == (8, 4, WIDTH)
-    assert batch.features.dtype == torch.float32
-    assert batch.mask.sum(dim=1).tolist() == [1 if i == 0 else 4 for i in batch.image_ids.tolist()]
-    assert not batch.features[~batch.mask].any()
-
-
-def test_frames_are_chosen_of_clips_alone(scenes_folder: Path) -> None:
-    with pytest.raises(ValueError, match="frames=8 chooses among the frames of clips"):
-        open_split(scenes_folder, "train").with_frames(8)
-
-
 def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) -> None:
     small = ["epochs=1", "patience=1", "batch_size=8", "text.min_count=1", "text.word_dim=6"]
     config = load_recipe(TrainConfig, "vatex/vse_infty", [f"data={mrw}", *small, "frames=4"])
@@ -156,3 +125,13 @@ def test_a_pack_over_clips_looks_at_as_many_frames(mrw: Path, tmp_path: Path) ->
     runtime = Runtime.load(tmp_path / "pack", "cpu")
     data = as_read(runtime, open_split(mrw, "test"))
     assert data.features.shape == (4, 4, WIDTH)
+
+
+def test_one_sentence_a_clip_is_ranked_on_request(tmp_path: Path) -> None:
+    data = open_split(write_clips(tmp_path / "vatex", "vatex"), "test")
+    each = SENTENCES["vatex"]
+    first = data.captions_each(1)
+    assert first.captions == data.captions[::each]
+    assert first.image_of.tolist() == list(range(data.image_count))
+    assert data.captions_each(0) is data
+    assert load_recipe(TrainConfig, "tgif/pvse").ranked_captions == 1

@@ -56,10 +56,6 @@ def test_probabilities_are_true_of_questions_it_has_not_seen(
     assert values["coverage"] > 0.88
 
 
-def test_the_same_seed_fits_the_same(calibration: Calibration) -> None:
-    assert calibrated(0) == calibration
-
-
 def test_a_better_hit_is_never_less_probable(calibration: Calibration) -> None:
     asked = asked_of(2, 300)
     found = calibration.probabilities(asked.background, asked.hits)

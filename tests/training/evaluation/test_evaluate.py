@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from export.pack.reading import load_info
 from export.runtime import Runtime
@@ -175,15 +174,6 @@ def test_trec_runs_give_the_same_recall(report: Report, way: str) -> None:
         assert 100 * first >= report.rows["vse_infty"]["i2t_r1"]
 
 
-def test_views_are_measured_and_beat_chance(report: Report) -> None:
-    row = report.rows["vsepp"]
-    assert row["wins_1"] == 100
-    assert row["pointing"] == row["pointing_1"] > row["pointing_chance"] + 5
-    assert row["mass"] == row["mass_1"] > row["mass_chance"] + 2
-    assert f"| vsepp, the winning view |  | {row['pointing']:.1f} |" in report.printed
-    assert "pointing" not in report.rows["vsepp+vse_infty"]
-
-
 def test_numbers_of_methods_are_stored(report: Report) -> None:
     before, after = load_info(BUNDLED).methods, load_info(report.pack).methods
     assert list(after) == list(before)
@@ -215,18 +205,6 @@ def test_faithfulness_needs_masks(capsys: pytest.CaptureFixture[str]) -> None:
     assert "| two 2 | 25.0 |  |  |" in printed
     assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
     assert "two: faithfulness was not measured; it needs a mask" in printed
-
-
-def test_scores_go_through_onnx_and_heads() -> None:
-    """Some images, encoded one by one, give the numbers of the batched evaluation."""
-    data, runtime, few = from_pack(BUNDLED, "test"), Runtime.load(BUNDLED, "cpu"), 12
-    images, captions = [data.images[row] for row in range(few)], data.captions[: 5 * few]
-    features = torch.cat([runtime.image_features([image]) for image in images])
-    views = [runtime.text_views([text], "vse_infty").embeddings[0, 0] for text in captions]
-    cosines = runtime.image_views(features, "vse_infty").embeddings[:, 0] @ torch.stack(views).T
-    image_of = np.repeat(np.arange(few), 5)
-    expected = retrieval_metrics(cosines.numpy(), image_of)
-    assert measure(runtime, "vse_infty", Split(captions, image_of, images)) == expected
 
 
 @pytest.mark.font

@@ -54,8 +54,3 @@ def test_a_line_for_each_kind_and_method(data: Split, capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.strip().splitlines()
     assert len(lines) == 4
     assert len({line.count("|") for line in lines}) == 1
-
-
-def test_captions_without_kinds_add_nothing() -> None:
-    plain = Split(["a", "b"], np.array([0, 1]), features=np.zeros((2, 1, 1)))
-    assert kind_metrics(np.eye(2), plain) == {}

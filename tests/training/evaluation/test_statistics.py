@@ -57,16 +57,6 @@ def test_bootstrap_agrees_with_the_loop(alike: np.ndarray | None) -> None:
     assert found["difference"] == pytest.approx(expected)
 
 
-def test_the_bootstrap_is_sure_of_what_is_sure() -> None:
-    right = (np.arange(13)[:, None] == IMAGE_OF).astype(float)
-    same = bootstrap_difference(right, right, IMAGE_OF)
-    assert same == {"difference": 0, "low": 0, "high": 0, "share_above": 0}
-    nothing = bootstrap_difference(right, np.zeros_like(right), IMAGE_OF)
-    assert nothing["low"] == pytest.approx(600)
-    assert nothing["high"] == pytest.approx(600)
-    assert nothing["share_above"] == 1
-
-
 def _random_views(images: int, texts: int) -> tuple[Views, Views]:
     generator = torch.Generator().manual_seed(0)
     pictures = torch.randn(images, 3, 4, generator=generator)
@@ -102,17 +92,6 @@ def test_view_statistics_by_hand() -> None:
     single = Views(torch.eye(3)[:, None])  # one view has no other to resemble
     found = view_statistics(method, single, single, np.arange(3))
     assert found == {"wins_1": 100, "wins_entropy": 0}
-
-
-def test_mean_cosine_agrees_with_the_loop() -> None:
-    images, texts = _random_views(7, 7)
-    longer = Views(images.embeddings * 3)  # lengths do not matter
-    cosines = [
-        float(item[i] @ item[j]) for item in images.embeddings for i in range(3) for j in range(i)
-    ]
-    method = models.build("vsepp", 4, 4, {})
-    found = view_statistics(method, longer, texts, np.arange(7))
-    assert found["view_cosine"] == pytest.approx(np.mean(cosines), abs=1e-6)
 
 
 def test_cosines_of_captions_agree_with_the_loop() -> None:

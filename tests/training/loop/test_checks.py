@@ -86,14 +86,6 @@ def test_a_refusal_precedes_the_first_image(refused: Refused, change: str, sente
     assert "\n" not in message
 
 
-def test_a_missing_text_encoder_is_noticed_first(refused: Refused, world: Path) -> None:
-    message = refused("text.arch=bert", "text.source=data/minilm")
-    assert "there is no folder data/minilm; see docs/your-data.md, or name" in message
-    assert message.endswith("with --set text.source=...")
-    message = refused("text.arch=clip_text", f"text.source={world}/bert")
-    assert 'is of text.arch "bert", not "clip_text"' in message
-
-
 def test_texts_that_nothing_would_map_are_refused(
     refused: Refused, world: Path, tmp_path: Path
 ) -> None:
@@ -109,50 +101,12 @@ def test_texts_that_nothing_would_map_are_refused(
     assert tensors["method.project_text.weight"].shape == (16, 16)
 
 
-def test_a_missing_backbone_is_answered_by_the_command_that_makes_it(refused: Refused) -> None:
-    Path("runs").mkdir()
-    assert refused("backbone=runs/backbone") == (
-        "there is no folder runs/backbone; make it with python -m training.pretrain --recipe "
-        "scenes/backbone --out runs/backbone, or name another one with --set backbone=..."
-    )
-
-
 @pytest.mark.parametrize("place", ["file/run", "file"])
 def test_a_place_that_takes_no_run_is_named(refused: Refused, place: str) -> None:
     Path("file").touch()
     message = refused(out=place)
     assert message.startswith(f"cannot make the run folder {place}: ")
     assert message.endswith("; name another --out")
-
-
-def test_a_folder_with_a_run_and_an_unfit_start_are_noticed_first(
-    refused: Refused, world: Path
-) -> None:
-    message = refused(f"init={world}/first", "method=vse_infty")
-    assert message == f"init: {world}/first is a run of vsepp, not of vse_infty"
-    Path("run").mkdir()
-    (Path("run") / "last.safetensors").touch()
-    assert "already holds a run; add --resume" in refused()
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ("teacher=runs/eye", "there is no folder runs/eye"),
-        ("batch_size=17", "batch_size 17 is more than the 16"),
-        ("warmup_steps=40", "warmup_steps is 40, but the whole run has 40 steps (20 x 2)"),
-        ("widths=[4, 4]", "2 widths need 1 block counts"),
-        ("init=gone", "there is no weights file gone/best.safetensors"),
-    ],
-)
-@pytest.mark.usefixtures("looking")
-def test_a_student_is_checked_likewise(world: Path, change: str, sentence: str) -> None:
-    values = [f"data={world}/photos", f"teacher={world}/backbone", "batch_size=8", "warmup_steps=1"]
-    values += ["blocks=[1, 1]", "widths=[4, 4, 4]", change]
-    settings = [part for value in values for part in ("--set", value)]
-    with pytest.raises(SystemExit) as end:
-        distill.main(["--out", "run", *settings])
-    assert sentence in str(end.value)
 
 
 def test_damaged_images_are_left_out_on_request(world: Path, tmp_path: Path) -> None:

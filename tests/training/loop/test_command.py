@@ -1,7 +1,6 @@
 """The command line of a training: resuming, extending, stopping, and what it lists."""
 
 import errno
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 
 from models.checkpoint import load_tensors
 from tests.training.conftest import write_regions
-from training import distill, evaluate, pretrain, train
+from training import distill, pretrain, train
 from training.loop.config import recipe_names
 from training.loop.runs import LAST, LOG, read_rows
 from training.loop.trainer import Trainer
@@ -129,17 +128,6 @@ def test_a_full_disk_is_one_sentence_with_the_path(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("world")
-def test_a_run_over_ready_made_features_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    start()
-    best = max(float(row["rsum"]) for row in read_rows(Path("my run") / LOG))
-    capsys.readouterr()
-    evaluate.main(["--run", "my run", "--split", "val", "--json", "found.json"])
-    (row,) = json.loads(Path("found.json").read_text())["methods"].values()
-    assert round(row["rsum"], 2) == best
-    assert "| vsepp |" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("world")
 def test_resume_takes_the_settings_of_the_run() -> None:
     start("--set", "seed=4")
     message = refusal("--resume", "--recipe", "recipe.toml", "--out", "my run")
@@ -151,9 +139,7 @@ def test_resume_takes_the_settings_of_the_run() -> None:
 
 def test_recipes_and_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     def printed(module: Any, option: str) -> list[str]:
-        with pytest.raises(SystemExit) as end:
-            module.main([option])
-        assert not end.value.code
+        module.main([option])
         return capsys.readouterr().out.splitlines()
 
     modules = (train, pretrain, distill)

@@ -171,9 +171,3 @@ def test_a_deeper_student_starts_where_another_ended(school: DistillConfig, tmp_
     wider = school.changed(init=str(tmp_path / "first"), widths=(6, 8, 10, 12))
     with pytest.raises(ValueError, match="stages"):
         Distillation(wider, tmp_path / "third", resume=False)
-
-
-def test_maps_of_another_size_are_refused(school: DistillConfig, tmp_path: Path) -> None:
-    wider = school.changed(widths=(6, 8, 12), blocks=(1, 1))
-    with pytest.raises(ValueError, match="teacher's map has 49 cells and the student's 196"):
-        Distillation(wider, tmp_path, resume=False)

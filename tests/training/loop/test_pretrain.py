@@ -1,17 +1,13 @@
 """Pretraining of the image encoder, and the features it leaves behind."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from export.encoders.sources import load_image_source
 from models.checkpoint import load_tensors
-from training.data.features import load_features
 from training.pretrain import THINGS, PretrainConfig, Pretraining, cell_labels, object_r_precision
 from training.scenes.store import load_scenes
 from training.scenes.world import LABELS
@@ -59,23 +55,6 @@ def test_every_object_is_in_some_cell(scenes_folder: Path) -> None:
         assert shown == {item.name for item in scene.objects}
 
 
-@pytest.mark.font
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"warmup_steps": 6}, "warmup_steps is 6, but the whole run has 6 steps (2 x 3)"),
-        ({"data": "nowhere"}, "nowhere/train does not exist: render it"),
-    ],
-)
-def test_what_is_wrong_is_said_first(
-    scenes_folder: Path, tmp_path: Path, changes: dict[str, Any], sentence: str
-) -> None:
-    config = _config(scenes_folder).changed(**changes)
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        Pretraining(config, tmp_path / "run", resume=False)
-    assert not (tmp_path / "run").exists()
-
-
 def test_r_precision_by_hand() -> None:
     logits = np.array([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
     truth = np.array([[1, 0, 1, 0], [0, 0, 0, 1]])
@@ -103,19 +82,3 @@ def test_resume_gives_the_same_weights(
     expected, _ = load_tensors(backbone / "last.safetensors")
     resumed, _ = load_tensors(tmp_path / "last.safetensors")
     assert all(torch.equal(expected[name], resumed[name]) for name in expected)
-
-
-@pytest.mark.font
-def test_features_are_those_of_the_encoder(scenes_folder: Path, backbone: Path) -> None:
-    features = load_features(scenes_folder, "val", backbone).features
-    data = load_scenes(scenes_folder / "val")
-    encoder, _, about = load_image_source(backbone)
-    assert features.shape == (len(data), 49, 16)
-    assert about["arch"] == "scene_net"
-    pixels = (data.images[:3].astype(np.float32) / 255 - 0.5) / 0.5
-    with torch.no_grad():
-        expected = encoder(torch.from_numpy(pixels.transpose(0, 3, 1, 2).copy()))
-    np.testing.assert_allclose(features[:3], expected.numpy(), rtol=2e-3, atol=2e-3)
-    again = load_features(scenes_folder, "val", backbone).features
-    assert again.filename == features.filename  # type: ignore[union-attr]
-    assert len(list((scenes_folder / "val").glob("features-*.npy"))) == 1

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from models import METHODS
 from models.encoders.bigru import BiGRUTextEncoder
 from tests.clips import write_clips
 from tests.published import save_bert, save_clip, save_image_model
@@ -16,7 +15,6 @@ from tests.training.photographs import write_photographs
 from training.data.split import Split
 from training.loop.config import TrainConfig, load_recipe, recipe_names
 from training.loop.trainer import Trainer, build_trainer
-from training.objectives import OBJECTIVES
 from training.settings import to_values
 
 NAMES = [
@@ -127,38 +125,6 @@ def test_an_image_encoder_is_trained_along(name: str, tmp_path: Path) -> None:
     assert any(not torch.equal(before[key], p) for key, p in encoder.named_parameters())
 
 
-@pytest.mark.parametrize("name", COCO)
-def test_a_recipe_for_coco_differs_in_its_data_alone(name: str) -> None:
-    config = load_recipe(TrainConfig, name)
-    alike = name.replace("clip/coco_", "clip/").replace("coco/", "flickr30k/")
-    assert config.changed(data="", init="") == load_recipe(TrainConfig, alike, ["data=", "init="])
-    assert config.data.replace("coco", "flickr30k") == load_recipe(TrainConfig, alike).data
-
-
-def test_recipes_extend_others(tmp_path: Path) -> None:
-    one, two = tmp_path / "one.toml", tmp_path / "two.toml"
-    one.write_text('extends = "flickr30k/vse_infty"\n[objective]\nmargin = 0.3\n')
-    two.write_text(f'extends = "{one}"\nepochs = 2\n[arguments]\nembed_dim = 8\n')
-    config, base = (
-        load_recipe(TrainConfig, str(two)),
-        load_recipe(TrainConfig, "flickr30k/vse_infty"),
-    )
-    assert (config.epochs, config.objective["margin"]) == (2, 0.3)
-    assert config.arguments == {**base.arguments, "embed_dim": 8}
-    one.write_text(f'extends = "{two}"\n')
-    with pytest.raises(ValueError, match=r"in a circle: .*two\.toml -> .*one\.toml -> .*two"):
-        load_recipe(TrainConfig, str(two))
-    one.write_text('extends = "flickr30k/moon"\n')
-    with pytest.raises(FileNotFoundError, match='no recipe "flickr30k/moon"; did you mean'):
-        load_recipe(TrainConfig, str(two))
-
-
-def test_every_method_that_can_be_trained_has_a_recipe() -> None:
-    there = {load_recipe(TrainConfig, name).method for name in NAMES}
-    assert there >= {name for name in OBJECTIVES if not METHODS[name].summary_token}
-    assert all(objective in METHODS for objective in OBJECTIVES)
-
-
 @pytest.mark.parametrize("data", PAPERS)
 @pytest.mark.parametrize("method", sorted(SAID))
 def test_recipes_hold_what_the_papers_say(data: str, method: str) -> None:
@@ -169,10 +135,3 @@ def test_recipes_hold_what_the_papers_say(data: str, method: str) -> None:
     flat = {**values, **values["arguments"], **values["objective"], **values["optimizer"]}
     flat |= values["text"]
     assert {name: flat[name] for name in SAID[method]} == SAID[method]
-
-
-def test_the_rate_falls_when_the_papers_say() -> None:
-    assert load_recipe(TrainConfig, "flickr30k/avse").optimizer.decay_epochs == (15,)
-    assert load_recipe(TrainConfig, "coco/vse_infty").optimizer.decay_epochs == (15,)
-    assert load_recipe(TrainConfig, "coco/mvam").optimizer.decay_epochs == ()
-    assert load_recipe(TrainConfig, "coco/pvse").optimizer.schedule == "plateau"

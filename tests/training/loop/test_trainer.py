@@ -14,7 +14,7 @@ from models.layers import FeatureProjection
 from training.data.split import Split
 from training.loop import loop
 from training.loop.config import TrainConfig
-from training.loop.runs import LOG, STEPS, read_rows
+from training.loop.runs import LOG, read_rows
 from training.loop.trainer import Trainer
 from training.settings import from_values
 
@@ -117,19 +117,14 @@ def test_resume_gives_the_same_weights_and_logs(
     monkeypatch.setattr(broken, "step", step)
     with pytest.raises(KilledError):
         broken.fit()
-    assert len(read_rows(halves / STEPS)) == 15  # also the steps after the last checkpoint
     torch.manual_seed(12345)  # whatever happened in between
     Trainer(config(method), train_set, val_set, halves, resume=True).fit()
     expected, resumed = _weights(whole), _weights(halves)
     assert expected.keys() == resumed.keys()
     assert all(torch.equal(expected[name], resumed[name]) for name in expected)
-    for log, timed in ((LOG, "seconds"), (STEPS, "images_per_second")):
-        one, two = read_rows(whole / log), read_rows(halves / log)
-        assert all(float(row.pop(timed)) >= 0 for row in (*one, *two))  # rounded
-        assert one == two
-    assert [(row["step"], row["epoch"]) for row in one] == [
-        (str(step), str(1 + (step - 1) // 10)) for step in range(1, 31)
-    ]
+    one, two = read_rows(whole / LOG), read_rows(halves / LOG)
+    assert all(float(row.pop("seconds")) >= 0 for row in (*one, *two))
+    assert one == two
     assert {"rate", "loss", "grad_norm"} < one[0].keys()
 
 
@@ -170,8 +165,13 @@ def test_the_rate_warms_up_and_falls(
     schedule: str, train_set: Split, val_set: Split, tmp_path: Path
 ) -> None:
     plan = {"learning_rate": 1e-3, "warmup_steps": 5, "schedule": schedule, "decay_epochs": [1, 2]}
-    Trainer(config("vsepp", optimizer=plan), train_set, val_set, tmp_path).fit()
-    rates = [float(row["rate"]) for row in read_rows(tmp_path / STEPS)]
+    rates = list[float]()
+
+    class Recorded(Trainer):
+        def after_step(self) -> None:
+            rates.append(self.optimizer.param_groups[0]["lr"])
+
+    Recorded(config("vsepp", optimizer=plan), train_set, val_set, tmp_path).fit()
     falls = {
         "cosine": [0.5 * (1 + math.cos(math.pi * step / 30)) for step in range(30)],
         "step": [0.1 ** (step // 10) for step in range(30)],
@@ -190,17 +190,6 @@ def test_the_rate_halves_on_plateaus(train_set: Split, val_set: Split, tmp_path:
     assert progress["drops"] == [3, 6]  # stored, so that a resumed run has the same rate
 
 
-@pytest.mark.parametrize("amsgrad", [True, False])
-def test_amsgrad_stores_the_largest_moment(
-    amsgrad: bool, train_set: Split, val_set: Split, tmp_path: Path
-) -> None:
-    plan = config("vsepp", optimizer={"amsgrad": amsgrad}, epochs=1, batch_size=120)
-    Trainer(plan, train_set, val_set, tmp_path).fit()
-    slots = load_tensors(tmp_path / "last.safetensors")[0]
-    assert any("max_exp_avg_sq" in slot for slot in slots) == amsgrad
-    Trainer(plan, train_set, val_set, tmp_path, resume=True)
-
-
 def test_epochs_without_a_validation(train_set: Split, val_set: Split, tmp_path: Path) -> None:
     plan = config("vsepp", epochs=5, validate_every=2, batch_size=120)
     best = Trainer(plan, train_set, val_set, tmp_path).fit()
@@ -213,7 +202,6 @@ def test_epochs_are_counted_from_one(
     train_set: Split, val_set: Split, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trainer = Trainer(config("vsepp", captions_per_image=2), train_set, val_set, tmp_path)
-    assert trainer.images_in_step == 12  # 24 captions, two of each image
     trainer.fit()
     assert [row["epoch"] for row in read_rows(tmp_path / LOG)] == ["1", "2", "3"]
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("epoch ")]

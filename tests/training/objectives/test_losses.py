@@ -5,15 +5,7 @@ import torch
 
 from tests import reference
 from tests.golden.loading import grad
-from training.objectives.losses import (
-    Hinge,
-    Softmax,
-    hinge_triplet,
-    info_nce,
-    own_scores,
-    rivals,
-    same_image,
-)
+from training.objectives.losses import hinge_triplet, info_nce, same_image
 from training.objectives.pvse import multiple_instance
 
 IDS = [[0, 1, 2, 3, 4], [0, 1, 0, 2, 1]]
@@ -48,12 +40,6 @@ def test_another_caption_of_the_image_is_no_negative() -> None:
     assert grad(temperature) == 0
 
 
-def test_hardest_is_at_most_the_sum() -> None:
-    torch.manual_seed(1)
-    scores, own = torch.rand(6, 6), torch.eye(6).bool()
-    assert hinge_triplet(scores, own, hardest=True) <= hinge_triplet(scores, own, hardest=False)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 @pytest.mark.parametrize("ids", IDS)
 def test_info_nce_equals_the_loop(ids: list[int], temperature: float) -> None:
@@ -80,17 +66,3 @@ def test_info_nce_is_a_cross_entropy_and_its_temperature_can_be_learned() -> Non
         grads.append(grad(temperature).item())
     assert values[0] == pytest.approx(values[1], abs=1e-6)
     assert grads[0] == pytest.approx(grads[1], abs=1e-5)
-
-
-def test_softmax_cost_becomes_the_hardest_hinge_as_it_cools() -> None:
-    torch.manual_seed(4)
-    scores = torch.rand(5, 5)
-    left, _ = rivals(scores, torch.eye(5).bool())
-    own = own_scores(scores)
-    hinge = Hinge(0.2)(own, left)
-    previous = torch.inf
-    for temperature in (0.3, 0.1, 0.01, 0.001):
-        gap = float((Softmax(temperature, 0.2)(own, left) - hinge).abs().max())
-        assert gap < previous
-        previous = gap
-    assert previous < 1e-3

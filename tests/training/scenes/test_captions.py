@@ -2,32 +2,25 @@
 
 import itertools
 import re
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from training.scenes.captions import VIEWS, write_captions
-from training.scenes.classes import CLASSES, COLORS
+from training.scenes.captions import write_captions
+from training.scenes.classes import CLASSES
 from training.scenes.layout import Layout, sample_layout
 from training.scenes.relevance import holds, satisfies, satisfying_rows
 from training.scenes.world import (
-    INDOORS,
     LABEL_GROUPS,
     LABELS,
     SIZE,
-    TIMELESS,
     Scene,
     SceneObject,
     label_matrix,
     scene_generator,
 )
-
-NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "2": 2, "3": 3, "4": 4, "5": 5}
-SINGULARS = {single: kind.name for kind in CLASSES for single, _ in kind.nouns}
-PLURALS = {plural: kind.name for kind in CLASSES for _, plural in kind.nouns}
 
 
 def scene_of(layout: Layout, index: int) -> Scene:
@@ -66,20 +59,7 @@ def scenes() -> list[Scene]:
     return found
 
 
-FORMS = sorted({**SINGULARS, **PLURALS}, key=len, reverse=True)
-FORM_PATTERN = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, FORMS))})(?![\w-])")
-ALIKE = {singular for singular, name in SINGULARS.items() if PLURALS.get(singular) == name}
 """Nouns whose plural is the same word."""
-
-
-def words_found(text: str) -> list[tuple[str, int, bool, int]]:
-    """Reads a text independently: (class, position, whether surely plural, position of its end)."""
-    found = []
-    for match in FORM_PATTERN.finditer(text):
-        form = match.group(1)
-        name = SINGULARS.get(form) or PLURALS[form]
-        found.append((name, match.start(), form in PLURALS and form not in ALIKE, match.end()))
-    return found
 
 
 def test_class_table_has_no_ambiguous_word() -> None:
@@ -94,73 +74,6 @@ def test_class_table_has_no_ambiguous_word() -> None:
         for other, (holder,) in owners.items():
             inside = re.search(rf"(?<!\w){re.escape(form)}(?!\w)", other)
             assert owner == holder or not inside, (form, other)
-
-
-def test_layouts_hold_what_the_captions_need(scenes: list[Scene]) -> None:
-    for scene in scenes:
-        counts = Counter(item.name for item in scene.objects)
-        assert 4 <= len(counts) <= 8
-        assert max(counts.values()) <= 5
-        assert any(count > 1 for count in counts.values())
-        groups = {item.name: item.group for item in scene.objects}
-        assert "animals" in groups.values()
-        assert sum(group != "animals" for group in groups.values()) >= 2
-        assert (scene.time is None) == (scene.setting in TIMELESS)
-        assert (scene.weather is None) == (scene.setting in TIMELESS | INDOORS)
-        assert (scene.setting, scene.weather) not in {("desert", "snow"), ("snowfield", "rain")}
-
-
-def test_captions_have_their_views_and_read_well(scenes: list[Scene]) -> None:
-    vocabulary: set[str] = set()
-    for scene in scenes:
-        assert tuple(caption.view for caption in scene.captions) == VIEWS
-        for caption in scene.captions:
-            text = caption.text
-            assert text == text.lower().strip()
-            assert not re.search(r"[{}]|  |\s[,;:]", text), text
-            assert not re.search(r"\ban [^aeiou]|\ba [aeio]", text), text
-            assert not re.search(r"\bthere is (two|three|four|five|some|several|\d)\b", text), text
-            assert not re.search(r"there are an? (?!few )", text), text
-            for _, start, plural, _ in words_found(text):
-                single_article = re.search(r"\ban? (\w+ )?$", text[:start])
-                grouped = re.search(r"\ba (few|group of|set of)( \w+)?( \w+)? $", text[:start])
-                if single_article and not grouped:
-                    assert not plural, text
-            vocabulary |= set(re.findall(r"[\w-]+", text))
-    assert 500 <= len(vocabulary) <= 1000
-    assert not vocabulary & {"none", "unknown"}
-
-
-def test_captions_are_partial_and_mention_what_they_say(scenes: list[Scene]) -> None:
-    for scene in scenes:
-        things = len({item.name for item in scene.objects})
-        for caption in scene.captions:
-            values = {wanted["name"] for wanted in caption.fact.get("objects", [])}
-            mentioned = {scene.objects[index].name for index in caption.mentions}
-            assert values == mentioned == {name for name, *_ in words_found(caption.text)}
-            assert len(values) < things
-            for name in values:
-                members = [i for i, item in enumerate(scene.objects) if item.name == name]
-                assert set(members) <= set(caption.mentions)
-
-
-def test_texts_never_contradict_the_truth(scenes: list[Scene]) -> None:
-    for scene in scenes:
-        counts = Counter(item.name for item in scene.objects)
-        for caption in scene.captions:
-            text = caption.text
-            for name, start, plural, end in words_found(text):
-                before, after = text[:start].split(), text[end:]
-                named = [word for word in before[-2:] if word in COLORS]
-                colors = {item.color for item in scene.objects if item.name == name}
-                assert not named or set(named) == colors, text
-                words = before[: len(before) - len(named)]
-                stated = NUMBERS.get(words[-1]) if words else None
-                trailing = re.match(r"(?:, |: | is )(\w+)", after)
-                if stated is None and caption.view == "counting" and trailing and plural:
-                    stated = NUMBERS.get(trailing.group(1))
-                assert stated in {None, counts[name]}, text
-                assert counts[name] >= (2 if plural else 1), text
 
 
 def test_every_caption_is_true_of_its_own_scene(scenes: list[Scene]) -> None:

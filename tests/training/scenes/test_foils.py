@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from export.pack.gallery import GalleryImage, GalleryInfo, load_gallery
 from training.data.pack_gallery import from_pack
 from training.scenes.classes import CLASSES
 from training.scenes.foils import KINDS, Foil
-from training.scenes.gallery import scenes_of
 from training.scenes.templates import PLACES
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes"
@@ -83,12 +81,3 @@ def test_what_is_swapped_keeps_its_words_and_what_is_added_all_of_them(foils: li
             assert sorted(true) == sorted(false)
         if foil.kind.startswith("added"):
             assert not Counter(true) - Counter(false) - Counter(["and", "a", "an"])
-
-
-def test_a_gallery_of_something_else_is_refused(gallery: GalleryInfo) -> None:
-    image = gallery.images[0]
-    other = replace(image, objects=(replace(image.objects[0], name="zeppelin"),))
-    with pytest.raises(ValueError, match=r'not of scenes: .* shows "zeppelin"'):
-        scenes_of(replace(gallery, images=(other,)))
-    with pytest.raises(ValueError, match='the setting "None"'):
-        scenes_of(replace(gallery, images=(replace(image, setting=None),)))

@@ -11,7 +11,7 @@ import pytest
 from export.pack.gallery import load_gallery
 from training.scenes.__main__ import main
 from training.scenes.clip_captions import relevant_clips, satisfies_clip
-from training.scenes.motion import FRAMES, LASTING, OPPOSITE, PASSING, Clip, Deed, MovingObject
+from training.scenes.motion import FRAMES, OPPOSITE, PASSING, Clip, Deed, MovingObject
 from training.scenes.render import SEEN, clip_frames
 from training.scenes.store import SceneDataError, load_clips, make_clip
 
@@ -92,28 +92,6 @@ def test_what_passes_leaves_no_trace(kind: str) -> None:
     places = track(kind)
     assert places[:5] + places[10:] == [places[0]] * 11
     assert all(place != places[0] for place in places[5:10])
-
-
-@pytest.mark.parametrize("kind", LASTING)
-def test_what_lasts_changes_the_image(kind: str) -> None:
-    places = track(kind)
-    during = places[5:10]
-    assert len({place for place in during if place}) == 5
-    if kind != "passes_front":
-        assert places[4] != places[10]
-    if kind.endswith("right") and not kind.startswith("enters"):
-        xs = [place[0] for place in during if place]
-        assert xs == sorted(xs)
-
-
-@pytest.mark.font
-def test_night_falls_and_stays() -> None:
-    rows = (make_clip(1, "train", index) for index in range(200))
-    clip = next(c for c in rows if c.change == "night_falls" and c.setting == "meadow")
-    light = [np.asarray(frame.image).mean() for frame in clip_frames(clip)]
-    assert np.std(light[: clip.change_start]) < 3
-    assert light[-1] < 0.8 * light[0]
-    assert np.std(light[clip.change_start + 4 :]) < 3
 
 
 @pytest.mark.font

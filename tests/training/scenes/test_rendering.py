@@ -17,7 +17,7 @@ from training.scenes.__main__ import main
 from training.scenes.classes import CLASSES
 from training.scenes.glyphs import FontMissingError, find_font, sprite
 from training.scenes.relevance import relevant_images
-from training.scenes.render import MIN_VISIBLE, Rendered
+from training.scenes.render import Rendered
 from training.scenes.store import SceneDataError, load_scenes, make_scene, write_split
 from training.scenes.world import SIZE, WORLD_VERSION
 
@@ -63,12 +63,6 @@ def test_scenes_are_those_of_the_shipped_gallery(rendered: list[Rendered]) -> No
 
 
 @pytest.mark.font
-def test_seeds_and_splits_share_nothing(rendered: list[Rendered]) -> None:
-    assert make_scene(0, "val", 0).scene.objects != rendered[0].scene.objects
-    assert make_scene(1, "test", 0).scene.objects != rendered[0].scene.objects
-
-
-@pytest.mark.font
 def test_every_look_has_an_image_of_its_own() -> None:
     images: dict[bytes, str] = {}
     for kind in CLASSES:
@@ -81,21 +75,6 @@ def test_every_look_has_an_image_of_its_own() -> None:
             images[pixels] = kind.name
     with pytest.raises(ValueError, match="no image for"):
         sprite("\ue000")
-
-
-@pytest.mark.font
-def test_masks_boxes_and_visibility_agree(rendered: list[Rendered]) -> None:
-    for one in rendered:
-        assert int(one.instances.max()) == len(one.scene.objects)
-        for index, item in enumerate(one.scene.objects):
-            assert item.visible >= MIN_VISIBLE
-            rows, columns = np.nonzero(one.instances == index + 1)
-            x0, y0, x1, y1 = (round(value * SIZE) for value in item.box)
-            assert 0 <= x0 <= columns.min() <= columns.max() < x1 <= SIZE
-            assert 0 <= y0 <= rows.min() <= rows.max() < y1 <= SIZE
-            if item.visible == 1.0:
-                assert (x0, y0) == (columns.min(), rows.min())
-                assert (x1, y1) == (columns.max() + 1, rows.max() + 1)
 
 
 @pytest.mark.font
@@ -120,18 +99,6 @@ def test_folder_is_read_back(folder: Path, rendered: list[Rendered]) -> None:
         assert data.scenes[index] == one.scene
         assert np.array_equal(data.images[index], one.image)
         assert np.array_equal(data.instances[index], one.instances)
-
-
-@pytest.mark.font
-def test_finished_folder_is_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (folder / "images.npy").stat().st_mtime_ns
-    arguments = ["--out", str(folder.parent), "--split", "test", "--count", "6"]
-    assert main(arguments) == 0
-    assert "already there" in capsys.readouterr().out
-    assert (folder / "images.npy").stat().st_mtime_ns == before
-    assert main([*arguments, "--seed", "1"]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert [path.name for path in folder.parent.iterdir()] == ["test"]
 
 
 @pytest.mark.font

@@ -1,0 +1,138 @@
+"""What a training needs: an error is reported within seconds, before an image is read."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import models
+from export.encoders.sources import describe_image_source, describe_text_source
+from models import Method
+from models.checkpoint import load_strict, load_tensors
+from models.encoders import IMAGE_ENCODERS
+from models.encoders.encoder import ImageEncoder, TextEncoder
+from training.data.features import check_images, refuse_missing
+from training.data.open_split import holds_features, open_split, open_training
+from training.data.split import refuse_without_twins
+from training.data.texts import describe_text
+from training.loop.config import TrainConfig
+from training.loop.loop import check_pace, device_for
+from training.loop.runs import BEST, RunFolder, part_of
+
+
+def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:
+    """Checks what a training needs before an image is read, and makes its run folder.
+
+    Raises:
+        ValueError, OSError: something is missing or does not fit; one sentence.
+    """
+    device_for(config.precision)
+    data, sha256 = Path(config.data), ""
+    train = open_training(data, config.also).with_frames(config.frames)
+    check_images(train, config.feature_copies, trained=not config.backbone_frozen)
+    open_split(data, "val")
+    if config.exchange_halves or config.order_epochs:
+        refuse_without_twins(train)
+    text_kind, text_arguments, _ = describe_text(config.text)
+    image_dim, image_summary = train.features.shape[2], False
+    with torch.device("meta"):  # sizes alone
+        if not holds_features(data):
+            if not config.backbone:
+                raise ValueError(
+                    f"{data} holds images, so backbone must name an image encoder: --set "
+                    "backbone=..."
+                )
+            refuse_missing(config.backbone, "backbone")
+            about = describe_image_source(config.backbone)
+            encoder: ImageEncoder = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
+            image_dim, image_summary, sha256 = encoder.dim, encoder.summary_token, about["sha256"]
+        text: TextEncoder = text_kind(**text_arguments)
+        method = models.build(config.method, image_dim, text.dim, config.arguments)
+    refuse_without_summary(config.method, method, image_summary, text.summary_token)
+    _refuse_idle_text(config, method)
+    if config.init:
+        read_init(config, sha256)
+    check_pace(config, len(train.first(config.train_images).captions))
+    RunFolder(out, config, resume=resume)
+
+
+def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
+    """Raises ValueError where a method reads [CLS] elements that an encoder does not have."""
+    own = method.own_summaries
+    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in own]
+    if method.summary_token and lacking:
+        raise ValueError(
+            f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
+            f"{' and the '.join(lacking)} encoder has none; use encoders whose summary_token is "
+            f"True, set arguments.contextual_{lacking[0]}=transformer, which adds one, or choose a "
+            "method that pools the whole set"
+        )
+
+
+def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
+    """Raises ValueError where a frozen encoder's texts reach the score without a learned map."""
+    frozen = bool(config.text.source) and config.text.frozen
+    mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
+    width = config.arguments.get("embed_dim")
+    if frozen and not mapped and width != 0 and "map_text" not in config.arguments:
+        raise ValueError(
+            f"the text encoder is frozen and its features already have the width of embed_dim"
+            f"{f', {width}' if width else ''}, so that nothing would learn to map texts: "
+            "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
+        )
+
+
+def read_init(config: TrainConfig, backbone_sha256: str) -> tuple[dict[str, Tensor], str]:
+    """The best weights of the run that `init` names, and the checksum of its tokenizer.
+
+    Its encoders that were frozen have no weights there, so their sources must be the same.
+
+    Raises:
+        FileNotFoundError: the folder holds no weights.
+        ValueError: it is not a run, or has another method or other encoders.
+    """
+    folder, text = Path(config.init), config.text.source
+    tensors, about = load_tensors(folder / BEST)
+    if about.get("kind") != "run":
+        raise ValueError(f"init: {folder / BEST} is not of a method's run; name another folder")
+    if about["method"] != config.method:
+        raise ValueError(f"init: {folder} is a run of {about['method']}, not of {config.method}")
+    former = about["text_encoder"].get("sha256")
+    text_sha256 = describe_text_source(text)["sha256"] if text and former else None
+    for same, setting in (
+        (about["backbone_sha256"] == backbone_sha256, f'backbone "{config.backbone}"'),
+        (former == text_sha256, f'text.source "{text}"'),
+    ):
+        if not same:
+            raise ValueError(
+                f"init: {folder} was trained with another encoder than {setting}; name the one in "
+                "its config.toml"
+            )
+    return tensors, about["tokenizer_sha256"]
+
+
+def load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
+    """Copies the best weights of the run that `init` names: of all that was trained there.
+
+    `sha256` is the checksum of the image encoder's source, `tokenizer` that of the texts as JSON.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_init`; or tokenizer or weights do not fit.
+    """
+    tensors, expected = read_init(config, sha256)
+    if expected != hashlib.sha256(tokenizer.encode()).hexdigest():
+        raise ValueError(
+            f"init: {config.init} reads texts with another tokenizer; train both with the same "
+            "captions and text settings"
+        )
+    settings = {"method": "", "image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
+    parts = dict(model.named_children())
+    for name, setting in settings.items():
+        own = part_of(tensors, f"{name}.")
+        if own and not (name in parts and parts[name].state_dict()):
+            raise ValueError(
+                f"init: {config.init} trained its {name}, which is frozen here; set {setting}=false"
+            )
+        if own:
+            load_strict(parts[name], own, f"{config.init}/{BEST}")
