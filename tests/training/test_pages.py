@@ -81,9 +81,10 @@ def test_from_a_folder_of_photographs_to_a_pack(checkout: Path) -> None:
     lines += [f"{n:03}.jpg,a field of color {n % 4} and more" for n in range(38) for _ in range(2)]
     (data / "dataset_flickr8k.json").unlink()
     (data / "captions.csv").write_text("\n".join(lines))
-    steps = commands("your-data.md", "## 1. A folder")
-    seen, trained, exported, measured, opened = steps
-    assert "photographs, captions in captions.csv" in run(checkout, seen)
+    steps = commands("your-data.md", "## Train, export, search")
+    trained, exported, measured, opened, *_ = steps
+    summary = run(checkout, ["python", "-m", "training.data", "data/yours"])
+    assert "photographs, captions in captions.csv" in summary
     assert "best val rsum" in run(checkout, trained)
     assert "ranking identical" in run(checkout, exported)
     assert "| vse_infty |" in run(checkout, measured)

@@ -83,8 +83,9 @@ def test_first_epochs_of_order_learn_from_those_captions_in_as_many_steps(
 def test_image_maps_begin_as_the_releases_begin(
     train_set: Split, val_set: Split, tmp_path: Path
 ) -> None:
-    given = {"projection_init": "xavier", "arguments": {"embed_dim": 16, "mlp_dim": 8}}
-    trainer = Trainer(config("mv_vse", **given), train_set, val_set, tmp_path)
+    arguments = {"embed_dim": 16, "mlp_dim": 8, "own_projections": True}
+    plan = config("mv_vse", projection_init="xavier", arguments=arguments)
+    trainer = Trainer(plan, train_set, val_set, tmp_path)
     projections = [p for p in trainer.model.method.modules() if isinstance(p, FeatureProjection)]
     assert len(projections) == 3
     for project in projections:
