@@ -5,17 +5,22 @@ the end of indexing, and the memory (RSS) then. Then one user, and after that ma
 without a pause, each over an own connection, by plain HTTP (`GET /api/v1/search`). Every answer is
 compared with the one that the single user got, and the memory is printed again. Linux only. Ends
 with 1 where an answer was wrong or missing.
+
+`--page` measures the page in headless Chromium instead, `--beside DIR` also that of another
+checkout (0c16a73 with its old page, too), one after the other.
 """
 
 import argparse
 import contextlib
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +34,34 @@ from export.pack.reading import load_info
 from export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
+QUERIES = 20  # typed into the page
+IDLE = 5.0  # seconds in which a tab should do nothing
+# the query's box, where a page says what it answers, and the images of its results
+NEW_PAGE = {"box": "#query", "answer": "#live", "images": ".tile img", "example": ".tile canvas"}
+OLD_PAGE = {"box": "#pv-words textarea, #pv-words input", "answer": "#pv-answer"} | {
+    "images": "#pv-grid img",
+    "example": "#pv-grid img",
+}
+WATCH = """(page) => {
+  window.shifts = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
+  }).observe({ type: "layout-shift", buffered: true });
+  const whole = (image) => image.src && image.complete && image.naturalWidth > 0;
+  const shown = () => [...document.querySelectorAll(page.images)].slice(0, 8);
+  const until = (ready) => new Promise((done) => {
+    const look = () => (ready() ? done(performance.now()) : requestAnimationFrame(look));
+    look();
+  });
+  window.example = until(() => document.querySelector(page.example)?.clientWidth > 0);
+  window.answered = (query) => until(() => {
+    const text = document.querySelector(page.answer)?.innerText ?? "";
+    return text.includes(query) && shown().length >= 4 && shown().every(whole);
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key === "Enter") window.pressed = performance.now();
+  }, true);
+}"""
 TIMEOUT = 300.0  # seconds for a start, and for an answer
 Question = tuple[str, str]  # text and method
 Hits = list[tuple[int, float]]  # image and score, best first
@@ -57,6 +90,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--users", type=int, default=50)
     parser.add_argument("--queries", type=int, default=20, help="questions of each user")
+    parser.add_argument("--page", action="store_true", help="measure the page in a browser")
+    parser.add_argument("--beside", type=Path, help="with --page: another checkout")
     options = parser.parse_args(argv)
     if min(options.users, options.queries) < 1:
         parser.error("--users and --queries must be at least 1")
@@ -64,6 +99,10 @@ def main(argv: Sequence[str]) -> int:
         f"{options.pack.name}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     )
     captions = [caption.text for caption in load_gallery(options.pack).captions]
+    if options.page:
+        for root in filter(None, (ROOT, options.beside)):
+            print(f"{root.name}: {measure_page(options.pack, captions[:QUERIES], root.resolve())}")
+        return 0
     methods, count = list(load_info(options.pack).methods), options.users * options.queries
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(count)]
     shares = [questions[user :: options.users] for user in range(options.users)]
@@ -78,13 +117,59 @@ def main(argv: Sequence[str]) -> int:
     return 1 if failures else 0
 
 
+def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
+    """Opens a checkout's page in headless Chromium and types queries; returns the figures."""
+    from playwright.sync_api import Request, sync_playwright
+
+    page_of: Mapping[str, str] = NEW_PAGE if (root / "app/page/main.js").is_file() else OLD_PAGE
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    with running(pack, root) as (url, _), sync_playwright() as playwright:
+        wait(lambda: httpx.get(url).is_success)
+        wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
+        flags = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(1000 * TIMEOUT)
+        requests: list[Request] = []
+        page.on("requestfinished", lambda request: requests.append(request))
+        page.add_init_script(f"({WATCH})({json.dumps(page_of)})")
+        page.goto(url)
+        start = "performance.getEntriesByType('navigation')[0].responseEnd"
+        seconds = page.evaluate(f"example.then((time) => time - {start})")
+        page.wait_for_timeout(1000 * IDLE)
+        texts = [request.sizes() for request in requests if request.resource_type != "image"]
+        size = sum(each["responseHeadersSize"] + each["responseBodySize"] for each in texts)
+        spent, shifts = [], page.evaluate("shifts")
+        for query in queries:
+            page.locator(page_of["box"]).first.fill(query)
+            page.keyboard.press("Enter")
+            spent.append(page.evaluate("query => answered(query).then((t) => t - pressed)", query))
+        page.wait_for_timeout(1000 * IDLE)
+        tools = page.context.new_cdp_session(page)
+        tools.send("Performance.enable")
+        busy = []
+        for _ in range(2):
+            metrics = tools.send("Performance.getMetrics")["metrics"]
+            busy.append(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+            page.wait_for_timeout(1000 * IDLE)
+        local = ("data:", "blob:", url)
+        foreign = [request.url for request in requests if not request.url.startswith(local)]
+        browser.close()
+    idle = 100 * (busy[1] - busy[0]) / IDLE
+    return (
+        f"{size / 1000:.0f} kB without images, example {seconds / 1000:.2f} s after the page, "
+        f"Enter to images {np.median(spent):.0f} ms (median of {len(spent)}), layout shift "
+        f"{shifts:.3f}, {len(foreign)} requests to other machines, idle {idle:.1f} %"
+    )
+
+
 @contextlib.contextmanager
-def running(pack: Path) -> Iterator[tuple[str, int]]:
+def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
     """Starts the app on a free port with an empty cache; gives its URL and its process's id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = [sys.executable, str(ROOT / "app" / "main.py"), "--port", str(port)]
+    command = [sys.executable, str(root / "app" / "main.py"), "--port", str(port)]
     command += ["--device", "cpu", "--pack", str(pack.resolve())]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "POLYVIEW_CACHE": folder, "GRADIO_TEMP_DIR": f"{folder}/up"}

@@ -8,6 +8,7 @@
 
 const BASE = "/api/v1";
 const RETRIES = 3;
+const PATIENCE = 10; // seconds; what takes longer is said at once
 /** @type {Map<string, AbortController>} */
 const lanes = new Map();
 
@@ -45,9 +46,10 @@ export async function ask(path, parameters = {}, { lane = "", method = "GET", bo
       if (signal?.aborted) return new Promise(() => {});
       throw new Refusal("The server does not answer. Is the app still running?", 0);
     }
+    const wait = Number(response.headers.get("retry-after") ?? 1); // seconds
     const busy = response.status === 503 || response.status === 429;
-    if (busy && tries < RETRIES) {
-      await pause(1000 * Number(response.headers.get("retry-after") ?? 1));
+    if (busy && tries < RETRIES && wait <= PATIENCE) {
+      await pause(1000 * wait);
       if (signal?.aborted) return new Promise(() => {});
       continue;
     }

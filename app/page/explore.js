@@ -197,9 +197,10 @@ class Explore {
     for (const id of [...this.grid.visible]) {
       const tile = this.grid.tiles.get(id);
       if (!explanation.by.has(id) || tile?.querySelector("canvas")?.dataset.words === key) continue;
-      const image = await this.grid.image(id);
+      const image = /** @type {HTMLImageElement|null} */ (tile?.querySelector("img[src]"));
+      await image?.decode().catch(() => {});
       if (question !== this.question || key !== this.#words(state()).join()) return;
-      if (!image) continue;
+      if (!image?.naturalWidth) continue;
       const canvas = canvasOver(image);
       canvas.dataset.words = key;
       explanation.draw(canvas, image, id, words);

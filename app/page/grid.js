@@ -16,6 +16,7 @@ import { state } from "./state.js";
 const GAP = 8;
 const ROW = 190; // height of a row on a wide screen
 const ROW_NARROW = 172;
+const EAGER = 16; // images that are asked for before they are laid out
 
 export class Grid {
   /** @param {HTMLElement} container @param {GridOptions} options */
@@ -57,6 +58,7 @@ export class Grid {
       const tile = this.tiles.get(hit.image_id) ?? this.#tile(hit);
       this.tiles.set(hit.image_id, tile);
       this.#describe(tile, hit);
+      if (place < EAGER) this.#load(tile, hit.image_id);
       if (this.container.children[place] !== tile) {
         this.container.insertBefore(tile, this.container.children[place] ?? null);
       }
@@ -90,13 +92,6 @@ export class Grid {
     const own = this.tiles.get(id);
     const tile = own && nearest(own, this.tiles.values(), key);
     return tile ? Number(tile.dataset.id) : undefined;
-  }
-
-  /** The tile's image, once it is loaded. @param {number} id @returns {Promise<HTMLImageElement|null>} */
-  async image(id) {
-    const image = /** @type {HTMLImageElement|null} */ (this.tiles.get(id)?.querySelector("img[src]") ?? null);
-    await image?.decode().catch(() => {});
-    return image?.naturalWidth ? image : null;
   }
 
   /** Takes evidence away from all tiles. */
@@ -145,16 +140,20 @@ export class Grid {
     badge.hidden = !badge.textContent;
   }
 
+  #load(tile, id) {
+    const image = tile.querySelector("img");
+    if (!image.getAttribute("src")) image.src = this.options.address(id);
+  }
+
   #appear(entries) {
     let appeared = false;
     for (const { target, isIntersecting } of entries) {
       const id = Number(/** @type {HTMLElement} */ (target).dataset.id);
-      const image = /** @type {HTMLImageElement} */ (target.querySelector("img"));
       const hit = this.current(id);
       if (isIntersecting) this.visible.add(id);
       else this.visible.delete(id);
       if (!hit || !isIntersecting) continue;
-      if (!image.getAttribute("src")) image.src = this.options.address(id);
+      this.#load(target, id);
       appeared = true;
       if (hit === this.hits.at(-1)) this.options.more();
     }

@@ -120,6 +120,30 @@ def test_a_folder_is_opened_and_a_wrong_one_is_named(
     expect(page.locator("#menu .fold")).to_contain_text("notes.png")
 
 
+@pytest.mark.slow
+def test_reading_is_stopped_searched_and_resumed(
+    server: Running, pages: Callable[[], Page], tmp_path: Path
+) -> None:
+    draw(0)[0].convert("RGB").resize((2400, 1800)).save(tmp_path / "drawn.jpg")
+    content = (tmp_path / "drawn.jpg").read_bytes()
+    for i in range(600):  # other bytes behind the image: other files of the same look
+        (tmp_path / f"drawn-{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
+    page = pages()
+    open_menu(page, server)
+    page.fill("#menu input[name=place]", str(tmp_path))
+    page.press("#menu input[name=place]", "Enter")
+    reading = page.locator("#reading")
+    expect(reading).to_contain_text("can be searched", timeout=60_000)
+    page.fill("#query", "a red circle")
+    page.press("#query", "Enter")
+    expect(page.locator("#live")).to_contain_text("images for a red circle")
+    expect(page.locator(".tile img").first).to_be_visible()
+    reading.get_by_role("button", name="Stop").click()
+    reading.get_by_role("button", name="Resume").click(timeout=60_000)
+    expect(reading.get_by_role("progressbar")).to_have_count(0, timeout=60_000)
+    expect(page.locator("#collection")).to_contain_text("601")
+
+
 def test_the_menu_names_packs_the_device_and_is_accessible(
     server: Running, pages: Callable[[], Page]
 ) -> None:
