@@ -58,6 +58,7 @@ class CollectionQuestions:
         retriever = self._opened.retriever(pack, collection)
         about = describe(retriever)
         about["gallery"]["key"] = self._opened.resolve(pack, collection)[1]
+        about["gallery"]["first"] = retriever.index.first  # searchable while images are read
         return answers.Info(**about, facts=offered(retriever.collection))
 
     def health(self) -> answers.Health:

@@ -294,7 +294,8 @@ export async function watch(now, context, grown) {
       return;
     }
     if (watched !== place) return;
-    const { stage, done, total, searchable, complete, progress } = found;
+    const { stage, done, total, complete, progress } = found;
+    const searchable = found.searchable || (stage === "pictures" ? done : 0); // by the first method at least
     if (complete || stage === "failed") {
       finished(found, mine, now, context);
       if (!first || searchable !== before) {

@@ -124,6 +124,7 @@ function drawExample(now) {
 export function methodOf(now) {
   const methods = Object.entries(context.info?.methods ?? {});
   if (now.method) return now.method;
+  if (context.info?.gallery.searchable === 0) return context.info.gallery.first; // others wait until all is read
   const measured = ([, about]) => about.metrics?.values ?? {}; // null where nothing was measured
   const quality = (each) => measured(each).evidence_word_pointing ?? measured(each).rsum ?? 0;
   return methods.reduce((best, each) => (quality(each) > quality(best) ? each : best), methods[0])?.[0] ?? "";
@@ -144,8 +145,7 @@ function about() {
     el("h2", { id: "about-title" }, "Polyview"),
     el("p", {}, "Search images with words or with an image. Each method describes an image by one or several views; ",
       "the page shows which part of an image a word matched, and where each view looked."),
-    el("p", {}, "Sums: ", el("code", {}, "dog + beach - 0.5: people"), "."),
-    el("p", {}, "Keys: / query · arrows images · Enter inspect · x select · Esc back."),
+    el("p", {}, "Sums: dog + beach - 0.5: people. Keys: / query · arrows images · Enter inspect · x select · Esc back."),
     pack && el("p.caption", {}, `${pack.title}: ${pack.description} Licence ${pack.licence}. ${pack.credits}.${from}`),
     el("p.caption", {}, "The page loads nothing from other machines."),
     button("Close", () => byId("about").close()),
