@@ -6,12 +6,14 @@ without a pause, each over an own connection, by plain HTTP (`GET /api/v1/search
 compared with the one that the single user got, and the memory is printed again. Linux only. Ends
 with 1 where an answer was wrong or missing.
 
-`--page` measures the page in headless Chromium instead, `--beside DIR` also that of another
-checkout (0c16a73 with its old page, too), one after the other.
+`--page` measures the page in headless Chromium instead, `--server` answers a second with 16 and
+50 clients on plain sockets, and the CPU time of the app for each; `--beside DIR` also those of
+another checkout (0c16a73, too), one after the other.
 """
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -63,6 +65,8 @@ WATCH = """(page) => {
   }, true);
 }"""
 TIMEOUT = 300.0  # seconds for a start, and for an answer
+CLIENTS = (16, 50)  # with --server
+ROUNDS, ASKED = 4, 1000  # and the questions of a round, those of all clients together
 Question = tuple[str, str]  # text and method
 Hits = list[tuple[int, float]]  # image and score, best first
 
@@ -91,7 +95,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--users", type=int, default=50)
     parser.add_argument("--queries", type=int, default=20, help="questions of each user")
     parser.add_argument("--page", action="store_true", help="measure the page in a browser")
-    parser.add_argument("--beside", type=Path, help="with --page: another checkout")
+    parser.add_argument("--server", action="store_true", help="measure answers a second")
+    parser.add_argument("--beside", type=Path, help="also measure another checkout")
     options = parser.parse_args(argv)
     if min(options.users, options.queries) < 1:
         parser.error("--users and --queries must be at least 1")
@@ -99,12 +104,16 @@ def main(argv: Sequence[str]) -> int:
         f"{options.pack.name}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     )
     captions = [caption.text for caption in load_gallery(options.pack).captions]
-    if options.page:
-        for root in filter(None, (ROOT, options.beside)):
-            print(f"{root.name}: {measure_page(options.pack, captions[:QUERIES], root.resolve())}")
-        return 0
     methods, count = list(load_info(options.pack).methods), options.users * options.queries
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(count)]
+    asked = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(ASKED)]
+    for root in filter(None, (ROOT, options.beside)):
+        if options.page:
+            print(f"{root.name}: {measure_page(options.pack, captions[:QUERIES], root.resolve())}")
+        if options.server:
+            print(f"{root.name}: {measure_server(options.pack, asked, root.resolve())}", flush=True)
+    if options.page or options.server:
+        return 0
     shares = [questions[user :: options.users] for user in range(options.users)]
     with running(options.pack) as (url, process):
         first = starting(url, process, questions[0])
@@ -163,6 +172,39 @@ def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
     )
 
 
+def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> str:
+    """Starts a checkout's app and lets clients ask; returns the best of some rounds."""
+    with running(pack, root) as (url, process):
+        wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
+        host = url.removeprefix("http://")
+
+        def use(share: Sequence[Question]) -> None:
+            client = http.client.HTTPConnection(host, timeout=TIMEOUT)
+            for text, method in share:
+                values = httpx.QueryParams({"q": text, "method": method, "k": 10})
+                client.request("GET", f"/api/v1/search?{values}")
+                answer = client.getresponse()
+                content = answer.read()
+                if answer.status != 200 or b'"hits"' not in content:
+                    raise SystemExit(f"{method}, {text}: {answer.status} {content[:200]!r}")
+
+        figures = []
+        for clients in CLIENTS:
+            rounds = []
+            for _ in range(ROUNDS):
+                began, before = time.perf_counter(), processor_seconds(process)
+                with ThreadPoolExecutor(clients) as pool:
+                    list(pool.map(use, [questions[one::clients] for one in range(clients)]))
+                spent = processor_seconds(process) - before
+                rounds.append((len(questions) / (time.perf_counter() - began), spent))
+            rate, spent = max(rounds)
+            milliseconds = 1000 * spent / len(questions)
+            figures.append(
+                f"{clients} clients {rate:.0f} answers/s ({milliseconds:.1f} ms of CPU each)"
+            )
+        return f"{', '.join(figures)}, RSS {memory(process):.0f} MB"
+
+
 @contextlib.contextmanager
 def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
     """Starts the app on a free port with an empty cache; gives its URL and its process's id."""
@@ -189,12 +231,13 @@ def starting(url: str, process: int, question: Question) -> Load:
     """Waits for the app: first page, first answer, everything indexed; prints all three."""
     began = time.perf_counter()
     wait(lambda: httpx.get(url).is_success)
-    page = time.perf_counter()
+    page, cpu = time.perf_counter(), processor_seconds(process)
     first, _ = ask_all(url, [[question]], {})
     answer = time.perf_counter()
     wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
     print(
-        f"first page {page - began:.1f} s, first answer {answer - page:.2f} s later, everything "
+        f"first page {page - began:.1f} s ({cpu:.1f} s of CPU), first answer "
+        f"{answer - page:.2f} s later, everything "
         f"indexed after {time.perf_counter() - began:.1f} s, RSS {memory(process):.0f} MB"
     )
     return first
@@ -248,6 +291,12 @@ def memory(process: int) -> float:
     """RSS of a process in MB."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def processor_seconds(process: int) -> float:
+    """CPU time that a process has used, in user and system mode."""
+    spent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, spent)) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -13,12 +13,23 @@ def test_the_app_answers_all_of_them(tiny_pack: Path, capsys: pytest.CaptureFixt
     arguments = ["--pack", str(tiny_pack), "--users", "3", "--queries", "2"]
     assert serving.main(arguments) == 0
     _, start, one, many, memory = capsys.readouterr().out.splitlines()
-    assert re.match(r"first page [\d.]+ s, first answer [\d.]+ s later, .* RSS \d+ MB", start)
+    page = r"first page [\d.]+ s \([\d.]+ s of CPU\), first answer [\d.]+ s later"
+    assert re.match(rf"{page}, .* RSS \d+ MB", start)
     assert one.startswith("one user: p50 ")
     assert many.startswith("3 users: p50 ")
     assert "6 answers, 0 wrong or missing" in one
     assert "6 answers, 0 wrong or missing" in many
     assert re.fullmatch(r"RSS \d+ MB after 13 questions", memory)
+
+
+@pytest.mark.slow
+def test_clients_are_counted(
+    tiny_pack: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "ASKED", 60)
+    assert serving.main(["--pack", str(tiny_pack), "--server"]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert re.search(r": 16 clients \d+ answers/s \([\d.]+ ms of CPU each\), 50 clients \d+", line)
 
 
 @pytest.mark.slow
