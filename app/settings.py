@@ -11,7 +11,6 @@ from typing import Literal, cast
 
 from app.access import HOST, is_loopback
 from app.gallery.address import Address
-from export.pack.schema import current_name
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -143,6 +142,8 @@ def bundled_packs() -> list[str]:
 
 def bundled_pack(name: str) -> Path | None:
     """The folder of a pack that comes with the app, or None if there is none of that name."""
+    from export.pack.schema import current_name  # late, because it takes seconds with torch
+
     plain, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)
     return folder if plain and (folder / "pack.json").is_file() else None
 
