@@ -88,7 +88,7 @@ def test_numbers_are_reproduced(report: Report) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_bundled_numbers_are_reproduced(tmp_path: Path) -> None:
-    options = ("--all", "--split", "test", "--views", "--evidence")
+    options = ("--all", "--split", "test", "--views", "--evidence", "--foils")
     main(["--pack", str(BUNDLED), *options, "--json", str(tmp_path / "rows")])
     rows = json.loads((tmp_path / "rows").read_text())["methods"]
     for name, method in load_info(BUNDLED).methods.items():
