@@ -53,10 +53,8 @@ class Offer:
 def look(kind: str, address: str, token: Token = None) -> Offer:
     """Asks the Hub for the files behind an address; nothing is fetched.
 
-    Args:
-        kind: PACK for a pack, CLIP for weights of CLIP, VSE_INFTY for the authors' weights.
-        address: `owner/name[@revision]`; of VSE_INFTY `owner/name/FOLDER_OR_FILE[@revision]`.
-        token: see `export.hub.client`.
+    The address is `owner/name[@revision]` of a pack (PACK) or of weights of CLIP (CLIP), or
+    `owner/name/FOLDER_OR_FILE[@revision]` of the authors' weights (VSE_INFTY).
 
     Raises:
         ValueError: the address names no repository, or nothing of this kind in it.

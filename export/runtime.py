@@ -69,10 +69,8 @@ class Runtime:
     def load(cls, pack: Path, device: Device = "auto", threads: int | None = None) -> Runtime:
         """Loads the pack in a folder after checking all of it.
 
-        Args:
-            pack: the folder.
-            device: "cuda" insists on CUDA; "auto" falls back to the CPU.
-            threads: processor threads of each ONNX session; None for `default_threads`.
+        "cuda" insists on CUDA, "auto" falls back to the CPU; `threads` are the processor threads of
+        each ONNX session, None for `default_threads`.
 
         Raises:
             FileNotFoundError: the pack or a file of it is missing.
@@ -171,7 +169,7 @@ class Runtime:
         return domain.distances(self.image_features(images).cpu().numpy()) > domain.limit
 
     def require_images(self) -> None:
-        """Raises ValueError if the pack has no image encoder; `image_views` takes features."""
+        """Raises ValueError for a pack without an image encoder; `image_views` takes features."""
         if self.info.image_encoder.file is None:
             raise ValueError(
                 f"the pack {self.info.name} searches features that were computed elsewhere, "
@@ -220,10 +218,7 @@ class Runtime:
         return head.image_parts(*inputs)
 
     def on_grid(self, attention: Tensor) -> Tensor:
-        """Reshapes maps (..., N) over an image's features into maps (..., rows, columns).
-
-        A summary's share is dropped, because it has no place in the grid.
-        """
+        """Reshapes maps (..., N) into (..., rows, columns), without the share of a summary."""
         cells = self.grid[0] * self.grid[1]
         return attention[..., -cells:].unflatten(-1, self.grid)
 

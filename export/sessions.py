@@ -3,8 +3,7 @@
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
@@ -17,12 +16,8 @@ from torch import Tensor
 from export.pack.validation import PackError
 
 Device = Literal["auto", "cpu", "cuda"]
-MANY = 10_000  # images; scoring fewer takes less time than starting several threads
 CUDA = "CUDAExecutionProvider"
 _MAX_MEMORY = 8 * 2**30  # bytes for all sessions on the CPU together
-_TORCH_THREADS = torch.get_num_threads()
-_lock = threading.Lock()
-_active = 0  # questions inside `shared_processors`
 
 
 class DeviceError(ValueError):
@@ -58,10 +53,7 @@ def on_zerogpu() -> bool:
 
 
 def hardware(device: torch.device | None = None) -> str:
-    """The GPU's name, or the processor's cores and name; recorded with every measured value.
-
-    Without a device it is the GPU if torch finds one.
-    """
+    """The GPU's name, or the processor's cores and name; None for the GPU if torch finds one."""
     if torch.cuda.is_available() if device is None else device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{os.cpu_count()} CPU cores ({processor()})"
@@ -86,33 +78,11 @@ def default_threads() -> int:
     return min(usable or 1, 4)
 
 
-@contextmanager
-def shared_processors(images: int) -> Iterator[None]:
-    """Divides torch's threads among the questions that are being answered.
-
-    Inside, torch's operators in this thread use this question's share; below `MANY` images, one
-    thread. An operator in several threads waits for the slowest of them, which costs most of its
-    time if others need the cores.
-    """
-    global _active
-    with _lock:
-        _active += 1
-        share = max(1, _TORCH_THREADS // _active) if images >= MANY else 1
-    torch.set_num_threads(share)
-    try:
-        yield
-    finally:
-        with _lock:
-            _active -= 1
-        torch.set_num_threads(_TORCH_THREADS)
-
-
 class Encoder:
     """A session of an untrusted ONNX file, whose first output is checked.
 
-    `file` names it in messages. By I/O binding the output stays on the device `bound`; None takes
-    it as an array. `providers` are onnxruntime's providers in use, best first: onnxruntime may fall
-    back silently.
+    By I/O binding the output stays on the device `bound`; None takes it as an array. `providers`
+    are onnxruntime's providers in use, best first: onnxruntime may fall back silently.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from app.api.collections import CollectionQuestions, PackQuestions
 from app.api.evidence import EvidenceQuestions
 from app.api.search import SearchQuestions
 from app.packs.opened import ForbiddenError, Opened
-from export.sessions import MANY
+from app.search.ranking import MANY
 
 _KINDS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
     ".gif": "image/gif",

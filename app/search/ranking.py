@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +24,31 @@ SAMPLED = 1024  # images, at most, whose scores stand for those of the whole gal
 _SAMPLE_BYTES = 8 * 2**20  # of their views, of each method that was asked
 _PATIENCE = 20.0  # seconds a query waits until there is something to search, or all captions
 _BRIEF = 2.0  # seconds it waits for the rest of the images before it answers with what there is
+MANY = 10_000  # images; scoring fewer takes less time than starting several threads
+_TORCH_THREADS = torch.get_num_threads()
+_lock = threading.Lock()
+_active = 0  # questions inside `shared_processors`
+
+
+@contextmanager
+def shared_processors(images: int) -> Iterator[None]:
+    """Divides torch's threads among the questions that are being answered.
+
+    Inside, torch's operators in this thread use this question's share; below `MANY` images, one
+    thread. An operator in several threads waits for the slowest of them, which costs most of its
+    time if others need the cores.
+    """
+    global _active
+    with _lock:
+        _active += 1
+        share = max(1, _TORCH_THREADS // _active) if images >= MANY else 1
+    torch.set_num_threads(share)
+    try:
+        yield
+    finally:
+        with _lock:
+            _active -= 1
+        torch.set_num_threads(_TORCH_THREADS)
 
 
 @dataclass(frozen=True)

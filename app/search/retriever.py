@@ -18,13 +18,12 @@ from app.gallery.thumbnails import make_thumbnail
 from app.gallery.video import open_frame
 from app.search.hits import Caption, Found, Hit, Scores
 from app.search.query import Term, checked, checked_k, combined
-from app.search.ranking import SAMPLED, EncodedQuery, Ranking, spread
+from app.search.ranking import SAMPLED, EncodedQuery, Ranking, shared_processors, spread
 from app.search.sets import Sets
 from app.search.word_forms import Reworded, reword
 from export.methods import Methods
 from export.pack.calibration import TENTH, Judgement
 from export.runtime import Runtime
-from export.sessions import shared_processors
 from export.texts import Tokens
 from models import Views
 from models.evidence import Parts

@@ -54,16 +54,13 @@ PARTS = (1, 3)  # rows and columns of a frame's parts, whose averages are joined
 def load_image_source(
     source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
 ) -> tuple[ImageEncoder, Preprocess, dict[str, Any]]:
-    """An image encoder, its preprocessing, and its description.
+    """An image encoder in eval mode, its preprocessing, and `describe_image_source`.
 
     Args:
         source: see above.
-        device: where the encoder is to compute.
+        device: the device of the encoder.
         rounded: round the weights to half precision, as in packs, so that heads train on the
             features that people will search with.
-
-    Returns:
-        The encoder in eval mode; its preprocessing; and `describe_image_source`.
 
     Raises:
         FileNotFoundError: there is no such folder, or no weights in it.
@@ -98,11 +95,10 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
 def load_text_source(
     source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
-    """A published text encoder, its tokenizer and its description; see `load_image_source`.
+    """A published text encoder in eval mode, its tokenizer, and `describe_text_source`.
 
-    Returns:
-        The encoder in eval mode; its tokenizer, which adds the special tokens, cuts texts at
-        `max_length` tokens and pads nothing; and `describe_text_source`.
+    The tokenizer adds the special tokens, cuts texts at `max_length` tokens and pads nothing. See
+    `load_image_source`.
     """
     located = _locate(source)
     about = describe_published(located, "text_encoder")
@@ -116,9 +112,7 @@ def load_text_source(
 def describe_text_source(source: str | Path) -> dict[str, Any]:
     """A description of a published text encoder; see `describe_image_source`.
 
-    Returns:
-        JSON-ready: `kind`, `arch` (key of `TEXT_ENCODERS`), `arguments`, `max_length`, `source` and
-        `sha256`.
+    It has `max_length` in place of `preprocess`.
     """
     return describe_published(_locate(source), "text_encoder")
 

@@ -45,10 +45,8 @@ _DOMAINS = ("", "ai.onnx")  # the two spellings of ONNX's own operators
 def load_info(path: Path, verify: bool = True) -> PackInfo:
     """Reads and checks a pack.
 
-    Args:
-        path: the pack's folder.
-        verify: compare every SHA-256 and check the weights, see `check_weights`; otherwise only
-            the presence and the size of every file are checked.
+    With `verify`, every SHA-256 is compared and weights are checked, see `check_weights`; otherwise
+    only the presence and the size of every file.
 
     Raises:
         FileNotFoundError: there is no such folder, no pack.json in it, or a named file is missing.

@@ -1,6 +1,5 @@
 """The runtime computes what torch computes, for every method, and explains bad input."""
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from export import sessions
 from export.pack.validation import PackError
 from export.runtime import Runtime
 from export.sessions import DeviceError, Sessions, default_threads
@@ -169,32 +167,3 @@ def test_encoder_that_contradicts_pack_json_is_refused(
     pack = edit(lambda values: values["image_encoder"].update(grid=[4, 5]))
     with pytest.raises(PackError, match=r"gives \(16, 12\) features .* says \(20, 12\)"):
         Runtime.load(pack, "cpu").image_features(noise_images(1))
-
-
-def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_TORCH_THREADS", 4)
-    barrier, left_by_other = threading.Barrier(2), list[int]()
-
-    def ask() -> None:
-        with sessions.shared_processors(sessions.MANY):
-            barrier.wait()
-            barrier.wait()  # both are being answered
-        left_by_other.append(torch.get_num_threads())
-
-    before, other = torch.get_num_threads(), threading.Thread(target=ask)
-    other.start()
-    barrier.wait()
-    try:
-        with sessions.shared_processors(sessions.MANY):
-            assert torch.get_num_threads() == 2
-            barrier.wait()
-        other.join()
-        with pytest.raises(ValueError, match="mistake"), sessions.shared_processors(1):
-            raise ValueError("mistake")
-        with sessions.shared_processors(sessions.MANY - 1):
-            assert torch.get_num_threads() == 1
-        with sessions.shared_processors(sessions.MANY):
-            assert torch.get_num_threads() == 4
-    finally:
-        torch.set_num_threads(before)
-    assert left_by_other == [4]

@@ -1,11 +1,14 @@
 """A sample of the gallery stands for all of it when hits are judged."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from app.gallery.index import Gallery
+from app.search import ranking as ranking_module
 from app.search.hits import Scores
 from app.search.query import Term
 from app.search.ranking import Ranking, among, spread
@@ -68,3 +71,32 @@ def test_hits_and_what_they_are_judged_by_are_the_same_by_all_scores_and_by_a_se
 @pytest.mark.parametrize(("count", "most", "left"), [(0, 3, 0), (3, 3, 3), (4, 3, 2), (10, 3, 3)])
 def test_spread(count: int, most: int, left: int) -> None:
     assert len(spread(np.arange(count), most)) == left
+
+
+def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking_module, "_TORCH_THREADS", 4)
+    barrier, left_by_other = threading.Barrier(2), list[int]()
+
+    def ask() -> None:
+        with ranking_module.shared_processors(ranking_module.MANY):
+            barrier.wait()
+            barrier.wait()  # both are being answered
+        left_by_other.append(torch.get_num_threads())
+
+    before, other = torch.get_num_threads(), threading.Thread(target=ask)
+    other.start()
+    barrier.wait()
+    try:
+        with ranking_module.shared_processors(ranking_module.MANY):
+            assert torch.get_num_threads() == 2
+            barrier.wait()
+        other.join()
+        with pytest.raises(ValueError, match="mistake"), ranking_module.shared_processors(1):
+            raise ValueError("mistake")
+        with ranking_module.shared_processors(ranking_module.MANY - 1):
+            assert torch.get_num_threads() == 1
+        with ranking_module.shared_processors(ranking_module.MANY):
+            assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+    assert left_by_other == [4]
