@@ -72,15 +72,14 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         if value != default:
             _check(name, argument, value, 0 if default is None else default)
     own = {key: value for key, value in arguments.items() if key not in CONTEXT_DEFAULTS}
-    context = ContextConfig(**{k: v for k, v in arguments.items() if k in CONTEXT_DEFAULTS})
+    context = ContextConfig(**{k: arguments[k] for k in arguments.keys() - own.keys()})
     kind = contextual(METHODS[name]) if context.sides else METHODS[name]
     widths = [
         context.contextual_width if side in context.sides else width
         for side, width in (("image", image_dim), ("text", text_dim))
     ]
-    method = (
-        kind(*widths, **own) if kind.config_type is None else kind(*widths, kind.config_type(**own))
-    )
+    config = kind.config_type
+    method = kind(*widths, **own) if config is None else kind(*widths, config(**own))
     if isinstance(method, Contextual):
         method.add_contexts(image_dim, text_dim, context)
     return method

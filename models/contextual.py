@@ -3,16 +3,15 @@
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
 Image-Text Matching, arXiv 2402.17237, 2025, section 4.3: over detector regions and over ViT
 patches, "the image encoder is a randomly initialized transformer, which receives outputs from FRCNN
-and ViT". Eq. (1) puts a learned [IMG] in front of the set, Eq. (3) [CLS] in front of a text.
+and ViT"; Eqs. (1) and (3) put a learned [IMG] or [CLS] in front of the set.
 
-Any method can read such states: `models.build` takes the arguments of `ContextConfig` beside the
-method's own. The transformer belongs to the head. It runs in torch and its weights stand in
-`head.safetensors`, so that encoders stay frozen, their features cached, and ready-made region
-features, which have no encoder in the pack, can be read.
+`models.build` takes the arguments of `ContextConfig` for every method. The transformer belongs to
+the head: it runs in torch and its weights are in `head.safetensors`, so that encoders' features can
+be cached and packs of ready-made region features need no encoder.
 
 The paper names no size. The defaults are those of BERT-base, its text encoder; layer norms stand in
-front of attention and MLP, as in ViT, since post-norm layers need a warm-up that the paper does not
-have. There are no positions: a set of regions has none, and cells, patches and words carry theirs.
+front of attention and MLP, as in ViT, since post-norm layers need a warm-up, which the paper does
+not have. There are no positions: regions have none; cells, patches and words carry theirs.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import inspect
 import json
 from collections.abc import Iterator, Sequence
 
-from models import METHODS, argument_defaults
+from models import CONTEXT_DEFAULTS, METHODS, argument_defaults
+from models.contextual import ContextConfig
 from training.data.features import Extraction, load_features
 from training.data.texts import TextConfig
 from training.loop.command import run_command
@@ -49,6 +50,10 @@ def _settings() -> Iterator[str]:
         for argument, default in argument_defaults(name).items():
             yield f"arguments.{argument} = {json.dumps(default)}"
         yield from describe(objective, "objective.")
+    yield "\nfor every method:"
+    yield inspect.cleandoc(ContextConfig.__doc__ or "")
+    for argument, default in CONTEXT_DEFAULTS.items():
+        yield f"arguments.{argument} = {json.dumps(default)}"
 
 
 if __name__ == "__main__":
