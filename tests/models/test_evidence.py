@@ -168,6 +168,14 @@ def test_a_summary_brings_everything(name: str, place: tuple[int, int]) -> None:
     assert found.cells[0].nonzero().tolist() == [list(place)]
 
 
+def test_the_bias_of_a_layer_norm_is_the_constant() -> None:
+    norm = torch.nn.LayerNorm(8)
+    torch.nn.init.normal_(norm.bias)
+    parts = Parts.of(torch.randn(1, 1, 3, 8)).layer_norm(norm)
+    assert not parts.rows[:, :, -2].any()
+    torch.testing.assert_close(parts.rows[0, 0, -1], norm.bias)
+
+
 def test_a_pooled_cell_that_is_alone_brings_its_own_cosines() -> None:
     """With average pooling evidence is the cosine shared out: checked by hand."""
     method = build(("vsepp", {"embed_dim": TEXT_DIM}))
