@@ -58,7 +58,7 @@ def _migrate(given: argparse.Namespace) -> int:
             collection = from_pack(folder)
         else:
             collection = from_folder(given.gallery, given.follow_links)
-        bar = ProgressBar()
+        bar, place = ProgressBar(), collection.folder
 
         def tell(done: int, total: int) -> None:
             bar(Progress("pictures", done, total))
@@ -72,7 +72,9 @@ def _migrate(given: argparse.Namespace) -> int:
         print(f"polyview: {refused.reason}")
     if len(report.refused) > _SHOWN:
         print(f"polyview: and {len(report.refused) - _SHOWN} more")
-    print(f"polyview: python app/main.py --pack {given.pack} --gallery {address}")
+    print(
+        f"polyview: python app/main.py --pack {given.pack} --gallery '{address}?pictures={place}'"
+    )
     return 0
 
 

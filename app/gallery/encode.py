@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -66,6 +66,10 @@ class Row:
     def key(self) -> bytes:
         """The key of its views."""
         return self.digest + b"".join(part[len(self.digest) :] for part in self.parts)
+
+    def split(self) -> list[Row]:
+        """A row for each of its frames."""
+        return [Row(self.digest, (frame,)) for frame in self.frames]
 
 
 @dataclass
@@ -167,32 +171,30 @@ class Encoder:
         Rows that would have to be read again and cannot be are left out.
         """
         views, features = dict[str, tuple[list[int], Tensor]](), Vectors()
-        if not rows:
-            return views
-        for name in methods:
+        for name in methods if rows else ():
             if self._runtime.regions is not None:
                 ids = [row.image_id for row in rows]
                 read = self._runtime.regions.features(ids)
                 views[name] = ids, self._runtime.image_views(read, name).embeddings
                 continue
-            space, keys = self._views_space(name), {row.key: row for row in rows}
-            known = self.store.load(space, keys)
-            if new := {key: row for key, row in keys.items() if key not in known}:
-                source = self._features_space(name)
-                if source not in features:
-                    features[source] = self._features(list(new.values()), source)
-                whole = {
-                    key: [features[source][part] for part in row.parts]
-                    for key, row in new.items()
-                    if all(part in features[source] for part in row.parts)
-                }
-                if whole:
-                    sets = [torch.from_numpy(np.concatenate(parts)) for parts in whole.values()]
-                    padded, mask = pad_sets(sets)  # (B, N, d), (B, N)
-                    made = self._runtime.image_views(padded, name, mask=mask).embeddings
-                    fresh: dict[Key, np.ndarray] = dict(zip(whole, made.cpu().numpy(), strict=True))
-                    self.store.save({space: fresh})
-                    known.update(fresh)
+            space, source = self._views_space(name), self._features_space(name)
+            known = self.store.load(space, [row.key for row in rows])
+            new = {row.key: row for row in rows if row.key not in known}
+            if new and source not in features:
+                features[source] = self._load(
+                    [frame for row in rows for frame in row.split()], source
+                )
+            sets = {
+                key: torch.from_numpy(np.concatenate([features[source][one] for one in row.parts]))
+                for key, row in new.items()
+                if features[source].keys() >= set(row.parts)
+            }
+            if sets:
+                padded, mask = pad_sets(list(sets.values()))  # (B, N, d), (B, N)
+                made = self._runtime.image_views(padded, name, mask=mask).embeddings.cpu().numpy()
+                fresh: dict[Key, np.ndarray] = dict(zip(sets, made, strict=True))
+                self.store.save({space: fresh})
+                known.update(fresh)
             rest = [row for row in rows if row.key in known]
             if rest:
                 stacked = torch.from_numpy(np.stack([known[row.key] for row in rest]))
@@ -212,7 +214,6 @@ class Encoder:
         Raises:
             ImageError: an image cannot be read; the sentence says why.
         """
-        space = self._features_space(method)
         stamps = dict[str, Stamp]()
         for image in images:
             with suppress(OSError):  # whoever opens it says why
@@ -224,14 +225,13 @@ class Encoder:
                 with image.open() as file:
                     digests[image.file] = _digest(file, threading.Event())
             rows.append(Row(digests[image.file], (image,)))
-        known = self.store.load(space, [row.key for row in rows])
-        if not at_hand:
-            known.update(self._compute([row for row in rows if row.key not in known], space))
-        return {
-            row.image_id: torch.from_numpy(known[row.key].copy())
-            for row in rows
-            if row.key in known
-        }
+        space = self._features_space(method)
+        if at_hand:
+            known = self.store.load(space, [row.key for row in rows])
+        else:
+            known = self._load(rows, space, strict=True)
+        kept = [row for row in rows if row.key in known]
+        return {row.image_id: torch.from_numpy(known[row.key].copy()) for row in kept}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
         """A method's views (n, V, D) of sentences."""
@@ -254,17 +254,23 @@ class Encoder:
             except OSError as error:
                 chunk.refused.append(Refusal(image.file, str(unreadable(image.file, error))))
         chunk.digests = self.store.digests(stamps)
-        chunk.notes = self.store.notes(chunk.digests.values(), self._reader)
-        parts = {d: set(_parts(d, note)) for d, note in chunk.notes.items() if not note.refusal}
-        for space in self._encoders:
-            known = self.store.known(space, [key for keys in parts.values() for key in keys])
-            for digest in [digest for digest, keys in parts.items() if not keys <= known]:
-                del parts[digest], chunk.notes[digest]
+        chunk.notes = self._known(chunk.digests.values())
         return [
             image
             for image in chunk.images
             if image.file in stamps and chunk.digests.get(image.file) not in chunk.notes
         ]
+
+    def _known(self, digests: Iterable[bytes]) -> dict[bytes, Note]:
+        """Notes of those files that need not be decoded: refused, or with all features kept."""
+        notes = self.store.notes(digests, self._reader)
+        parts = {digest: _parts(digest, note) for digest, note in notes.items()}
+        for space in self._encoders:
+            known = self.store.known(space, [key for keys in parts.values() for key in keys])
+            for digest, note in list(notes.items()):
+                if not note.refusal and not known.issuperset(parts[digest]):
+                    del notes[digest]
+        return notes
 
     def _shards(self, images: Sequence[CollectionImage]) -> list[list[CollectionImage]]:
         """Files that one thread reads together; a video by itself."""
@@ -282,7 +288,7 @@ class Encoder:
                 with image.open() as file:
                     stamp, now = Stamp.of(file), time.time_ns()
                     digest = _digest(file, stop)
-                    note = read.notes.get(digest) or self._known_note(digest)
+                    note = read.notes.get(digest) or self._known([digest]).get(digest)
                     own: dict[Key, Image.Image] = {}
                     if note is None:
                         note = self._decode(image, file, digest, own, stop)
@@ -304,18 +310,6 @@ class Encoder:
             new = {key: square for key, square in squares.items() if key not in known}
             read.vectors[space] = self._encode(new, space)
         return read
-
-    def _known_note(self, digest: bytes) -> Note | None:
-        """What is known of a file that was moved or copied; None where it has to be decoded."""
-        note = self.store.notes([digest], self._reader).get(digest)
-        if note is None or note.refusal:
-            return note
-        parts = set(_parts(digest, note))
-        return (
-            note
-            if all(parts <= self.store.known(space, parts) for space in self._encoders)
-            else None
-        )
 
     def _decode(
         self,
@@ -351,27 +345,22 @@ class Encoder:
             features |= zip(part, rows, strict=True)  # (N, d)
         return features
 
-    def _features(self, rows: Sequence[Row], space: str) -> dict[Key, np.ndarray]:
-        """Features of the frames of rows, loaded or computed; without those that cannot be read."""
-        known = self.store.load(space, [part for row in rows for part in row.parts])
-        for row in rows:
-            frames = [image for image in row.frames if _key(row.digest, image.moment) not in known]
-            with suppress(ImageError):
-                missing = [Row(row.digest, (image,)) for image in frames]
-                known.update(self._compute(missing, space))
-        return known
+    def _load(self, rows: Sequence[Row], space: str, strict: bool = False) -> dict[Key, np.ndarray]:
+        """Features of still images or frames; those that are not kept are computed again.
 
-    def _compute(self, rows: Sequence[Row], space: str) -> dict[Key, np.ndarray]:
-        """Features of still images or frames, which are decoded again, and kept."""
-        features = dict[Key, np.ndarray]()
-        for start in range(0, len(rows), self._at_once):
-            part = rows[start : start + self._at_once]
-            squares: dict[Key, Image.Image] = {
-                row.key: self._runtime.preprocess.square(open_frame(row.frames[0])) for row in part
-            }
-            features |= self._encode(squares, space)
-        self.store.save({space: features})
-        return features
+        What cannot be read is left out, or with `strict` raises an ImageError.
+        """
+        known = self.store.load(space, [row.key for row in rows])
+        missing = [row for row in rows if row.key not in known]
+        for start in range(0, len(missing), self._at_once):
+            squares = dict[Key, Image.Image]()
+            for row in missing[start : start + self._at_once]:
+                with nullcontext() if strict else suppress(ImageError):
+                    squares[row.key] = self._runtime.preprocess.square(open_frame(row.frames[0]))
+            fresh = self._encode(squares, space)
+            self.store.save({space: fresh})
+            known.update(fresh)
+        return known
 
     def _collect(self, chunk: Chunk, reading: Iterable[Future[_Read]]) -> Chunk:
         """Saves what was read, and finds the rows of the chunk's files."""

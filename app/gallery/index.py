@@ -18,7 +18,7 @@ from torch import Tensor
 from models import Method, Views
 from models.files import replacing
 
-HALF_FROM = 128 * 2**20  # bytes in float32 from which rows are kept in float16 and scanned by FAISS
+HALF_FROM = 32 * 2**20  # bytes in float32 from which rows are kept in float16 and scanned by FAISS
 HALF_SCORED_FROM = 2 * 2**30  # the same where every item is scored by the method
 CLUSTERED_FROM = 2**30  # bytes in float16 from which candidates come from clusters
 RECALL = 0.97  # of the ten best, that clusters must reach

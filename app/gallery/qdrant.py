@@ -4,7 +4,7 @@
               captions, which mean it alone, that of the file's SHA-256 and its name
     vectors   one for each method, named after it: R rows of E dimensions, compared by MaxSim: the
               sum over the rows of the query of the largest inner product with a row of the point
-    payload   file and folder, captions, objects, facts, the pack's checksum, shapes of views
+    payload   file, captions, objects, facts, the pack's checksum, shapes of views
 
 The rows are the V views of D dimensions, cut as the method says (`Method.row_dim`), so that MaxSim
 is the method's score where it can be.
@@ -13,7 +13,6 @@ is the method's score where it can be.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import socket
 import threading
@@ -23,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -36,7 +36,6 @@ from app.gallery.index import Gallery
 from app.gallery.scan import SUFFIXES, Collection, CollectionImage
 from export.runtime import Runtime
 from models import Method, Views
-from models.files import write_whole
 
 try:
     from qdrant_client import QdrantClient
@@ -78,9 +77,8 @@ class Points:
         self.address = address
         self._lock = threading.Lock()  # qdrant-client without a server is for one thread
         with warnings.catch_warnings(), self._asking():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # that a folder is slow, and a key in clear
+            # that a folder is slow, or that a key is sent in clear
+            warnings.simplefilter("ignore", UserWarning)
             if address.folder is not None:
                 self._client = QdrantClient(
                     path=str(address.folder), force_disable_check_same_thread=True
@@ -346,52 +344,42 @@ def check_pack(address: Address, payload: Mapping[str, Any], runtime: Runtime) -
         )
 
 
-def open_store(address: Address, cache: Path, points: Points | None = None) -> QdrantStore:
+def open_store(points: Points) -> QdrantStore:
     """Reads what is known of the images of a collection, without their views.
-
-    Args:
-        address: of the collection.
-        cache: the user's cache folder, where a migration from this machine is noted.
-        points: the collection, where it is open already.
 
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is missing, empty, or not ours.
     """
-    points = points or Points(address)
-    roots = _roots(cache, address)
+    address = points.address
     if points.vectors() is None:
         raise QdrantError(f"there is no collection {address}; fill it with python -m app.migrate")
+    read = list(points.payloads())
     try:
-        known = [
-            (point, about, _image(about, address, roots)) for point, about in points.payloads()
-        ]
+        known = [(_image(about, address.pictures), point, about) for point, about in read]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, QdrantError):
-            raise
-        raise QdrantError(
-            f"{address} was not written by python -m app.migrate ({error})"
-        ) from error
+        reason = f"was not written by python -m app.migrate ({error})"
+        raise QdrantError(f"{address} {reason}; name another collection") from error
     if not known:
         raise QdrantError(f"the collection {address} is empty; fill it with python -m app.migrate")
-    known.sort(key=lambda one: (one[2].file, one[2].path))
-    images = tuple(replace(image, image_id=i) for i, (_, _, image) in enumerate(known))
+    known.sort(key=lambda one: one[0].file)
+    images = tuple(replace(image, image_id=i) for i, (image, _, _) in enumerate(known))
+    places = {point: i for i, (_, point, _) in enumerate(known)}
     collection = Collection(address.name, Path(str(address)), images)
-    places = {point: i for i, (point, _, _) in enumerate(known)}
-    return QdrantStore(collection, points, places, known[0][1])
+    return QdrantStore(collection, points, places, known[0][2])
 
 
-def _image(about: Mapping[str, Any], address: Address, roots: Sequence[str]) -> CollectionImage:
-    """An image from its payload, which may be anything: only files below known roots are opened."""
-    file, root = str(about["file"]), str(about["root"])
+def _image(about: Mapping[str, Any], folder: Path | None) -> CollectionImage:
+    """An image from its payload, which may be anything: files of the folder alone are opened."""
+    file = str(about["file"])
     parts = PurePosixPath(file)
     odd = len(file) > _MAX_NAME or "\0" in file or ".." in parts.parts or parts.is_absolute()
     if odd or parts.suffix.lower() not in SUFFIXES:
         raise ValueError(f'"{file[:200]}" is not an image')
-    folder = address.pictures or Path(root)
-    within = folder.resolve() if address.pictures or root in roots else None
+    root = None if folder is None else folder.resolve()
+    path = (root or Path("nowhere")) / file
     captions, objects = (tuple(map(str, about[key])) for key in ("captions", "objects"))
     facts = {str(name): str(value) for name, value in about["facts"].items()}
-    return CollectionImage(0, folder / file, file, captions, objects, root=within, known=facts)
+    return CollectionImage(0, path, file, captions, objects, root=root, known=facts)
 
 
 @dataclass
@@ -434,10 +422,10 @@ def migrate(
     Raises:
         QdrantError: Qdrant cannot be reached, or the collection is another pack's.
     """
-    roots = [str(collection.folder), *_roots(cache, points.address)]
-    write_whole(_roots_file(cache, points.address), json.dumps(list(dict.fromkeys(roots))))
     encoder, report = Encoder(runtime, collection, cache), Report(refused=list(collection.left_out))
     exists, seen, methods = points.vectors() is not None, set[str](), list(runtime.methods)
+    for _, about in islice(points.payloads() if exists else (), 1):
+        check_pack(points.address, about, runtime)
     done = 0
     for chunk in encoder.read(collection.images, threading.Event()):
         report.refused += chunk.refused
@@ -452,7 +440,7 @@ def migrate(
         for point, (about, _) in (points.fetch(list(rows)) if exists and rows else {}).items():
             check_pack(points.address, about, runtime)
             report.present += 1
-            place = _place(rows.pop(point).frames[0], collection)
+            place = _place(rows.pop(point).frames[0])
             if any(about.get(key) != value for key, value in place.items()):
                 points.move(point, place)
                 report.moved += 1
@@ -467,14 +455,13 @@ def migrate(
                 name: made.reshape(len(made), -1, widths[name]) for name, (_, made) in views.items()
             }
             about = {PACK: runtime.info.checksum, "shapes": {n: list(s) for n, s in shapes.items()}}
-            made_points = [
-                api.PointStruct(
-                    id=point,
-                    vector={name: part[i].tolist() for name, part in cut.items()},
-                    payload={**_payload(row, collection), **about},
-                )
-                for i, (point, row) in enumerate(rows.items())
-            ]
+            made_points = []
+            for i, (point, row) in enumerate(rows.items()):
+                image = row.frames[0]
+                known = {"captions": list(image.captions), "objects": list(image.objects)}
+                payload = {**_place(image), **known, "sha256": row.digest.hex(), **about}
+                vector: Any = {name: part[i].tolist() for name, part in cut.items()}
+                made_points.append(api.PointStruct(id=point, vector=vector, payload=payload))
             step = max(1, _NUMBERS // sum(part[0].numel() for part in cut.values()))
             for start in range(0, len(made_points), step):
                 points.add(made_points[start : start + step])
@@ -493,27 +480,6 @@ def _point(row: Row) -> str:
     return str(uuid.UUID(bytes=digest[:16]))
 
 
-def _place(image: CollectionImage, collection: Collection) -> dict[str, object]:
+def _place(image: CollectionImage) -> dict[str, object]:
     """The part of the payload that goes by where an image's file lies."""
-    root = str(collection.folder).encode(errors="backslashreplace").decode()
-    return {"file": image.file, "root": root, "facts": image.facts}
-
-
-def _payload(row: Row, collection: Collection) -> dict[str, object]:
-    image = row.frames[0]
-    about = {"captions": list(image.captions), "objects": list(image.objects)}
-    known = {"sha256": row.digest.hex(), **about}
-    return {**_place(image, collection), **known}
-
-
-def _roots(cache: Path, address: Address) -> list[str]:
-    """The folders on this machine that a collection was filled from."""
-    try:
-        return [str(root) for root in json.loads(_roots_file(cache, address).read_text())]
-    except (OSError, ValueError, TypeError):
-        return []
-
-
-def _roots_file(cache: Path, address: Address) -> Path:
-    name = hashlib.sha256(os.fsencode(str(address))).hexdigest()[:24]
-    return cache / "qdrant" / f"{name}.json"
+    return {"file": image.file, "facts": image.facts}

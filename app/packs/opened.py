@@ -120,9 +120,9 @@ class Opened:
         self._start = ""  # the key of --gallery
         self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
         if isinstance(settings.gallery, Address):
-            from app.gallery.qdrant import open_store  # needs a package that few have
+            from app.gallery.qdrant import Points, open_store  # needs a package that few have
 
-            store = open_store(settings.gallery, cache)
+            store = open_store(Points(settings.gallery))
             self._start, self._ready = "qdrant", store.galleries
             self._collections["qdrant"] = store.collection
         elif settings.gallery is not None:
