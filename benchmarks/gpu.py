@@ -1,9 +1,9 @@
 """Whether a GPU computes what the CPU does, and how much faster: `python -m benchmarks.gpu`.
 
 For every method of a pack, both devices encode images and captions, score and explain them: numbers
-and rankings must agree. Times queries, heatmaps, evidence, the image encoder, and a training step
-in bfloat16. Without CUDA it rehearses: the CPU takes the GPU's place, so that everything runs but
-nothing is said of a GPU. `--out` writes a page. Ends with 1 where numbers or rankings differ.
+and rankings must agree. Times queries, heatmaps, evidence and the image encoder. Without CUDA it
+rehearses: the CPU takes the GPU's place, so that everything runs but nothing is said of a GPU.
+`--out` writes a page. Ends with 1 where numbers or rankings differ.
 """
 
 import argparse
@@ -18,23 +18,17 @@ import numpy as np
 import onnxruntime
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-import models
 from app.settings import BUNDLED
 from export.pack.gallery import load_gallery
 from export.runtime import Runtime
 from export.sessions import processor
-from models.encoders import BiGRUTextEncoder
 from models.files import write_whole
-from training.objectives import OBJECTIVES, build_objective
 
 Act = Callable[[], Tensor | None]
-CPU = torch.device("cpu")
 HITS, EXPLAINED = 10, 12  # images of an answer; images whose evidence is computed at once
 TOLERANCE = 1e-3  # of the largest number; float32 sums in another order differ by less
-PAPERS = {"batch": 128, "elements": 36, "image_dim": 2048, "embed_dim": 1024, "vocabulary": 8000}
-SMALL = {"batch": 8, "elements": 6, "image_dim": 32, "embed_dim": 32, "vocabulary": 50}
 REHEARSAL = (
     "**A rehearsal: torch finds no CUDA device here, so the CPU took the GPU's place and nothing "
     "here says anything about a GPU.** `make gpu` on a machine with CUDA writes its numbers here."
@@ -107,33 +101,6 @@ def share(expected: Tensor, actual: Tensor) -> float:
     return float((expected - actual).abs().max() / expected.abs().max().clamp(min=1e-12))
 
 
-def training_step(name: str, sizes: dict[str, int], device: torch.device) -> Callable[[], None]:
-    """A training step of a method in bfloat16, forward to optimiser, on random features."""
-    torch.manual_seed(0)
-    with torch.device(device):
-        batch, shape = sizes["batch"], (sizes["batch"], sizes["elements"])
-        directions, width = 0 if name == "pvse" else 2, sizes["embed_dim"]
-        encoder = BiGRUTextEncoder(sizes["vocabulary"], 300, width, directions=directions)
-        method = models.build(name, sizes["image_dim"], encoder.dim, {"embed_dim": width}).train()
-        optimizer = torch.optim.AdamW(nn.ModuleList([method, encoder]).parameters(), fused=True)
-        features, mask = torch.randn(*shape, sizes["image_dim"]), torch.ones(shape).bool()
-        ids, lengths = torch.randint(1, sizes["vocabulary"], (batch, 12)), torch.full((batch,), 12)
-        spoken, image_ids = torch.ones_like(ids).bool(), torch.arange(batch)
-        objective = build_objective(name, {})
-
-    def step() -> None:
-        with torch.device(device), torch.autocast(device.type, torch.bfloat16):
-            images = method.encode_image(features, mask)
-            texts = method.encode_text(encoder(ids, lengths), spoken)
-        images, texts = (views.apply(lambda part: part.float()) for views in (images, texts))
-        terms = objective(method, images, texts, image_ids, 1)
-        optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(terms.values())).sum().backward()
-        optimizer.step()
-
-    return step
-
-
 def milliseconds(act: Callable[[], object], runs: int) -> float:
     """The median of some runs, after three that warm up."""
     spent = []
@@ -155,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, help="the page to write")
     options = parser.parse_args(argv)
     real = torch.cuda.is_available()
-    device, gallery = torch.device("cuda") if real else CPU, load_gallery(options.pack)
+    gallery = load_gallery(options.pack)
     count = options.images or (len(gallery.images) if real else 24)
     runs = options.runs or (100 if real else 5)
     if min(count, runs) < 1:
@@ -190,9 +157,6 @@ def main(argv: Sequence[str]) -> int:
         lambda r=r: r.pixel_features(pixels)  # type: ignore[misc]
         for r in (here, there)
     ]
-    for name in OBJECTIVES:
-        steps = [training_step(name, PAPERS if real else SMALL, place) for place in (CPU, device)]
-        pairs[f"{name}, training step in bfloat16"] = steps
     times = {key: [milliseconds(act, runs) for act in pair] for key, pair in pairs.items()}
     lines.append("\n## Milliseconds, medians\n")
     if real:
