@@ -1,7 +1,9 @@
 """What `make gpu` runs: on CUDA where there is one, and as a rehearsal on the CPU."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -9,6 +11,7 @@ from PIL import Image
 from benchmarks import gpu
 from export.pack.gallery import load_gallery
 from export.runtime import Runtime
+from tests.app.serving import servers
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +41,32 @@ def test_numbers_and_rankings_are_the_same(many_pack: Path, device: torch.device
         views = there[name]["views"]()
         assert views is not None
         assert views.device.type == device.type
+
+
+def test_the_app_computes_on_the_device_and_says_so(
+    tiny_pack: Path, device: torch.device, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with servers(lambda: tmp_path_factory.mktemp("server")) as start:
+        reference = start("--pack", tiny_pack)
+        app = start("--pack", tiny_pack, "--device", device.type)
+        info = app.get("info")
+        assert info["device"].startswith(device.type)
+        assert info["providers"][0] == f"{device.type.upper()}ExecutionProvider"
+        for path in ("explain", "explain/hits", "views"):
+            asked: dict[str, Any] = {"image": 0} if path != "explain/hits" else {"images": "0,1,2"}
+            asked |= {} if path == "views" else {"q": "a red circle"}
+            expected, actual = (numbers(one.get(path, **asked)) for one in (reference, app))
+            assert len(expected) > 10
+            np.testing.assert_allclose(actual, expected, atol=gpu.TOLERANCE)
+
+
+def numbers(answer: Any) -> list[float]:
+    """All numbers of an answer but its times."""
+    if isinstance(answer, dict):
+        return [x for name, one in answer.items() if name != "ms" for x in numbers(one)]
+    if isinstance(answer, list):
+        return [x for one in answer for x in numbers(one)]
+    return [float(answer)] if isinstance(answer, float) else []
 
 
 def test_wrong_numbers_and_rankings_are_found(many_pack: Path) -> None:

@@ -1,7 +1,6 @@
 """Random damage to everything that comes from outside.
 
-`make soak` runs it in full, `tests/soak/test_quick.py` and
-`tests/app/blocks/api/test_events.py` in short:
+`make soak` runs it in full, `tests/soak/test_quick.py` in short:
 
     python -m pytest tests/soak/fuzz.py --hypothesis-seed=7      with SOAK_CASES=10000
 
@@ -98,7 +97,7 @@ def pictures() -> SearchStrategy[tuple[bytes, str]]:
 
 
 def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:
-    """Questions to any named event of the app with values of any kind, and uploads."""
+    """Questions to any endpoint of the app with values of any kind, and uploads."""
     known = sorted(caller.events)
 
     def ask(name: str) -> SearchStrategy[tuple[str, list[Any]]]:
@@ -108,7 +107,7 @@ def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:
         return st.tuples(st.just(name), st.one_of(values, values, odd))
 
     # half of them to the endpoints that other programs use
-    public = st.sampled_from([*checks.ENDPOINTS, "info", "results"])
+    public = st.sampled_from(checks.ENDPOINTS)
     asked = st.one_of(public, st.sampled_from(known)).flatmap(ask)
     names = st.sampled_from(("photo", "../../../photo", "/etc/photo", "<b>", "x" * 300))
     sent = st.tuples(names, pictures()).map(lambda drawn: (drawn[0] + drawn[1][1], drawn[1][0]))
@@ -130,7 +129,7 @@ def test_damaged_input_is_used_or_refused(kind: str, tiny_pack: Path, tmp_path: 
 
 
 @pytest.mark.timeout(500)
-def test_every_event_of_the_app_answers(serve: Serve, tiny_pack: Path) -> None:
+def test_every_endpoint_of_the_app_answers(serve: Serve, tiny_pack: Path) -> None:
     server = serve("--pack", tiny_pack)
     caller = checks.Caller(server.url)
     left = CASES - sum(CASES * share // 10_000 for share in SHARES.values())
