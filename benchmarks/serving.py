@@ -104,12 +104,13 @@ def main(argv: Sequence[str]) -> int:
         f"{options.pack.name}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     )
     captions = [caption.text for caption in load_gallery(options.pack).captions]
+    short = [text for text in captions if len(text) < 30][:QUERIES]  # the old page cuts others
     methods, count = list(load_info(options.pack).methods), options.users * options.queries
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(count)]
     asked = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(ASKED)]
     for root in filter(None, (ROOT, options.beside)):
         if options.page:
-            print(f"{root.name}: {measure_page(options.pack, captions[:QUERIES], root.resolve())}")
+            print(f"{root.name}: {measure_page(options.pack, short, root.resolve())}")
         if options.server:
             print(f"{root.name}: {measure_server(options.pack, asked, root.resolve())}", flush=True)
     if options.page or options.server:
