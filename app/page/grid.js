@@ -170,16 +170,16 @@ export class Grid {
 }
 
 /**
- * Sets sizes that fill rows: proportions stay, heights of a row are equal.
+ * Sets sizes that fill rows: proportions stay, heights of a row are equal, and near to the wanted one.
  * @param {{element: any, hit: {width?: number|null, height?: number|null}}[]} tiles
  * @param {number} width of the rows in pixels
- * @param {number} height of a row at most
+ * @param {number} height of a row, nearly
  */
 export function justify(tiles, width, height) {
   let row = [];
   let ratios = 0;
-  const flush = () => {
-    const tall = Math.min(height, (width - GAP * (row.length - 1)) / ratios);
+  const fit = (count, sum) => (width - GAP * (count - 1)) / sum; // height of a full row
+  const flush = (tall) => {
     for (const [element, ratio] of row) {
       element.style.width = `${Math.floor(tall * ratio * 100) / 100}px`;
       element.style.height = `${tall}px`;
@@ -189,11 +189,12 @@ export function justify(tiles, width, height) {
   };
   for (const { element, hit } of tiles) {
     const ratio = Math.min(3, Math.max(0.4, (hit.width || 1) / (hit.height || 1)));
+    const [before, after] = [fit(row.length, ratios), fit(row.length + 1, ratios + ratio)];
+    if (row.length && before * after < height * height) flush(before); // nearer than with this tile
     row.push([element, ratio]);
     ratios += ratio;
-    if (ratios * height + GAP * (row.length - 1) >= width) flush();
   }
-  if (row.length) flush();
+  if (row.length) flush(Math.min(height, fit(row.length, ratios)));
 }
 
 /** The caption that was asked for where it is the image's, else its first, else its file. @param {any} hit @param {string} q */

@@ -139,7 +139,7 @@ function ask() {
 
 /** What the page does, its keys, and where the pack is from. */
 function about() {
-  const pack = context.info?.pack;
+  const { pack } = context.info ?? {};
   const from = pack?.from ? ` From the Hub: ${pack.from.repository}@${pack.from.commit.slice(0, 8)}.` : "";
   const parts = [
     el("h2", { id: "about-title" }, "Polyview"),
