@@ -141,7 +141,7 @@ class Index:
         self._stopped, self._starting = threading.Event(), threading.Lock()
         self._filling: threading.Thread | None = None
         self._watch: Callable[[Progress], None] | None = None
-        self._began = (self.progress.stage, 0.0, 0)
+        self._began = ("", 0.0, 0)  # stage, when it began, and how much was done then
 
     def __len__(self) -> int:
         """How many images every method can find; a clip is one."""
@@ -163,6 +163,7 @@ class Index:
             self._watch = watch or self._watch
             for event in (self._stopped, self.first_done, self.images_done, self.captions_done):
                 event.clear()
+            self._began = ("", 0.0, 0)
             self._filling = threading.Thread(target=self._fill, name="index", daemon=True)
             self._filling.start()
 

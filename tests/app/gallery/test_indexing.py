@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -160,6 +161,18 @@ def test_progress_tells_rate_and_time_left() -> None:
         "reading images: 1,000 of 7,000, 250 a second, 24 s left"
     )
     assert str(Progress("views", 10, 7000, rate=1.0)).endswith("1 a second, 116 min left")
+
+
+def test_the_rate_is_that_of_the_stage(
+    runtime: Runtime, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "_SURE", 1e-6)
+    monkeypatch.setattr(encode, "CHUNK", 1)
+    rates: list[float] = []
+    began = time.monotonic()
+    index = Index(runtime, from_folder(photos), tmp_path / "cache")
+    finish(index, lambda step: rates.append(step.rate) if step.stage == "pictures" else None)
+    assert max(rates) >= 5 / (time.monotonic() - began)
 
 
 @pytest.mark.parametrize("stage", ["pictures", "views", "captions"])
