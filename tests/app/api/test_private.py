@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -310,12 +311,14 @@ def test_special_files_of_a_folder_are_left_out(server: Running, tmp_path: Path)
     hostile.pipe(folder / "0.png")
     start = time.monotonic()
     reply = server.http.get(f"views?image=0&collection={key}&method=vsepp")
-    assert "is no regular file" in reply.json()["error"]
+    assert "is not a regular file" in reply.json()["error"]
     assert time.monotonic() - start < SECONDS
 
 
 def test_the_opening_of_a_huge_archive_can_be_stopped(server: Running, tmp_path: Path) -> None:
-    hostile.sparse(tmp_path / "huge.zip", 40 * 2**30)  # which would take minutes
+    with zipfile.ZipFile(tmp_path / "huge.zip", "w") as archive:  # which takes many seconds
+        for number in range(49_999):
+            archive.writestr(f"{number}.png", b"x")
     said = server.post("collections/open", place=str(tmp_path / "huge.zip"))
     assert said["stage"] == "opening"
     reply = server.http.post("collections/stop", json={"collection": said["collection"]})
