@@ -35,8 +35,8 @@ export async function open(context) {
   };
   if (!box.open) box.showModal();
   try {
-    const { info } = context;
-    const [packs, { collections }] = await Promise.all([api.packs(), api.collections()]);
+    const now = context.info && api.info(state()); // files may have been read meanwhile
+    const [packs, { collections }, info] = await Promise.all([api.packs(), api.collections(), now]);
     const key = info?.gallery.key ?? "";
     own = isOwn(key) ? key : "";
     const parts = [images(packs.packs, collections, key), ownImages(packs), models(packs, info?.pack.name)];
