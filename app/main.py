@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.freeze()  # what the start made stays, and is not looked through for garbage
     # only now, so that the first page does not wait for processors busy with images
     opened.first.index.start(ProgressBar())
+    threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
     wait = threading.Event()
     try:
         while not wait.wait(_SWEEP_SECONDS):

@@ -33,9 +33,9 @@ def main(argv: Sequence[str]) -> int:
         printed as a sentence.
     """
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
-    given = _parser().parse_args(argv)
+    options = _parser().parse_args(argv)
     try:
-        return _migrate(given)
+        return _migrate(options)
     except (ValueError, OSError) as error:
         print(f"polyview: {error}", file=sys.stderr)
         return 1
@@ -44,26 +44,26 @@ def main(argv: Sequence[str]) -> int:
         return 130
 
 
-def _migrate(given: argparse.Namespace) -> int:
-    address = Address.parse(given.to)
+def _migrate(options: argparse.Namespace) -> int:
+    address = Address.parse(options.to)
     from app.gallery.qdrant import Points, migrate  # needs a package that few have
 
     points = Points(address)  # before the pack is loaded, which takes seconds
     try:
         cache = cache_folder()
-        folder = pack_folder(given.pack, cache)
-        runtime = Runtime.load(folder, given.device)
+        folder = pack_folder(options.pack, cache)
+        runtime = Runtime.load(folder, options.device)
         runtime.require_images()
-        if given.gallery is None:
+        if options.gallery is None:
             collection = from_pack(folder)
         else:
-            collection = from_folder(given.gallery, given.follow_links)
+            collection = from_folder(options.gallery, options.follow_links)
         bar, place = ProgressBar(), collection.folder
 
         def tell(done: int, total: int) -> None:
             bar(Progress("pictures", done, total))
 
-        report = migrate(runtime, collection, points, cache, tell, given.half, given.graph)
+        report = migrate(runtime, collection, points, cache, tell, options.half, options.graph)
         bar(Progress("ready", total=report.written + report.present))
     finally:
         points.close()
@@ -73,7 +73,7 @@ def _migrate(given: argparse.Namespace) -> int:
     if len(report.refused) > _SHOWN:
         print(f"polyview: and {len(report.refused) - _SHOWN} more")
     print(
-        f"polyview: python app/main.py --pack {given.pack} --gallery '{address}?pictures={place}'"
+        f"polyview: python app/main.py --pack {options.pack} --gallery '{address}?pictures={place}'"
     )
     return 0
 

@@ -29,8 +29,8 @@ def build(settings: Settings, opened: Opened) -> Server:
     from app.api.questions import questions, register
     from app.limits import Door
 
-    hosts, asked = Hosts(settings.private, settings.names), questions(opened)
-    endpoints = {question.name: question.defaults for question in asked}
+    hosts, all_questions = Hosts(settings.private, settings.names), questions(opened)
+    endpoints = {question.name: question.defaults for question in all_questions}
     server = Server(
         title="Polyview",
         description="Searches images by words and by images, and says why.",
@@ -44,7 +44,7 @@ def build(settings: Settings, opened: Opened) -> Server:
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5),
         ],
     )
-    register(server, opened, asked)
+    register(server, opened, all_questions)
     if PAGE.is_dir():
         server.mount("/page", StaticFiles(directory=PAGE))
 

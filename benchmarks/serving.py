@@ -37,7 +37,7 @@ from export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
 QUERIES = 20  # typed into the page
-IDLE = 5.0  # seconds in which a tab should do nothing
+IDLE = 10.0  # seconds in which a tab should do nothing
 # the query's box, where a page says what it answers, and the images of its results
 NEW_PAGE = {"box": "#query", "answer": "#live", "images": ".tile img", "example": ".tile canvas"}
 OLD_PAGE = {"box": "#pv-words textarea, #pv-words input", "answer": "#pv-answer"} | {

@@ -124,7 +124,9 @@ def scenes(tree: Path, folder: Path) -> dict[str, Any]:
             for method in METHODS:
                 values: dict[str, str | int] = {"method": method, "k": 10}
                 content = (images / name).read_bytes()
-                answer = client.post("search", params=values, content=content).json()
+                headers = {"Content-Type": "image/webp"}
+                reply = client.post("search", params=values, content=content, headers=headers)
+                answer = reply.json()
                 answers[json.dumps([name, method])] = answer
         return answers
 
@@ -162,7 +164,11 @@ def cards(tree: Path, folder: Path) -> dict[str, Any]:
     for pack in ("scenes", "photos"):
         text = (tree / "app/bundled" / pack / "README.md").read_text("utf-8")
         code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
-        for name, ours in (("PATH_OR_HUB_ID", f"app/bundled/{pack}"), ("picture.jpg", str(image))):
+        for name, ours in (
+            ("PATH_OR_HUB_ID", f"app/bundled/{pack}"),
+            ("picture.jpg", str(image)),
+            ("image.jpg", str(image)),
+        ):
             code = code.replace(name, ours)
         done = _run(tree, folder, ["-c", code])
         printed[pack] = done.stdout.split() or done.stderr

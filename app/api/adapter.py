@@ -105,8 +105,8 @@ class Question:
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The parameters with their whole annotations."""
         hints = get_type_hints(self.function, include_extras=True)
-        found = inspect.signature(self.function).parameters
-        return {name: one.replace(annotation=hints[name]) for name, one in found.items()}
+        signature = inspect.signature(self.function).parameters
+        return {name: one.replace(annotation=hints[name]) for name, one in signature.items()}
 
     @property
     def defaults(self) -> list[Any]:
@@ -131,28 +131,28 @@ class Adapter:
 
     def add(self, question: Question) -> None:
         """Registers a question both ways."""
-        asked = validate_call(question.function)
-        self._add_route(question, asked)
+        call = validate_call(question.function)
+        self._add_route(question, call)
         # `Slots` bounds what runs; Gradio's own queue would run one question at a time
-        endpoint = self._endpoint(question, asked)
+        endpoint = self._endpoint(question, call)
         self._server.api(endpoint, name=question.name, concurrency_limit=None)
 
-    def _add_route(self, question: Question, asked: Callable[..., BaseModel]) -> None:
+    def _add_route(self, question: Question, call: Callable[..., BaseModel]) -> None:
         kinds = question.parameters
         names = {_HTTP_NAMES.get(name, name): name for name in kinds} | {n: n for n in kinds}
         body = next((n for n, one in kinds.items() if bytes in _types(one.annotation)), "")
         lists = {n for n, one in kinds.items() if get_origin(_plain(one.annotation)) is list}
 
         async def route(request: Request) -> Response:
-            given: dict[str, Any] = dict(request.path_params)
+            values: dict[str, Any] = dict(request.path_params)
             for key in request.query_params:
                 name = _known(key, names)
-                found = request.query_params.getlist(key)
-                given[name] = found if name in lists else found[-1]
+                several = request.query_params.getlist(key)
+                values[name] = several if name in lists else several[-1]
             if request.method == "POST":
-                given |= await _read(request, names, body)
+                values |= await _read(request, names, body)
             try:
-                answer = await self._slots.run(partial(asked, **given), question.quick())
+                answer = await self._slots.run(partial(call, **values), question.quick())
             except Exception as error:
                 return refused(*self.refusal(error))
             if isinstance(answer, Blob):
@@ -181,14 +181,14 @@ class Adapter:
                 openapi_extra=_description(kinds, question.path, body if method == "POST" else ""),
             )
 
-    def _endpoint(self, question: Question, asked: Callable[..., BaseModel]) -> Callable[..., Any]:
+    def _endpoint(self, question: Question, call: Callable[..., BaseModel]) -> Callable[..., Any]:
         """A question as Gradio calls it: values in order, plain types, a dictionary as answer."""
         kinds = question.parameters
 
         async def endpoint(*values: Any) -> dict[str, Any]:
-            call = partial(asked, **dict(zip(kinds, values, strict=False)))
+            bound = partial(call, **dict(zip(kinds, values, strict=False)))
             try:
-                answer = await self._slots.run(call, question.quick())
+                answer = await self._slots.run(bound, question.quick())
             except Exception as error:
                 raise gr.Error(self.refusal(error)[1], print_exception=False) from None
             if isinstance(answer, Blob):
@@ -360,11 +360,11 @@ def _description(kinds: Mapping[str, inspect.Parameter], path: str, body: str) -
 
 def _of_value(error: ValidationError) -> str:
     """Which value cannot be used, and why."""
-    found = error.errors(include_url=False)[0]
-    name = str(found["loc"][0]) if found["loc"] else "the question"
-    if found["type"] in ("missing_argument", "missing"):
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else "the question"
+    if first["type"] in ("missing_argument", "missing"):
         return f"{name} is missing; see {PREFIX}"
-    why = found["msg"].removeprefix("Value error, ")
-    value = found.get("input")
-    shown = f"{len(value):,} bytes" if isinstance(value, bytes) else f"{value!s:.80}"
-    return f'{name} cannot be "{shown}": {why[:1].lower()}{why[1:]}'
+    why = first["msg"].removeprefix("Value error, ")
+    value = first.get("input")
+    described = f"{len(value):,} bytes" if isinstance(value, bytes) else f"{value!s:.80}"
+    return f'{name} cannot be "{described}": {why[:1].lower()}{why[1:]}'

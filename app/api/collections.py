@@ -49,9 +49,9 @@ class CollectionQuestions:
     ) -> answers.Hits:
         """Lists the images of the collection, without copies and files that cannot be read."""
         retriever = self._opened.retriever(pack, collection)
-        shown = retriever.shown_images()
-        hits = [retriever.hit(one.image_id) for one in shown[start : start + count]]
-        return answers.Hits(total=len(shown), hits=known(retriever, hits))
+        readable = retriever.shown_images()
+        hits = [retriever.hit(one.image_id) for one in readable[start : start + count]]
+        return answers.Hits(total=len(readable), hits=known(retriever, hits))
 
     def info(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
         """Says what is searched: pack, methods, device, gallery, facts to filter by."""
@@ -74,9 +74,9 @@ class CollectionQuestions:
 
     def collections(self) -> answers.Collections:
         """Lists the collections that may be named: packs' own images, and opened folders."""
-        found = self._opened.collections().items()
+        known = self._opened.collections().items()
         names = ("key", "kind", "title", "pictures")
-        listed = [dict(zip(names, (key, *about), strict=True)) for key, about in found]
+        listed = [dict(zip(names, (key, *about), strict=True)) for key, about in known]
         return answers.Collections(collections=listed)
 
     def open_collection(self, place: p.Place) -> answers.Progress:
@@ -173,9 +173,9 @@ class PackQuestions:
 
     def look_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
         """Says what an address would fetch; nothing is fetched."""
-        found = self._downloads.look(address, kind)
-        if isinstance(found, Path):
-            key = self._opened.add_pack(found)
+        offer = self._downloads.look(address, kind)
+        if isinstance(offer, Path):
+            key = self._opened.add_pack(offer)
             return answers.Look(pack=key, missing_bytes=0, unknown_sizes=0, parts=[])
         parts = [
             {
@@ -185,9 +185,9 @@ class PackQuestions:
                 "files": len(part.files),
                 "bytes": sum(size or 0 for size in part.missing.values()),
             }
-            for part in found.parts
+            for part in offer.parts
         ]
-        missing, unknown = found.missing_bytes, found.unknown
+        missing, unknown = offer.missing_bytes, offer.unknown
         return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=parts)
 
     def fetch_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Job:
@@ -203,6 +203,6 @@ class PackQuestions:
         return _job(self._downloads.cancel(job))
 
 
-def _job(found: Download) -> answers.Job:
+def _job(download: Download) -> answers.Job:
     names = ("state", "done", "total", "doing", "seconds", "pack", "error")
-    return answers.Job(job=found.key, **{name: getattr(found, name) for name in names})
+    return answers.Job(job=download.key, **{name: getattr(download, name) for name in names})

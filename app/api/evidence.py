@@ -50,13 +50,13 @@ class EvidenceQuestions:
         start = time.perf_counter()
         retriever = self._opened.retriever(pack, collection)
         terms, spec = _terms(retriever, query, like, content), method or retriever.methods.best
-        shown = find_image(retriever, image)
-        seen = evidence.explain(retriever, terms, spec, [shown.image_id])
+        target = find_image(retriever, image)
+        seen = evidence.explain(retriever, terms, spec, [target.image_id])
         answer: dict[str, Any] = {
             "query": query,
             "read_as": ", ".join(describe(terms)),
-            "image_id": shown.image_id,
-            "file": shown.file,
+            "image_id": target.image_id,
+            "file": target.file,
             "method": spec,
             "words": [word for term in seen.terms for word in term.words],
             "terms": _counted(seen),
@@ -66,7 +66,7 @@ class EvidenceQuestions:
             **_sums(seen, 0),
         }
         if per_view:
-            split = evidence.explain(retriever, terms, spec, [shown.image_id], per_view=True)
+            split = evidence.explain(retriever, terms, spec, [target.image_id], per_view=True)
             answer["per_view"] = [
                 {"view": view, "score": float(score), **_sums(split, (0, view))}
                 for view, score in enumerate(split.scores[0])
@@ -127,11 +127,11 @@ class EvidenceQuestions:
     ) -> answers.Blob:
         """Lights an image where its score for words, or for one of them, comes from, as a PNG."""
         retriever = self._opened.retriever(pack, collection)
-        terms, shown = parse(checked(query)), find_image(retriever, image)
+        terms, target = parse(checked(query)), find_image(retriever, image)
         spec = method or retriever.methods.best
-        seen = evidence.explain(retriever, terms, spec, [shown.image_id])
+        seen = evidence.explain(retriever, terms, spec, [target.image_id])
         lit = io.BytesIO()
-        light(retriever, seen, shown.image_id, word or None).save(lit, "PNG")
+        light(retriever, seen, target.image_id, word or None).save(lit, "PNG")
         return answers.Blob(media_type="image/png", data=lit.getvalue())
 
     def views(
@@ -146,27 +146,27 @@ class EvidenceQuestions:
         """Looks inside one image: every view's map, and with a text every view's score."""
         start = time.perf_counter()
         retriever = self._opened.retriever(pack, collection)
-        spec, shown = method or retriever.methods.best, find_image(retriever, image)
+        spec, target = method or retriever.methods.best, find_image(retriever, image)
         one = retriever.methods.one(spec)
         knobs = {knob.name: knob for knob in one.knobs}
-        given = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
-        if unknown := given.keys() - knobs.keys():
+        chosen_texts = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
+        if unknown := chosen_texts.keys() - knobs.keys():
             known = ", ".join(knobs) or "none"
             raise ValueError(f'{spec} has no setting "{min(unknown)[:80]}"; there are {known}')
-        chosen = {k: int(v) if v.isdecimal() else v for k, v in given.items()}
-        seen = look(retriever, shown.image_id, spec, query, chosen)
+        chosen = {k: int(v) if v.isdecimal() else v for k, v in chosen_texts.items()}
+        seen = look(retriever, target.image_id, spec, query, chosen)
         maps = seen.maps
         views: list[dict[str, Any]] = [
             {"view": v, "attention": None if maps is None else _list(maps[v])}
             for v in range(len(seen.similarity))
         ]
-        sheet, frames = _sheet(retriever, [shown.image_id])
+        sheet, frames = _sheet(retriever, [target.image_id])
         answer: dict[str, Any] = {
-            "image_id": shown.image_id,
-            "file": shown.file,
+            "image_id": target.image_id,
+            "file": target.file,
             "method": spec,
             "grid": list(retriever.grid if maps is None else maps.shape[1:]),
-            "box": box(retriever, shown.image_id),
+            "box": box(retriever, target.image_id),
             "sheet": sheet,
             "frames": frames[0] if frames else [],
             "attention_is": one.attention_is,
@@ -205,12 +205,12 @@ class EvidenceQuestions:
         retriever.methods.one(spec)
         reading = self._meters.read(retriever, spec)
         state = "ready" if reading.result else "failed" if reading.problem else "running"
-        said = reading.progress or self._opened.sentence(ValueError(reading.problem))
+        doing = reading.progress or self._opened.sentence(ValueError(reading.problem))
         if reading.result is None:
-            return answers.Collapse(method=spec, state=state, progress=said)
-        found = reading.result
-        known = {**asdict(found), "in_use": found.in_use, "collapsed": found.collapsed}
-        return answers.Collapse(method=spec, state=state, progress=said, **known)
+            return answers.Collapse(method=spec, state=state, progress=doing)
+        result = reading.result
+        known = {**asdict(result), "in_use": result.in_use, "collapsed": result.collapsed}
+        return answers.Collapse(method=spec, state=state, progress=doing, **known)
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:

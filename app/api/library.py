@@ -120,8 +120,8 @@ class Library:
         device: Device = "auto",
         watch: Callable[[Progress], None] | None = None,
     ) -> None:
-        given = None if gallery is None else Path(gallery).expanduser()
-        settings = Settings(None if pack is None else str(pack), given, device)
+        images_folder = None if gallery is None else Path(gallery).expanduser()
+        settings = Settings(None if pack is None else str(pack), images_folder, device)
         cache = cache_folder()
         folder = bundled_pack(settings.first_pack)
         if folder is None:
@@ -129,9 +129,9 @@ class Library:
 
             folder = pack_folder(settings.first_pack, cache)
         runtime = Runtime.load(folder, device)
-        if runtime.regions is None or given is not None:
+        if runtime.regions is None or images_folder is not None:
             runtime.require_images()
-        images = from_pack(folder) if given is None else open_images(given, cache)
+        images = from_pack(folder) if images_folder is None else open_images(images_folder, cache)
         self._retriever = Retriever(runtime, images, cache, first=method)
         self.methods = tuple(runtime.methods)
         self.method = method or self._retriever.methods.best
@@ -169,13 +169,13 @@ class Library:
         if method != self._retriever.index.first:
             self._retriever.index.images_done.wait()
         question = self._question(query)
-        found = answer(self._retriever, question, method, k)
+        result = answer(self._retriever, question, method, k)
         hits = Hits()
-        for hit, probability in zip(found.found.hits, found.probabilities, strict=True):
+        for hit, probability in zip(result.found.hits, result.probabilities, strict=True):
             path = self._retriever.image(hit.image_id).path
             fields = hit.model_dump(exclude={"probability"})
             hits.append(FileHit(**fields, probability=probability, path=path))
-        hits.matches, hits.unknown = found.matches, found.unknown
+        hits.matches, hits.unknown = result.matches, result.unknown
         return hits
 
     def explain(self, query: Query, image: Hit | int, method: str | None = None) -> Why:

@@ -187,10 +187,10 @@ def pairs(texts: list[str], name: str, example: str) -> dict[str, list[str]]:
     >>> pairs(["setting:beach", "setting:sea"], "filter", "setting:beach")
     {'setting': ['beach', 'sea']}
     """
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for text in texts:
         key, colon, value = text.partition(":")
         if not colon:
             raise ValueError(f'{name} must be key:value, such as {example}, not "{text[:80]}"')
-        found.setdefault(key, []).append(value)
-    return found
+        values.setdefault(key, []).append(value)
+    return values

@@ -67,10 +67,10 @@ def questions(opened: Opened) -> list[Question]:
     ]
 
 
-def register(server: Server, opened: Opened, asked: Sequence[Question]) -> None:
+def register(server: Server, opened: Opened, all_questions: Sequence[Question]) -> None:
     """Adds everything below /api/v1 to a server, and Gradio's endpoints."""
     adapter = Adapter(server, opened)
-    for question in asked:
+    for question in all_questions:
         adapter.add(question)
 
     async def clip(image_id: int, pack: str = "", collection: str = "") -> Response:

@@ -46,14 +46,14 @@ def sent_image(content: bytes) -> Image.Image:
 
 def known(retriever: Retriever, hits: Sequence[Hit], layout: bool = False) -> list[Hit]:
     """Hits with what is known about their images, and with sizes where `layout` wants them."""
-    told = []
+    described = []
     for hit in hits:
         image = retriever.image(hit.image_id)
         about = {"captions": list(image.captions), "objects": list(image.objects)}
-        told.append(hit.model_copy(update={name: one for name, one in about.items() if one}))
+        described.append(hit.model_copy(update={name: one for name, one in about.items() if one}))
     if layout:
-        add_layout(retriever, told)
-    return told
+        add_layout(retriever, described)
+    return described
 
 
 def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
@@ -136,8 +136,8 @@ class SearchQuestions:
         retriever = self._opened.retriever(pack, collection)
         columns = Columns(retriever, self._opened.beside(retriever))
         terms = Question(query, like).terms(retriever)
-        found = columns.ask(terms, methods, k, like)
-        images = {image_id: retriever.image(image_id) for image_id in found.ranks}
+        compared = columns.ask(terms, methods, k, like)
+        images = {image_id: retriever.image(image_id) for image_id in compared.ranks}
         about: dict[int, dict[str, object]] = {
             image_id: {"file": image.file, "captions": list(image.captions)}
             | (asdict(image.moment) if image.moment else {})
@@ -147,8 +147,8 @@ class SearchQuestions:
             with suppress(OSError):
                 sizes = zip(("width", "height"), image_size(str(thumbnail)), strict=True)
                 about[image_id].update(sizes)
-        ranks = {str(image_id): list(places) for image_id, places in found.ranks.items()}
-        return answers.Comparison(**comparison.as_json(found, about), ranks=ranks)
+        ranks = {str(image_id): list(places) for image_id, places in compared.ranks.items()}
+        return answers.Comparison(**comparison.as_json(compared, about), ranks=ranks)
 
     def lens(
         self,
@@ -164,14 +164,14 @@ class SearchQuestions:
         start = time.perf_counter()
         retriever = self._opened.retriever(pack, collection)
         method = method or retriever.methods.best
-        found = lens.rank(retriever, query, method, weights, k)
-        hits = [one.model_copy(update={"before": before}) for one, before in found.hits]
+        ranking = lens.rank(retriever, query, method, weights, k)
+        hits = [one.model_copy(update={"before": before}) for one, before in ranking.hits]
         return answers.Lens(
             query=query,
             method=method,
             weights=list(weights),
-            searched=len(found.ids),
-            stayed=found.stayed,
+            searched=len(ranking.ids),
+            stayed=ranking.stayed,
             hits=known(retriever, hits, layout),
             remark=found_answers.remark(retriever, query),
             ms=milliseconds(start),
@@ -214,35 +214,35 @@ class SearchQuestions:
         method = method or retriever.methods.best
         facts = p.pairs(filters, "filter", "setting:beach")
         chosen = Filters.of(retriever.collection, facts) if facts else Filters()
-        found = found_answers.answer(retriever, question, method, k, chosen)
-        hits = known(retriever, found.found.hits, layout)
-        for hit, probability in zip(hits, found.probabilities, strict=True):
+        answered = found_answers.answer(retriever, question, method, k, chosen)
+        hits = known(retriever, answered.found.hits, layout)
+        for hit, probability in zip(hits, answered.probabilities, strict=True):
             hit.probability = probability
-            if found.satisfying:
+            if answered.satisfying:
                 file_id = retriever.collection.file_id(hit.image_id)
-                hit.satisfies = file_id in found.satisfying
-        caveat = found.found.caveat
-        first = caveat if found.found.terms else found_answers.CANCELLED
-        texts = [term.words for term in found.terms if term.image is None]
+                hit.satisfies = file_id in answered.satisfying
+        caveat = answered.found.caveat
+        first = caveat if answered.found.terms else found_answers.CANCELLED
+        texts = [term.words for term in answered.terms if term.image is None]
         aspects = {name for text in texts for name in unsupported_aspects(retriever.info, text)}
         image = "" if question.image_id is None else retriever.image(question.image_id).file
         return answers.Answer(
             query=question.words,
-            read_as=", ".join(describe(found.terms, image or ImageFile.name)),
+            read_as=", ".join(describe(answered.terms, image or ImageFile.name)),
             method=method,
             k=k,
             filters=dict(chosen.wanted),
-            searched=found.found.searched,
-            ms=round(found.ms, 1),
-            terms=[answers.Term(words=t.words, weight=t.weight) for t in found.terms],
+            searched=answered.found.searched,
+            ms=round(answered.ms, 1),
+            terms=[answers.Term(words=t.words, weight=t.weight) for t in answered.terms],
             exact=not caveat,
-            matches=found.matches,
-            unfamiliar=found.unfamiliar,
-            unknown=list(found.unknown),
+            matches=answered.matches,
+            unfamiliar=answered.unfamiliar,
+            unknown=list(answered.unknown),
             unsupported=sorted(aspects),
-            remark=" ".join(filter(None, (first, found.remark))),
+            remark=" ".join(filter(None, (first, answered.remark))),
             hits=hits,
-            captions=found.found.captions[:k],
+            captions=answered.found.captions[:k],
         )
 
 

@@ -23,10 +23,10 @@ FOUND, NOTHING, FAILED = 0, 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; see the module. Without `argv` it takes the program's."""
-    given = _parser().parse_args(argv)
+    options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.ERROR, format="polyview: %(message)s")
     try:
-        return _search(given)
+        return _search(options)
     except BrokenPipeError:  # who reads has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FOUND
@@ -38,46 +38,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
-def _search(given: argparse.Namespace) -> int:
-    if given.explain is not None and given.explain.suffix.lower() != ".png":
-        raise ValueError(f"--explain {given.explain} must end in .png")
-    if not 1 <= given.k <= 1000:
-        raise ValueError(f"-k must be 1 to 1,000, not {given.k}")
+def _search(options: argparse.Namespace) -> int:
+    if options.explain is not None and options.explain.suffix.lower() != ".png":
+        raise ValueError(f"--explain {options.explain} must end in .png")
+    if not 1 <= options.k <= 1000:
+        raise ValueError(f"-k must be 1 to 1,000, not {options.k}")
     from app.api.library import Library  # of torch, for which a wrong option need not wait
     from app.gallery.indexing import ProgressBar
     from models.files import write_whole
 
     watch = ProgressBar(sys.stderr) if sys.stderr.isatty() else None
     with Library(
-        given.pack, given.gallery, method=given.method, device=given.device, watch=watch
+        options.pack, options.gallery, method=options.method, device=options.device, watch=watch
     ) as library:
         library.close()  # other methods, which nobody asks here, need not be ready
         for refused in library.refused:
             print(f"polyview: left out: {refused.reason}", file=sys.stderr)
-        query = Path(given.query[1:]) if given.query.startswith("@") else given.query
-        found = library.search(query, given.k)
-        if given.explain is not None and found:
+        query = Path(options.query[1:]) if options.query.startswith("@") else options.query
+        results = library.search(query, options.k)
+        if options.explain is not None and results:
             lit = io.BytesIO()
-            library.explain(query, found[0]).light().save(lit, "PNG")
-            write_whole(given.explain, lit.getvalue())
-    if given.json:
-        hits = [hit.model_dump(mode="json", exclude_defaults=True) for hit in found]
-        answer = {"query": given.query, "method": library.method, "matches": found.matches}
-        unknown = [word.model_dump() for word in found.unknown]
+            library.explain(query, results[0]).light().save(lit, "PNG")
+            write_whole(options.explain, lit.getvalue())
+    if options.json:
+        hits = [hit.model_dump(mode="json", exclude_defaults=True) for hit in results]
+        answer = {"query": options.query, "method": library.method, "matches": results.matches}
+        unknown = [word.model_dump() for word in results.unknown]
         print(json.dumps({**answer, "unknown": unknown, "hits": hits}, indent=2))
-    elif given.paths0:
-        sys.stdout.buffer.write(b"".join(os.fsencode(one.path) + b"\0" for one in found))
+    elif options.paths0:
+        sys.stdout.buffer.write(b"".join(os.fsencode(one.path) + b"\0" for one in results))
     else:
-        for one in found:
+        for one in results:
             when = "" if one.seconds is None else f"\tat {one.seconds:.1f} s"
             print(f"{one.score:.3f}\t{_shown(one.path)}{when}")
     sys.stdout.flush()
-    for lacking in found.unknown:
+    for lacking in results.unknown:
         read = f"read as “{lacking.read_as}”" if lacking.read_as else "unknown to this pack"
         print(f"polyview: “{lacking.word}” is {read}", file=sys.stderr)
-    if found.matches is False:
+    if results.matches is False:
         print("polyview: nothing here matches; these are the nearest", file=sys.stderr)
-    return NOTHING if found.matches is False or not found else FOUND
+    return NOTHING if results.matches is False or not results else FOUND
 
 
 def _shown(path: Path) -> str:

@@ -51,27 +51,27 @@ def rank(retriever: Retriever, words: str, name: str, weights: Sequence[float], 
     """
     method, k = retriever.methods.one(name), min(checked_k(k), MAX_HITS)
     query, gallery = retriever.views(checked(words), name), retriever.gallery(name)
-    found, scores, plain, lens = score(gallery, query, weights)
+    ids, scores, plain, lens = score(gallery, query, weights)
     if retriever.index.clips:  # the best frame of each, with the lens and without
         files = retriever.index.files
-        plain = best_of_files(Scores(found, plain), files).values
-        best_frames = best_of_files(Scores(found, scores), files)
-        scores, found = best_frames.values, best_frames.images
+        plain = best_of_files(Scores(ids, plain), files).values
+        best_frames = best_of_files(Scores(ids, scores), files)
+        scores, ids = best_frames.values, best_frames.images
     before = comparison.rank(plain)
     best = np.argsort(comparison.rank(scores))[:k]
-    weighted = method.weighted(gallery.views(found[best]), lens)
+    weighted = method.weighted(gallery.views(ids[best]), lens)
     query = query.to(weighted.embeddings.device)
     won = method.view_scores(weighted, query)[..., 0].argmax(dim=0)  # (k,), of those that stay
     stay = torch.arange(len(lens))
     if weighted.embeddings.shape[1] < len(lens):
         stay = stay[lens > 0]
-    shown = retriever.moments(found[best].tolist(), [Term(words)], name)
-    places = enumerate(zip(shown, best, won.tolist(), strict=True), start=1)
+    image_ids = retriever.moments(ids[best].tolist(), [Term(words)], name)
+    places = enumerate(zip(image_ids, best, won.tolist(), strict=True), start=1)
     hits = [
         (retriever.hit(image_id, float(scores[row]), int(stay[view]), place), int(before[row]))
         for place, (image_id, row, view) in places
     ]
-    return Ranking(hits, found)
+    return Ranking(hits, ids)
 
 
 @torch.inference_mode()

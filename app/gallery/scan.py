@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path, PurePath, PurePosixPath
 from threading import Event
 from typing import BinaryIO
@@ -169,14 +168,6 @@ class Collection:
     def captions(self) -> tuple[tuple[str, int], ...]:
         """Every caption with the id of its image, image by image."""
         return tuple((text, p.image_id) for p in self.images for text in p.captions)
-
-    @cached_property
-    def _first_captions(self) -> tuple[int, ...]:
-        return tuple(accumulate((len(p.captions) for p in self.images), initial=0))
-
-    def caption_rows(self, image_id: int) -> range:
-        """The places in `captions` of an image's own."""
-        return range(self._first_captions[image_id], self._first_captions[image_id + 1])
 
     @cached_property
     def facts(self) -> dict[str, dict[str, frozenset[int]]]:

@@ -92,15 +92,15 @@ class Columns:
         Raises:
             ValueError: the query, the columns or k make no sense, or a gallery is not complete.
         """
-        k, asked = checked_k(k, MAX_K), self._asked(keys)
-        for pack in {id(e.retriever): e.retriever for e in asked}.values():
+        k, columns = checked_k(k, MAX_K), self._asked(keys)
+        for pack in {id(e.retriever): e.retriever for e in columns}.values():
             pack.index.images_done.wait(_PATIENCE)
             if not pack.index.complete:
                 raise NotReadyError(
                     f"not all pictures are there ({pack.index.progress}); compare once they are"
                 )
         own = None if image_id is None else self.home.collection.file_id(image_id)
-        runs = [self._run(column, terms, k + (own is not None)) for column in asked]
+        runs = [self._run(column, terms, k + (own is not None)) for column in columns]
         words = [term.words for term in terms if term.image is None]
         read = remark(self.home, *words) if words else ""
         return compare(name or write(terms), runs, k, self.truth(terms), leave_out=own, remark=read)
@@ -124,10 +124,10 @@ class Columns:
             spent.append(time.perf_counter() - start)
         ms = round(1000 * median(spent), 1)
         if retriever.index.clips:
-            best, shown = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
-            moments = retriever.moments(shown[best].tolist(), terms, spec)
-            shown[best] = [self.home.nearest(retriever.image(one)) for one in moments]
-            scores = scores._replace(shown=shown)
+            best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
+            moments = retriever.moments(images[best].tolist(), terms, spec)
+            images[best] = [self.home.nearest(retriever.image(one)) for one in moments]
+            scores = scores._replace(shown=images)
         return Run(column.key, column.title, column.paper, scores, ms, len(spent))
 
     def _column(self, key: Any) -> _Asked:

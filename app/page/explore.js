@@ -42,10 +42,8 @@ class Explore {
         this.#explain();
       },
     });
-    this.selection = new Selection(
-      () => this.grid.hits,
-      () => this.grid.mark(this.selection.ids),
-    );
+    const mark = () => this.grid.mark(this.selection.ids);
+    this.selection = new Selection(() => this.grid.hits, mark);
     this.panel = new Panel(panel, context, this.grid, (step) => this.#step(step));
     this.keys = (event) => this.#key(event);
     addEventListener("keydown", this.keys);
@@ -69,9 +67,7 @@ class Explore {
       this.#draw(now);
       return;
     }
-    this.question = question;
-    this.k = PAGE;
-    this.explanation = null;
+    Object.assign(this, { question, k: PAGE, explanation: null, loading: false });
     if (before) scrollTo({ top: 0 });
     await this.#ask(now);
   }
@@ -131,19 +127,13 @@ class Explore {
     this.loading = true;
     const question = this.question;
     const k = Math.min(MAX_HITS, 2 * this.k);
-    try {
-      const now = state();
-      const answer = await api.search({ ...now, method: methodOf(now) }, k, content(now.upload));
-      if (question !== this.question) return;
-      this.k = k;
-      this.answer = answer;
-      this.grid.show(answer.hits);
-      this.#draw(state());
-    } catch (error) {
-      toast(error.message);
-    } finally {
-      this.loading = false;
-    }
+    const now = { ...state(), method: methodOf(state()) };
+    const answer = await api.search(now, k, content(now.upload)).catch((error) => toast(error.message));
+    this.loading = false;
+    if (!answer || question !== this.question) return;
+    Object.assign(this, { k, answer });
+    this.grid.show(answer.hits);
+    this.#draw(state());
   }
 
   /** Asks for the evidence of the visible tiles that have none yet, in one request. */
@@ -157,8 +147,9 @@ class Explore {
     const question = (this.explaining = this.question);
     const now = state();
     try {
-      const image = content(now.upload);
-      const answer = await api.explainHits(now, missing, methodOf(now), { lane: "evidence", image });
+      await this.grid.images(); // which are the answer; evidence comes behind
+      const options = { lane: "evidence", image: content(now.upload) };
+      const answer = await api.explainHits(now, missing, methodOf(now), options);
       if (question !== this.question) return;
       if (this.explanation) this.explanation.add(answer);
       else this.explanation = new Explanation(answer);
@@ -198,7 +189,7 @@ class Explore {
       const tile = this.grid.tiles.get(id);
       if (!explanation.by.has(id) || tile?.querySelector("canvas")?.dataset.words === key) continue;
       const image = /** @type {HTMLImageElement|null} */ (tile?.querySelector("img[src]"));
-      await image?.decode().catch(() => {});
+      await new Promise((done) => setTimeout(done)); // the page stays responsive
       if (question !== this.question || key !== this.#words(state()).join()) return;
       if (!image?.naturalWidth) continue;
       const canvas = canvasOver(image);

@@ -94,6 +94,12 @@ export class Grid {
     return tile ? Number(tile.dataset.id) : undefined;
   }
 
+  /** Waits for the images of visible tiles. */
+  async images() {
+    const images = [...this.visible].map((id) => this.tiles.get(id)?.querySelector("img[src]"));
+    await Promise.all(images.map((image) => image?.decode().catch(() => {})));
+  }
+
   /** Takes evidence away from all tiles. */
   clear() {
     for (const canvas of this.container.querySelectorAll("canvas")) canvas.remove();

@@ -55,6 +55,8 @@ async function update(now, before) {
     await refuse(410, "The link leads to images that were uploaded in another browser. Such images are never shared.");
     return;
   }
+  const name = now.screen in SCREENS ? now.screen : "explore";
+  const coming = SCREENS[name]();
   try {
     await load(now);
   } catch (error) {
@@ -66,15 +68,14 @@ async function update(now, before) {
   byId("method").value = methodOf(now);
   drawExample(now);
   for (const anchor of document.querySelectorAll("[data-screen]")) {
-    const name = /** @type {HTMLElement} */ (anchor).dataset.screen ?? "";
-    anchor.setAttribute("href", link({ ...now, screen: name, inspect: "" }));
-    if (name === now.screen) anchor.setAttribute("aria-current", "page");
+    const screen = /** @type {HTMLElement} */ (anchor).dataset.screen ?? "";
+    anchor.setAttribute("href", link({ ...now, screen, inspect: "" }));
+    if (screen === now.screen) anchor.setAttribute("aria-current", "page");
     else anchor.removeAttribute("aria-current");
   }
-  const name = now.screen in SCREENS ? now.screen : "explore";
   document.body.dataset.screen = name;
   if (current.name !== name) {
-    const module = await SCREENS[name]();
+    const module = await coming;
     if (now !== state()) return;
     current.screen?.close?.();
     byId("screen").replaceChildren();
@@ -187,9 +188,9 @@ byId("method").addEventListener("change", () =>
   go({ method: byId("method").value, by: "", words: null, view: null }),
 );
 byId("with-image").addEventListener("click", () => byId("image-file").click());
-byId("image-file").addEventListener("change", () => {
-  if (byId("image-file").files[0]) askWith(byId("image-file").files[0]);
-  byId("image-file").value = "";
+byId("image-file").addEventListener("change", ({ target }) => {
+  if (target.files[0]) askWith(target.files[0]);
+  target.value = "";
 });
 byId("collection").addEventListener("click", async () => {
   const { open } = await import("./collections.js");

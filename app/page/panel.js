@@ -8,7 +8,7 @@ import { methodOf } from "./main.js";
 import { confidence, wordChips } from "./notes.js";
 import { go, state } from "./state.js";
 
-const MAX_WIDTH = 840; // pixels of the canvas
+const [MAX_WIDTH, THUMBNAIL] = [840, 320]; // pixels: of the canvas; of the longer side of a thumbnail
 
 export class Panel {
   /**
@@ -54,6 +54,7 @@ export class Panel {
     const key = `${this.key} ${method}`;
     if (key === this.viewKey) return;
     this.viewKey = key;
+    await this.grid.images(); // which are the answer
     const views = await api.views(now, this.hit.image_id, method, [], "panel").catch(() => null);
     if (key !== this.viewKey) return;
     this.views = views;
@@ -64,7 +65,8 @@ export class Panel {
   #build(now) {
     const { hit } = this;
     const caption = captionOf(hit, now.q);
-    this.image = el("img", { alt: caption, src: api.imageUrl(now, hit.image_id, true) });
+    const large = Math.max(hit.width ?? 0, hit.height ?? 0) >= THUMBNAIL;
+    this.image = el("img", { alt: caption, src: api.imageUrl(now, hit.image_id, large) });
     this.canvas = el("canvas", { "aria-hidden": "true" });
     this.stage = el("div.stage", {}, this.image, this.canvas);
     this.stage.style.setProperty("--ratio", String((hit.width || 1) / (hit.height || 1)));

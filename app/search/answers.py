@@ -94,8 +94,8 @@ def answer(
     alone = question.has_image and len(terms) == 1
     captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
     own = {retriever.collection.file_id(one) for one in question.own}
-    found = retriever.search(terms, spec, k + len(own), ids, captions)
-    found = _without(own, retriever.collection, found, k)
+    result = retriever.search(terms, spec, k + len(own), ids, captions)
+    result = _without(own, retriever.collection, result, k)
     ms = (time.perf_counter() - start) * 1000
     unfamiliar = None
     if question.image is not None:
@@ -106,18 +106,18 @@ def answer(
     if not question.has_image and len(terms) == 1 and terms[0].weight == 1:
         satisfying = known_to_satisfy(retriever.collection, question.words)
     read, unknown = remark(retriever, *texts), unknown_words(retriever, *texts)
-    return Answer(found, terms, read, satisfying, unknown, unfamiliar, ms)
+    return Answer(result, terms, read, satisfying, unknown, unfamiliar, ms)
 
 
-def _without(own: set[int], collection: Collection, found: Found, k: int) -> Found:
+def _without(own: set[int], collection: Collection, result: Found, k: int) -> Found:
     """The same without the files that were asked with, and of the others the k best."""
     if not own:
-        return found
-    of_others = [collection.file_id(hit.image_id) not in own for hit in found.hits]
+        return result
+    of_others = [collection.file_id(hit.image_id) not in own for hit in result.hits]
     places = [i for i, other in enumerate(of_others) if other][:k]
-    best = [found.hits[place] for place in places]
+    best = [result.hits[place] for place in places]
     hits = [hit.model_copy(update={"rank": rank}) for rank, hit in enumerate(best, start=1)]
-    return found._replace(hits=hits, searched=found.searched - of_others.count(False))
+    return result._replace(hits=hits, searched=result.searched - of_others.count(False))
 
 
 def remark(retriever: Retriever, *texts: str) -> str:

@@ -177,7 +177,7 @@ def compare(
         _column(run, ids, values, images, ranks, c, k, known) for c, run in enumerate(runs)
     )
     lists = [[place.file_id for place in column.places] for column in columns]
-    shown = {p.image_id: p.file_id for column in columns for p in column.places}
+    file_ids = {p.image_id: p.file_id for column in columns for p in column.places}
     pairs = range(len(runs))
     return Comparison(
         query=query,
@@ -190,7 +190,7 @@ def compare(
         only_found=only_found([column.places for column in columns], known),
         ranks={
             image_id: tuple(ranks[:, np.searchsorted(ids, file_id)].tolist())
-            for image_id, file_id in sorted(shown.items())
+            for image_id, file_id in sorted(file_ids.items())
         },
         remark=remark,
     )
@@ -265,12 +265,12 @@ def only_found(
     Found means that a column lists an image that is right; where the truth is unknown, that it
     lists it.
     """
-    found = [
+    listed = [
         [place for place in places if truth is None or place.file_id in truth.ids]
         for places in lists
     ]
-    times = Counter(place.file_id for places in found for place in places)
-    return tuple(tuple(place for place in places if times[place.file_id] == 1) for places in found)
+    times = Counter(place.file_id for places in listed for place in places)
+    return tuple(tuple(place for place in places if times[place.file_id] == 1) for places in listed)
 
 
 def as_json(comparison: Comparison, known: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

@@ -164,9 +164,9 @@ def find(retriever: Retriever, count: int = COUNT) -> list[Example]:
     captions, views, relevant = _candidates(retriever)
     ranks = {}
     for name in retriever.methods:
-        found = [retriever.scores([Term(caption)], name) for caption in captions]
-        rows = {image_id: row for row, image_id in enumerate(found[0].ids.tolist())}
-        scores = np.stack([scored.values for scored in found], axis=1)  # (N, Q)
+        scored_all = [retriever.scores([Term(caption)], name) for caption in captions]
+        rows = {image_id: row for row, image_id in enumerate(scored_all[0].ids.tolist())}
+        scores = np.stack([scored.values for scored in scored_all], axis=1)  # (N, Q)
         ranks[name] = first_right_ranks(scores, [[rows[i] for i in right] for right in relevant])
     titles = {name: method.title for name, method in retriever.methods.items()}
     examples = []
@@ -225,19 +225,19 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m app.search.curated")
     parser.add_argument("--pack", type=Path, required=True, help="a pack's folder with a gallery")
     parser.add_argument("--count", type=int, default=COUNT, help="how many examples")
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
-        runtime = Runtime.load(given.pack, "cpu")
+        runtime = Runtime.load(options.pack, "cpu")
         if len(runtime.methods) < 2:
-            raise ValueError(f"{given.pack} has one method; there is nothing to compare")
+            raise ValueError(f"{options.pack} has one method; there is nothing to compare")
         with tempfile.TemporaryDirectory() as cache:
-            retriever = Retriever(runtime, from_pack(given.pack), Path(cache))
+            retriever = Retriever(runtime, from_pack(options.pack), Path(cache))
             retriever.index.start()
             retriever.index.images_done.wait()
             retriever.index.stop()
             if retriever.index.refused:
                 raise ValueError(retriever.index.refused[0].reason)
-            examples = find(retriever, given.count)
+            examples = find(retriever, options.count)
             retriever.index.captions_done.wait()
         path = write(runtime.info, examples)
     except (ValueError, OSError) as error:

@@ -70,8 +70,8 @@ def checked_weight(weight: Any) -> float:
     """
     number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if not number or not abs(weight) <= MAX_WEIGHT:  # NaN is no number at all
-        shown = f"{weight:g}" if isinstance(weight, float) else repr(weight)[:80]
-        raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {shown}")
+        text = f"{weight:g}" if isinstance(weight, float) else repr(weight)[:80]
+        raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {text}")
     return float(weight)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from app.gallery.indexing import Index
 from app.gallery.scan import Collection, CollectionImage
 from app.gallery.thumbnails import make_thumbnail
 from app.gallery.video import open_frame
+from app.search.duplicates import fingerprint
 from app.search.hits import Caption, Found, Hit, Scores
 from app.search.query import Term, checked, checked_k, combined
 from app.search.ranking import SAMPLED, EncodedQuery, Ranking, shared_processors, spread
@@ -30,6 +32,7 @@ from models.evidence import Parts
 
 MAX_HITS = 1000
 _DRAWING = 4  # thumbnails made at a time for one answer
+_AHEAD = 1000  # thumbnails made before anybody asks for them
 _NAMED = 5  # unknown words that are named
 
 
@@ -165,9 +168,9 @@ class Retriever:
             return checked(term.words)
         if term.source is None or (self.runtime.regions is None and not self.reads_sets):
             return term.image
-        own, asked = self.nearest(term.source), term.source  # which may be another pack's
-        here = self.image(own)
-        return [own] if (here.path, here.file) == (asked.path, asked.file) else term.image
+        own, source = self.nearest(term.source), term.source  # which may be another pack's
+        image = self.image(own)
+        return [own] if (image.path, image.file) == (source.path, source.file) else term.image
 
     def gallery(self, name: str) -> Gallery:
         """What a method made of the images that are searchable so far."""
@@ -190,12 +193,12 @@ class Retriever:
 
     def unknown(self, *texts: str) -> dict[str, str | None]:
         """The first few words of questions that the pack lacks, and what each is read as."""
-        found: dict[str, str | None] = {}
+        corrections: dict[str, str | None] = {}
         for text in texts:
-            found.update(dict.fromkeys(self.read(text).unknown.values()))
-            found.update(self.reworded(text).corrections)
-        named = [word for word in found if any(map(str.isalnum, word))]
-        return {word: found[word] for word in named[:_NAMED]}
+            corrections.update(dict.fromkeys(self.read(text).unknown.values()))
+            corrections.update(self.reworded(text).corrections)
+        named = [word for word in corrections if any(map(str.isalnum, word))]
+        return {word: corrections[word] for word in named[:_NAMED]}
 
     def shown_images(self) -> Sequence[CollectionImage]:
         """The collection without copies, and without what could not be read so far."""
@@ -239,10 +242,10 @@ class Retriever:
         Of a clip it is the frame here that is shown nearest to it.
         """
         file_id = self.collection.file_id(image.image_id)
-        moment, here = image.moment, self.index.clips.get(file_id)
-        if moment is None or not here:
+        moment, moments = image.moment, self.index.clips.get(file_id)
+        if moment is None or not moments:
             return file_id
-        far = [abs(one.seconds - moment.seconds) for one in here]
+        far = [abs(one.seconds - moment.seconds) for one in moments]
         return file_id + far.index(min(far)) * self.index.files
 
     def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
@@ -303,24 +306,31 @@ class Retriever:
             made = zip(image_ids, pool.map(make, image_ids), strict=True)
             return {image_id: file for image_id, file in made if file is not None}
 
+    def make_thumbnails(self) -> None:
+        """Makes thumbnails and fingerprints of the first images ahead, once everything is read."""
+        self.index.captions_done.wait()
+        for image in self.shown_images()[:_AHEAD]:
+            with suppress(ValueError, OSError):  # an answer without it is still an answer
+                fingerprint(self.thumbnail(image.image_id))
+
     def _found(
         self, terms: Sequence[Term], spec: str, k: int, only: AbstractSet[int] | None, captions: int
     ) -> Found:
         query, k = self._read(terms, spec), min(checked_k(k), MAX_HITS)
         most = max(k, TENTH)  # which the best are compared with
-        found, scores = self._ranking.images(query, most, only)
-        judgement = self._judgement(query, found, scores, only)
-        found = found[:k]
-        won = self._ranking.winners(query, found, scores is None)
-        views: list[int | None] = [None] * len(found)
+        matches, scores = self._ranking.images(query, most, only)
+        judgement = self._judgement(query, matches, scores, only)
+        matches = matches[:k]
+        won = self._ranking.winners(query, matches, scores is None)
+        views: list[int | None] = [None] * len(matches)
         if len(won) == 1 and query.terms:
             [places] = won.values()
             views = [int(row[0]) if (row == row[0]).all() else None for row in places.T]
-        shown = self.moments([match.id for match in found], terms, spec)
+        image_ids = self.moments([match.id for match in matches], terms, spec)
         hits = [
             self.hit(image_id, match.score, view, rank)
             for rank, (image_id, match, view) in enumerate(
-                zip(shown, found, views, strict=True), start=1
+                zip(image_ids, matches, views, strict=True), start=1
             )
         ]
         fewest, searched = self._ranking.searched(query, only)
@@ -357,7 +367,7 @@ class Retriever:
         captions = self.collection.captions
         if not k or not captions:
             return []
-        found = self._ranking.captions(query, k)
+        matches = self._ranking.captions(query, k)
         return [
             Caption(
                 text=captions[match.id][0],
@@ -366,7 +376,7 @@ class Retriever:
                 view=match.view if query.plain else None,
                 rank=rank,
             )
-            for rank, match in enumerate(found, start=1)
+            for rank, match in enumerate(matches, start=1)
         ]
 
     def _judgement(
