@@ -147,16 +147,16 @@ class Explore {
     const question = (this.explaining = this.question);
     const now = state();
     try {
-      await this.grid.images(); // which are the answer; evidence comes behind
-      const options = { lane: "evidence", image: content(now.upload) };
-      const answer = await api.explainHits(now, missing, methodOf(now), options);
+      if (this.explained) await this.grid.images(); // the answer comes first, but for the example
+      const image = content(now.upload);
+      const answer = await api.explainHits(now, missing, methodOf(now), { lane: "evidence", image });
       if (question !== this.question) return;
       if (this.explanation) this.explanation.add(answer);
       else this.explanation = new Explanation(answer);
+      this.explained = true;
       this.#draw(state());
     } catch {
-      this.grid.clear(); // images without evidence are still an answer
-      return;
+      return this.grid.clear(); // images without evidence are still an answer
     } finally {
       if (this.explaining === question) this.explaining = "";
     }

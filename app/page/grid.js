@@ -96,8 +96,8 @@ export class Grid {
 
   /** Waits for the images of visible tiles. */
   async images() {
-    const images = [...this.visible].map((id) => this.tiles.get(id)?.querySelector("img[src]"));
-    await Promise.all(images.map((image) => image?.decode().catch(() => {})));
+    const decode = (id) => this.tiles.get(id)?.querySelector("img[src]")?.decode().catch(() => {});
+    await Promise.all([...this.visible].map(decode));
   }
 
   /** Takes evidence away from all tiles. */
