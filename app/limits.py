@@ -25,7 +25,7 @@ import httpx
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.access import Hosts, Refusal, shown
+from polyview.app.access import Hosts, Refusal, shown
 
 JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000
 HELD_BYTES = 300_000_000  # of all bodies that are in memory

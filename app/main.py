@@ -34,9 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # by default gradio remembers 10,000 events and sums them up after each one
     os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(10**12)
     os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "1"
-    # first, so that `models` is the folder beside `app`
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    from app.settings import Settings
+    from polyview.app.settings import Settings
 
     settings = Settings.from_argv(sys.argv[1:] if argv is None else argv)
     if settings.mcp and importlib.util.find_spec("mcp") is None:
@@ -45,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.disable()  # while thousands of modules are imported
     from PIL import Image
 
-    from app.gallery.indexing import ProgressBar
-    from app.gallery.store import cache_folder
-    from app.packs.opened import Opened
-    from app.server import build, launch
+    from polyview.app.gallery.indexing import ProgressBar
+    from polyview.app.gallery.store import cache_folder
+    from polyview.app.packs.opened import Opened
+    from polyview.app.server import build, launch
 
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -86,7 +84,7 @@ def declare_zerogpu() -> None:
 
     It is never called: a loan takes seconds, and a question takes the processor milliseconds.
     """
-    from export.sessions import on_zerogpu
+    from polyview.export.sessions import on_zerogpu
 
     if not on_zerogpu():
         return
@@ -100,4 +98,6 @@ def declare_zerogpu() -> None:
 
 
 if __name__ == "__main__":
+    # a clone is not installed: `polyview` is found beside `app`
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     sys.exit(main())

@@ -14,13 +14,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.gallery.address import FORM, Address
-from app.gallery.indexing import Progress, ProgressBar
-from app.gallery.scan import from_folder, from_pack
-from app.gallery.store import cache_folder
-from app.packs.presets import pack_folder
-from app.settings import DEVICES
-from export.runtime import Runtime
+from polyview.app.gallery.address import FORM, Address
+from polyview.app.gallery.indexing import Progress, ProgressBar
+from polyview.app.gallery.scan import from_folder, from_pack
+from polyview.app.gallery.store import cache_folder
+from polyview.app.packs.presets import pack_folder
+from polyview.app.settings import DEVICES
+from polyview.export.runtime import Runtime
 
 _SHOWN = 20  # refused files that are listed
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _migrate(options: argparse.Namespace) -> int:
     address = Address.parse(options.to)
-    from app.gallery.qdrant import Points, migrate  # needs a package that few have
+    from polyview.app.gallery.qdrant import Points, migrate  # needs a package that few have
 
     points = Points(address)  # before the pack is loaded, which takes seconds
     try:

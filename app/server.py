@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from app.api.adapter import Server
-    from app.packs.opened import Opened
-    from app.settings import Settings
+    from polyview.app.api.adapter import Server
+    from polyview.app.packs.opened import Opened
+    from polyview.app.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
 _SESSIONS = 50  # whose state Gradio keeps; our endpoints have none
@@ -24,10 +24,10 @@ def build(settings: Settings, opened: Opened) -> Server:
     from starlette.responses import FileResponse, RedirectResponse, Response
     from starlette.staticfiles import StaticFiles
 
-    from app.access import Hosts
-    from app.api.adapter import PREFIX, Server
-    from app.api.questions import questions, register
-    from app.limits import Door
+    from polyview.app.access import Hosts
+    from polyview.app.api.adapter import PREFIX, Server
+    from polyview.app.api.questions import questions, register
+    from polyview.app.limits import Door
 
     hosts, all_questions = Hosts(settings.private, settings.names), questions(opened)
     endpoints = {question.name: question.defaults for question in all_questions}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from app.access import HOST, is_loopback
-from app.gallery.address import Address
+from polyview.app.access import HOST, is_loopback
+from polyview.app.gallery.address import Address
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -142,7 +142,9 @@ def bundled_packs() -> list[str]:
 
 def bundled_pack(name: str) -> Path | None:
     """The folder of a pack that comes with the app, or None if there is none of that name."""
-    from export.pack.schema import current_name  # late, because it takes seconds with torch
+    from polyview.export.pack.schema import (
+        current_name,  # late, because it takes seconds with torch
+    )
 
     plain, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)
     return folder if plain and (folder / "pack.json").is_file() else None

@@ -31,16 +31,16 @@ from typing import Any
 import numpy as np
 import torch
 
-import models
-from app.gallery.index import Gallery
-from app.gallery.scan import from_pack
-from app.search.query import Term
-from app.search.retriever import Retriever
-from app.settings import BUNDLED
-from export.runtime import Runtime
-from export.sessions import hardware, processor
-from models import Method, Views
-from training.loop.config import TrainConfig, load_recipe
+from polyview import models
+from polyview.app.gallery.index import Gallery
+from polyview.app.gallery.scan import from_pack
+from polyview.app.search.query import Term
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED
+from polyview.export.runtime import Runtime
+from polyview.export.sessions import hardware, processor
+from polyview.models import Method, Views
+from polyview.training.loop.config import TrainConfig, load_recipe
 
 SCENES = ("vsepp", "vse_infty", "base_attn", "mv_vse", "pvse", "mvam", "avse", "scan", "late")
 CELLS, WORDS, IMAGE_DIM = 49, 12, 256  # of the scenes' encoder, and of a long caption

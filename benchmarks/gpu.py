@@ -20,11 +20,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.settings import BUNDLED
-from export.pack.gallery import load_gallery
-from export.runtime import Runtime
-from export.sessions import processor
-from models.files import write_whole
+from polyview.app.settings import BUNDLED
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.runtime import Runtime
+from polyview.export.sessions import processor
+from polyview.models.files import write_whole
 
 Act = Callable[[], Tensor | None]
 HITS, EXPLAINED = 10, 12  # images of an answer; images whose evidence is computed at once

@@ -22,13 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from app.gallery.encode import CHUNK, SHARD
-from app.gallery.images import ImageError, open_image
-from app.gallery.scan import Collection, CollectionImage, from_folder
-from app.search.retriever import Retriever
-from app.settings import BUNDLED, PHOTOGRAPHS
-from export.runtime import Runtime
-from export.sessions import processor
+from polyview.app.gallery.encode import CHUNK, SHARD
+from polyview.app.gallery.images import ImageError, open_image
+from polyview.app.gallery.scan import Collection, CollectionImage, from_folder
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED, PHOTOGRAPHS
+from polyview.export.runtime import Runtime
+from polyview.export.sessions import processor
 
 
 def main(argv: Sequence[str]) -> int:

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from models import Views
-from models.avse import AVSE, AVSEConfig
-from models.gpo import GPO
-from models.layers import l2_normalize
+from polyview.models import Views
+from polyview.models.avse import AVSE, AVSEConfig
+from polyview.models.gpo import GPO
+from polyview.models.layers import l2_normalize
 
 Run = Callable[[], object]
 Row = tuple[str, Run, Run, str]  # title, baseline, ours, and the ratio of their times to reach

@@ -30,10 +30,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from app.settings import BUNDLED
-from export.pack.gallery import load_gallery
-from export.pack.reading import load_info
-from export.sessions import processor
+from polyview.app.settings import BUNDLED
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.reading import load_info
+from polyview.export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
 QUERIES = 20  # typed into the page

@@ -11,15 +11,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import models
-from export.build.command import Labels, labels_from, pack_parser, run_command
-from export.build.pack import MethodParts, PackParts, build_pack
-from export.build.parity import TorchStack
-from export.encoders.sources import load_image_source, load_text_source
-from export.pack.schema import PackInfo
-from models.checkpoint import load_strict
-from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.encoders.published import (
+from polyview import models
+from polyview.export.build.command import Labels, labels_from, pack_parser, run_command
+from polyview.export.build.pack import MethodParts, PackParts, build_pack
+from polyview.export.build.parity import TorchStack
+from polyview.export.encoders.sources import load_image_source, load_text_source
+from polyview.export.pack.schema import PackInfo
+from polyview.models.checkpoint import load_strict
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.encoders.published import (
     CLIPImageEncoder,
     CLIPTextEncoder,
     SiglipImageEncoder,

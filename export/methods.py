@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import torch
 
-import models
-from export.pack.schema import PackInfo
-from export.pack.validation import PackError
-from models import Method
-from models.checkpoint import check_fit, load_strict, load_tensors
+from polyview import models
+from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.validation import PackError
+from polyview.models import Method
+from polyview.models.checkpoint import check_fit, load_strict, load_tensors
 
 
 def load_head(info: PackInfo, name: str) -> Method:

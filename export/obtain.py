@@ -8,14 +8,22 @@ from threading import Event
 
 from huggingface_hub.utils import filter_repo_objects
 
-from export import clip, official
-from export.build.command import Labels
-from export.build.released import BERT_FILES, BERT_ID, choose_checkpoint, split_checkpoint
-from export.encoders.published import ENCODER_FILES
-from export.hub.client import CancelledError, HubError, Progress, Repo, Token, fetch, inspect_repo
-from export.hub.packs import pull
-from export.pack.schema import MANIFEST, UNKNOWN_LICENCE
-from models.files import naming_full_disk
+from polyview.export import clip, official
+from polyview.export.build.command import Labels
+from polyview.export.build.released import BERT_FILES, BERT_ID, choose_checkpoint, split_checkpoint
+from polyview.export.encoders.published import ENCODER_FILES
+from polyview.export.hub.client import (
+    CancelledError,
+    HubError,
+    Progress,
+    Repo,
+    Token,
+    fetch,
+    inspect_repo,
+)
+from polyview.export.hub.packs import pull
+from polyview.export.pack.schema import MANIFEST, UNKNOWN_LICENCE
+from polyview.models.files import naming_full_disk
 
 PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"
 KINDS = (PACK, CLIP, VSE_INFTY)

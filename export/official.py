@@ -19,12 +19,12 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-import models
-from export.build import release_names as names
-from export.build.command import labels_from, pack_parser, run_command
-from export.build.pack import MethodParts, PackParts, build_pack
-from export.build.parity import TorchStack
-from export.build.released import (
+from polyview import models
+from polyview.export.build import release_names as names
+from polyview.export.build.command import labels_from, pack_parser, run_command
+from polyview.export.build.pack import MethodParts, PackParts, build_pack
+from polyview.export.build.parity import TorchStack
+from polyview.export.build.released import (
     Checkpoint,
     bert_folder,
     bert_tokenizer,
@@ -32,14 +32,14 @@ from export.build.released import (
     read_checkpoint,
     word_tokenizer,
 )
-from export.pack.schema import UNKNOWN_LICENCE, PackInfo
-from export.pack.validation import read_json
-from models import METHODS
-from models.encoders.bigru import BiGRUTextEncoder
-from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.encoders.published import BertTextEncoder, SampledViT
-from models.encoders.resnet import STAGES, ResNet
-from models.preprocess import Preprocess
+from polyview.export.pack.schema import UNKNOWN_LICENCE, PackInfo
+from polyview.export.pack.validation import read_json
+from polyview.models import METHODS
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.encoders.published import BertTextEncoder, SampledViT
+from polyview.models.encoders.resnet import STAGES, ResNet
+from polyview.models.preprocess import Preprocess
 
 MAX_LENGTH = 64  # tokens of a text that are read at most; the releases set no limit
 IMAGENET = Preprocess(

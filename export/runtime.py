@@ -19,17 +19,17 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from export.methods import load_head
-from export.pack.reading import load_info
-from export.pack.regions import regions_of
-from export.pack.schema import PackInfo
-from export.pack.tokens import load_tokenizer
-from export.pack.validation import PackError
-from export.sessions import Device, Encoder, Sessions
-from export.texts import TextReader, Tokens
-from models import Method, Views
-from models.evidence import Parts
-from models.views import grid_boxes, lengths_to_mask
+from polyview.export.methods import load_head
+from polyview.export.pack.reading import load_info
+from polyview.export.pack.regions import regions_of
+from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.tokens import load_tokenizer
+from polyview.export.pack.validation import PackError
+from polyview.export.sessions import Device, Encoder, Sessions
+from polyview.export.texts import TextReader, Tokens
+from polyview.models import Method, Views
+from polyview.models.evidence import Parts
+from polyview.models.views import grid_boxes, lengths_to_mask
 
 IMAGE_BATCH = 32
 TEXT_BATCH = 128

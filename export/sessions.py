@@ -13,7 +13,7 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
-from export.pack.validation import PackError
+from polyview.export.pack.validation import PackError
 
 Device = Literal["auto", "cpu", "cuda"]
 CUDA = "CUDAExecutionProvider"

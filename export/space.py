@@ -2,7 +2,7 @@
 
 README.md            front matter for the Hub, made from that of the repository, and a page
 requirements.txt     the repository's, without GPU packages for a machine without a GPU
-app/ models/ export/ the code; nothing of training, tests or benchmarks
+polyview/ app/ models/ export/   the code; nothing of training, tests or benchmarks
 app/bundled/         the chosen packs, and the files beside them
 start.py             only if the app starts on another pack than `scenes`
 """
@@ -17,12 +17,12 @@ from typing import Any
 
 from huggingface_hub import SpaceCardData, SpaceHardware, metadata_load
 
-from export.pack.reading import list_files, load_info
-from export.pack.schema import MANIFEST, PackInfo, current_name
-from models.files import replacing_folder
+from polyview.export.pack.reading import list_files, load_info
+from polyview.export.pack.schema import MANIFEST, PackInfo, current_name
+from polyview.models.files import replacing_folder
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE = ("app", "models", "export")
+CODE = ("polyview", "app", "models", "export")
 BUNDLED = Path("app") / "bundled"
 FIRST = "scenes"  # the pack that the app starts on by itself
 ZEROGPU = "zero-a10g"  # the Hub's name of ZeroGPU, whatever the GPU is
@@ -35,7 +35,7 @@ import sys
 
 os.environ.setdefault("POLYVIEW_PACK", "{pack}")
 
-from app.main import main
+from polyview.app.main import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

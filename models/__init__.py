@@ -7,16 +7,16 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from models.avse import AVSE
-from models.clip import CLIP
-from models.contextual import ContextConfig, Contextual, contextual
-from models.elements import SCAN, LateInteraction
-from models.method import Method
-from models.mv_vse import MVVSE
-from models.mvam import MVAM, BaseAttention, BaseSummary
-from models.pvse import PVSE
-from models.views import Views
-from models.vse_infty import VSEPP, VSEInfinity
+from polyview.models.avse import AVSE
+from polyview.models.clip import CLIP
+from polyview.models.contextual import ContextConfig, Contextual, contextual
+from polyview.models.elements import SCAN, LateInteraction
+from polyview.models.method import Method
+from polyview.models.mv_vse import MVVSE
+from polyview.models.mvam import MVAM, BaseAttention, BaseSummary
+from polyview.models.pvse import PVSE
+from polyview.models.views import Views
+from polyview.models.vse_infty import VSEPP, VSEInfinity
 
 __all__ = ["METHODS", "Method", "Views", "argument_defaults", "build"]
 

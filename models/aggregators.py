@@ -20,7 +20,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.layers import last_element, masked_mean
+from polyview.models.layers import last_element, masked_mean
 
 AGGREGATORS = ("seq2seq", "self_attention", "gcn", "gcn_seq2seq")
 

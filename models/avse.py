@@ -25,18 +25,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Evidence, Parts, split_products
-from models.gpo import build_pooling, pooling_arrays
-from models.layers import (
+from polyview.models.evidence import Evidence, Parts, split_products
+from polyview.models.gpo import build_pooling, pooling_arrays
+from polyview.models.layers import (
     FeatureProjection,
     cosine_attention,
     l2_normalize,
     require_choice,
     text_projection,
 )
-from models.method import Knob, Method
-from models.sinkhorn import log_plan, match_blocks
-from models.views import NamedArray, Views
+from polyview.models.method import Knob, Method
+from polyview.models.sinkhorn import log_plan, match_blocks
+from polyview.models.views import NamedArray, Views
 
 MATCHES = ("sinkhorn", "maxsim", "mean")
 _PAIRS = 1 << 14  # scored at once on a CPU: what stays in a core's cache

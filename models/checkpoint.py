@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from models.files import no_such, write_whole
+from polyview.models.files import no_such, write_whole
 
 MAX_HEADER = 8 * 2**20  # bytes; a tensor's name, type and shape take about 100 of them
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Parts
-from models.layers import (
+from polyview.models.evidence import Parts
+from polyview.models.layers import (
     cosine_attention,
     l2_normalize,
     last_element,
@@ -19,8 +19,8 @@ from models.layers import (
     one_element,
     single_view,
 )
-from models.method import Method
-from models.views import Views
+from polyview.models.method import Method
+from polyview.models.views import Views
 
 
 class CLIP(Method):

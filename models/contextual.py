@@ -23,10 +23,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Parts
-from models.layers import require_choice
-from models.method import Method
-from models.views import Views
+from polyview.models.evidence import Parts
+from polyview.models.layers import require_choice
+from polyview.models.method import Method
+from polyview.models.views import Views
 
 CONTEXTS = ("none", "transformer")
 

@@ -32,10 +32,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.evidence import Evidence, Parts, split_products
-from models.layers import EPS, FeatureProjection, l2_normalize, require_choice, text_projection
-from models.method import Method
-from models.views import Views
+from polyview.models.evidence import Evidence, Parts, split_products
+from polyview.models.layers import (
+    EPS,
+    FeatureProjection,
+    l2_normalize,
+    require_choice,
+    text_projection,
+)
+from polyview.models.method import Method
+from polyview.models.views import Views
 
 DIRECTIONS = ("t2i", "i2t")
 MAX_PRODUCTS = 1 << 24  # of elements, computed at a time

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.layers import EPS
+from polyview.models.layers import EPS
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from models.gru import bigru_states
-from models.layers import masked_mean, mean_parts, require_choice
-from models.ranking import pool_ranked, split_ranked
-from models.views import NamedArray, Views
+from polyview.models.gru import bigru_states
+from polyview.models.layers import masked_mean, mean_parts, require_choice
+from polyview.models.ranking import pool_ranked, split_ranked
+from polyview.models.views import NamedArray, Views
 
 POOLINGS = ("gpo", "mean", "max", "kmax")
 

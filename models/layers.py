@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.views import Views
+from polyview.models.views import Views
 
 EPS = 1e-8  # beside a length, so that nothing is divided by 0
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Evidence, Parts, split_products
-from models.layers import cosine_scores
-from models.views import NamedArray, Views
+from polyview.models.evidence import Evidence, Parts, split_products
+from polyview.models.layers import cosine_scores
+from polyview.models.views import NamedArray, Views
 
 
 class Knob(NamedTuple):

@@ -24,9 +24,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Parts
-from models.gpo import RankPooling, build_pooling, pooling_arrays
-from models.layers import (
+from polyview.models.evidence import Parts
+from polyview.models.gpo import RankPooling, build_pooling, pooling_arrays
+from polyview.models.layers import (
     FeatureProjection,
     cosine_attention,
     l2_normalize,
@@ -36,9 +36,9 @@ from models.layers import (
     require_choice,
     text_projection,
 )
-from models.method import Method
-from models.ranking import pool_ranked, split_ranked
-from models.views import NamedArray, Views
+from polyview.models.method import Method
+from polyview.models.ranking import pool_ranked, split_ranked
+from polyview.models.views import NamedArray, Views
 
 # pooling of images and of texts; None for the last state
 AGGREGATORS = {"gpo": ("gpo", "gpo"), "mean": ("mean", "mean"), "released": ("max", None)}

@@ -18,8 +18,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Parts
-from models.layers import (
+from polyview.models.evidence import Parts
+from polyview.models.layers import (
     FeatureProjection,
     l2_normalize,
     one_element,
@@ -27,8 +27,8 @@ from models.layers import (
     single_view,
     text_projection,
 )
-from models.method import Method
-from models.views import NamedArray, Views
+from polyview.models.method import Method
+from polyview.models.views import NamedArray, Views
 
 CODE_SPACES = ("view", "encoder")
 

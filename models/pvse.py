@@ -22,11 +22,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.evidence import Parts
-from models.gru import bigru_states
-from models.layers import l2_normalize, last_element, masked_mean, mean_parts, require_choice
-from models.method import Method
-from models.views import NamedArray, Views
+from polyview.models.evidence import Parts
+from polyview.models.gru import bigru_states
+from polyview.models.layers import (
+    l2_normalize,
+    last_element,
+    masked_mean,
+    mean_parts,
+    require_choice,
+)
+from polyview.models.method import Method
+from polyview.models.views import NamedArray, Views
 
 FUSIONS = ("residual", "concat", "local")
 MATCHES = ("max", "concat")

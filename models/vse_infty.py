@@ -19,18 +19,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.aggregators import AGGREGATORS, Aggregator
-from models.evidence import Parts
-from models.gpo import POOLINGS, RankPooling, build_pooling, pooling_arrays
-from models.layers import (
+from polyview.models.aggregators import AGGREGATORS, Aggregator
+from polyview.models.evidence import Parts
+from polyview.models.gpo import POOLINGS, RankPooling, build_pooling, pooling_arrays
+from polyview.models.layers import (
     FeatureProjection,
     l2_normalize,
     require_choice,
     single_view,
     text_projection,
 )
-from models.method import Method
-from models.views import NamedArray, Views
+from polyview.models.method import Method
+from polyview.models.views import NamedArray, Views
 
 
 class VSEInfinity(Method):

@@ -1,9 +1,9 @@
 """What a pack's method reaches on a split, in one call."""
 
-from export.runtime import Runtime
-from training.data.split import Split
-from training.evaluation.kinds import score_metrics
-from training.evaluation.scoring import image_features, score_matrix, split_views
+from polyview.export.runtime import Runtime
+from polyview.training.data.split import Split
+from polyview.training.evaluation.kinds import score_metrics
+from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
 
 
 def measure(runtime: Runtime, method: str, data: Split, folds: int = 1) -> dict[str, float]:

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.encoders.bigru import BiGRUTextEncoder
-from models.gpo import GPO
-from models.pvse import PIENet
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.gpo import GPO
+from polyview.models.pvse import PIENet
 
 
 def gpo_pool(gpo: GPO, features: Tensor) -> Tensor:

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import to_onnx
+from polyview.export import to_onnx
+from polyview.training import train
+from polyview.training.data import region_gallery
 from tests.training.conftest import make_features, write_regions
-from training import train
-from training.data import region_gallery
 
 RECIPE = """
 method = "{method}"

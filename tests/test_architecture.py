@@ -59,6 +59,7 @@ def _files(folder: str) -> list[Path]:
 
 
 def _name(path: Path) -> str:
+    """A file's module, without the package `polyview`, under which all are imported."""
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -73,11 +74,12 @@ def _imports(path: Path) -> frozenset[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found |= {alias.name.removeprefix("polyview.") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path} uses a relative import"
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (inner & _modules()) or {str(node.module)}
+            module = f"{node.module}.".removeprefix("polyview.")
+            inner = {f"{module}{alias.name}" for alias in node.names}
+            found |= (inner & _modules()) or {module.removesuffix(".")}
     return frozenset(found)
 
 

@@ -15,17 +15,17 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from app.packs.opened import Opened
-from app.server import build
-from app.settings import Settings
+from polyview.app.packs.opened import Opened
+from polyview.app.server import build
+from polyview.app.settings import Settings
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.trainer import Trainer
 from tests.app.conftest import finish
 from tests.training.conftest import make_features
-from training.loop.config import TrainConfig
-from training.loop.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-CODE = ("app", "models", "export", "training", "benchmarks")
+CODE = ("polyview", "app", "models", "export", "training", "benchmarks")
 ROOMS = (*CODE, "tests", "docs")
 MOST = 16  # files of one folder that a walk may pass through
 

@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 METHOD = '''
 from torch import nn, stack
 
-from models.evidence import Parts
-from models.layers import l2_normalize, masked_mean, mean_parts, single_view
-from models.method import Method
+from polyview.models.evidence import Parts
+from polyview.models.layers import l2_normalize, masked_mean, mean_parts, single_view
+from polyview.models.method import Method
 
 
 class TwoMaps(Method):
@@ -89,12 +89,12 @@ for module, *sys.argv[1:] in commands:
             raise
     print("that was", module)
 
-from app.explain.evidence import explain
-from app.explain.look import look
-from app.gallery.scan import from_pack
-from app.search.query import Term
-from app.search.retriever import Retriever
-from export.runtime import Runtime
+from polyview.app.explain.evidence import explain
+from polyview.app.explain.look import look
+from polyview.app.gallery.scan import from_pack
+from polyview.app.search.query import Term
+from polyview.app.search.retriever import Retriever
+from polyview.export.runtime import Runtime
 
 retriever = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), pack.with_name("cache"))
 retriever.index.start()
@@ -122,11 +122,12 @@ def insert(path: Path, after: str, line: str) -> None:
 def tree(tmp_path: Path) -> Path:
     """A copy of the code with the toy method in it."""
     ignored = shutil.ignore_patterns("bundled", "__pycache__")
-    for folder in ("app", "export", "models", "training"):
+    for folder in ("polyview", "app", "export", "models", "training"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     (tmp_path / "models/two_maps.py").write_text(METHOD)
     methods, objectives = tmp_path / "models/__init__.py", tmp_path / "training/objectives"
-    insert(methods, "from models.pvse import PVSE\n", "from models.two_maps import TwoMaps")
+    imports = "from polyview.models.pvse import PVSE\n"
+    insert(methods, imports, "from polyview.models.two_maps import TwoMaps")
     insert(methods, "METHODS: dict[str, type[Method]] = {\n", '    "two_maps": TwoMaps,')
     registry = "OBJECTIVES: dict[str, type[Objective]] = {\n"
     insert(objectives / "__init__.py", registry, '    "two_maps": Triplet,')

@@ -1,66 +1,94 @@
-"""`pip install -e .`: four packages, two commands, and the code found from anywhere."""
+"""`pip install PATH`, and `-e PATH`, beside packages of a user's own with the same folder names."""
 
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[1]
+FOLDERS = ("polyview", "app", "export", "models", "training")
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a copy of the code, without what it bundles, is installed as people work on it."""
+@pytest.fixture(scope="module", params=["wheel", "editable"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prefix where a copy of the code, with the scenes and no other pack, is installed."""
     root = tmp_path_factory.mktemp("install")
     tree, prefix = root / "tree", root / "prefix"
     ignored = shutil.ignore_patterns("bundled", "__pycache__")
-    for folder in ("app", "export", "models", "training"):
+    for folder in FOLDERS:
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignored)
-    for file in ("pyproject.toml", "requirements.txt", "README.md"):
+    shutil.copytree(ROOT / "app/bundled/scenes", tree / "app/bundled/scenes")
+    for file in ("pyproject.toml", "requirements.txt", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / file, tree / file)
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation")
-    command = [*pip, "--no-deps", "--prefix", str(prefix), "--editable", str(tree)]
+    place = ("--editable", str(tree)) if request.param == "editable" else (str(tree),)
+    command = [*pip, "--no-deps", "--prefix", str(prefix), *place]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    if request.param == "wheel":
+        shutil.rmtree(tree)
     return prefix
 
 
 def run(prefix: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """A command, with what was installed and without the folder of this checkout."""
-    paths = {"base": str(prefix), "platbase": str(prefix)}
-    site = sysconfig.get_path("purelib", vars=paths)
+    """Runs a command with what was installed, in a folder with four packages of a user's own."""
+    site = sysconfig.get_path("purelib", vars={"base": str(prefix), "platbase": str(prefix)})
     # an editable install is a .pth file, which only a site folder has read
     code = f"import site; site.addsitedir({site!r})"
     (prefix / "sitecustomize.py").write_text(code)
-    env = {**os.environ, "PYTHONPATH": str(prefix)}
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=prefix)
+    home = prefix / "research"
+    for folder in FOLDERS[1:]:
+        (home / folder).mkdir(parents=True, exist_ok=True)
+        (home / folder / "__init__.py").write_text("OWNER = 'the user'\n")
+    env = {**os.environ, "PYTHONPATH": f"{prefix}{os.pathsep}{home}", "HOME": str(prefix)}
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=home)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "arguments", "status", "said"),
+    ("arguments", "status", "expected"),
     [
-        ("polyview", ("--help",), 0, "--gallery"),
-        ("polyview", ("--pack", "nowhere"), 1, "nowhere"),
-        ("polyview-search", ("--help",), 0, "--paths0"),
-        ("polyview-search", ("a dog",), 2, "there is no folder"),
+        (("--help",), 0, "--gallery"),
+        (("--pack", "nowhere"), 1, "nowhere"),
+        (("search", "--help"), 0, "--paths0"),
+        (("search", "a panda", "--pack", "scenes", "-k", "3"), 0, ".webp"),
+        (("train", "--help"), 0, "--recipe"),
+        (("evaluate", "--pack", "nowhere"), 1, "no folder"),
+        (("serach",), 2, "search"),
     ],
 )
 def test_commands_are_installed(
-    installed: Path, name: str, arguments: tuple[str, ...], status: int, said: str
+    installed: Path, arguments: tuple[str, ...], status: int, expected: str
 ) -> None:
-    done = run(installed, str(installed / "bin" / name), *arguments)
-    assert done.returncode == status, done.stderr
-    assert said in done.stdout + done.stderr
+    done = run(installed, str(installed / "bin" / "polyview"), *arguments)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert expected in done.stdout + done.stderr
 
 
-def test_the_packages_are_found(installed: Path) -> None:
-    code = "import app, export, models, training.train; print(models.__file__)"
+@pytest.mark.slow
+def test_packages_of_the_same_names_stay_the_user_s(installed: Path) -> None:
+    code = (
+        "import polyview.models, polyview.app.settings, polyview.training.train\n"
+        "import app, export, models, training\n"
+        "print([module.OWNER for module in (app, export, models, training)])\n"
+        "print(polyview.training.train.__file__)"
+    )
     done = run(installed, sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).parts[-3:] == ("tree", "models", "__init__.py")
+    owners, file = done.stdout.splitlines()
+    assert owners == str(["the user"] * 4)
+    assert str(ROOT) not in file
+
+
+def test_all_packages_are_listed() -> None:
+    """A folder that pyproject.toml does not name would be missing in a wheel."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    listed = settings["tool"]["setuptools"]["packages"]
+    code = {path.parent for folder in FOLDERS[1:] for path in (ROOT / folder).rglob("*.py")}
+    expected = {f"polyview.{'.'.join(path.relative_to(ROOT).parts)}" for path in code}
+    assert set(listed) == expected | {"polyview"}

@@ -13,27 +13,27 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.api.library import Library
-from app.explain.evidence import explain
-from app.gallery.scan import from_pack
-from app.search.query import Term
-from app.search.questions import Question
-from app.search.retriever import Retriever
-from export import to_onnx
-from export.pack.reading import load_info
-from export.runtime import Runtime
-from models.checkpoint import load_tensors, save_tensors
-from models.files import sha256_of
+from polyview.app.api.library import Library
+from polyview.app.explain.evidence import explain
+from polyview.app.gallery.scan import from_pack
+from polyview.app.search.query import Term
+from polyview.app.search.questions import Question
+from polyview.app.search.retriever import Retriever
+from polyview.export import to_onnx
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.models.checkpoint import load_tensors, save_tensors
+from polyview.models.files import sha256_of
+from polyview.training import evaluate, train
+from polyview.training.data.features import Extraction
+from polyview.training.data.open_split import open_split
+from polyview.training.evaluation.metrics import folded_metrics
+from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
+from polyview.training.loop.trained_run import run_views
 from tests.app.looking import maps_of
 from tests.regions import LABELS, RECIPE, write_world
 from tests.training.conftest import write_regions
 from tests.training.photographs import write_photographs
-from training import evaluate, train
-from training.data.features import Extraction
-from training.data.open_split import open_split
-from training.evaluation.metrics import folded_metrics
-from training.evaluation.scoring import image_features, score_matrix, split_views
-from training.loop.trained_run import run_views
 
 BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
 

@@ -21,32 +21,32 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-import models
-from export.encoders.sources import describe_image_source
-from models.checkpoint import load_strict, load_tensors, save_tensors
-from models.encoders import IMAGE_ENCODERS
-from models.encoders.bigru import BiGRUTextEncoder
-from models.encoders.scene_net import SceneNet
-from models.preprocess import Preprocess
-from training.data.features import (
+from polyview import models
+from polyview.export.encoders.sources import describe_image_source
+from polyview.models.checkpoint import load_strict, load_tensors, save_tensors
+from polyview.models.encoders import IMAGE_ENCODERS
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.scene_net import SceneNet
+from polyview.models.preprocess import Preprocess
+from polyview.training.data.features import (
     Extraction,
     check_images,
     feature_file,
     read_features,
     refuse_missing,
 )
-from training.data.image_files import crops
-from training.data.open_split import describe_data, open_split, open_training
-from training.data.split import Copies, Pixels
-from training.data.texts import TokenTable, build_tokenizer
-from training.evaluation.metrics import retrieval_metrics
-from training.evaluation.scoring import score_matrix
-from training.loop.command import run_command
-from training.loop.config import BackboneConfig, TrainConfig
-from training.loop.loop import Loop, check_pace
-from training.loop.runs import BEST, RunFolder
-from training.loop.trainer import DualEncoder, encode_split
-from training.objectives.losses import info_nce, same_image
+from polyview.training.data.image_files import crops
+from polyview.training.data.open_split import describe_data, open_split, open_training
+from polyview.training.data.split import Copies, Pixels
+from polyview.training.data.texts import TokenTable, build_tokenizer
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.scoring import score_matrix
+from polyview.training.loop.command import run_command
+from polyview.training.loop.config import BackboneConfig, TrainConfig
+from polyview.training.loop.loop import Loop, check_pace
+from polyview.training.loop.runs import BEST, RunFolder
+from polyview.training.loop.trainer import DualEncoder, encode_split
+from polyview.training.objectives.losses import info_nce, same_image
 
 WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the retrieval loss's throw-away heads
 _FITTED = 1500  # photographs that the teacher's principal components are fitted on

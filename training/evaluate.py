@@ -34,36 +34,41 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.hub.packs import resolve
-from export.pack.reading import update_metrics
-from export.pack.schema import MANIFEST
-from export.runtime import Runtime
-from export.sessions import hardware
-from models import Views
-from models.files import sha256_of, write_whole
-from training.data.features import CACHE, Extraction
-from training.data.open_split import open_split
-from training.data.pack_gallery import from_pack
-from training.data.split import Split
-from training.evaluation.calibration import calibrate_pack
-from training.evaluation.evidence import Place, evidence_metrics, moment_metrics, named_places
-from training.evaluation.faithfulness import mentioned_cells, view_metrics
-from training.evaluation.kinds import (
+from polyview.export.hub.packs import resolve
+from polyview.export.pack.reading import update_metrics
+from polyview.export.pack.schema import MANIFEST
+from polyview.export.runtime import Runtime
+from polyview.export.sessions import hardware
+from polyview.models import Views
+from polyview.models.files import sha256_of, write_whole
+from polyview.training.data.features import CACHE, Extraction
+from polyview.training.data.open_split import open_split
+from polyview.training.data.pack_gallery import from_pack
+from polyview.training.data.split import Split
+from polyview.training.evaluation.calibration import calibrate_pack
+from polyview.training.evaluation.evidence import (
+    Place,
+    evidence_metrics,
+    moment_metrics,
+    named_places,
+)
+from polyview.training.evaluation.faithfulness import mentioned_cells, view_metrics
+from polyview.training.evaluation.kinds import (
     foil_metrics,
     kind_differences,
     print_foils,
     print_kinds,
     score_metrics,
 )
-from training.evaluation.metrics import (
+from polyview.training.evaluation.metrics import (
     SEED,
     check_folds,
     everyday_metrics,
     everyday_truth,
     print_questions,
 )
-from training.evaluation.questions import half
-from training.evaluation.report import (
+from polyview.training.evaluation.questions import half
+from polyview.training.evaluation.report import (
     COLUMNS,
     print_certainty,
     print_difference,
@@ -73,7 +78,7 @@ from training.evaluation.report import (
     write_scores,
     write_trec,
 )
-from training.evaluation.scoring import (
+from polyview.training.evaluation.scoring import (
     as_read,
     compared_pairs,
     ensemble_parts,
@@ -82,10 +87,10 @@ from training.evaluation.scoring import (
     score_matrix,
     split_views,
 )
-from training.evaluation.statistics import bootstrap_difference
-from training.loop.command import refusals_end
-from training.loop.runs import BEST
-from training.loop.trained_run import run_views
+from polyview.training.evaluation.statistics import bootstrap_difference
+from polyview.training.loop.command import refusals_end
+from polyview.training.loop.runs import BEST
+from polyview.training.loop.trained_run import run_views
 
 _Rows = dict[str, dict[str, float]]  # metrics of each row of the table
 _RUN_OPTIONS = {

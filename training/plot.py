@@ -10,8 +10,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from models.files import replacing
-from training.loop.runs import LOG, read_rows
+from polyview.models.files import replacing
+from polyview.training.loop.runs import LOG, read_rows
 
 SCORES = ("rsum", "object_r_precision", "val_distillation")  # the first that a run has is drawn
 Points = list[tuple[float, float]]

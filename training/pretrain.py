@@ -17,13 +17,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.encoders.scene_net import SceneNet
-from models.preprocess import Preprocess
-from training.loop.command import run_command
-from training.loop.config import BackboneConfig
-from training.loop.loop import Loop, check_pace
-from training.scenes.store import SceneData, load_scenes
-from training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
+from polyview.models.encoders.scene_net import SceneNet
+from polyview.models.preprocess import Preprocess
+from polyview.training.loop.command import run_command
+from polyview.training.loop.config import BackboneConfig
+from polyview.training.loop.loop import Loop, check_pace
+from polyview.training.scenes.store import SceneData, load_scenes
+from polyview.training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
 MIN_COVERAGE = 0.15  # a thing is in a cell if it covers so much of it, or a third of it is there
 THINGS = tuple(

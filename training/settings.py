@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from export.pack.validation import STRICT, check
+from polyview.export.pack.validation import STRICT, check
 
 
 class Settings(BaseModel):

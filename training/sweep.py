@@ -21,23 +21,31 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.sessions import hardware
-from models.files import write_whole
-from training.data.features import Extraction, load_features
-from training.data.open_split import holds_features
-from training.evaluation.metrics import retrieval_metrics
-from training.evaluation.report import COLUMNS
-from training.evaluation.scoring import score_matrix
-from training.evaluation.statistics import (
+from polyview.export.sessions import hardware
+from polyview.models.files import write_whole
+from polyview.training.data.features import Extraction, load_features
+from polyview.training.data.open_split import holds_features
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.report import COLUMNS
+from polyview.training.evaluation.scoring import score_matrix
+from polyview.training.evaluation.statistics import (
     caption_cosines,
     difference_of_hits,
     image_hits,
     view_statistics,
 )
-from training.loop.runs import LOG, read_rows
-from training.loop.sweeps import Job, Record, Sweep, final_jobs, load_sweep, sweep_names, trial_jobs
-from training.loop.trained_run import run_views
-from training.loop.trainer import build_trainer
+from polyview.training.loop.runs import LOG, read_rows
+from polyview.training.loop.sweeps import (
+    Job,
+    Record,
+    Sweep,
+    final_jobs,
+    load_sweep,
+    sweep_names,
+    trial_jobs,
+)
+from polyview.training.loop.trained_run import run_views
+from polyview.training.loop.trainer import build_trainer
 
 RESULTS = Path("docs/results")
 PAGES = ("README.md", "docs/results.md")  # with the short table and the whole one

@@ -9,15 +9,15 @@ import inspect
 import json
 from collections.abc import Iterator, Sequence
 
-from models import CONTEXT_DEFAULTS, METHODS, argument_defaults
-from models.contextual import ContextConfig
-from training.data.features import Extraction, load_features
-from training.data.texts import TextConfig
-from training.loop.command import run_command
-from training.loop.config import OptimizerConfig, TrainConfig
-from training.loop.trainer import Trainer, build_trainer
-from training.objectives import OBJECTIVES
-from training.settings import describe
+from polyview.models import CONTEXT_DEFAULTS, METHODS, argument_defaults
+from polyview.models.contextual import ContextConfig
+from polyview.training.data.features import Extraction, load_features
+from polyview.training.data.texts import TextConfig
+from polyview.training.loop.command import run_command
+from polyview.training.loop.config import OptimizerConfig, TrainConfig
+from polyview.training.loop.trainer import Trainer, build_trainer
+from polyview.training.objectives import OBJECTIVES
+from polyview.training.settings import describe
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -31,9 +31,9 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from app.api.answers import Blob, Refused
-from app.packs.opened import ForbiddenError, FullError, GoneError, Opened
-from app.search.hits import NotReadyError
+from polyview.app.api.answers import Blob, Refused
+from polyview.app.packs.opened import ForbiddenError, FullError, GoneError, Opened
+from polyview.app.search.hits import NotReadyError
 
 PREFIX = "/api/v1"
 WAITING = 64  # questions at a time, those that are being answered included

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.search.answers import Unknown
-from app.search.hits import Caption, Hit
+from polyview.app.search.answers import Unknown
+from polyview.app.search.hits import Caption, Hit
 
 Rows = list[Any]  # of numbers, nested; validated by whoever computed them
 Fields = dict[str, Any]  # as the docstring names them

@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from app.api import answers
-from app.api import parameters as p
-from app.api.search import known
-from app.packs import fit, presets
-from app.packs.description import describe, describe_gallery
-from app.packs.downloads import Download, Downloads
-from app.packs.opened import Opened
-from app.packs.results import results
-from app.search.filters import offered
+from polyview.app.api import answers
+from polyview.app.api import parameters as p
+from polyview.app.api.search import known
+from polyview.app.packs import fit, presets
+from polyview.app.packs.description import describe, describe_gallery
+from polyview.app.packs.downloads import Download, Downloads
+from polyview.app.packs.opened import Opened
+from polyview.app.packs.results import results
+from polyview.app.search.filters import offered
 
 _LONGEST = 500  # characters of a pack's description
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from app.api import answers
-from app.api import parameters as p
-from app.api.search import image_size, milliseconds, sent_image
-from app.explain import evidence
-from app.explain.collapse import Meters
-from app.explain.lighting import light
-from app.explain.look import look
-from app.explain.places import sheet_shape
-from app.gallery.scan import CollectionImage
-from app.packs.opened import Opened
-from app.search.answers import remark
-from app.search.query import Term, checked, describe, parse
-from app.search.questions import Question
-from app.search.retriever import Retriever
-from models.views import NamedArray
+from polyview.app.api import answers
+from polyview.app.api import parameters as p
+from polyview.app.api.search import image_size, milliseconds, sent_image
+from polyview.app.explain import evidence
+from polyview.app.explain.collapse import Meters
+from polyview.app.explain.lighting import light
+from polyview.app.explain.look import look
+from polyview.app.explain.places import sheet_shape
+from polyview.app.gallery.scan import CollectionImage
+from polyview.app.packs.opened import Opened
+from polyview.app.search.answers import remark
+from polyview.app.search.query import Term, checked, describe, parse
+from polyview.app.search.questions import Question
+from polyview.app.search.retriever import Retriever
+from polyview.models.views import NamedArray
 
 _DIGITS = 8  # of evidence, so that what is added up stays the score
 _MAP_DIGITS = 5

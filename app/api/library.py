@@ -24,18 +24,18 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from app.explain.evidence import Explained, explain
-from app.explain.lighting import light
-from app.gallery.images import open_image
-from app.gallery.indexing import Index, Progress
-from app.gallery.scan import from_pack, open_images
-from app.gallery.store import cache_folder
-from app.search.answers import Unknown, answer
-from app.search.hits import Hit
-from app.search.questions import Question
-from app.search.retriever import Retriever
-from app.settings import Device, Settings, bundled_pack
-from export.runtime import Runtime
+from polyview.app.explain.evidence import Explained, explain
+from polyview.app.explain.lighting import light
+from polyview.app.gallery.images import open_image
+from polyview.app.gallery.indexing import Index, Progress
+from polyview.app.gallery.scan import from_pack, open_images
+from polyview.app.gallery.store import cache_folder
+from polyview.app.search.answers import Unknown, answer
+from polyview.app.search.hits import Hit
+from polyview.app.search.questions import Question
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import Device, Settings, bundled_pack
+from polyview.export.runtime import Runtime
 
 Query = str | Path | Image.Image
 
@@ -125,7 +125,9 @@ class Library:
         cache = cache_folder()
         folder = bundled_pack(settings.first_pack)
         if folder is None:
-            from app.packs.presets import pack_folder  # most starts need none of its imports
+            from polyview.app.packs.presets import (
+                pack_folder,  # most starts need none of its imports
+            )
 
             folder = pack_folder(settings.first_pack, cache)
         runtime = Runtime.load(folder, device)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from app.search.query import MAX_QUERY, MAX_WEIGHT
-from app.search.retriever import MAX_HITS
+from polyview.app.search.query import MAX_QUERY, MAX_WEIGHT
+from polyview.app.search.retriever import MAX_HITS
 
 IMAGE_BYTES = 50_000_000  # of one image that is sent
 

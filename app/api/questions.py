@@ -10,12 +10,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from app.api.adapter import PREFIX, Adapter, Question, Server, page
-from app.api.collections import CollectionQuestions, PackQuestions
-from app.api.evidence import EvidenceQuestions
-from app.api.search import SearchQuestions
-from app.packs.opened import ForbiddenError, Opened
-from app.search.ranking import MANY
+from polyview.app.api.adapter import PREFIX, Adapter, Question, Server, page
+from polyview.app.api.collections import CollectionQuestions, PackQuestions
+from polyview.app.api.evidence import EvidenceQuestions
+from polyview.app.api.search import SearchQuestions
+from polyview.app.packs.opened import ForbiddenError, Opened
+from polyview.app.search.ranking import MANY
 
 _KINDS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
     ".gif": "image/gif",

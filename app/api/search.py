@@ -11,20 +11,20 @@ from functools import lru_cache
 
 from PIL import Image
 
-from app.api import answers
-from app.api import parameters as p
-from app.explain import lens
-from app.gallery.images import decode
-from app.packs.columns import Columns
-from app.packs.opened import Opened
-from app.search import answers as found_answers
-from app.search import comparison, curated
-from app.search.duplicates import fingerprint, first_alike
-from app.search.filters import Filters
-from app.search.hits import Hit
-from app.search.query import checked, describe, parse
-from app.search.questions import Question, algebra_example, examples, unsupported_aspects
-from app.search.retriever import Retriever
+from polyview.app.api import answers
+from polyview.app.api import parameters as p
+from polyview.app.explain import lens
+from polyview.app.gallery.images import decode
+from polyview.app.packs.columns import Columns
+from polyview.app.packs.opened import Opened
+from polyview.app.search import answers as found_answers
+from polyview.app.search import comparison, curated
+from polyview.app.search.duplicates import fingerprint, first_alike
+from polyview.app.search.filters import Filters
+from polyview.app.search.hits import Hit
+from polyview.app.search.query import checked, describe, parse
+from polyview.app.search.questions import Question, algebra_example, examples, unsupported_aspects
+from polyview.app.search.retriever import Retriever
 
 EXAMPLES = 6
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.settings import DEVICES
+from polyview.app.settings import DEVICES
 
 FOUND, NOTHING, FAILED = 0, 1, 2
 
@@ -43,9 +43,9 @@ def _search(options: argparse.Namespace) -> int:
         raise ValueError(f"--explain {options.explain} must end in .png")
     if not 1 <= options.k <= 1000:
         raise ValueError(f"-k must be 1 to 1,000, not {options.k}")
-    from app.api.library import Library  # of torch, for which a wrong option need not wait
-    from app.gallery.indexing import ProgressBar
-    from models.files import write_whole
+    from polyview.app.api.library import Library  # of torch, for which a wrong option need not wait
+    from polyview.app.gallery.indexing import ProgressBar
+    from polyview.models.files import write_whole
 
     watch = ProgressBar(sys.stderr) if sys.stderr.isatty() else None
     with Library(

@@ -26,9 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.gallery.index import Gallery
-from app.search.retriever import Retriever
-from models import Method, Views
+from polyview.app.gallery.index import Gallery
+from polyview.app.search.retriever import Retriever
+from polyview.models import Method, Views
 
 SAMPLE = 200  # images whose maps are compared
 COLLAPSED = 0.95  # mean cosine from which views are called the same

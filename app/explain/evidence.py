@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from app.explain.places import on_sheet, placed
-from app.search.query import Term, combined
-from app.search.retriever import Retriever
-from models import Views
-from models.evidence import Evidence, mean_evidence
+from polyview.app.explain.places import on_sheet, placed
+from polyview.app.search.query import Term, combined
+from polyview.app.search.retriever import Retriever
+from polyview.models import Views
+from polyview.models.evidence import Evidence, mean_evidence
 
 MAX_IMAGES = 100  # of one call
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.gallery.index import Gallery
-from app.search import comparison
-from app.search.hits import Hit, Scores, best_of_files
-from app.search.query import Term, checked, checked_k
-from app.search.retriever import MAX_HITS, Retriever
-from models import Views
+from polyview.app.gallery.index import Gallery
+from polyview.app.search import comparison
+from polyview.app.search.hits import Hit, Scores, best_of_files
+from polyview.app.search.query import Term, checked, checked_k
+from polyview.app.search.retriever import MAX_HITS, Retriever
+from polyview.models import Views
 
 
 @dataclass(frozen=True)

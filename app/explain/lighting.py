@@ -6,10 +6,10 @@ A clip that is read as a set is drawn as a sheet of its frames, row by row in or
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from app.explain.evidence import Explained
-from app.explain.places import sheet_shape
-from app.search.retriever import Retriever
-from models.preprocess import Box
+from polyview.app.explain.evidence import Explained
+from polyview.app.explain.places import sheet_shape
+from polyview.app.search.retriever import Retriever
+from polyview.models.preprocess import Box
 
 SIDE = 640  # pixels of the longer side of an image that is lit, at most
 _DARK = np.array((10.0, 12.0, 20.0), np.float32)  # where there is no evidence

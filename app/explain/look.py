@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.explain.places import attention_maps
-from app.search.retriever import Retriever
-from models.views import NamedArray
+from polyview.app.explain.places import attention_maps
+from polyview.app.search.retriever import Retriever
+from polyview.models.views import NamedArray
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.search.retriever import Retriever
-from models import Views
+from polyview.app.search.retriever import Retriever
+from polyview.models import Views
 
 
 def attention_maps(

@@ -25,14 +25,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.gallery.images import ImageError, NotNowError, Refusal, Stamp, reader, unreadable
-from app.gallery.scan import Collection, CollectionImage, StoppedError
-from app.gallery.store import Key, Note, Store, Vectors
-from app.gallery.thumbnails import keep_thumbnail
-from app.gallery.video import open_frame, read_frames, windows
-from app.gallery.video_decoder import Moment
-from export.runtime import Runtime
-from models.views import pad_sets
+from polyview.app.gallery.images import ImageError, NotNowError, Refusal, Stamp, reader, unreadable
+from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
+from polyview.app.gallery.store import Key, Note, Store, Vectors
+from polyview.app.gallery.thumbnails import keep_thumbnail
+from polyview.app.gallery.video import open_frame, read_frames, windows
+from polyview.app.gallery.video_decoder import Moment
+from polyview.export.runtime import Runtime
+from polyview.models.views import pad_sets
 
 CHUNK = 64  # files
 SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer larger ones

@@ -23,7 +23,7 @@ from typing import BinaryIO
 import PIL
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
-from models.preprocess import flat_rgb, is_deep, to_rgb
+from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
 MAX_BYTES = 512 * 2**20  # of one file
 MAX_PIXELS = 100_000_000  # of the file, not of the fraction of a JPEG that is decoded

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models import Method, Views
-from models.files import replacing
+from polyview.models import Method, Views
+from polyview.models.files import replacing
 
 HALF_FROM = 32 * 2**20  # bytes in float32 from which rows are kept in float16 and scanned by FAISS
 HALF_SCORED_FROM = 2 * 2**30  # the same where every item is scored by the method

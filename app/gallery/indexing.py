@@ -16,14 +16,14 @@ from typing import Literal, TextIO
 from torch import Tensor
 from tqdm import tqdm
 
-from app.gallery import encode, prepared
-from app.gallery.encode import Chunk, Encoder, Row
-from app.gallery.images import reason
-from app.gallery.index import Gallery
-from app.gallery.scan import Collection, CollectionImage, StoppedError
-from app.gallery.video import Clips
-from export.runtime import Runtime
-from models import Views
+from polyview.app.gallery import encode, prepared
+from polyview.app.gallery.encode import Chunk, Encoder, Row
+from polyview.app.gallery.images import reason
+from polyview.app.gallery.index import Gallery
+from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
+from polyview.app.gallery.video import Clips
+from polyview.export.runtime import Runtime
+from polyview.models import Views
 
 _CAPTIONS_AT_ONCE = 512
 _SURE = 2.0  # seconds of a stage, before which its rate says little

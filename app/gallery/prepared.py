@@ -23,13 +23,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from app.gallery.encode import Encoder
-from app.gallery.scan import Collection, from_pack
-from app.gallery.video import Clips
-from app.gallery.video_decoder import Moment
-from export.pack.schema import FOLDER, PackInfo
-from export.runtime import Runtime
-from models.checkpoint import load_tensors, save_tensors
+from polyview.app.gallery.encode import Encoder
+from polyview.app.gallery.scan import Collection, from_pack
+from polyview.app.gallery.video import Clips
+from polyview.app.gallery.video_decoder import Moment
+from polyview.export.pack.schema import FOLDER, PackInfo
+from polyview.export.runtime import Runtime
+from polyview.models.checkpoint import load_tensors, save_tensors
 
 SCENES = Path(__file__).parents[1] / "bundled" / "scenes"
 

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from app.gallery.address import Address
-from app.gallery.encode import Encoder, Row
-from app.gallery.images import Refusal
-from app.gallery.index import Gallery
-from app.gallery.scan import SUFFIXES, Collection, CollectionImage
-from export.runtime import Runtime
-from models import Method, Views
+from polyview.app.gallery.address import Address
+from polyview.app.gallery.encode import Encoder, Row
+from polyview.app.gallery.images import Refusal
+from polyview.app.gallery.index import Gallery
+from polyview.app.gallery.scan import SUFFIXES, Collection, CollectionImage
+from polyview.export.runtime import Runtime
+from polyview.models import Method, Views
 
 try:
     from qdrant_client import QdrantClient

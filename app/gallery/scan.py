@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from filelock import FileLock
 
-from app.gallery.images import (
+from polyview.app.gallery.images import (
     MAX_BYTES,
     ImageError,
     Refusal,
@@ -28,9 +28,9 @@ from app.gallery.images import (
     reason,
     unreadable,
 )
-from app.gallery.video_decoder import Moment
-from export.pack.gallery import GalleryImage, load_gallery
-from models.files import replacing_folder
+from polyview.app.gallery.video_decoder import Moment
+from polyview.export.pack.gallery import GalleryImage, load_gallery
+from polyview.models.files import replacing_folder
 
 # HEIC is listed so that it is refused with a reason where it cannot be read, not silently missed.
 _PHOTOS = {".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif"}

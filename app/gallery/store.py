@@ -25,8 +25,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from app.gallery.images import Stamp
-from app.gallery.video_decoder import Moment
+from polyview.app.gallery.images import Stamp
+from polyview.app.gallery.video_decoder import Moment
 
 # the SHA-256 of a file, with the numbers of frames after that of a clip; or a caption
 Key = bytes | str

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from app.gallery.images import ImageError, reason
-from app.gallery.scan import CollectionImage
-from app.gallery.video import open_frame
+from polyview.app.gallery.images import ImageError, reason
+from polyview.app.gallery.scan import CollectionImage
+from polyview.app.gallery.video import open_frame
 
 SIDE = 320  # pixels of the longer side
 FOLDER_BYTES = 2_000_000_000  # beyond, those that were used longest ago are deleted

@@ -18,11 +18,11 @@ from typing import IO, BinaryIO
 
 from PIL import Image
 
-from app.gallery.images import ImageError, NotNowError, decoding, open_header, working_copy
-from app.gallery.images import decode as decode_image
-from app.gallery.scan import VIDEOS, Collection, CollectionImage
-from app.gallery.video_decoder import HEADER, MOST, Moment, sample
-from models.preprocess import flat_rgb
+from polyview.app.gallery.images import ImageError, NotNowError, decoding, open_header, working_copy
+from polyview.app.gallery.images import decode as decode_image
+from polyview.app.gallery.scan import VIDEOS, Collection, CollectionImage
+from polyview.app.gallery.video_decoder import HEADER, MOST, Moment, sample
+from polyview.models.preprocess import flat_rgb
 
 DECODER = Path(__file__).with_name("video_decoder.py")
 MEMORY = 1_500 * 2**20  # bytes of addresses that the decoder may have; enforced on Linux alone

@@ -13,12 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from app.search.answers import known_to_satisfy, remark
-from app.search.comparison import MAX_COLUMNS, MAX_K, MIN_COLUMNS, Comparison, Run, Truth, compare
-from app.search.hits import NotReadyError
-from app.search.query import Term, checked_k, write
-from app.search.retriever import Retriever
-from export.pack.schema import FOLDER, current_name
+from polyview.app.search.answers import known_to_satisfy, remark
+from polyview.app.search.comparison import (
+    MAX_COLUMNS,
+    MAX_K,
+    MIN_COLUMNS,
+    Comparison,
+    Run,
+    Truth,
+    compare,
+)
+from polyview.app.search.hits import NotReadyError
+from polyview.app.search.query import Term, checked_k, write
+from polyview.app.search.retriever import Retriever
+from polyview.export.pack.schema import FOLDER, current_name
 
 _RUNS = 3  # answers of which each column's time is the median
 _ENOUGH = 1.0  # seconds of a column's answers after which no further one is asked for

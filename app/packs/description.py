@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from app.search.retriever import Retriever
-from export.hub.client import cached_commit
+from polyview.app.search.retriever import Retriever
+from polyview.export.hub.client import cached_commit
 
 _MOST = 1000  # files of a list
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 
-from app.packs import presets
-from app.packs.opened import FullError, GoneError, Opened
-from export.hub.client import CancelledError
-from export.obtain import Offer, obtain
+from polyview.app.packs import presets
+from polyview.app.packs.opened import FullError, GoneError, Opened
+from polyview.export.hub.client import CancelledError
+from polyview.export.obtain import Offer, obtain
 
 _REMEMBERED = 8
 

@@ -5,9 +5,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from app.search.retriever import Retriever
-from app.settings import PHOTOGRAPHS, SCENES
-from export.pack.schema import FOLDER, PackInfo, current_name
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import PHOTOGRAPHS, SCENES
+from polyview.export.pack.schema import FOLDER, PackInfo, current_name
 
 _SAMPLE = 48  # images that are looked at
 _MOST = 0.5  # share of them that may be unlike the pack's own

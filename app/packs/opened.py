@@ -20,17 +20,17 @@ from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import Any
 
-from app.gallery.address import Address
-from app.gallery.scan import Collection, from_pack, from_uploads, open_images
-from app.packs import fit
-from app.packs.paths import without_paths
-from app.packs.presets import pack_folder
-from app.packs.sources import Sources
-from app.search.retriever import Retriever
-from app.settings import BUNDLED, PHOTOGRAPHS, Settings, bundled_packs
-from export.pack.reading import read_info
-from export.pack.schema import PackInfo
-from export.runtime import Runtime
+from polyview.app.gallery.address import Address
+from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
+from polyview.app.packs import fit
+from polyview.app.packs.paths import without_paths
+from polyview.app.packs.presets import pack_folder
+from polyview.app.packs.sources import Sources
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED, PHOTOGRAPHS, Settings, bundled_packs
+from polyview.export.pack.reading import read_info
+from polyview.export.pack.schema import PackInfo
+from polyview.export.runtime import Runtime
 
 MAX_FILES = 1000  # of one upload
 FILE_BYTES = 50_000_000
@@ -120,7 +120,10 @@ class Opened:
         self._start = ""  # the key of --gallery
         self.first_pack = self.add_pack(pack_folder(settings.first_pack, cache))
         if isinstance(settings.gallery, Address):
-            from app.gallery.qdrant import Points, open_store  # needs a package that few have
+            from polyview.app.gallery.qdrant import (  # needs a package that few have
+                Points,
+                open_store,
+            )
 
             store = open_store(Points(settings.gallery))
             self._start, self._ready = "qdrant", store.galleries

@@ -9,12 +9,12 @@ from threading import Event
 
 from tqdm import tqdm
 
-from app.packs.sources import ConvertedPacks
-from app.settings import bundled_pack
-from export.hub.client import UnreachableError, cached_folder
-from export.hub.packs import find_cached, resolve
-from export.obtain import CLIP, PACK, NoWeightsError, Offer, look, obtain
-from export.pack.schema import MANIFEST
+from polyview.app.packs.sources import ConvertedPacks
+from polyview.app.settings import bundled_pack
+from polyview.export.hub.client import UnreachableError, cached_folder
+from polyview.export.hub.packs import find_cached, resolve
+from polyview.export.obtain import CLIP, PACK, NoWeightsError, Offer, look, obtain
+from polyview.export.pack.schema import MANIFEST
 
 _MOST_GROWTH = 1.5  # times the size that is stated here; what is larger is something else by now
 

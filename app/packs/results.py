@@ -16,10 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.packs.description import describe_method
-from app.search.retriever import Retriever
-from export.pack.schema import PackInfo
-from export.pack.validation import PackError, read_json
+from polyview.app.packs.description import describe_method
+from polyview.app.search.retriever import Retriever
+from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.validation import PackError, read_json
 
 _MOST = 2**20  # bytes of a file
 _SOURCE = ("split", "command", "hardware", "seed")

@@ -5,12 +5,12 @@ import hashlib
 import re
 from pathlib import Path
 
-from app.settings import Settings, bundled_pack, bundled_packs
-from export.hub.client import UnreachableError, cached_instead, is_hub_id, parse_hub_id
-from export.hub.packs import find_cached
-from export.obtain import PACK, Offer, look
-from export.pack.reading import load_info
-from export.pack.schema import MANIFEST
+from polyview.app.settings import Settings, bundled_pack, bundled_packs
+from polyview.export.hub.client import UnreachableError, cached_instead, is_hub_id, parse_hub_id
+from polyview.export.hub.packs import find_cached
+from polyview.export.obtain import PACK, Offer, look
+from polyview.export.pack.reading import load_info
+from polyview.export.pack.schema import MANIFEST
 
 
 class ConvertedPacks:

@@ -2,6 +2,6 @@
 
 import sys
 
-from app.api.shell import main
+from polyview.app.api.shell import main
 
 sys.exit(main(sys.argv[1:]))

@@ -6,12 +6,12 @@ from difflib import get_close_matches
 
 from pydantic import BaseModel
 
-from app.gallery.scan import Collection
-from app.search.filters import Filters
-from app.search.hits import Found
-from app.search.query import Term, checked_k
-from app.search.questions import Question, unsupported_aspects
-from app.search.retriever import MAX_HITS, Retriever
+from polyview.app.gallery.scan import Collection
+from polyview.app.search.filters import Filters
+from polyview.app.search.hits import Found
+from polyview.app.search.query import Term, checked_k
+from polyview.app.search.questions import Question, unsupported_aspects
+from polyview.app.search.retriever import MAX_HITS, Retriever
 
 CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 _UNSUPPORTED = {

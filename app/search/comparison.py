@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.search.hits import Scores
+from polyview.app.search.hits import Scores
 
 MIN_COLUMNS, MAX_COLUMNS = 2, 8
 MAX_K = 100

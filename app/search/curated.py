@@ -30,14 +30,14 @@ import numpy as np
 from pydantic import FailFast, Field
 from pydantic.dataclasses import dataclass
 
-from app.gallery.scan import Collection, from_pack
-from app.search.query import Term, parse
-from app.search.questions import unsupported_aspects
-from app.search.retriever import Retriever
-from export.pack.schema import PackInfo
-from export.pack.validation import OPEN, PackError, Text, check, read_json
-from export.runtime import Runtime
-from models.files import write_whole
+from polyview.app.gallery.scan import Collection, from_pack
+from polyview.app.search.query import Term, parse
+from polyview.app.search.questions import unsupported_aspects
+from polyview.app.search.retriever import Retriever
+from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.validation import OPEN, PackError, Text, check, read_json
+from polyview.export.runtime import Runtime
+from polyview.models.files import write_whole
 
 COUNT = 8
 LONGEST = 70  # characters of a caption

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.gallery.scan import Collection
+from polyview.app.gallery.scan import Collection
 
 _NAMED = 20  # values listed in a refusal
 

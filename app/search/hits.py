@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-from app.search.query import Term
-from export.pack.calibration import Judgement
+from polyview.app.search.query import Term
+from polyview.export.pack.calibration import Judgement
 
 
 class NotReadyError(ValueError):

@@ -15,8 +15,8 @@ from typing import Any
 
 from PIL import Image
 
-from app.gallery.scan import CollectionImage
-from export.pack.validation import MAX_WHOLE
+from polyview.app.gallery.scan import CollectionImage
+from polyview.export.pack.validation import MAX_WHOLE
 
 MAX_QUERY = 10_000  # characters
 MAX_TERMS = 16

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from app.search.query import Term, checked, checked_weight, parse
-from app.search.retriever import Retriever
-from export.pack.schema import PackInfo
+from polyview.app.search.query import Term, checked, checked_weight, parse
+from polyview.app.search.retriever import Retriever
+from polyview.export.pack.schema import PackInfo
 
 _LONGEST_EXAMPLE = 40  # characters
 # For collections without captions to choose examples from.

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from app.gallery.index import Gallery, Match
-from app.gallery.indexing import Index
-from app.search.hits import NotReadyError, Scores, best_of_files, in_all
-from app.search.query import Term
-from models import Views
+from polyview.app.gallery.index import Gallery, Match
+from polyview.app.gallery.indexing import Index
+from polyview.app.search.hits import NotReadyError, Scores, best_of_files, in_all
+from polyview.app.search.query import Term
+from polyview.models import Views
 
 SAMPLED = 1024  # images, at most, whose scores stand for those of the whole gallery
 _SAMPLE_BYTES = 8 * 2**20  # of their views, of each method that was asked

@@ -12,23 +12,23 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from app.gallery.index import Gallery, Match
-from app.gallery.indexing import Index
-from app.gallery.scan import Collection, CollectionImage
-from app.gallery.thumbnails import make_thumbnail
-from app.gallery.video import open_frame
-from app.search.duplicates import fingerprint
-from app.search.hits import Caption, Found, Hit, Scores
-from app.search.query import Term, checked, checked_k, combined
-from app.search.ranking import SAMPLED, EncodedQuery, Ranking, shared_processors, spread
-from app.search.sets import Sets
-from app.search.word_forms import Reworded, reword
-from export.methods import Methods
-from export.pack.calibration import TENTH, Judgement
-from export.runtime import Runtime
-from export.texts import Tokens
-from models import Views
-from models.evidence import Parts
+from polyview.app.gallery.index import Gallery, Match
+from polyview.app.gallery.indexing import Index
+from polyview.app.gallery.scan import Collection, CollectionImage
+from polyview.app.gallery.thumbnails import make_thumbnail
+from polyview.app.gallery.video import open_frame
+from polyview.app.search.duplicates import fingerprint
+from polyview.app.search.hits import Caption, Found, Hit, Scores
+from polyview.app.search.query import Term, checked, checked_k, combined
+from polyview.app.search.ranking import SAMPLED, EncodedQuery, Ranking, shared_processors, spread
+from polyview.app.search.sets import Sets
+from polyview.app.search.word_forms import Reworded, reword
+from polyview.export.methods import Methods
+from polyview.export.pack.calibration import TENTH, Judgement
+from polyview.export.runtime import Runtime
+from polyview.export.texts import Tokens
+from polyview.models import Views
+from polyview.models.evidence import Parts
 
 MAX_HITS = 1000
 _DRAWING = 4  # thumbnails made at a time for one answer

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.gallery.indexing import Index
-from app.gallery.scan import CollectionImage
-from export.runtime import Runtime
-from models.evidence import Parts
-from models.views import pad_sets
+from polyview.app.gallery.indexing import Index
+from polyview.app.gallery.scan import CollectionImage
+from polyview.export.runtime import Runtime
+from polyview.models.evidence import Parts
+from polyview.models.views import pad_sets
 
 Asked = Mapping[str, Sequence[tuple[float, Parts]]]  # by method, the weight of each term and itself
 _AT_ONCE = 16  # windows whose parts are in memory

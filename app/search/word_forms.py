@@ -10,8 +10,8 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
-from export.pack.calibration import SMALL_WORDS
-from export.texts import Tokens
+from polyview.export.pack.calibration import SMALL_WORDS
+from polyview.export.texts import Tokens
 
 _MIN_LETTERS, _MAX_LETTERS = 3, 30  # of a word, and of a verb's stem: "king" is no form of "k"
 _IRREGULAR = (

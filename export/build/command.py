@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic.dataclasses import dataclass
 
-from export.pack.schema import Line, Note, PackInfo, Page
-from export.pack.validation import STRICT, Name, check
+from polyview.export.pack.schema import Line, Note, PackInfo, Page
+from polyview.export.pack.validation import STRICT, Name, check
 
 _LABELS = {
     "name": "short name: lower-case letters, digits, underscores",

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from export.build.command import Labels
-from export.build.graph import export_image_encoder, export_text_encoder, round_to_half
-from export.build.parity import TorchStack, check_parity
-from export.pack.gallery import load_gallery
-from export.pack.reading import describe_file, load_info, summarize_gallery, write_info
-from export.pack.schema import (
+from polyview.export.build.command import Labels
+from polyview.export.build.graph import export_image_encoder, export_text_encoder, round_to_half
+from polyview.export.build.parity import TorchStack, check_parity
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
+from polyview.export.pack.schema import (
     FOLDER,
     INDEX,
     REGIONS,
@@ -25,12 +25,12 @@ from export.pack.schema import (
     PackInfo,
     TokenizerInfo,
 )
-from export.runtime import Runtime
-from models import METHODS
-from models.checkpoint import save_tensors
-from models.encoders.encoder import ImageEncoder
-from models.files import replacing_folder
-from models.preprocess import Preprocess
+from polyview.export.runtime import Runtime
+from polyview.models import METHODS
+from polyview.models.checkpoint import save_tensors
+from polyview.models.encoders.encoder import ImageEncoder
+from polyview.models.files import replacing_folder
+from polyview.models.preprocess import Preprocess
 
 IMAGE_ENCODER = "image_encoder.onnx"
 TOKENIZER = "tokenizer.json"

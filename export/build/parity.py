@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from export.pack.gallery import load_gallery
-from export.pack.schema import Parity
-from export.runtime import Runtime
-from models import Method
-from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.views import lengths_to_mask
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.schema import Parity
+from polyview.export.runtime import Runtime
+from polyview.models import Method
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.views import lengths_to_mask
 
 TOLERANCE = 1e-4
 TIE = 1e-5

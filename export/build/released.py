@@ -18,8 +18,8 @@ from pydantic.dataclasses import dataclass
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 
-from export.build.release_names import Table, rename
-from export.hub.client import (
+from polyview.export.build.release_names import Table, rename
+from polyview.export.hub.client import (
     HubError,
     UnreachableError,
     cached_folder,
@@ -28,11 +28,11 @@ from export.hub.client import (
     inspect_repo,
     is_hub_id,
 )
-from export.pack.tokens import WORDS
-from export.pack.validation import OPEN, check, read_json
-from models.checkpoint import load_strict
-from models.encoders.huggingface import import_transformers, quiet
-from models.files import no_such, sha256_of
+from polyview.export.pack.tokens import WORDS
+from polyview.export.pack.validation import OPEN, check, read_json
+from polyview.models.checkpoint import load_strict
+from polyview.models.encoders.huggingface import import_transformers, quiet
+from polyview.models.files import no_such, sha256_of
 
 BERT_ID = "google-bert/bert-base-uncased"  # the word pieces of VSE-infinity and AVSE
 BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")

@@ -9,16 +9,16 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import nn
 
-import models
-from export.build.pack import TOKENIZER
-from export.build.parity import TorchStack
-from export.encoders.sources import RUN_WEIGHTS, load_text_source
-from export.pack.schema import Count, Line, Width
-from export.pack.validation import OPEN, Arguments, Name, Text, check
-from models.checkpoint import load_strict, load_tensors
-from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
-from models.encoders.encoder import ImageEncoder
-from models.files import sha256_of
+from polyview import models
+from polyview.export.build.pack import TOKENIZER
+from polyview.export.build.parity import TorchStack
+from polyview.export.encoders.sources import RUN_WEIGHTS, load_text_source
+from polyview.export.pack.schema import Count, Line, Width
+from polyview.export.pack.validation import OPEN, Arguments, Name, Text, check
+from polyview.models.checkpoint import load_strict, load_tensors
+from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from polyview.models.encoders.encoder import ImageEncoder
+from polyview.models.files import sha256_of
 
 
 @dataclass(frozen=True, config=OPEN)

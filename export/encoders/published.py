@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import Unigram
 from torch import Tensor, nn
 
-from export.pack.tokens import siglip_tokenizer
-from models.encoders.huggingface import import_transformers, quiet, read_preprocess
-from models.files import sha256_of
+from polyview.export.pack.tokens import siglip_tokenizer
+from polyview.models.encoders.huggingface import import_transformers, quiet, read_preprocess
+from polyview.models.files import sha256_of
 
 MAX_LENGTH = 128  # tokens of a text that are read at most; captions are far shorter
 PROJECTED = "projected"

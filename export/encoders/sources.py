@@ -24,7 +24,7 @@ from onnx import numpy_helper
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from export.encoders.published import (
+from polyview.export.encoders.published import (
     ENCODER_FILES,
     IMAGES,
     PROJECTED,
@@ -35,15 +35,15 @@ from export.encoders.published import (
     read_tokenizer,
     read_weights,
 )
-from export.hub.client import HubError, fetch_matching, is_hub_id
-from export.pack.reading import check_file, read_info
-from export.pack.schema import MANIFEST
-from export.pack.validation import PackError
-from models.checkpoint import load_strict, load_tensors
-from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
-from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.files import no_such, sha256_of
-from models.preprocess import Preprocess
+from polyview.export.hub.client import HubError, fetch_matching, is_hub_id
+from polyview.export.pack.reading import check_file, read_info
+from polyview.export.pack.schema import MANIFEST
+from polyview.export.pack.validation import PackError
+from polyview.models.checkpoint import load_strict, load_tensors
+from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.files import no_such, sha256_of
+from polyview.models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
 FRAME = "frame"

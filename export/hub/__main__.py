@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from export.hub.client import cached_commit
-from export.hub.packs import list_packs, pull, push
+from polyview.export.hub.client import cached_commit
+from polyview.export.hub.packs import list_packs, pull, push
 
 _HEADER = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
 

@@ -29,7 +29,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub import errors as hf
 from huggingface_hub.utils import tqdm
 
-from models.files import write_whole
+from polyview.models.files import write_whole
 
 Token = str | bool | None
 Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, description

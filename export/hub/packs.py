@@ -9,12 +9,12 @@ from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, constants
 
-from export.hub import client
-from export.hub.client import HubError, NotCachedError, Progress, RefusedError, Repo, Token
-from export.pack import card
-from export.pack.gallery import read_gallery
-from export.pack.reading import list_files, load_info
-from export.pack.schema import (
+from polyview.export.hub import client
+from polyview.export.hub.client import HubError, NotCachedError, Progress, RefusedError, Repo, Token
+from polyview.export.pack import card
+from polyview.export.pack.gallery import read_gallery
+from polyview.export.pack.reading import list_files, load_info
+from polyview.export.pack.schema import (
     CARD,
     FOLDER,
     INDEX,
@@ -24,9 +24,9 @@ from export.pack.schema import (
     current_name,
     parse_info,
 )
-from export.pack.validation import MAX_JSON, PackError, read_json
-from models import METHODS
-from models.files import no_such
+from polyview.export.pack.validation import MAX_JSON, PackError, read_json
+from polyview.models import METHODS
+from polyview.models.files import no_such
 
 Row = tuple[str, str, str, str, str]
 _MAX_CARD = 10**6  # bytes of README.md; a larger one is left out

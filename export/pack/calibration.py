@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from export.pack.validation import MAX_WHOLE, STRICT
+from polyview.export.pack.validation import MAX_WHOLE, STRICT
 
 TENTH = 10  # rank of the hit that the best one is compared with
 _MIN_IMAGES = 10  # the scores of fewer say too little about a gallery

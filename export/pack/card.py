@@ -6,8 +6,8 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from export.pack.schema import PackInfo
-from models import METHODS
+from polyview.export.pack.schema import PackInfo
+from polyview.models import METHODS
 
 TAG = "polyview"  # by which packs are found on the Hub
 # The Hub's identifiers of licences: the SPDX identifiers in lower case.

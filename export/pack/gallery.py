@@ -20,8 +20,8 @@ from typing import Annotated
 from pydantic import FailFast, Field
 from pydantic.dataclasses import dataclass
 
-from export.pack.schema import FOLDER, INDEX, MANIFEST, Count, Line, Page
-from export.pack.validation import OPEN, PackError, PlainPath, check, read_json
+from polyview.export.pack.schema import FOLDER, INDEX, MANIFEST, Count, Line, Page
+from polyview.export.pack.validation import OPEN, PackError, PlainPath, check, read_json
 
 Share = Annotated[float, Field(ge=0, le=1)]
 # a long list with many faults stops at the first

@@ -22,9 +22,9 @@ from typing import Any
 
 import onnx
 
-from export.pack import card
-from export.pack.gallery import GalleryInfo, read_gallery
-from export.pack.schema import (
+from polyview.export.pack import card
+from polyview.export.pack.gallery import GalleryInfo, read_gallery
+from polyview.export.pack.schema import (
     CARD,
     FOLDER,
     MANIFEST,
@@ -35,9 +35,9 @@ from export.pack.schema import (
     PackInfo,
     parse_info,
 )
-from export.pack.validation import PackError, check, read_json
-from models.checkpoint import load_tensors
-from models.files import no_such, sha256_of, write_whole
+from polyview.export.pack.validation import PackError, check, read_json
+from polyview.models.checkpoint import load_tensors
+from polyview.models.files import no_such, sha256_of, write_whole
 
 _DOMAINS = ("", "ai.onnx")  # the two spellings of ONNX's own operators
 

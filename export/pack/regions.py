@@ -14,9 +14,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from export.pack.schema import FOLDER, REGIONS, PackInfo
-from export.pack.validation import PackError
-from models.checkpoint import save_tensors
+from polyview.export.pack.schema import FOLDER, REGIONS, PackInfo
+from polyview.export.pack.validation import PackError
+from polyview.models.checkpoint import save_tensors
 
 _MIN_SIDE = 1e-3  # width and height of a box: one without area is drawn, too
 MAPS = (16, 16)  # rows and columns of a map over boxes

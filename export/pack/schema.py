@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from export.pack.calibration import Calibration, Domain
-from export.pack.validation import (
+from polyview.export.pack.calibration import Calibration, Domain
+from polyview.export.pack.validation import (
     MAX_WHOLE,
     STRICT,
     Arguments,
@@ -27,7 +27,7 @@ from export.pack.validation import (
     Text,
     check,
 )
-from models.preprocess import Preprocess
+from polyview.models.preprocess import Preprocess
 
 FORMAT = 1
 MANIFEST, CARD = "pack.json", "README.md"

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram
 
-from export.pack.validation import PackError, read_json
+from polyview.export.pack.validation import PackError, read_json
 
 # The words that nltk's word_tokenize finds in a lower-case caption: contractions come apart, words
 # keep inner hyphens, points and apostrophes, numbers their commas, all other marks stand alone.

@@ -1,8 +1,8 @@
 """Encoders: images and word ids to sets of features, our own and published ones."""
 
-from models.encoders.bigru import BiGRUTextEncoder
-from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.encoders.published import (
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.encoders.published import (
     BertTextEncoder,
     CLIPImageEncoder,
     CLIPTextEncoder,
@@ -12,7 +12,7 @@ from models.encoders.published import (
     SiglipTextEncoder,
     ViTImageEncoder,
 )
-from models.encoders.scene_net import SceneNet
+from polyview.models.encoders.scene_net import SceneNet
 
 IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
     "scene_net": SceneNet,

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from models.encoders.encoder import TextEncoder
-from models.gru import gru_states, trains_on_cpu
+from polyview.models.encoders.encoder import TextEncoder
+from polyview.models.gru import gru_states, trains_on_cpu
 
 
 class BiGRUTextEncoder(TextEncoder):

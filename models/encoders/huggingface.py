@@ -9,7 +9,7 @@ from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from torch import nn
 
-from models.preprocess import Preprocess
+from polyview.models.preprocess import Preprocess
 
 
 def build_network(

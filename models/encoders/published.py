@@ -10,9 +10,9 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.encoders.huggingface import build_network
-from models.views import lengths_to_mask
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.encoders.huggingface import build_network
+from polyview.models.views import lengths_to_mask
 
 EVAL_SHARE = 0.9  # of the token count, [CLS] included, that a view of `SampledViT` keeps patches
 

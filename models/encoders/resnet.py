@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.encoders.encoder import ImageEncoder
-from models.layers import require_choice
+from polyview.models.encoders.encoder import ImageEncoder
+from polyview.models.layers import require_choice
 
 LAYOUTS = ("torchvision", "caffe")
 STAGES = 4

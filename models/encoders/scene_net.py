@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.encoders.encoder import ImageEncoder
+from polyview.models.encoders.encoder import ImageEncoder
 
 
 class _Block(nn.Module):

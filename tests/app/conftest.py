@@ -12,14 +12,14 @@ import torch
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, sync_playwright
 
-from app.gallery.indexing import Index, Progress
-from app.gallery.scan import from_pack
-from app.search.hits import Hit
-from app.search.query import Term
-from app.search.retriever import Retriever
-from export.build.command import Labels
-from export.runtime import Runtime
-from export.to_onnx import export_runs
+from polyview.app.gallery.indexing import Index, Progress
+from polyview.app.gallery.scan import from_pack
+from polyview.app.search.hits import Hit
+from polyview.app.search.query import Term
+from polyview.app.search.retriever import Retriever
+from polyview.export.build.command import Labels
+from polyview.export.runtime import Runtime
+from polyview.export.to_onnx import export_runs
 from tests.app.many import write_many
 from tests.app.serving import Serve, Server, servers
 from tests.export.conftest import write_backbone, write_run

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.gallery.images import Stamp
-from app.gallery.store import Note, Store, Vectors
+from polyview.app.gallery.images import Stamp
+from polyview.app.gallery.store import Note, Store, Vectors
 
 SPACES = ("views one", "views two")
 SHAPE = (3, 40)

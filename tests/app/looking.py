@@ -3,8 +3,8 @@
 import numpy as np
 from PIL import Image
 
-from app.explain.look import look
-from app.search.retriever import Retriever
+from polyview.app.explain.look import look
+from polyview.app.search.retriever import Retriever
 
 
 def maps_of(retriever: Retriever, image: int | Image.Image, name: str) -> np.ndarray:

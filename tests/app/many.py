@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from export.pack.reading import describe_file, load_info, summarize_gallery, write_info
-from export.pack.schema import PackInfo
-from models import build
-from models.checkpoint import save_tensors
+from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
+from polyview.export.pack.schema import PackInfo
+from polyview.models import build
+from polyview.models.checkpoint import save_tensors
 from tests.export.conftest import settle
 
 # views of each; what is left out has one

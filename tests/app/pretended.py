@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from export.runtime import Runtime
-from models import Views
-from models.preprocess import Preprocess
+from polyview.export.runtime import Runtime
+from polyview.models import Views
+from polyview.models.preprocess import Preprocess
 
 METHODS = {"one": 1.0, "two": 2.0}  # what features are multiplied by
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from app.access import Hosts, Refusal
+from polyview.app.access import Hosts, Refusal
 
 PRIVATE = Hosts()
 PUBLIC = Hosts(private=False, names=("polyview.example", "other.example:8443", ".hf.space"))

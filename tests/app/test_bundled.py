@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from app.settings import BUNDLED
-from export.pack.gallery import GalleryInfo, load_gallery
+from polyview.app.settings import BUNDLED
+from polyview.export.pack.gallery import GalleryInfo, load_gallery
 from tests.app.serving import Server
 
 PACK = BUNDLED / "scenes"

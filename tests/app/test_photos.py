@@ -10,21 +10,21 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from app.packs import fit
-from app.packs.opened import Opened
-from app.settings import BUNDLED, Settings
-from export.hub.packs import resolve
-from export.pack.reading import load_info
-from export.runtime import Runtime
-from export.space import Plan, build_space
-from models import argument_defaults
+from polyview.app.packs import fit
+from polyview.app.packs.opened import Opened
+from polyview.app.settings import BUNDLED, Settings
+from polyview.export.hub.packs import resolve
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.export.space import Plan, build_space
+from polyview.models import argument_defaults
+from polyview.training.evaluate import main as evaluate
+from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
+from polyview.training.settings import to_values
 from tests.app import hostile
 from tests.app.conftest import draw
 from tests.app.serving import Serve, Server
 from tests.conftest import SHARED
-from training.evaluate import main as evaluate
-from training.loop.config import RECIPES, TrainConfig, load_recipe
-from training.settings import to_values
 
 PACK = BUNDLED / "photos"
 MB = 2**20

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.api.library import Library
-from app.packs.opened import Opened
-from app.search.questions import Question
-from app.settings import Settings
-from export.runtime import Runtime
+from polyview.app.api.library import Library
+from polyview.app.packs.opened import Opened
+from polyview.app.search.questions import Question
+from polyview.app.settings import Settings
+from polyview.export.runtime import Runtime
 from tests.app.serving import Serve, Server
 from tests.regions import write_world
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from app.settings import BUNDLED
-from export.pack.gallery import load_gallery
-from export.pack.reading import load_info
-from export.runtime import Runtime
-from training.data.image_files import read_frames
-from training.data.pack_gallery import from_pack
-from training.loop.config import TrainConfig, load_recipe
-from training.scenes.motion import FRAMES
-from training.settings import to_values
+from polyview.app.settings import BUNDLED
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.training.data.image_files import read_frames
+from polyview.training.data.pack_gallery import from_pack
+from polyview.training.loop.config import TrainConfig, load_recipe
+from polyview.training.scenes.motion import FRAMES
+from polyview.training.settings import to_values
 
 PACK = BUNDLED / "scenes_moving"
 MB = 2**20

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from app.access import Hosts, Refusal
-from app.gallery.address import Address
-from app.main import main
-from app.settings import Settings, bundled_pack
+from polyview.app.access import Hosts, Refusal
+from polyview.app.gallery.address import Address
+from polyview.app.main import main
+from polyview.app.settings import Settings, bundled_pack
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_only_bundled_names_name_bundled_packs(name: str) -> None:
 
 
 def test_a_bundled_pack_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("app.settings.BUNDLED", tmp_path)
+    monkeypatch.setattr("polyview.app.settings.BUNDLED", tmp_path)
     (tmp_path / "mine").mkdir()
     assert bundled_pack("mine") is None
     (tmp_path / "mine" / "pack.json").write_text("{}")

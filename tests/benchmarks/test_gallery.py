@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import gallery
-from training.loop.config import RECIPES
+from polyview.training.loop.config import RECIPES
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from benchmarks import gpu
-from export.pack.gallery import load_gallery
-from export.runtime import Runtime
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.runtime import Runtime
 from tests.app.serving import servers
 
 pytestmark = pytest.mark.slow

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from benchmarks import kernels
-from models.avse import AVSE, AVSEConfig
-from models.gpo import GPO
-from models.views import lengths_to_mask
+from polyview.models.avse import AVSE, AVSEConfig
+from polyview.models.gpo import GPO
+from polyview.models.views import lengths_to_mask
 
 
 @pytest.fixture(autouse=True)

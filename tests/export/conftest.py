@@ -14,17 +14,17 @@ from huggingface_hub import constants
 from PIL import Image
 from torch import nn
 
-from export.build.command import Labels
-from export.pack.reading import describe_file
-from export.to_onnx import export_runs
-from models import METHODS, argument_defaults, build
-from models.checkpoint import save_tensors
-from models.encoders.bigru import BiGRUTextEncoder
-from models.encoders.scene_net import SceneNet
+from polyview.export.build.command import Labels
+from polyview.export.pack.reading import describe_file
+from polyview.export.to_onnx import export_runs
+from polyview.models import METHODS, argument_defaults, build
+from polyview.models.checkpoint import save_tensors
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.scene_net import SceneNet
+from polyview.training.data.texts import build_tokenizer
 from tests.export.editing import edited
 from tests.export.hub_server import HubState, running_hub
 from tests.once import made_once
-from training.data.texts import build_tokenizer
 
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
 BACKBONE = {"widths": [6, 8, IMAGE_DIM], "blocks": [1, 1]}

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from export.pack.reading import describe_file
+from polyview.export.pack.reading import describe_file
 
 
 @contextmanager

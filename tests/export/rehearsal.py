@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 from huggingface_hub import metadata_load
 
-from export.space import ZEROGPU
+from polyview.export.space import ZEROGPU
 from tests.app.serving import Server, await_page, free_port
 
 # What the Hub installs beside a Space's own requirements.

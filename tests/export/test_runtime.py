@@ -10,14 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from export.pack.validation import PackError
-from export.runtime import Runtime
-from export.sessions import DeviceError, Sessions, default_threads
-from models import METHODS, build
-from models.checkpoint import load_tensors
-from models.encoders.bigru import BiGRUTextEncoder
-from models.encoders.scene_net import SceneNet
-from models.views import lengths_to_mask
+from polyview.export.pack.validation import PackError
+from polyview.export.runtime import Runtime
+from polyview.export.sessions import DeviceError, Sessions, default_threads
+from polyview.models import METHODS, build
+from polyview.models.checkpoint import load_tensors
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.scene_net import SceneNet
+from polyview.models.views import lengths_to_mask
 from tests.export.conftest import BACKBONE, IMAGE_DIM, SIZE, TEXT_DIM, head_arguments
 
 NAME = next(iter(METHODS))

@@ -11,9 +11,9 @@ from huggingface_hub import metadata_load
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from export.pack.reading import list_files, load_info
-from export.pack.validation import PackError
-from export.space import CODE, ROOT, Plan, build_space, main
+from polyview.export.pack.reading import list_files, load_info
+from polyview.export.pack.validation import PackError
+from polyview.export.space import CODE, ROOT, Plan, build_space, main
 from tests.export.rehearsal import start_and_ask
 
 pytestmark = pytest.mark.slow
@@ -88,8 +88,8 @@ def test_every_import_is_met_within_the_folder(space: Path) -> None:
                 names = [node.module or ""]
             for name in names:
                 top = name.split(".")[0]
-                if top in CODE:
-                    place = space.joinpath(*name.split("."))
+                if top == "polyview":
+                    place = space.joinpath(*name.split(".")[1:])
                     assert place.is_dir() or place.with_suffix(".py").is_file(), f"{path}: {name}"
                 elif top not in sys.stdlib_module_names:
                     known = {owner.lower().replace("_", "-") for owner in owners.get(top, [top])}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.gpo import GPO
+from polyview.models.gpo import GPO
 
 FOLDER = Path(__file__).parent
 TOLERANCE = 1e-5

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from polyview.training.evaluation.metrics import best_ranks, folded_metrics, retrieval_metrics
 from tests.golden.loading import load
-from training.evaluation.metrics import best_ranks, folded_metrics, retrieval_metrics
 
 FILES = ("metrics_random", "metrics_correlated", "metrics_single_image", "metrics_odd_median")
 NAMES = ("r1", "r5", "r10", "medr", "meanr")

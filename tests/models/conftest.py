@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import models
-from models import METHODS, Method, Views
+from polyview import models
+from polyview.models import METHODS, Method, Views
 
 IMAGE_DIM, TEXT_DIM = 24, 16
 TRANSFORMER = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.checkpoint import load_strict, load_tensors, save_tensors
+from polyview.models.checkpoint import load_strict, load_tensors, save_tensors
 
 
 def test_round_trip(tmp_path: Path) -> None:

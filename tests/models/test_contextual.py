@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import models
-from models import Method
-from models.contextual import ContextConfig, ContextTransformer
-from models.views import lengths_to_mask
+from polyview import models
+from polyview.models import Method
+from polyview.models.contextual import ContextConfig, ContextTransformer
+from polyview.models.views import lengths_to_mask
+from polyview.training.loop.checks import refuse_without_summary
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.models.test_evidence import check, sets
-from training.loop.checks import refuse_without_summary
 
 SMALL = {"contextual_layers": 2, "contextual_heads": 2, "contextual_width": 8}
 BOTH = {"contextual_image": "transformer", "contextual_text": "transformer"}

@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import models
-from models import METHODS, Method
-from models.evidence import Evidence, Parts, mean_evidence
-from models.views import lengths_to_mask
-from models.vse_infty import VSEPP
+from polyview import models
+from polyview.models import METHODS, Method
+from polyview.models.evidence import Evidence, Parts, mean_evidence
+from polyview.models.views import lengths_to_mask
+from polyview.models.vse_infty import VSEPP
 from tests.models.conftest import CASES, IMAGE_DIM, TEXT_DIM
 
 Case = tuple[str, dict[str, object]]

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from models.files import DiskFullError, no_such, replacing, replacing_folder, sha256_of, write_whole
+from polyview.models.files import (
+    DiskFullError,
+    no_such,
+    replacing,
+    replacing_folder,
+    sha256_of,
+    write_whole,
+)
 
 
 def fail_half_way(path: Path) -> None:

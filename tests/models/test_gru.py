@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.encoders.bigru import BiGRUTextEncoder
-from models.gpo import GPO
-from models.gru import gru_states, trains_on_cpu
-from models.pvse import LastStates
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.gpo import GPO
+from polyview.models.gru import gru_states, trains_on_cpu
+from polyview.models.pvse import LastStates
 
 LENGTHS = [[9, 1, 4, 6], [1], [5, 5], [2, 3, 7]]
 

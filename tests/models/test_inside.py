@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from models import Method
+from polyview.models import Method
 from tests.papers.terms import encoded
 
 PAGE = (Path(__file__).parents[2] / "app/page/inside.js").read_text("utf-8")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import models
-from models import Method
+from polyview import models
+from polyview.models import Method
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 
 SIZES = torch.tensor([9, 1, 4])

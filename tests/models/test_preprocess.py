@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from models.preprocess import Preprocess, to_rgb
+from polyview.models.preprocess import Preprocess, to_rgb
 
 
 def test_normalisation_is_what_it_says() -> None:

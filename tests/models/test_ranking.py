@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.ranking import pool_ranked, rank_descending
-from models.views import lengths_to_mask
+from polyview.models.ranking import pool_ranked, rank_descending
+from polyview.models.views import lengths_to_mask
 
 
 def sorted_pool(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:

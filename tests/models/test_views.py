@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models import Views
+from polyview.models import Views
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models import Method, Views
-from models.avse import AVSE, AVSEConfig
-from models.mvam import MVAM
-from models.pvse import PVSE
+from polyview.models import Method, Views
+from polyview.models.avse import AVSE, AVSEConfig
+from polyview.models.mvam import MVAM
+from polyview.models.pvse import PVSE
 from tests import reference
 from tests.models import conftest
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
-import models
-from models import Method, Views
-from models.views import NamedArray
+from polyview import models
+from polyview.models import Method, Views
+from polyview.models.views import NamedArray
+from polyview.training.objectives import build_objective
 from tests.models import conftest
-from training.objectives import build_objective
 
 IDS = torch.tensor([0, 1, 2, 1])
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import models
-from models.aggregators import AGGREGATORS, Aggregator, GraphConvolution, SelfAttention
-from models.views import lengths_to_mask
-from models.vse_infty import VSEInfinity
+from polyview import models
+from polyview.models.aggregators import AGGREGATORS, Aggregator, GraphConvolution, SelfAttention
+from polyview.models.views import lengths_to_mask
+from polyview.models.vse_infty import VSEInfinity
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.models.test_evidence import check, sets
 

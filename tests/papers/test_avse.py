@@ -4,10 +4,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models import Views
-from models.avse import AVSE, AVSEConfig
-from models.sinkhorn import log_plan, match_blocks
-from models.views import lengths_to_mask
+from polyview.models import Views
+from polyview.models.avse import AVSE, AVSEConfig
+from polyview.models.sinkhorn import log_plan, match_blocks
+from polyview.models.views import lengths_to_mask
+from polyview.training.objectives import build_objective
+from polyview.training.objectives.avse import dimension_wise
+from polyview.training.objectives.losses import hinge_triplet
 from tests import reference
 from tests.golden.loading import (
     GPO_NAMES,
@@ -21,9 +24,6 @@ from tests.golden.loading import (
 )
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.papers.terms import IDS, by_name, encoded, views_of
-from training.objectives import build_objective
-from training.objectives.avse import dimension_wise
-from training.objectives.losses import hinge_triplet
 
 SIZES = torch.tensor([40, 1, 11])
 
@@ -109,8 +109,8 @@ def test_many_pairs_are_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
         Views(method._unit_blocks(torch.randn(n, v, 8))) for n, v in ((150, 2), (7, 1))
     )
     whole = method.score(images, texts)
-    monkeypatch.setattr("models.avse._PAIRS", 20)
-    monkeypatch.setattr("models.avse._IMAGES", 8)
+    monkeypatch.setattr("polyview.models.avse._PAIRS", 20)
+    monkeypatch.setattr("polyview.models.avse._IMAGES", 8)
     torch.testing.assert_close(method.score(images, texts), whole)
 
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-import models
-from models import Views
-from models.elements import MAX_PRODUCTS, LateConfig, LateInteraction
-from models.layers import l2_normalize
-from models.views import lengths_to_mask
+from polyview import models
+from polyview.models import Views
+from polyview.models.elements import MAX_PRODUCTS, LateConfig, LateInteraction
+from polyview.models.layers import l2_normalize
+from polyview.models.views import lengths_to_mask
 
 CELLS = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 SPOKEN = lengths_to_mask(torch.tensor([4, 1, 2]), 4)

@@ -8,18 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models import Views
-from models.encoders.bigru import BiGRUTextEncoder
-from models.gpo import GPO
-from models.layers import cosine_scores, l2_normalize
-from models.mv_vse import MVVSE, MVVSEConfig
-from models.views import lengths_to_mask
-from tests import reference
-from tests.golden.loading import check, grad, load, load_weights, released_gpo, renamed
-from tests.models.conftest import IMAGE_DIM, TEXT_DIM
-from tests.papers.terms import IDS, encoded, terms_of, views_of
-from training.objectives import build_objective
-from training.objectives.losses import (
+from polyview.models import Views
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.gpo import GPO
+from polyview.models.layers import cosine_scores, l2_normalize
+from polyview.models.mv_vse import MVVSE, MVVSEConfig
+from polyview.models.views import lengths_to_mask
+from polyview.training.objectives import build_objective
+from polyview.training.objectives.losses import (
     Cost,
     Hinge,
     Softmax,
@@ -31,6 +27,10 @@ from training.objectives.losses import (
     shared_scores,
     upper_bound_loss,
 )
+from tests import reference
+from tests.golden.loading import check, grad, load, load_weights, released_gpo, renamed
+from tests.models.conftest import IMAGE_DIM, TEXT_DIM
+from tests.papers.terms import IDS, encoded, terms_of, views_of
 
 
 @pytest.fixture

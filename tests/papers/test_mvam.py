@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from models import Views
-from models.mvam import MVAM, BaseAttention, BaseSummary, ViewCodes
-from models.views import lengths_to_mask
+from polyview.models import Views
+from polyview.models.mvam import MVAM, BaseAttention, BaseSummary, ViewCodes
+from polyview.models.views import lengths_to_mask
+from polyview.training.objectives import build_objective
+from polyview.training.objectives.losses import info_nce
+from polyview.training.objectives.mvam import attention_overlap
 from tests import reference
 from tests.golden.loading import check, double, grad, load
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.papers.terms import IDS, by_name, encoded, terms_of, views_of
-from training.objectives import build_objective
-from training.objectives.losses import info_nce
-from training.objectives.mvam import attention_overlap
 
 MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 

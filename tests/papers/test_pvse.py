@@ -5,17 +5,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models import Views
-from models.layers import l2_normalize
-from models.pvse import PVSE, LastStates, MeanFeature, PIENet
-from models.views import lengths_to_mask
+from polyview.models import Views
+from polyview.models.layers import l2_normalize
+from polyview.models.pvse import PVSE, LastStates, MeanFeature, PIENet
+from polyview.models.views import lengths_to_mask
+from polyview.training.evaluation.metrics import best_ranks, retrieval_metrics
+from polyview.training.objectives import build_objective
+from polyview.training.objectives.pvse import (
+    gram_diversity,
+    maximum_mean_discrepancy,
+    multiple_instance,
+)
 from tests import reference
 from tests.golden.loading import check, check_gradients, grad, load, load_weights, renamed
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.papers.terms import IDS, encoded, terms_of, views_of
-from training.evaluation.metrics import best_ranks, retrieval_metrics
-from training.objectives import build_objective
-from training.objectives.pvse import gram_diversity, maximum_mean_discrepancy, multiple_instance
 
 MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 

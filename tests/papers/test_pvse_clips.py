@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.pvse import PVSE, Changes, LastStates
-from models.views import lengths_to_mask
+from polyview.models.pvse import PVSE, Changes, LastStates
+from polyview.models.views import lengths_to_mask
 from tests import reference
 
 CLIPS = (8, 1, 3, 5)  # frames of each

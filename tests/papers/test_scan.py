@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.elements import SCAN, SCANConfig
-from models.layers import l2_normalize
-from models.views import lengths_to_mask
+from polyview.models.elements import SCAN, SCANConfig
+from polyview.models.layers import l2_normalize
+from polyview.models.views import lengths_to_mask
 
 MASK = torch.tensor([[True] * 6, [True, False, True, True, False, False]])
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.encoders.bigru import BiGRUTextEncoder
-from models.gpo import GPO, build_pooling
-from models.views import lengths_to_mask
-from models.vse_infty import VSEInfinity
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.gpo import GPO, build_pooling
+from polyview.models.views import lengths_to_mask
+from polyview.models.vse_infty import VSEInfinity
+from polyview.training.objectives.losses import Hinge, hinge_triplet, own_scores, rivals, same_image
 from tests import reference
 from tests.golden.loading import (
     GPO_NAMES,
@@ -24,7 +25,6 @@ from tests.golden.loading import (
 )
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM
 from tests.papers.terms import encoded
-from training.objectives.losses import Hinge, hinge_triplet, own_scores, rivals, same_image
 
 
 @pytest.fixture(params=["paper", "release"])

@@ -14,17 +14,17 @@ import httpx
 import torch
 from safetensors.torch import save
 
-from app.gallery.images import ImageError, open_image
-from app.gallery.scan import CollectionImage
-from app.gallery.thumbnails import make_thumbnail
-from export.pack.gallery import read_gallery
-from export.pack.reading import check_weights
-from export.pack.schema import parse_info
-from export.pack.tokens import load_tokenizer
-from export.pack.validation import PackError, read_json
-from models.checkpoint import load_tensors
-from training.data.image_files import ImageFiles
-from training.data.photographs import open_photographs
+from polyview.app.gallery.images import ImageError, open_image
+from polyview.app.gallery.scan import CollectionImage
+from polyview.app.gallery.thumbnails import make_thumbnail
+from polyview.export.pack.gallery import read_gallery
+from polyview.export.pack.reading import check_weights
+from polyview.export.pack.schema import parse_info
+from polyview.export.pack.tokens import load_tokenizer
+from polyview.export.pack.validation import PackError, read_json
+from polyview.models.checkpoint import load_tensors
+from polyview.training.data.image_files import ImageFiles
+from polyview.training.data.photographs import open_photographs
 
 SLOW = 20.0  # seconds of computing, or of waiting for an answer
 # Files of the server, and Python's or onnxruntime's own words about where it failed.

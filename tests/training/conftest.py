@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.data.split import Split
-from training.scenes.store import write_split
+from polyview.training.data.split import Split
+from polyview.training.scenes.store import write_split
 
 WORDS = [f"thing{i}" for i in range(12)]
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from models.checkpoint import save_tensors
-from models.encoders.scene_net import SceneNet
+from polyview.models.checkpoint import save_tensors
+from polyview.models.encoders.scene_net import SceneNet
 
 COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220), "grey": (128,) * 3}
 SIZE, WIDTH = 32, 6  # of a picture for the encoder, of its features

@@ -11,10 +11,10 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from export.pack.reading import describe_file, summarize_gallery
-from export.pack.schema import FOLDER, INDEX, MANIFEST
+from polyview.export.pack.reading import describe_file, summarize_gallery
+from polyview.export.pack.schema import FOLDER, INDEX, MANIFEST
+from polyview.training.evaluate import main
 from tests.export.editing import edited
-from training.evaluate import main
 
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled" / "scenes"
 SCENES = 200

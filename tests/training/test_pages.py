@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from export.pack.reading import load_info
+from polyview.export.pack.reading import load_info
 from tests.training.photographs import write_photographs
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from training import plot
-from training.loop.runs import LOG, read_rows, write_rows
+from polyview.training import plot
+from polyview.training.loop.runs import LOG, read_rows, write_rows
 
 TRAINING = Path(__file__).parents[2] / "app" / "bundled" / "scenes" / "training"
 

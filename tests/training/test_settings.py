@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from models import METHODS
-from training.distill import DistillConfig
-from training.loop.config import TrainConfig, load_recipe, recipe_names
-from training.objectives import OBJECTIVES
-from training.pretrain import PretrainConfig
-from training.settings import Settings, describe, from_values, to_values
+from polyview.models import METHODS
+from polyview.training.distill import DistillConfig
+from polyview.training.loop.config import TrainConfig, load_recipe, recipe_names
+from polyview.training.objectives import OBJECTIVES
+from polyview.training.pretrain import PretrainConfig
+from polyview.training.settings import Settings, describe, from_values, to_values
 
 KINDS: dict[str, type[Settings]] = {
     "scenes/backbone": PretrainConfig,

@@ -11,14 +11,21 @@ import numpy as np
 import pytest
 import torch
 
-from models import build
+from polyview.models import build
+from polyview.training.evaluation.statistics import difference_of_hits
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.loop import parameter_groups
+from polyview.training.loop.runs import read_rows
+from polyview.training.loop.sweeps import (
+    Job,
+    Record,
+    final_jobs,
+    load_sweep,
+    sweep_names,
+    trial_jobs,
+)
+from polyview.training.sweep import difference_of, main
 from tests.training.conftest import write_regions
-from training.evaluation.statistics import difference_of_hits
-from training.loop.config import TrainConfig
-from training.loop.loop import parameter_groups
-from training.loop.runs import read_rows
-from training.loop.sweeps import Job, Record, final_jobs, load_sweep, sweep_names, trial_jobs
-from training.sweep import difference_of, main
 
 ROOT = Path(__file__).parents[2]
 TOY = """

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from training.data.image_files import ImageFiles
-from training.data.open_split import holds_features, open_split
-from training.data.photographs import find_captions, read_captions
-from training.data.split import Split
-from training.data.texts import build_tokenizer
+from polyview.training.data.image_files import ImageFiles
+from polyview.training.data.open_split import holds_features, open_split
+from polyview.training.data.photographs import find_captions, read_captions
+from polyview.training.data.split import Split
+from polyview.training.data.texts import build_tokenizer
 
 _MAX_NAMED = 10  # damaged images that are named
 _FEW = 500  # training images; with fewer, heads learn little

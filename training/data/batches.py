@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.data.clips import Clips
-from training.data.split import Copies, Split
-from training.data.texts import UNKNOWN_ID, TokenTable
+from polyview.training.data.clips import Clips
+from polyview.training.data.split import Copies, Split
+from polyview.training.data.texts import UNKNOWN_ID, TokenTable
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,14 @@ from PIL import Image
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.encoders.sources import describe_image_source, load_image_source
-from models.encoders import IMAGE_ENCODERS
-from models.encoders.encoder import ImageEncoder
-from models.files import no_such, replacing, write_whole
-from models.preprocess import Preprocess
-from training.data.image_files import ImageFiles, crops
-from training.data.open_split import open_split, open_training
-from training.data.split import Copies, Pixels, Split
+from polyview.export.encoders.sources import describe_image_source, load_image_source
+from polyview.models.encoders import IMAGE_ENCODERS
+from polyview.models.encoders.encoder import ImageEncoder
+from polyview.models.files import no_such, replacing, write_whole
+from polyview.models.preprocess import Preprocess
+from polyview.training.data.image_files import ImageFiles, crops
+from polyview.training.data.open_split import open_split, open_training
+from polyview.training.data.split import Copies, Pixels, Split
 
 CACHE = Path("data/cache")
 WORTH_A_GRAPH = 200  # images; building an ONNX graph takes some seconds

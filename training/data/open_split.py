@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from training.data.image_files import ImageFiles, Lazy, clip_frames
-from training.data.photographs import find_captions, name_of, open_photographs, uncaptioned
-from training.data.precomputed import is_precomputed, open_regions
-from training.data.split import SeenObjects, Split
-from training.data.videos import is_videos, open_videos
-from training.scenes.classes import names_of
-from training.scenes.clip_captions import relevant_clips
-from training.scenes.foils import make_foils
-from training.scenes.motion import FRAMES
-from training.scenes.relevance import relevant_images
-from training.scenes.render import clip_frames as rendered_frames
-from training.scenes.store import is_clips, load_clips, load_scenes
+from polyview.training.data.image_files import ImageFiles, Lazy, clip_frames
+from polyview.training.data.photographs import find_captions, name_of, open_photographs, uncaptioned
+from polyview.training.data.precomputed import is_precomputed, open_regions
+from polyview.training.data.split import SeenObjects, Split
+from polyview.training.data.videos import is_videos, open_videos
+from polyview.training.scenes.classes import names_of
+from polyview.training.scenes.clip_captions import relevant_clips
+from polyview.training.scenes.foils import make_foils
+from polyview.training.scenes.motion import FRAMES
+from polyview.training.scenes.relevance import relevant_images
+from polyview.training.scenes.render import clip_frames as rendered_frames
+from polyview.training.scenes.store import is_clips, load_clips, load_scenes
 
 
 def open_split(data: Path, name: str) -> Split:

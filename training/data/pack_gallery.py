@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from export.pack.gallery import GalleryInfo, load_gallery
-from export.pack.reading import load_info
-from export.pack.regions import regions_of
-from training.data.image_files import ImageFiles, Lazy, clip_frames, read_frames
-from training.data.split import SeenMoments, SeenObjects, Split
-from training.scenes.classes import names_of
-from training.scenes.foils import make_foils
-from training.scenes.gallery import scenes_of
+from polyview.export.pack.gallery import GalleryInfo, load_gallery
+from polyview.export.pack.reading import load_info
+from polyview.export.pack.regions import regions_of
+from polyview.training.data.image_files import ImageFiles, Lazy, clip_frames, read_frames
+from polyview.training.data.split import SeenMoments, SeenObjects, Split
+from polyview.training.scenes.classes import names_of
+from polyview.training.scenes.foils import make_foils
+from polyview.training.scenes.gallery import scenes_of
 
 
 def from_pack(pack: Path, split: str) -> Split:

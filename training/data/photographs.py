@@ -22,8 +22,8 @@ from typing import TypeVar
 import numpy as np
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from training.data.image_files import ImageFiles
-from training.data.split import Split
+from polyview.training.data.image_files import ImageFiles
+from polyview.training.data.split import Split
 
 # the field's own file names; they win over other files in the folder
 KNOWN = {

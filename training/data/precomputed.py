@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.clips import load_array
-from training.data.split import Split
+from polyview.training.data.clips import load_array
+from polyview.training.data.split import Split
 
 PARTS = {"train": ("train",), "val": ("dev", "val"), "test": ("test",)}
 REPEATED = 5

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from export.pack.regions import write_regions
-from export.pack.schema import INDEX
-from models.files import replacing_folder
-from models.preprocess import to_rgb
-from training.data.precomputed import open_regions
-from training.data.split import Split
+from polyview.export.pack.regions import write_regions
+from polyview.export.pack.schema import INDEX
+from polyview.models.files import replacing_folder
+from polyview.models.preprocess import to_rgb
+from polyview.training.data.precomputed import open_regions
+from polyview.training.data.split import Split
 
 COUNT = 1000  # images of a gallery by default
 SIDE = 640  # pixels of the longer side of a photograph

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from models.preprocess import Preprocess
-from training.data.clips import Clips
-from training.scenes.foils import Foil
+from polyview.models.preprocess import Preprocess
+from polyview.training.data.clips import Clips
+from polyview.training.scenes.foils import Foil
 
 
 @dataclass(frozen=True)

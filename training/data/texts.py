@@ -20,13 +20,13 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.encoders.sources import describe_text_source, load_text_source
-from models.encoders import TEXT_ENCODERS
-from models.encoders.bigru import BiGRUTextEncoder
-from models.encoders.encoder import TextEncoder
-from models.files import replacing
-from training.data.features import refuse_missing
-from training.settings import Settings
+from polyview.export.encoders.sources import describe_text_source, load_text_source
+from polyview.models.encoders import TEXT_ENCODERS
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.encoder import TextEncoder
+from polyview.models.files import replacing
+from polyview.training.data.features import refuse_missing
+from polyview.training.settings import Settings
 
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "<start>", "<end>"
 PAD_ID, UNKNOWN_ID = 0, 1

@@ -27,8 +27,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.clips import Clips
-from training.data.split import Split
+from polyview.training.data.clips import Clips
+from polyview.training.data.split import Split
 
 FEATURES = "features"
 ABSENT = "absent.txt"

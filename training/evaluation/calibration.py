@@ -12,16 +12,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from export.pack.calibration import TENTH, Background, Calibration, Domain, sigmoid, weighted
-from export.pack.reading import load_info, write_info
-from export.pack.schema import Metrics
-from export.pack.validation import check
-from export.runtime import Runtime
-from export.sessions import hardware
-from training.data.split import Split
-from training.evaluation.metrics import SEED
-from training.evaluation.questions import Questions, make_questions, read_texts
-from training.evaluation.scoring import as_read, image_features, score_matrix, split_views
+from polyview.export.pack.calibration import (
+    TENTH,
+    Background,
+    Calibration,
+    Domain,
+    sigmoid,
+    weighted,
+)
+from polyview.export.pack.reading import load_info, write_info
+from polyview.export.pack.schema import Metrics
+from polyview.export.pack.validation import check
+from polyview.export.runtime import Runtime
+from polyview.export.sessions import hardware
+from polyview.training.data.split import Split
+from polyview.training.evaluation.metrics import SEED
+from polyview.training.evaluation.questions import Questions, make_questions, read_texts
+from polyview.training.evaluation.scoring import as_read, image_features, score_matrix, split_views
 
 HITS = 12  # judged for each question
 SIZES = (10, 30, 100, 300, 1000)  # images of the galleries that a calibration is fitted on

@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from export.runtime import Runtime
-from models import Method, Views
-from models.evidence import Parts
-from training.data.split import Split
-from training.evaluation.faithfulness import cropped_objects, value_shares
-from training.evaluation.metrics import mean_interval
+from polyview.export.runtime import Runtime
+from polyview.models import Method, Views
+from polyview.models.evidence import Parts
+from polyview.training.data.split import Split
+from polyview.training.evaluation.faithfulness import cropped_objects, value_shares
+from polyview.training.evaluation.metrics import mean_interval
 
 PAIRS = 300  # captions of which cells are deleted
 _RANDOM_PAIRS = 1000  # captions that random heads point at

@@ -19,10 +19,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from export.runtime import Runtime
-from models import Views
-from training.data.split import SeenObjects, Split
-from training.evaluation.statistics import view_statistics, winning_views
+from polyview.export.runtime import Runtime
+from polyview.models import Views
+from polyview.training.data.split import SeenObjects, Split
+from polyview.training.evaluation.statistics import view_statistics, winning_views
 
 VALUES = 256  # of a pixel of a mask
 

@@ -15,19 +15,19 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from export.runtime import Runtime
-from models import Views
-from training.data.split import Split
-from training.evaluation.metrics import (
+from polyview.export.runtime import Runtime
+from polyview.models import Views
+from polyview.training.data.split import Split
+from polyview.training.evaluation.metrics import (
     folded_metrics,
     mean_interval,
     relevance_metrics,
     retrieval_metrics,
 )
-from training.evaluation.report import COLUMNS, Rows, format_value, print_rows
-from training.evaluation.scoring import text_views
-from training.evaluation.statistics import bootstrap_difference, image_hits
-from training.scenes.foils import KINDS, Foil
+from polyview.training.evaluation.report import COLUMNS, Rows, format_value, print_rows
+from polyview.training.evaluation.scoring import text_views
+from polyview.training.evaluation.statistics import bootstrap_difference, image_hits
+from polyview.training.scenes.foils import KINDS, Foil
 
 _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr", "t2i_nmr")
 

@@ -22,11 +22,11 @@ from itertools import chain
 
 import numpy as np
 
-from export.pack.calibration import unknown_share
-from export.runtime import Runtime
-from training.data.image_files import ImageFiles
-from training.data.split import Split
-from training.scenes.captions import with_article
+from polyview.export.pack.calibration import unknown_share
+from polyview.export.runtime import Runtime
+from polyview.training.data.image_files import ImageFiles
+from polyview.training.data.split import Split
+from polyview.training.scenes.captions import with_article
 
 _PAIRS, _MADE_UP = 600, 300  # questions of each such kind
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))

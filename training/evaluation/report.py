@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from models.files import replacing, write_whole
-from training.data.image_files import ImageFiles
-from training.data.split import Split
-from training.evaluation.metrics import retrieval_ranks
+from polyview.models.files import replacing, write_whole
+from polyview.training.data.image_files import ImageFiles
+from polyview.training.data.split import Split
+from polyview.training.evaluation.metrics import retrieval_ranks
 
 DEPTH = 100  # items of each query in a TREC run
 

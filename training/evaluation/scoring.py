@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from export.runtime import Runtime
-from models import Method, Views
-from training.data.clips import Clips
-from training.data.split import Split
-from training.settings import unknown_name
+from polyview.export.runtime import Runtime
+from polyview.models import Method, Views
+from polyview.training.data.clips import Clips
+from polyview.training.data.split import Split
+from polyview.training.settings import unknown_name
 
 IMAGES_AT_ONCE = 32
 CAPTIONS_AT_ONCE = 256

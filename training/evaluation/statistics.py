@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from models import Method, Views
-from training.evaluation.metrics import RECALLS, retrieval_ranks
+from polyview.models import Method, Views
+from polyview.training.evaluation.metrics import RECALLS, retrieval_ranks
 
 
 def bootstrap_difference(

@@ -6,19 +6,19 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-import models
-from export.encoders.sources import describe_image_source, describe_text_source
-from models import Method
-from models.checkpoint import load_strict, load_tensors
-from models.encoders import IMAGE_ENCODERS
-from models.encoders.encoder import ImageEncoder, TextEncoder
-from training.data.features import check_images, refuse_missing
-from training.data.open_split import holds_features, open_split, open_training
-from training.data.split import refuse_without_twins
-from training.data.texts import describe_text
-from training.loop.config import TrainConfig
-from training.loop.loop import check_pace, device_for
-from training.loop.runs import BEST, RunFolder, part_of
+from polyview import models
+from polyview.export.encoders.sources import describe_image_source, describe_text_source
+from polyview.models import Method
+from polyview.models.checkpoint import load_strict, load_tensors
+from polyview.models.encoders import IMAGE_ENCODERS
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.training.data.features import check_images, refuse_missing
+from polyview.training.data.open_split import holds_features, open_split, open_training
+from polyview.training.data.split import refuse_without_twins
+from polyview.training.data.texts import describe_text
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.loop import check_pace, device_for
+from polyview.training.loop.runs import BEST, RunFolder, part_of
 
 
 def check_training(config: TrainConfig, out: Path, *, resume: bool) -> None:

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from training.data.features import CACHE
-from training.loop.config import load_recipe, recipe_lines
-from training.loop.loop import Loop
-from training.loop.runs import CONFIG
-from training.settings import Settings, describe
+from polyview.training.data.features import CACHE
+from polyview.training.loop.config import load_recipe, recipe_lines
+from polyview.training.loop.loop import Loop
+from polyview.training.loop.runs import CONFIG
+from polyview.training.settings import Settings, describe
 
 S = TypeVar("S", bound=Settings)
 

@@ -16,10 +16,10 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from models.preprocess import Preprocess
-from training.data.texts import TextConfig
-from training.objectives import build_objective
-from training.settings import Settings, apply_change, from_values, unknown_name
+from polyview.models.preprocess import Preprocess
+from polyview.training.data.texts import TextConfig
+from polyview.training.objectives import build_objective
+from polyview.training.settings import Settings, apply_change, from_values, unknown_name
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 

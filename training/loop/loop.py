@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.sessions import hardware
-from models.checkpoint import save_tensors
-from training.loop.config import BackboneConfig, TrainConfig
-from training.loop.runs import BEST, LOG, RunFolder, write_rows
-from training.settings import to_values
+from polyview.export.sessions import hardware
+from polyview.models.checkpoint import save_tensors
+from polyview.training.loop.config import BackboneConfig, TrainConfig
+from polyview.training.loop.runs import BEST, LOG, RunFolder, write_rows
+from polyview.training.settings import to_values
 
 C = TypeVar("C", bound=TrainConfig | BackboneConfig)
 B = TypeVar("B")

@@ -12,9 +12,9 @@ import tomlkit
 import torch
 from torch import Tensor, nn
 
-from models.checkpoint import load_strict, load_tensors, save_tensors
-from models.files import replacing, write_whole
-from training.settings import Settings, to_values
+from polyview.models.checkpoint import load_strict, load_tensors, save_tensors
+from polyview.models.files import replacing, write_whole
+from polyview.training.settings import Settings, to_values
 
 BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
 TOKENIZER, LOG = "tokenizer.json", "log.csv"

@@ -13,12 +13,12 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from export.encoders.sources import describe_image_source
-from export.pack.validation import check
-from models.files import replacing
-from training.loop.config import RECIPES, TrainConfig, load_recipe
-from training.loop.runs import read_rows, write_rows
-from training.settings import Settings, to_values, unknown_name
+from polyview.export.encoders.sources import describe_image_source
+from polyview.export.pack.validation import check
+from polyview.models.files import replacing
+from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
+from polyview.training.loop.runs import read_rows, write_rows
+from polyview.training.settings import Settings, to_values, unknown_name
 
 SWEEPS = RECIPES / "sweeps"
 TRAINING_VERSION = 2  # raised whenever the same settings train to other weights

@@ -5,29 +5,29 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-import models
-from export.build.trained import RunAbout
-from export.encoders.sources import describe_image_source, load_text_source
-from export.pack.validation import check
-from models import Method, Views
-from models.checkpoint import load_strict, load_tensors
-from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
-from models.encoders.encoder import TextEncoder
-from models.files import sha256_of
-from training.data.features import (
+from polyview import models
+from polyview.export.build.trained import RunAbout
+from polyview.export.encoders.sources import describe_image_source, load_text_source
+from polyview.export.pack.validation import check
+from polyview.models import Method, Views
+from polyview.models.checkpoint import load_strict, load_tensors
+from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from polyview.models.encoders.encoder import TextEncoder
+from polyview.models.files import sha256_of
+from polyview.training.data.features import (
     Extraction,
     load_image_side,
     read_features,
     read_pixels,
     refuse_missing,
 )
-from training.data.open_split import holds_features, open_split
-from training.data.split import Split
-from training.data.texts import TokenTable
-from training.loop.config import TrainConfig
-from training.loop.runs import BEST, CONFIG, TOKENIZER, part_of
-from training.loop.trainer import DualEncoder, encode_split
-from training.settings import from_values
+from polyview.training.data.open_split import holds_features, open_split
+from polyview.training.data.split import Split
+from polyview.training.data.texts import TokenTable
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.runs import BEST, CONFIG, TOKENIZER, part_of
+from polyview.training.loop.trainer import DualEncoder, encode_split
+from polyview.training.settings import from_values
 
 
 def run_views(

@@ -12,25 +12,36 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import models
-from export.encoders.sources import describe_image_source
-from models import Method, Views
-from models.encoders.encoder import ImageEncoder, TextEncoder
-from models.files import sha256_of, write_whole
-from models.layers import FeatureProjection, drop_elements
-from models.views import lengths_to_mask
-from training.data.batches import Batch, ahead, batches
-from training.data.features import CACHE, ImageSide, load_features, load_image_side, read_pixels
-from training.data.open_split import describe_data, holds_features, open_split, open_training
-from training.data.split import Split, with_exchanged_halves
-from training.data.texts import TokenTable, build_text_side
-from training.evaluation.metrics import retrieval_metrics
-from training.evaluation.scoring import score_matrix
-from training.loop.checks import check_training, load_init, refuse_without_summary
-from training.loop.config import TrainConfig
-from training.loop.loop import Loop, parameter_groups, steps_in_epoch
-from training.loop.runs import TOKENIZER
-from training.objectives import build_objective
+from polyview import models
+from polyview.export.encoders.sources import describe_image_source
+from polyview.models import Method, Views
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.files import sha256_of, write_whole
+from polyview.models.layers import FeatureProjection, drop_elements
+from polyview.models.views import lengths_to_mask
+from polyview.training.data.batches import Batch, ahead, batches
+from polyview.training.data.features import (
+    CACHE,
+    ImageSide,
+    load_features,
+    load_image_side,
+    read_pixels,
+)
+from polyview.training.data.open_split import (
+    describe_data,
+    holds_features,
+    open_split,
+    open_training,
+)
+from polyview.training.data.split import Split, with_exchanged_halves
+from polyview.training.data.texts import TokenTable, build_text_side
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.scoring import score_matrix
+from polyview.training.loop.checks import check_training, load_init, refuse_without_summary
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.loop import Loop, parameter_groups, steps_in_epoch
+from polyview.training.loop.runs import TOKENIZER
+from polyview.training.objectives import build_objective
 
 TEXTS_AT_ONCE = 128
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from models import METHODS
-from training.objectives.avse import Asymmetric
-from training.objectives.losses import MultiView, Objective, Triplet
-from training.objectives.mvam import Contrastive, DiverseContrastive
-from training.objectives.pvse import Polysemous
-from training.settings import from_values, unknown_name
+from polyview.models import METHODS
+from polyview.training.objectives.avse import Asymmetric
+from polyview.training.objectives.losses import MultiView, Objective, Triplet
+from polyview.training.objectives.mvam import Contrastive, DiverseContrastive
+from polyview.training.objectives.pvse import Polysemous
+from polyview.training.settings import from_values, unknown_name
 
 __all__ = ["OBJECTIVES", "Objective", "build_objective"]
 

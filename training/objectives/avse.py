@@ -6,9 +6,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from models import Method, Views
-from models.layers import l2_normalize
-from training.objectives.losses import Triplet
+from polyview.models import Method, Views
+from polyview.models.layers import l2_normalize
+from polyview.training.objectives.losses import Triplet
 
 
 class Asymmetric(Triplet):

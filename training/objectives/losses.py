@@ -14,8 +14,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from models import Method, Views
-from training.settings import Settings
+from polyview.models import Method, Views
+from polyview.training.settings import Settings
 
 # own scores (..., B) and rivals' scores (..., B, B) to costs (..., B, M), one for each constraint
 Cost = Callable[[Tensor, Tensor], Tensor]

@@ -4,8 +4,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from models import Method, Views
-from training.objectives.losses import Objective, info_nce, same_image
+from polyview.models import Method, Views
+from polyview.training.objectives.losses import Objective, info_nce, same_image
 
 
 class Contrastive(Objective):

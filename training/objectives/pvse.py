@@ -7,9 +7,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from models import Method, Views
-from models.layers import l2_normalize
-from training.objectives.losses import (
+from polyview.models import Method, Views
+from polyview.models.layers import l2_normalize
+from polyview.training.objectives.losses import (
     Hinge,
     Objective,
     Softmax,

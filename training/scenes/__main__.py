@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.files import DiskFullError
-from training.scenes.glyphs import FontMissingError
-from training.scenes.store import SceneDataError, write_split
-from training.scenes.world import SPLITS
+from polyview.models.files import DiskFullError
+from polyview.training.scenes.glyphs import FontMissingError
+from polyview.training.scenes.store import SceneDataError, write_split
+from polyview.training.scenes.world import SPLITS
 
 _COUNTS = {
     "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from training.scenes.grounds import GLOW, GROUND_PAINTERS, Rgb, floor, jitter, shade
-from training.scenes.layout import Layout
-from training.scenes.world import SIZE
+from polyview.training.scenes.grounds import GLOW, GROUND_PAINTERS, Rgb, floor, jitter, shade
+from polyview.training.scenes.layout import Layout
+from polyview.training.scenes.world import SIZE
 
 Array = NDArray[np.float32]
 Light = tuple[float, float, float]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from training.scenes import templates
-from training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
-from training.scenes.relevance import Box, holds
-from training.scenes.world import Caption, Scene
+from polyview.training.scenes import templates
+from polyview.training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
+from polyview.training.scenes.relevance import Box, holds
+from polyview.training.scenes.world import Caption, Scene
 
 VIEWS = ("animal", "things", "relation", "setting", "counting")
 

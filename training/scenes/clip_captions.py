@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.scenes import templates
-from training.scenes.captions import Draft, ObjectGroup, join
-from training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
-from training.scenes.relevance import matching, satisfying_rows
-from training.scenes.world import Scene
+from polyview.training.scenes import templates
+from polyview.training.scenes.captions import Draft, ObjectGroup, join
+from polyview.training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
+from polyview.training.scenes.relevance import matching, satisfying_rows
+from polyview.training.scenes.world import Scene
 
 _TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
 _PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")

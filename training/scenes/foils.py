@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from training.scenes.captions import join, object_groups, obvious_relations, with_article
-from training.scenes.classes import CLASS_INDEX, CLASSES, pluralize
-from training.scenes.relevance import satisfies
-from training.scenes.templates import NUMBERS, PLACES, RELATIONS
-from training.scenes.world import Scene
+from polyview.training.scenes.captions import join, object_groups, obvious_relations, with_article
+from polyview.training.scenes.classes import CLASS_INDEX, CLASSES, pluralize
+from polyview.training.scenes.relevance import satisfies
+from polyview.training.scenes.templates import NUMBERS, PLACES, RELATIONS
+from polyview.training.scenes.world import Scene
 
 KINDS = (
     *("replaced_object", "replaced_color", "replaced_number", "replaced_place"),

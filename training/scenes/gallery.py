@@ -14,15 +14,15 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from export.pack.gallery import GalleryInfo
-from models.files import replacing_folder
-from training.scenes.classes import CLASS_INDEX, CLASSES
-from training.scenes.clip_captions import relevant_clips
-from training.scenes.motion import Clip
-from training.scenes.relevance import relevant_images
-from training.scenes.render import SEEN, clip_frames
-from training.scenes.store import SceneData, is_clips, load_clips, load_scenes
-from training.scenes.world import SETTINGS, SIZE, Caption, Scene, SceneObject
+from polyview.export.pack.gallery import GalleryInfo
+from polyview.models.files import replacing_folder
+from polyview.training.scenes.classes import CLASS_INDEX, CLASSES
+from polyview.training.scenes.clip_captions import relevant_clips
+from polyview.training.scenes.motion import Clip
+from polyview.training.scenes.relevance import relevant_images
+from polyview.training.scenes.render import SEEN, clip_frames
+from polyview.training.scenes.store import SceneData, is_clips, load_clips, load_scenes
+from polyview.training.scenes.world import SETTINGS, SIZE, Caption, Scene, SceneObject
 
 _SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # of the WebP files
 _FRAME_MILLISECONDS = 200

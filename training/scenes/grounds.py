@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageDraw
 
-from training.scenes.world import SIZE
+from polyview.training.scenes.world import SIZE
 
 GLOW = 254
 """The alpha of what shines by itself, such as lit windows: no time of day changes it."""

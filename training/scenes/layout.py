@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from training.scenes.classes import CLASSES, Look, ObjectClass
-from training.scenes.world import FLOATING, INDOORS, SETTINGS, SIZE, TIMELESS, TIMES, WEATHERS
+from polyview.training.scenes.classes import CLASSES, Look, ObjectClass
+from polyview.training.scenes.world import (
+    FLOATING,
+    INDOORS,
+    SETTINGS,
+    SIZE,
+    TIMELESS,
+    TIMES,
+    WEATHERS,
+)
 
 _NO_WEATHER: dict[str, tuple[str, ...]] = {
     "desert": ("rain", "snow"),

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
-from training.scenes.layout import Board, Layout, Placement, place_group, sample_conditions
-from training.scenes.world import INDOORS, SETTINGS, SIZE, TIMELESS, Split, scene_generator
+from polyview.training.scenes.classes import CLASS_INDEX, CLASSES, ObjectClass
+from polyview.training.scenes.layout import Board, Layout, Placement, place_group, sample_conditions
+from polyview.training.scenes.world import INDOORS, SETTINGS, SIZE, TIMELESS, Split, scene_generator
 
 MOVING_VERSION = 1
 """Raised whenever the same seed would give other pixels, truth or captions."""

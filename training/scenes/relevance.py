@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.scenes.world import Scene
+from polyview.training.scenes.world import Scene
 
 Box = tuple[float, float, float, float]
 Record = TypeVar("Record")

@@ -8,11 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
-from training.scenes.backdrop import backdrop, sprite_light, weather_front
-from training.scenes.glyphs import sprite
-from training.scenes.layout import Layout, sample_layout
-from training.scenes.motion import FRAMES, Clip
-from training.scenes.world import FLOATING, SIZE, Scene, SceneObject, Split, scene_generator
+from polyview.training.scenes.backdrop import backdrop, sprite_light, weather_front
+from polyview.training.scenes.glyphs import sprite
+from polyview.training.scenes.layout import Layout, sample_layout
+from polyview.training.scenes.motion import FRAMES, Clip
+from polyview.training.scenes.world import (
+    FLOATING,
+    SIZE,
+    Scene,
+    SceneObject,
+    Split,
+    scene_generator,
+)
 
 MIN_VISIBLE = 0.6
 """The least share of an object of a scene that must be visible."""

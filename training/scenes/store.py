@@ -29,15 +29,15 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from tqdm import tqdm
 
-from models.files import replacing_folder
-from training.scenes import world
-from training.scenes.captions import write_captions
-from training.scenes.classes import CLASSES, COLORS, GROUPS
-from training.scenes.clip_captions import write_clip_captions
-from training.scenes.glyphs import font_sha256
-from training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
-from training.scenes.render import Rendered, render_scene
-from training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
+from polyview.models.files import replacing_folder
+from polyview.training.scenes import world
+from polyview.training.scenes.captions import write_captions
+from polyview.training.scenes.classes import CLASSES, COLORS, GROUPS
+from polyview.training.scenes.clip_captions import write_clip_captions
+from polyview.training.scenes.glyphs import font_sha256
+from polyview.training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
+from polyview.training.scenes.render import Rendered, render_scene
+from polyview.training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
 
 CLIPS = "clips.jsonl"
 SCENES = "scenes.jsonl"

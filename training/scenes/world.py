@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from training.scenes.classes import CLASSES
+from polyview.training.scenes.classes import CLASSES
 
 WORLD_VERSION = 1
 """Raised whenever the same seed would give other pixels, truth or captions."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from app.packs.opened import Opened
-from app.server import build
-from app.settings import Settings
+from polyview.app.packs.opened import Opened
+from polyview.app.server import build
+from polyview.app.settings import Settings
 from tests.app.clip_files import plain, write_animation, write_video
 from tests.app.conftest import finish
 

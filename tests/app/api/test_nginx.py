@@ -18,7 +18,7 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from app import limits
+from polyview.app import limits
 from tests.app.api.conftest import ROOT, Run, Running
 from tests.app.serving import free_port
 

@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from app import limits
-from app.access import Hosts
+from polyview.app import limits
+from polyview.app.access import Hosts
 from tests.app.api.assistant import Assistant
 from tests.app.api.conftest import Run, Running, data_uri, encoded
 from tests.app.api.test_private import ask, refused

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.questions import questions
-from app.gallery.store import cache_folder
-from app.packs.opened import Opened
-from app.settings import Settings
+from polyview.app.api.questions import questions
+from polyview.app.gallery.store import cache_folder
+from polyview.app.packs.opened import Opened
+from polyview.app.settings import Settings
 from tests.app.api.conftest import Run, Running, data_uri, encoded
 from tests.app.conftest import draw
 

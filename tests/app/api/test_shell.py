@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 from pillow_heif import register_heif_opener
 
-from app.api import shell
-from app.api.library import Library
-from app.api.shell import main
-from export.runtime import Runtime
+from polyview.app.api import shell
+from polyview.app.api.library import Library
+from polyview.app.api.shell import main
+from polyview.export.runtime import Runtime
 from tests.app.conftest import draw
 
 WORDS = "a red circle beside a blue bar"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from app.explain import collapse as module
-from app.explain.collapse import (
+from polyview.app.explain import collapse as module
+from polyview.app.explain.collapse import (
     Collapse,
     Meters,
     Reading,
@@ -17,11 +17,11 @@ from app.explain.collapse import (
     mean_similarity,
     measure,
 )
-from app.gallery.scan import from_folder
-from app.search.retriever import Retriever
-from models import Views
-from models.mv_vse import MVVSE, MVVSEConfig
-from models.mvam import MVAM
+from polyview.app.gallery.scan import from_folder
+from polyview.app.search.retriever import Retriever
+from polyview.models import Views
+from polyview.models.mv_vse import MVVSE, MVVSEConfig
+from polyview.models.mvam import MVAM
 from tests.app.conftest import IMAGES, finish
 from tests.app.looking import maps_of
 

@@ -8,17 +8,17 @@ import pytest
 import torch
 from PIL import Image
 
-from app.explain.evidence import MAX_IMAGES, Explained, explain
-from app.gallery.scan import from_pack
-from app.search.query import Term, parse
-from app.search.retriever import Retriever
-from app.settings import BUNDLED
-from export.methods import Methods
-from export.pack.gallery import GalleryInfo, load_gallery
-from export.pack.reading import load_info
-from export.runtime import Runtime
-from models.clip import CLIP
-from models.evidence import Parts
+from polyview.app.explain.evidence import MAX_IMAGES, Explained, explain
+from polyview.app.gallery.scan import from_pack
+from polyview.app.search.query import Term, parse
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED
+from polyview.export.methods import Methods
+from polyview.export.pack.gallery import GalleryInfo, load_gallery
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.models.clip import CLIP
+from polyview.models.evidence import Parts
 
 SCENES = BUNDLED / "scenes"
 TEXT = "a dog is higher in the picture than a top hat"

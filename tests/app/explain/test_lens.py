@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from app.explain.lens import rank
-from app.gallery.scan import from_folder
-from app.search.retriever import Retriever
-from models import Views
+from polyview.app.explain.lens import rank
+from polyview.app.gallery.scan import from_folder
+from polyview.app.search.retriever import Retriever
+from polyview.models import Views
 from tests.app.conftest import find
 from tests.app.many import ADDED
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.explain.lighting import spotlight
+from polyview.app.explain.lighting import spotlight
 
 
 def test_a_spotlight_keeps_colours_where_evidence_is_and_tells_for_from_against() -> None:

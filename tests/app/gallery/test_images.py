@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.gallery.images import ImageError, open_image
+from polyview.app.gallery.images import ImageError, open_image
 from tests.app import hostile
 from tests.app.conftest import draw
 
@@ -58,7 +58,7 @@ def test_a_large_image_of_16_bits_is_opened_in_bands(tmp_path: Path) -> None:
     path = tmp_path / "deep.png"
     Image.new("I;16", (6000, 6000), 21_845).save(path, compress_level=1)
     code = (
-        "import pathlib, resource, sys; from app.gallery.images import open_image\n"
+        "import pathlib, resource, sys; from polyview.app.gallery.images import open_image\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = peak(); assert open_image(pathlib.Path(sys.argv[1])).size == (2048, 2048)\n"
         "print((peak() - before) / (2**20 if sys.platform == 'darwin' else 2**10))"

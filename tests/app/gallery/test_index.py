@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import models
-from app.gallery import index
-from app.gallery.index import Gallery
-from models import Method, Views
-from models.evidence import Parts
+from polyview import models
+from polyview.app.gallery import index
+from polyview.app.gallery.index import Gallery
+from polyview.models import Method, Views
+from polyview.models.evidence import Parts
 
 
 class MaxCosine(Method):

@@ -13,18 +13,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from app.gallery import encode
-from app.gallery import indexing as index_module
-from app.gallery.index import Gallery
-from app.gallery.indexing import Index, Progress
-from app.gallery.scan import from_folder, from_pack
-from app.gallery.video import Frames
-from app.search.answers import answer, remark
-from app.search.hits import NotReadyError
-from app.search.questions import Question
-from app.search.retriever import Retriever
-from export.runtime import Runtime
-from models import Views
+from polyview.app.gallery import encode
+from polyview.app.gallery import indexing as index_module
+from polyview.app.gallery.index import Gallery
+from polyview.app.gallery.indexing import Index, Progress
+from polyview.app.gallery.scan import from_folder, from_pack
+from polyview.app.gallery.video import Frames
+from polyview.app.search.answers import answer, remark
+from polyview.app.search.hits import NotReadyError
+from polyview.app.search.questions import Question
+from polyview.app.search.retriever import Retriever
+from polyview.export.runtime import Runtime
+from polyview.models import Views
 from tests.app import hostile
 from tests.app.conftest import IMAGES, draw, find, finish
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from app.gallery import prepared
-from app.gallery.indexing import Index
-from app.gallery.scan import Collection, from_folder, from_pack
-from app.settings import BUNDLED
-from export.pack.reading import load_info
-from export.runtime import Runtime
+from polyview.app.gallery import prepared
+from polyview.app.gallery.indexing import Index
+from polyview.app.gallery.scan import Collection, from_folder, from_pack
+from polyview.app.settings import BUNDLED
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
 from tests.app.conftest import IMAGES, finish, variant
 from tests.app.gallery.test_indexing import Counting
 

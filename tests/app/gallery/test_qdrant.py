@@ -12,21 +12,29 @@ import numpy as np
 import pytest
 import torch
 
-from app import migrate
-from app.gallery import encode, qdrant
-from app.gallery.address import Address
-from app.gallery.images import ImageError
-from app.gallery.index import Gallery, Match
-from app.gallery.qdrant import PACK, Points, QdrantError, QdrantGallery, Report, api, open_store
-from app.gallery.scan import Collection, from_folder, from_pack
-from app.packs.opened import Opened
-from app.search.answers import answer
-from app.search.query import Term
-from app.search.questions import Question
-from app.search.retriever import Retriever
-from app.settings import Settings
-from export.runtime import Runtime
-from models import Method, Views, build
+from polyview.app import migrate
+from polyview.app.gallery import encode, qdrant
+from polyview.app.gallery.address import Address
+from polyview.app.gallery.images import ImageError
+from polyview.app.gallery.index import Gallery, Match
+from polyview.app.gallery.qdrant import (
+    PACK,
+    Points,
+    QdrantError,
+    QdrantGallery,
+    Report,
+    api,
+    open_store,
+)
+from polyview.app.gallery.scan import Collection, from_folder, from_pack
+from polyview.app.packs.opened import Opened
+from polyview.app.search.answers import answer
+from polyview.app.search.query import Term
+from polyview.app.search.questions import Question
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import Settings
+from polyview.export.runtime import Runtime
+from polyview.models import Method, Views, build
 from tests.app.clip_files import plain, write_animation
 from tests.app.conftest import IMAGES, draw, find, finish
 from tests.app.looking import maps_of

@@ -11,10 +11,10 @@ from threading import Event
 
 import pytest
 
-from app.gallery import scan
-from app.gallery.images import ImageError, NotNowError, open_file
-from app.gallery.indexing import Index
-from app.gallery.scan import (
+from polyview.app.gallery import scan
+from polyview.app.gallery.images import ImageError, NotNowError, open_file
+from polyview.app.gallery.indexing import Index
+from polyview.app.gallery.scan import (
     MAX_DEPTH,
     ArchiveError,
     StoppedError,
@@ -24,8 +24,8 @@ from app.gallery.scan import (
     open_images,
     unpack,
 )
-from app.packs.opened import ForbiddenError, Opened
-from app.settings import Settings
+from polyview.app.packs.opened import ForbiddenError, Opened
+from polyview.app.settings import Settings
 from tests.app import hostile
 from tests.app.conftest import HOSTILE, IMAGES, draw, finish
 from tests.app.pretended import Pretended

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.gallery.images import Stamp
-from app.gallery.store import Note, Store, Vectors, cache_folder
-from app.gallery.video_decoder import Moment
+from polyview.app.gallery.images import Stamp
+from polyview.app.gallery.store import Note, Store, Vectors, cache_folder
+from polyview.app.gallery.video_decoder import Moment
 from tests.app import filling
 from tests.app.filling import SPACES, digest_of, vector
 

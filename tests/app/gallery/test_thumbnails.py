@@ -12,10 +12,10 @@ from unittest.mock import Mock
 import pytest
 from PIL import ExifTags, Image
 
-from app.gallery import thumbnails
-from app.gallery.images import ImageError, open_image
-from app.gallery.scan import CollectionImage
-from app.gallery.thumbnails import SIDE, make_thumbnail
+from polyview.app.gallery import thumbnails
+from polyview.app.gallery.images import ImageError, open_image
+from polyview.app.gallery.scan import CollectionImage
+from polyview.app.gallery.thumbnails import SIDE, make_thumbnail
 from tests.app import hostile
 from tests.app.conftest import draw
 

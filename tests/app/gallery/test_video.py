@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.gallery import video
-from app.gallery.images import ImageError, open_file
-from app.gallery.scan import CollectionImage
-from app.gallery.video import open_frame, read_frames
-from app.gallery.video_decoder import MOST, Moment
+from polyview.app.gallery import video
+from polyview.app.gallery.images import ImageError, open_file
+from polyview.app.gallery.scan import CollectionImage
+from polyview.app.gallery.video import open_frame, read_frames
+from polyview.app.gallery.video_decoder import MOST, Moment
+from polyview.training.data.image_files import read_frames as training_frames
 from tests.app.clip_files import (
     as_bytes,
     mean_colour,
@@ -28,7 +29,6 @@ from tests.app.clip_files import (
     write_animation,
     write_video,
 )
-from training.data.image_files import read_frames as training_frames
 
 COLOURS = ("red", "lime", "blue")
 EXACT = {"red": (255, 0, 0), "lime": (0, 255, 0), "blue": (0, 0, 255)}

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from app.gallery.scan import from_folder
-from app.packs.columns import Columns
-from app.search.query import Term, parse
-from app.search.retriever import Retriever
-from export.runtime import Runtime
+from polyview.app.gallery.scan import from_folder
+from polyview.app.packs.columns import Columns
+from polyview.app.search.query import Term, parse
+from polyview.app.search.retriever import Retriever
+from polyview.export.runtime import Runtime
 from tests.app.conftest import IMAGES, draw, filled, variant
 
 

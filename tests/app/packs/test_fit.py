@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.packs.fit import mismatch
-from app.packs.opened import Opened
-from app.settings import PHOTOGRAPHS, SCENES, Settings
+from polyview.app.packs.fit import mismatch
+from polyview.app.packs.opened import Opened
+from polyview.app.settings import PHOTOGRAPHS, SCENES, Settings
 
 pytestmark = pytest.mark.slow
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from app.packs.description import describe
-from app.packs.downloads import Download, Downloads
-from app.packs.opened import FullError, GoneError, Opened
-from app.settings import Settings
-from export.hub.client import CancelledError, UnreachableError
-from export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
-from export.pack.reading import list_files, load_info
+from polyview.app.packs.description import describe
+from polyview.app.packs.downloads import Download, Downloads
+from polyview.app.packs.opened import FullError, GoneError, Opened
+from polyview.app.settings import Settings
+from polyview.export.hub.client import CancelledError, UnreachableError
+from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
+from polyview.export.pack.reading import list_files, load_info
 from tests.export import releases
 from tests.export.faults import Fault
 from tests.export.hub_server import HubState, Repo

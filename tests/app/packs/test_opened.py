@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.packs import opened as module
-from app.packs.opened import FullError, GoneError, Opened
-from app.settings import Settings
+from polyview.app.packs import opened as module
+from polyview.app.packs.opened import FullError, GoneError, Opened
+from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded
 from tests.app.conftest import draw
 

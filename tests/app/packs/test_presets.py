@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.api.library import Library
-from app.api.shell import main as search
-from app.packs.opened import Opened
-from app.packs.presets import PRESETS, offered, pack_folder
-from app.packs.sources import ConvertedPacks
-from app.settings import Settings
-from export.hub.client import UnreachableError
-from export.pack.reading import load_info
+from polyview.app.api.library import Library
+from polyview.app.api.shell import main as search
+from polyview.app.packs.opened import Opened
+from polyview.app.packs.presets import PRESETS, offered, pack_folder
+from polyview.app.packs.sources import ConvertedPacks
+from polyview.app.settings import Settings
+from polyview.export.hub.client import UnreachableError
+from polyview.export.pack.reading import load_info
 from tests.app.packs.test_obtaining import ID, fetched, leftovers, stock_pack
 from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
 from tests.export.hub_server import HubState, Repo

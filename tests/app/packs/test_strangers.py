@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from export.pack.reading import list_files, load_info
+from polyview.export.pack.reading import list_files, load_info
 from tests.app.serving import Serve, Server
 from tests.export.hub_server import READER, HubState, Repo, running_hub
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.api import shell
-from app.api.library import Library
-from app.explain import lens
-from app.gallery import thumbnails
-from app.search.comparison import Run, compare
-from app.search.query import Term
-from app.settings import BUNDLED
+from polyview.app.api import shell
+from polyview.app.api.library import Library
+from polyview.app.explain import lens
+from polyview.app.gallery import thumbnails
+from polyview.app.search.comparison import Run, compare
+from polyview.app.search.query import Term
+from polyview.app.settings import BUNDLED
 from tests.app.clip_files import write_animation, write_video
 
 SHOWN = 2  # seconds that a scene is shown

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.explain import lens
-from app.explain.evidence import explain
-from app.explain.lighting import draw_sheet, light
-from app.gallery import prepared
-from app.gallery.scan import from_folder, from_pack
-from app.packs.columns import Columns
-from app.search.query import Term, parse
-from app.search.questions import Question
-from app.search.retriever import Retriever
-from app.settings import BUNDLED
-from export.pack.reading import load_info
-from export.runtime import Runtime
+from polyview.app.explain import lens
+from polyview.app.explain.evidence import explain
+from polyview.app.explain.lighting import draw_sheet, light
+from polyview.app.gallery import prepared
+from polyview.app.gallery.scan import from_folder, from_pack
+from polyview.app.packs.columns import Columns
+from polyview.app.search.query import Term, parse
+from polyview.app.search.questions import Question
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.training.data.pack_gallery import from_pack as measured_clips
+from polyview.training.evaluation.scoring import score_matrix
 from tests.app.conftest import finish
 from tests.app.gallery.test_indexing import Counting
-from training.data.pack_gallery import from_pack as measured_clips
-from training.evaluation.scoring import score_matrix
 
 PACK = BUNDLED / "scenes_moving"
 CLIPS, FRAMES = 300, 16

@@ -6,8 +6,16 @@ import json
 import numpy as np
 import pytest
 
-from app.search.comparison import Comparison, Run, Truth, as_json, compare, kendall_tau, overlap
-from app.search.hits import Scores
+from polyview.app.search.comparison import (
+    Comparison,
+    Run,
+    Truth,
+    as_json,
+    compare,
+    kendall_tau,
+    overlap,
+)
+from polyview.app.search.hits import Scores
 
 
 def run(key: str, values: dict[int, float]) -> Run:

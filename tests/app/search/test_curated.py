@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.packs.columns import Columns
-from app.search import curated
-from app.search.curated import Example
-from app.search.query import parse
-from app.search.retriever import Retriever
-from export.runtime import Runtime
+from polyview.app.packs.columns import Columns
+from polyview.app.search import curated
+from polyview.app.search.curated import Example
+from polyview.app.search.query import parse
+from polyview.app.search.retriever import Retriever
+from polyview.export.runtime import Runtime
 from tests.app.conftest import HOSTILE, IMAGES, filled, find
 from tests.app.many import write_described
 from tests.export.editing import edited

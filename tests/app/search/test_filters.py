@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.gallery.scan import from_folder
-from app.search.filters import Filters, offered
-from app.search.query import Term, parse
-from app.search.retriever import Retriever
+from polyview.app.gallery.scan import from_folder
+from polyview.app.search.filters import Filters, offered
+from polyview.app.search.query import Term, parse
+from polyview.app.search.retriever import Retriever
 from tests.app.conftest import IMAGES, SETTINGS
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.search.query import (
+from polyview.app.search.query import (
     MAX_TERMS,
     Term,
     checked_k,
@@ -16,7 +16,7 @@ from app.search.query import (
     parse,
     write,
 )
-from app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever
 from tests.app.conftest import IMAGES, find
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.gallery.scan import from_folder
-from app.search.answers import answer, known_to_satisfy, unknown_words
-from app.search.filters import Filters
-from app.search.query import Term, parse
-from app.search.questions import Question, algebra_example, examples
-from app.search.retriever import Retriever
-from app.settings import BUNDLED
-from export.runtime import Runtime
+from polyview.app.gallery.scan import from_folder
+from polyview.app.search.answers import answer, known_to_satisfy, unknown_words
+from polyview.app.search.filters import Filters
+from polyview.app.search.query import Term, parse
+from polyview.app.search.questions import Question, algebra_example, examples
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED
+from polyview.export.runtime import Runtime
 from tests.app.conftest import IMAGES, draw, find
 
 

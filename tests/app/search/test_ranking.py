@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from app.gallery.index import Gallery
-from app.search import ranking as ranking_module
-from app.search.hits import Scores
-from app.search.query import Term
-from app.search.ranking import Ranking, among, spread
-from app.search.retriever import Retriever
-from export.pack.calibration import Calibration
+from polyview.app.gallery.index import Gallery
+from polyview.app.search import ranking as ranking_module
+from polyview.app.search.hits import Scores
+from polyview.app.search.query import Term
+from polyview.app.search.ranking import Ranking, among, spread
+from polyview.app.search.retriever import Retriever
+from polyview.export.pack.calibration import Calibration
 
 
 def test_a_sample_is_bounded_in_bytes_and_kept(
@@ -23,7 +23,7 @@ def test_a_sample_is_bounded_in_bytes_and_kept(
     gallery, ranking = retriever.gallery(name), Ranking(retriever.index)
     assert gallery.shape is not None
     each = 4 * gallery.shape[0] * gallery.shape[1]
-    monkeypatch.setattr("app.search.ranking._SAMPLE_BYTES", 3 * each)
+    monkeypatch.setattr("polyview.app.search.ranking._SAMPLE_BYTES", 3 * each)
     text = retriever.views("a red circle", name)
     scores, count = ranking.sample(name, text, None)
     assert count == len(gallery) > 3
@@ -57,7 +57,7 @@ def test_hits_and_what_they_are_judged_by_are_the_same_by_all_scores_and_by_a_se
     asked = [Term("a red circle")], "mv_vse", 5
     whole = views_retriever.search(*asked)
     monkeypatch.setattr(Gallery, "local", False)  # none is scored whole
-    monkeypatch.setattr("app.search.retriever.spread", None)  # which all scores go through
+    monkeypatch.setattr("polyview.app.search.retriever.spread", None)  # which all scores go through
     apart = views_retriever.search(*asked)
     assert [(hit.image_id, hit.view) for hit in whole.hits] == [
         (hit.image_id, hit.view) for hit in apart.hits

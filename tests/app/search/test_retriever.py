@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from app.gallery import encode
-from app.gallery.scan import from_pack
-from app.search import ranking
-from app.search.answers import known_to_satisfy, remark
-from app.search.hits import NotReadyError
-from app.search.query import Term
-from app.search.retriever import Retriever
-from export.methods import Methods
-from export.pack.schema import Metrics
-from export.runtime import Runtime
+from polyview.app.gallery import encode
+from polyview.app.gallery.scan import from_pack
+from polyview.app.search import ranking
+from polyview.app.search.answers import known_to_satisfy, remark
+from polyview.app.search.hits import NotReadyError
+from polyview.app.search.query import Term
+from polyview.app.search.retriever import Retriever
+from polyview.export.methods import Methods
+from polyview.export.pack.schema import Metrics
+from polyview.export.runtime import Runtime
 from tests.app.conftest import IMAGES, find, finish
 from tests.app.looking import maps_of
 

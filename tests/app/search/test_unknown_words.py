@@ -5,16 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from app.api.library import Library
-from app.api.shell import main as shell
-from app.explain.evidence import explain
-from app.gallery.scan import from_folder, from_pack
-from app.search.answers import Answer, answer
-from app.search.query import parse
-from app.search.questions import Question
-from app.search.retriever import Retriever
-from app.settings import BUNDLED
-from export.runtime import Runtime
+from polyview.app.api.library import Library
+from polyview.app.api.shell import main as shell
+from polyview.app.explain.evidence import explain
+from polyview.app.gallery.scan import from_folder, from_pack
+from polyview.app.search.answers import Answer, answer
+from polyview.app.search.query import parse
+from polyview.app.search.questions import Question
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED
+from polyview.export.runtime import Runtime
 from tests.app.conftest import draw
 from tests.app.serving import Server
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from app.gallery.scan import from_pack
-from app.search.answers import remark
-from app.search.curated import load
-from app.search.questions import examples, unsupported_aspects
-from app.search.retriever import Retriever
-from app.settings import BUNDLED
-from export.pack.schema import PackInfo, parse_info
-from export.runtime import Runtime
+from polyview.app.gallery.scan import from_pack
+from polyview.app.search.answers import remark
+from polyview.app.search.curated import load
+from polyview.app.search.questions import examples, unsupported_aspects
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED
+from polyview.export.pack.schema import PackInfo, parse_info
+from polyview.export.runtime import Runtime
 
 
 def info(pack: str, **measured: dict[str, float]) -> PackInfo:

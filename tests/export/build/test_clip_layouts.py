@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from export import clip
-from export.encoders.sources import SourceError
-from export.runtime import Runtime
+from polyview.export import clip
+from polyview.export.encoders.sources import SourceError
+from polyview.export.runtime import Runtime
 from tests.clip_twins import SIGLIP, VIT_B_16, VIT_B_32, save_twin, unigram_pieces, write
 from tests.export.conftest import LABELS
 

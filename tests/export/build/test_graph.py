@@ -8,8 +8,8 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from export.build.graph import export_text_encoder, round_to_half
-from models.encoders.bigru import BiGRUTextEncoder
+from polyview.export.build.graph import export_text_encoder, round_to_half
+from polyview.models.encoders.bigru import BiGRUTextEncoder
 
 
 def test_weights_in_half_equal_those_of_torch(tmp_path: Path) -> None:

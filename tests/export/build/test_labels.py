@@ -10,12 +10,12 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from export import to_onnx
-from export.encoders.sources import load_image_source
-from export.pack.reading import load_info
-from models.checkpoint import load_tensors, save_tensors
+from polyview.export import to_onnx
+from polyview.export.encoders.sources import load_image_source
+from polyview.export.pack.reading import load_info
+from polyview.models.checkpoint import load_tensors, save_tensors
+from polyview.training import train
 from tests.training.photographs import write_encoder, write_photographs
-from training import train
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
 RECIPE = """

@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.official import main
-from export.runtime import Runtime
+from polyview.export.official import main
+from polyview.export.runtime import Runtime
 from tests.export import releases
 from tests.export.releases import State
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from export.official import main
-from export.runtime import Runtime
-from models import Views
-from models.views import lengths_to_mask
+from polyview.export.official import main
+from polyview.export.runtime import Runtime
+from polyview.models import Views
+from polyview.models.views import lengths_to_mask
 from tests.export.releases import write_pieces
 from tests.golden.loading import worst
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from export.official import main
-from export.runtime import Runtime
+from polyview.export.official import main
+from polyview.export.runtime import Runtime
 from tests.export import releases
 from tests.export.hub_server import HubState, Repo
 

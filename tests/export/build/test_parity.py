@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from export.build.graph import round_to_half
-from export.build.parity import DriftError, TorchStack, check_parity, same_ranking
-from export.build.trained import load_run
-from export.encoders.sources import load_image_source
-from export.runtime import Runtime
-from models import METHODS, Views
+from polyview.export.build.graph import round_to_half
+from polyview.export.build.parity import DriftError, TorchStack, check_parity, same_ranking
+from polyview.export.build.trained import load_run
+from polyview.export.encoders.sources import load_image_source
+from polyview.export.runtime import Runtime
+from polyview.models import METHODS, Views
 
 NAME = next(iter(METHODS))
 

@@ -8,16 +8,16 @@ import torch
 from PIL import Image
 from torch import nn
 
-from export.encoders.sources import load_image_source, load_text_source
-from export.pack.reading import describe_file
-from export.runtime import Runtime
-from export.to_onnx import export_runs
-from models import build
-from models.checkpoint import save_tensors
-from models.encoders.bigru import BiGRUTextEncoder
+from polyview.export.encoders.sources import load_image_source, load_text_source
+from polyview.export.pack.reading import describe_file
+from polyview.export.runtime import Runtime
+from polyview.export.to_onnx import export_runs
+from polyview.models import build
+from polyview.models.checkpoint import save_tensors
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.training.data.texts import build_tokenizer
 from tests.export.conftest import CAPTIONS, LABELS, head_arguments, settle, write_gallery
 from tests.published import PATCH, SIZE, save_bert, save_clip, save_image_model
-from training.data.texts import build_tokenizer
 
 GRID = (SIZE // PATCH, SIZE // PATCH)
 CASES = {  # image encoder -> text encoder, method, grid

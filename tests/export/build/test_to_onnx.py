@@ -12,11 +12,11 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from export import to_onnx
-from export.build import pack as pack_module
-from export.pack.reading import load_info
-from export.runtime import Runtime
-from models import METHODS
+from polyview.export import to_onnx
+from polyview.export.build import pack as pack_module
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.models import METHODS
 from tests.export.conftest import LABELS, write_backbone, write_run
 
 ROOT = Path(__file__).parents[3]

@@ -7,20 +7,20 @@ import pytest
 import torch
 from PIL import Image
 
-from app.gallery.scan import from_folder
-from app.search.query import Term
-from app.search.retriever import Retriever
-from export.build.pack import IMAGE_ENCODER
-from export.pack.card import render
-from export.pack.reading import load_info
-from export.runtime import Runtime
-from export.to_onnx import export_runs
+from polyview.app.gallery.scan import from_folder
+from polyview.app.search.query import Term
+from polyview.app.search.retriever import Retriever
+from polyview.export.build.pack import IMAGE_ENCODER
+from polyview.export.pack.card import render
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.export.to_onnx import export_runs
+from polyview.training import train
 from tests.app.conftest import finish
 from tests.app.looking import maps_of
 from tests.export.conftest import LABELS
 from tests.published import save_clip
 from tests.training.photographs import write_photographs
-from training import train
 
 OWN = f"mvam/{IMAGE_ENCODER}"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from export.encoders.sources import SourceError, load_image_source, load_text_source
-from export.hub.packs import resolve
+from polyview.export.encoders.sources import SourceError, load_image_source, load_text_source
+from polyview.export.hub.packs import resolve
 from tests.export.hub_server import HubState, Repo
 from tests.published import save_bert, save_image_model
 

@@ -12,19 +12,19 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from export.encoders.sources import (
+from polyview.export.encoders.sources import (
     SourceError,
     describe_image_source,
     describe_text_source,
     load_image_source,
     load_text_source,
 )
-from models.checkpoint import load_strict
-from models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
-from models.encoders.huggingface import read_preprocess
-from models.layers import last_element
-from models.preprocess import Preprocess
-from models.views import lengths_to_mask
+from polyview.models.checkpoint import load_strict
+from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from polyview.models.encoders.huggingface import read_preprocess
+from polyview.models.layers import last_element
+from polyview.models.preprocess import Preprocess
+from polyview.models.views import lengths_to_mask
 from tests.published import (
     CROP,
     CROP_SHARE,

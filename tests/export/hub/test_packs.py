@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard, constants
 
-from export.hub import client, packs
-from export.hub.__main__ import main
-from export.hub.client import HubError, NotCachedError
-from export.hub.packs import find_cached, pull, push, resolve
-from export.pack.reading import list_files, load_info
-from export.to_onnx import export_runs
+from polyview.export.hub import client, packs
+from polyview.export.hub.__main__ import main
+from polyview.export.hub.client import HubError, NotCachedError
+from polyview.export.hub.packs import find_cached, pull, push, resolve
+from polyview.export.pack.reading import list_files, load_info
+from polyview.export.to_onnx import export_runs
 from tests.export.conftest import LABELS
 from tests.export.editing import edited
 from tests.export.faults import Fault

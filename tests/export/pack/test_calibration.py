@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.pack.calibration import Calibration
-from export.pack.reading import load_info
-from export.pack.schema import parse_info
-from export.pack.validation import PackError, check
-from models import METHODS
+from polyview.export.pack.calibration import Calibration
+from polyview.export.pack.reading import load_info
+from polyview.export.pack.schema import parse_info
+from polyview.export.pack.validation import PackError, check
+from polyview.models import METHODS
 
 NAME = next(iter(METHODS))
 GOOD: dict[str, Any] = {

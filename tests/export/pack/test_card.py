@@ -6,10 +6,10 @@ from typing import Any
 
 from huggingface_hub import ModelCard
 
-from export.pack import card
-from export.pack.reading import load_info
-from export.pack.schema import Metrics, PackInfo
-from models import METHODS
+from polyview.export.pack import card
+from polyview.export.pack.reading import load_info
+from polyview.export.pack.schema import Metrics, PackInfo
+from polyview.models import METHODS
 
 NAME = next(iter(METHODS))
 METRICS = Metrics(

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from export.pack.calibration import Domain
-from export.pack.reading import load_info
-from export.pack.schema import parse_info
-from export.pack.validation import PackError
-from export.runtime import Runtime
+from polyview.export.pack.calibration import Domain
+from polyview.export.pack.reading import load_info
+from polyview.export.pack.schema import parse_info
+from polyview.export.pack.validation import PackError
+from polyview.export.runtime import Runtime
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from export.pack.validation import PackError
-from export.runtime import Runtime
+from polyview.export.pack.validation import PackError
+from polyview.export.runtime import Runtime
 from tests.export.editing import edited, relist
 
 HEAD, IMAGES, TOKENIZER = "vsepp/head.safetensors", "image_encoder.onnx", "tokenizer.json"

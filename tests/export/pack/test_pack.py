@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from export.pack.gallery import load_gallery
-from export.pack.reading import load_info, update_metrics
-from export.pack.validation import PackError
-from models import METHODS
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.reading import load_info, update_metrics
+from polyview.export.pack.validation import PackError
+from polyview.models import METHODS
 from tests.export.editing import edited
 
 NAME = next(iter(METHODS))

@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from export.pack.reading import load_info
-from export.pack.regions import MAPS, Regions, regions_of, write_regions
-from export.pack.schema import REGIONS, parse_info
-from export.pack.validation import PackError
+from polyview.export.pack.reading import load_info
+from polyview.export.pack.regions import MAPS, Regions, regions_of, write_regions
+from polyview.export.pack.schema import REGIONS, parse_info
+from polyview.export.pack.validation import PackError
 from tests.regions import write_world
 
 RANDOM = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from export.pack.validation import (
+from polyview.export.pack.validation import (
     STRICT,
     Arguments,
     Name,

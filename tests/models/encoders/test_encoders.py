@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.encoders.bigru import BiGRUTextEncoder
-from models.encoders.scene_net import SceneNet
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.scene_net import SceneNet
 from tests import reference
 
 

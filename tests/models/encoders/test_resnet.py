@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from models.encoders.resnet import LAYOUTS, ResNet
+from polyview.models.encoders.resnet import LAYOUTS, ResNet
 
 SMALL: dict[str, Any] = {
     "stem": 4,

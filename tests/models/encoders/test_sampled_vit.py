@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.avse import AVSE, AVSEConfig
-from models.encoders.published import SampledViT
+from polyview.models.avse import AVSE, AVSEConfig
+from polyview.models.encoders.published import SampledViT
 
 CONFIG = {
     "model_type": "vit",

@@ -9,15 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import models
-from models.encoders.bigru import BiGRUTextEncoder
-from models.views import lengths_to_mask
-from training.data.batches import batches, caption_order
-from training.data.split import Copies, Split
-from training.data.texts import TokenTable, build_tokenizer
-from training.loop.config import TrainConfig
-from training.loop.trainer import TEXTS_AT_ONCE, DualEncoder, word_features
-from training.objectives import OBJECTIVES, build_objective
+from polyview import models
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.views import lengths_to_mask
+from polyview.training.data.batches import batches, caption_order
+from polyview.training.data.split import Copies, Split
+from polyview.training.data.texts import TokenTable, build_tokenizer
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.trainer import TEXTS_AT_ONCE, DualEncoder, word_features
+from polyview.training.objectives import OBJECTIVES, build_objective
 
 IMAGES, CAPTIONS, DIM = 6, 5, 4
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from polyview.training.data.__main__ import main
+from polyview.training.data.image_files import ImageFiles
+from polyview.training.data.open_split import open_split, open_training
+from polyview.training.data.photographs import find_captions, open_photographs, read_captions
+from polyview.training.data.split import Split
 from tests.training.photographs import write_photographs
-from training.data.__main__ import main
-from training.data.image_files import ImageFiles
-from training.data.open_split import open_split, open_training
-from training.data.photographs import find_captions, open_photographs, read_captions
-from training.data.split import Split
 
 SHARED = Path(__file__).parents[4] / "shared" / "flickr8k"
 IMAGES = {"a.jpg": ["A dog, running", "a cat"], "in/b.jpg": ["A man"], "c.jpg": ["Two red birds"]}

@@ -10,14 +10,20 @@ import pytest
 import torch
 from PIL import Image
 
-from export.encoders.sources import load_image_source
-from models.preprocess import Preprocess
+from polyview.export.encoders.sources import load_image_source
+from polyview.models.preprocess import Preprocess
+from polyview.training.data import features
+from polyview.training.data.features import (
+    Extraction,
+    extract,
+    feature_file,
+    load_features,
+    read_features,
+)
+from polyview.training.data.image_files import ImageFiles, crops
+from polyview.training.data.photographs import open_photographs
+from polyview.training.data.split import Copies
 from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
-from training.data import features
-from training.data.features import Extraction, extract, feature_file, load_features, read_features
-from training.data.image_files import ImageFiles, crops
-from training.data.photographs import open_photographs
-from training.data.split import Copies
 
 
 class Counting(torch.nn.Module):

@@ -8,20 +8,20 @@ import pytest
 import torch
 from PIL import Image
 
-from export.encoders.sources import load_image_source
-from models.checkpoint import load_tensors
+from polyview.export.encoders.sources import load_image_source
+from polyview.models.checkpoint import load_tensors
+from polyview.training.data.batches import ahead, batches
+from polyview.training.data.features import Extraction, load_features, load_image_side, read_pixels
+from polyview.training.data.open_split import open_split
+from polyview.training.data.texts import TokenTable, build_tokenizer
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.scoring import score_matrix
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.trained_run import run_views
+from polyview.training.loop.trainer import Trainer, build_trainer
+from polyview.training.settings import from_values
 from tests.published import save_bert
 from tests.training.photographs import SIZE, write_encoder, write_photographs
-from training.data.batches import ahead, batches
-from training.data.features import Extraction, load_features, load_image_side, read_pixels
-from training.data.open_split import open_split
-from training.data.texts import TokenTable, build_tokenizer
-from training.evaluation.metrics import retrieval_metrics
-from training.evaluation.scoring import score_matrix
-from training.loop.config import TrainConfig
-from training.loop.trained_run import run_views
-from training.loop.trainer import Trainer, build_trainer
-from training.settings import from_values
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.build.command import Labels
-from export.pack.reading import load_info
-from export.runtime import Runtime
-from export.to_onnx import export_runs
+from polyview.export.build.command import Labels
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.export.to_onnx import export_runs
+from polyview.training import evaluate, train
+from polyview.training.data import features, texts
+from polyview.training.data.features import Extraction
+from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
+from polyview.training.loop.runs import read_rows
+from polyview.training.loop.trained_run import run_views
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
-from training import evaluate, train
-from training.data import features, texts
-from training.data.features import Extraction
-from training.evaluation.scoring import image_features, score_matrix, split_views
-from training.loop.runs import read_rows
-from training.loop.trained_run import run_views
 
 RECIPE = """
 method = "mv_vse"

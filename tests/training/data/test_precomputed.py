@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.data.batches import batches
-from training.data.features import load_features
-from training.data.open_split import open_split
-from training.data.texts import TokenTable, build_tokenizer
+from polyview.training.data.batches import batches
+from polyview.training.data.features import load_features
+from polyview.training.data.open_split import open_split
+from polyview.training.data.texts import TokenTable, build_tokenizer
 
 
 def write_part(folder: Path, part: str, images: int, captions: int) -> np.ndarray:

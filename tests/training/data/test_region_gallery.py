@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from export.pack.gallery import load_gallery
-from export.pack.regions import Regions
-from export.pack.schema import REGIONS
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.regions import Regions
+from polyview.export.pack.schema import REGIONS
+from polyview.training.data.precomputed import open_regions
+from polyview.training.data.region_gallery import main
 from tests.training.conftest import write_regions
-from training.data.precomputed import open_regions
-from training.data.region_gallery import main
 
 
 @pytest.fixture

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from export.encoders.sources import load_image_source
-from export.pack.gallery import load_gallery
-from models.encoders import SceneNet
-from training.data.batches import batches
-from training.data.features import Extraction, read_features
-from training.data.image_files import read_frames
-from training.data.open_split import open_split
-from training.data.split import Split, with_exchanged_halves
-from training.data.texts import TokenTable, build_tokenizer
-from training.scenes.clip_captions import satisfies_clip
-from training.scenes.gallery import write_clip_gallery
-from training.scenes.motion import EVENT_FRAMES, FRAMES
-from training.scenes.render import clip_frames
-from training.scenes.store import load_clips, write_split
+from polyview.export.encoders.sources import load_image_source
+from polyview.export.pack.gallery import load_gallery
+from polyview.models.encoders import SceneNet
+from polyview.training.data.batches import batches
+from polyview.training.data.features import Extraction, read_features
+from polyview.training.data.image_files import read_frames
+from polyview.training.data.open_split import open_split
+from polyview.training.data.split import Split, with_exchanged_halves
+from polyview.training.data.texts import TokenTable, build_tokenizer
+from polyview.training.scenes.clip_captions import satisfies_clip
+from polyview.training.scenes.gallery import write_clip_gallery
+from polyview.training.scenes.motion import EVENT_FRAMES, FRAMES
+from polyview.training.scenes.render import clip_frames
+from polyview.training.scenes.store import load_clips, write_split
 
 SCENES = "app/bundled/scenes"
 COUNT = 4

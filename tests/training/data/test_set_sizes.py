@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from models import METHODS
+from polyview.models import METHODS
+from polyview.training.data.split import Split
+from polyview.training.loop.trainer import Trainer
 from tests.training.conftest import make_features
 from tests.training.loop.test_trainer import config
-from training.data.split import Split
-from training.loop.trainer import Trainer
 
 POOLS = sorted(name for name in METHODS if not METHODS[name].summary_token)
 COUNT = 24

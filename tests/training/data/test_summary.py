@@ -7,14 +7,14 @@ from typing import ClassVar
 import pytest
 import torch
 
-from models import METHODS, Views
-from models.encoders import TEXT_ENCODERS
-from models.encoders.bigru import BiGRUTextEncoder
-from models.vse_infty import VSEPP
-from training.data.split import Split
-from training.loop.config import TrainConfig
-from training.loop.trainer import Trainer
-from training.settings import from_values
+from polyview.models import METHODS, Views
+from polyview.models.encoders import TEXT_ENCODERS
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.vse_infty import VSEPP
+from polyview.training.data.split import Split
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.trainer import Trainer
+from polyview.training.settings import from_values
 
 
 class Summarising(BiGRUTextEncoder):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from export.pack.tokens import load_tokenizer
-from export.texts import TextReader
-from training.data.batches import batches
-from training.data.split import Split
-from training.data.texts import UNKNOWN_ID, TokenTable, build_tokenizer, load_vectors
+from polyview.export.pack.tokens import load_tokenizer
+from polyview.export.texts import TextReader
+from polyview.training.data.batches import batches
+from polyview.training.data.split import Split
+from polyview.training.data.texts import UNKNOWN_ID, TokenTable, build_tokenizer, load_vectors
 
 WORDS = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import to_onnx
-from export.runtime import Runtime
+from polyview.export import to_onnx
+from polyview.export.runtime import Runtime
+from polyview.training import evaluate
+from polyview.training.data.__main__ import summary
+from polyview.training.data.clips import Clips
+from polyview.training.data.features import load_features
+from polyview.training.data.open_split import open_split
+from polyview.training.data.videos import open_videos
+from polyview.training.evaluation.scoring import as_read
+from polyview.training.loop.config import TrainConfig, load_recipe
+from polyview.training.loop.trainer import build_trainer
 from tests.clips import LAYOUTS, PARTS, SENTENCES, WIDTH, names, sentence, write_clips
 from tests.regions import LABELS
-from training import evaluate
-from training.data.__main__ import summary
-from training.data.clips import Clips
-from training.data.features import load_features
-from training.data.open_split import open_split
-from training.data.videos import open_videos
-from training.evaluation.scoring import as_read
-from training.loop.config import TrainConfig, load_recipe
-from training.loop.trainer import build_trainer
 
 NOWHERE = Path("there is no backbone")
 

@@ -3,10 +3,17 @@
 import numpy as np
 import pytest
 
-from export.pack.calibration import Calibration, sigmoid, weighted
-from export.pack.validation import check
-from training.evaluation.calibration import Answers, ask, fit, logistic, measure, quantile_line
-from training.evaluation.questions import Questions
+from polyview.export.pack.calibration import Calibration, sigmoid, weighted
+from polyview.export.pack.validation import check
+from polyview.training.evaluation.calibration import (
+    Answers,
+    ask,
+    fit,
+    logistic,
+    measure,
+    quantile_line,
+)
+from polyview.training.evaluation.questions import Questions
 
 IMAGES, QUESTIONS = 400, 1500
 KINDS = ("caption", "thing", "pair", "inserted", "gibberish", "unknown", "random")

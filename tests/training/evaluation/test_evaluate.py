@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.pack.reading import load_info
-from export.runtime import Runtime
-from models.files import sha256_of
+from polyview.export.pack.reading import load_info
+from polyview.export.runtime import Runtime
+from polyview.models.files import sha256_of
+from polyview.training.data.open_split import open_split
+from polyview.training.data.pack_gallery import from_pack
+from polyview.training.data.split import SeenObjects, Split
+from polyview.training.evaluate import main
+from polyview.training.evaluation.faithfulness import mentioned_cells, view_metrics
+from polyview.training.evaluation.metrics import retrieval_metrics, retrieval_ranks
+from polyview.training.evaluation.report import print_views
+from polyview.training.evaluation.scoring import image_features, split_views
 from tests.measuring import measure
 from tests.training.sample import BUNDLED, SCENES, read_numbers, write_sample
-from training.data.open_split import open_split
-from training.data.pack_gallery import from_pack
-from training.data.split import SeenObjects, Split
-from training.evaluate import main
-from training.evaluation.faithfulness import mentioned_cells, view_metrics
-from training.evaluation.metrics import retrieval_metrics, retrieval_ranks
-from training.evaluation.report import print_views
-from training.evaluation.scoring import image_features, split_views
 
 METHODS = list(json.loads((BUNDLED / "pack.json").read_text("utf-8"))["methods"])
 

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from training.evaluation.metrics import ENOUGH, everyday_metrics, everyday_questions, everyday_truth
+from polyview.training.evaluation.metrics import (
+    ENOUGH,
+    everyday_metrics,
+    everyday_questions,
+    everyday_truth,
+)
 
 
 def test_two_captions_must_agree_and_five_photographs_be_right() -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from export.runtime import Runtime
-from models import Views
+from polyview.export.runtime import Runtime
+from polyview.models import Views
+from polyview.training.data.split import SeenObjects, Split
+from polyview.training.evaluate import main
+from polyview.training.evaluation.evidence import _curves, named_places
 from tests.training.sample import write_sample
-from training.data.split import SeenObjects, Split
-from training.evaluate import main
-from training.evaluation.evidence import _curves, named_places
 
 DOG, BREAD = ("dog", "dogs", "puppy"), ("loaf of bread", "loaves of bread")
 # a 2 x 2 grid of 2 x 2 pixels: dogs in the first and the last cell, bread in the second

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from training.data.split import SeenObjects
-from training.evaluation.faithfulness import faithfulness, mentioned_shares, value_shares
+from polyview.training.data.split import SeenObjects
+from polyview.training.evaluation.faithfulness import faithfulness, mentioned_shares, value_shares
 
 # a 2 x 2 grid of 2 x 2 pixels: object 0 fills the first cell, object 1 half of the last
 MASK = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 2, 2], [0, 0, 0, 0]], np.uint8)

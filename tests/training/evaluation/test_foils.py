@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from export.runtime import Runtime
-from training.data.pack_gallery import from_pack
-from training.evaluate import main
-from training.evaluation.kinds import foil_metrics
-from training.scenes.foils import KINDS
+from polyview.export.runtime import Runtime
+from polyview.training.data.pack_gallery import from_pack
+from polyview.training.evaluate import main
+from polyview.training.evaluation.kinds import foil_metrics
+from polyview.training.scenes.foils import KINDS
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
 

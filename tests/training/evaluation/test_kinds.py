@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.data.split import Split
-from training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
-from training.evaluation.metrics import retrieval_metrics
+from polyview.training.data.split import Split
+from polyview.training.evaluation.kinds import kind_differences, kind_metrics, print_kinds
+from polyview.training.evaluation.metrics import retrieval_metrics
 
 IMAGES = 8
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from tests import reference
-from training.evaluation.metrics import (
+from polyview.training.evaluation.metrics import (
     best_ranks,
     folded_metrics,
     relevance_metrics,
     retrieval_metrics,
 )
+from tests import reference
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-import models
-from models import Views
-from tests import reference
-from training.evaluation.metrics import retrieval_metrics
-from training.evaluation.statistics import (
+from polyview import models
+from polyview.models import Views
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.evaluation.statistics import (
     bootstrap_difference,
     caption_cosines,
     view_statistics,
     winning_views,
 )
+from tests import reference
 
 IMAGE_OF = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 7, 8, 9, 10, 11, 11, 12])
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from export.hub import client
-from models.checkpoint import load_tensors
+from polyview.export.hub import client
+from polyview.models.checkpoint import load_tensors
+from polyview.training import distill, train
+from polyview.training.data import features
+from polyview.training.loop.runs import CONFIG
 from tests.published import save_bert
 from tests.training.photographs import write_encoder, write_photographs
-from training import distill, train
-from training.data import features
-from training.loop.runs import CONFIG
 
 Refused = Callable[..., str]
 RECIPE = """

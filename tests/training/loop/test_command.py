@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from models.checkpoint import load_tensors
+from polyview.models.checkpoint import load_tensors
+from polyview.training import distill, pretrain, train
+from polyview.training.loop.config import recipe_names
+from polyview.training.loop.runs import LAST, LOG, read_rows
+from polyview.training.loop.trainer import Trainer
 from tests.training.conftest import write_regions
-from training import distill, pretrain, train
-from training.loop.config import recipe_names
-from training.loop.runs import LAST, LOG, read_rows
-from training.loop.trainer import Trainer
 
 RECIPE = """
 method = "vsepp"

@@ -8,18 +8,18 @@ import pytest
 import torch
 from PIL import Image
 
-from export.encoders.sources import load_image_source
-from models.checkpoint import load_tensors, save_tensors
-from models.encoders.scene_net import SceneNet
-from models.preprocess import Preprocess
-from training.distill import (
+from polyview.export.encoders.sources import load_image_source
+from polyview.models.checkpoint import load_tensors, save_tensors
+from polyview.models.encoders.scene_net import SceneNet
+from polyview.models.preprocess import Preprocess
+from polyview.training.distill import (
     Distillation,
     DistillConfig,
     change_colors,
     mirror,
     principal_components,
 )
-from training.loop.runs import BEST, LAST
+from polyview.training.loop.runs import BEST, LAST
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from models.checkpoint import load_tensors
-from training.pretrain import THINGS, PretrainConfig, Pretraining, cell_labels, object_r_precision
-from training.scenes.store import load_scenes
-from training.scenes.world import LABELS
+from polyview.models.checkpoint import load_tensors
+from polyview.training.pretrain import (
+    THINGS,
+    PretrainConfig,
+    Pretraining,
+    cell_labels,
+    object_r_precision,
+)
+from polyview.training.scenes.store import load_scenes
+from polyview.training.scenes.world import LABELS
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from models.encoders.bigru import BiGRUTextEncoder
+from polyview.models.encoders.bigru import BiGRUTextEncoder
+from polyview.training.data.split import Split
+from polyview.training.loop.config import TrainConfig, load_recipe, recipe_names
+from polyview.training.loop.trainer import Trainer, build_trainer
+from polyview.training.settings import to_values
 from tests.clips import write_clips
 from tests.published import save_bert, save_clip, save_image_model
 from tests.training.photographs import write_photographs
-from training.data.split import Split
-from training.loop.config import TrainConfig, load_recipe, recipe_names
-from training.loop.trainer import Trainer, build_trainer
-from training.settings import to_values
 
 NAMES = [
     name

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from models import METHODS
-from models.checkpoint import load_tensors
-from models.layers import FeatureProjection
-from training.data.split import Split
-from training.loop import loop
-from training.loop.config import TrainConfig
-from training.loop.runs import LOG, read_rows
-from training.loop.trainer import Trainer
-from training.settings import from_values
+from polyview.models import METHODS
+from polyview.models.checkpoint import load_tensors
+from polyview.models.layers import FeatureProjection
+from polyview.training.data.split import Split
+from polyview.training.loop import loop
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.runs import LOG, read_rows
+from polyview.training.loop.trainer import Trainer
+from polyview.training.settings import from_values
 
 # 16 codes cannot attend to 16 different elements among five
 TINY: dict[str, dict[str, Any]] = {

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from polyview.training.objectives.losses import hinge_triplet, info_nce, same_image
+from polyview.training.objectives.pvse import multiple_instance
 from tests import reference
 from tests.golden.loading import grad
-from training.objectives.losses import hinge_triplet, info_nce, same_image
-from training.objectives.pvse import multiple_instance
 
 IDS = [[0, 1, 2, 3, 4], [0, 1, 0, 2, 1]]
 

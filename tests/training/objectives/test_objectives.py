@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models import METHODS
+from polyview.models import METHODS
+from polyview.training.objectives import OBJECTIVES, build_objective
+from polyview.training.objectives.losses import info_nce, same_image
 from tests.papers.terms import BATCH, IDS, terms_of, views_of
-from training.objectives import OBJECTIVES, build_objective
-from training.objectives.losses import info_nce, same_image
 
 
 def test_every_method_has_an_objective_but_clip_which_comes_ready_made() -> None:

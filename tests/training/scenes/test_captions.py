@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from training.scenes.captions import write_captions
-from training.scenes.classes import CLASSES
-from training.scenes.layout import Layout, sample_layout
-from training.scenes.relevance import holds, satisfies, satisfying_rows
-from training.scenes.world import (
+from polyview.training.scenes.captions import write_captions
+from polyview.training.scenes.classes import CLASSES
+from polyview.training.scenes.layout import Layout, sample_layout
+from polyview.training.scenes.relevance import holds, satisfies, satisfying_rows
+from polyview.training.scenes.world import (
     LABEL_GROUPS,
     LABELS,
     SIZE,

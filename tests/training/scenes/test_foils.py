@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from export.pack.gallery import GalleryImage, GalleryInfo, load_gallery
-from training.data.pack_gallery import from_pack
-from training.scenes.classes import CLASSES
-from training.scenes.foils import KINDS, Foil
-from training.scenes.templates import PLACES
+from polyview.export.pack.gallery import GalleryImage, GalleryInfo, load_gallery
+from polyview.training.data.pack_gallery import from_pack
+from polyview.training.scenes.classes import CLASSES
+from polyview.training.scenes.foils import KINDS, Foil
+from polyview.training.scenes.templates import PLACES
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes"
 NUMBERS = {"a": 1, "an": 1, "two": 2, "three": 3, "four": 4, "five": 5}

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.pack.gallery import load_gallery
-from training.scenes.__main__ import main
-from training.scenes.clip_captions import relevant_clips, satisfies_clip
-from training.scenes.motion import FRAMES, OPPOSITE, PASSING, Clip, Deed, MovingObject
-from training.scenes.render import SEEN, clip_frames
-from training.scenes.store import SceneDataError, load_clips, make_clip
+from polyview.export.pack.gallery import load_gallery
+from polyview.training.scenes.__main__ import main
+from polyview.training.scenes.clip_captions import relevant_clips, satisfies_clip
+from polyview.training.scenes.motion import FRAMES, OPPOSITE, PASSING, Clip, Deed, MovingObject
+from polyview.training.scenes.render import SEEN, clip_frames
+from polyview.training.scenes.store import SceneDataError, load_clips, make_clip
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled" / "scenes_moving"
 

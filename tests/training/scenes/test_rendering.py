@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from export.pack.gallery import load_gallery
-from training.scenes import glyphs, store
-from training.scenes.__main__ import main
-from training.scenes.classes import CLASSES
-from training.scenes.glyphs import FontMissingError, find_font, sprite
-from training.scenes.relevance import relevant_images
-from training.scenes.render import Rendered
-from training.scenes.store import SceneDataError, load_scenes, make_scene, write_split
-from training.scenes.world import SIZE, WORLD_VERSION
+from polyview.export.pack.gallery import load_gallery
+from polyview.training.scenes import glyphs, store
+from polyview.training.scenes.__main__ import main
+from polyview.training.scenes.classes import CLASSES
+from polyview.training.scenes.glyphs import FontMissingError, find_font, sprite
+from polyview.training.scenes.relevance import relevant_images
+from polyview.training.scenes.render import Rendered
+from polyview.training.scenes.store import SceneDataError, load_scenes, make_scene, write_split
+from polyview.training.scenes.world import SIZE, WORLD_VERSION
 
 ROOT = Path(__file__).parents[3]
 BUNDLED = ROOT / "app" / "bundled" / "scenes"
@@ -154,7 +154,7 @@ def test_a_disk_without_room_is_named_before_anything_is_rendered(
 def test_a_disk_that_fills_up_ends_in_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files fails in the midst of writing, as a full disk does."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); "
-    code = limit + "from training.scenes.__main__ import main; raise SystemExit(main())"
+    code = limit + "from polyview.training.scenes.__main__ import main; raise SystemExit(main())"
     arguments = ["--out", str(tmp_path), "--split", "val", "--count", "4", "--workers", "1"]
     command = [sys.executable, "-c", code, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

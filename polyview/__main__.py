@@ -1,0 +1,42 @@
+"""The command line: `polyview` starts the app, `polyview COMMAND` runs one of `COMMANDS`.
+
+`python -m polyview COMMAND` is the same, also in a clone where nothing is installed.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "app": "app.main",
+    "search": "app.api.shell",
+    "migrate": "app.migrate",
+    "data": "training.data.__main__",
+    "scenes": "training.scenes.__main__",
+    "train": "training.train",
+    "pretrain": "training.pretrain",
+    "distill": "training.distill",
+    "evaluate": "training.evaluate",
+    "sweep": "training.sweep",
+    "plot": "training.plot",
+    "export": "export.to_onnx",
+    "clip": "export.clip",
+    "official": "export.official",
+    "hub": "export.hub.__main__",
+    "space": "export.space",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status. Options without a command are the app's."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = arguments.pop(0) if arguments and not arguments[0].startswith("-") else "app"
+    if command not in COMMANDS:
+        sentence = f'polyview: there is no command "{command}"; choose one of:'
+        print(sentence, *COMMANDS, sep="\n  ", file=sys.stderr)
+        return 2
+    return importlib.import_module(f"polyview.{COMMANDS[command]}").main(arguments) or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
