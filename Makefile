@@ -55,7 +55,7 @@ check: lint types test slow
 
 space: $(VENV)/app.stamp
 	rm -rf build/space
-	$(VENV)/bin/python -m export.space --out build/space $(ARGS)
+	$(VENV)/bin/python -m polyview space --out build/space $(ARGS)
 
 space-check: space
 	$(VENV)/bin/python -m tests.export.rehearsal build/space --python $(SPACE_PYTHON) \

@@ -1,6 +1,6 @@
 """Moves a gallery to Qdrant.
 
-`python -m app.migrate --gallery DIR --pack PACK --to qdrant://host:port/collection`
+`python -m polyview migrate --gallery DIR --pack PACK --to qdrant://host:port/collection`
 
 What was indexed on this machine is taken from the cache, what was not is encoded. A picture's point
 is known by its contents, so the command can be stopped and started again at any time: what is there
@@ -80,7 +80,7 @@ def _migrate(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m app.migrate", description="Moves a gallery, with its views, to Qdrant."
+        prog="python -m polyview migrate", description="Moves a gallery, with its views, to Qdrant."
     )
     parser.add_argument(
         "--gallery", type=Path, help="a folder of pictures (default: those that come with the pack)"

@@ -1,6 +1,6 @@
-"""A pack that searches with CLIP or SigLIP as pre-trained: `python -m export.clip --help`.
+"""A pack that searches with CLIP or SigLIP as pre-trained: `python -m polyview clip --help`.
 
-python -m export.clip --from openai/clip-vit-base-patch32 --out PACK
+python -m polyview clip --from openai/clip-vit-base-patch32 --out PACK
 """
 
 import argparse

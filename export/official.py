@@ -1,9 +1,9 @@
 """The authors' checkpoints as packs.
 
-python -m export.official --from vse_infty --hub cccjc/vse-infty/f30k_wsl_grid_bert --out PACK
-python -m export.official --from vse_infty model_best.pth --vocab f30k_vocab.json --out PACK
-python -m export.official --from pvse model_best.pth.tar --vocab vocab.json --out PACK
-python -m export.official --from avse model_best.pth --text-backbone bert-base-uncased --out PACK
+python -m polyview official --from vse_infty --hub cccjc/vse-infty/f30k_wsl_grid_bert --out PACK
+python -m polyview official --from vse_infty model_best.pth --vocab f30k_vocab.json --out PACK
+python -m polyview official --from pvse model_best.pth.tar --vocab vocab.json --out PACK
+python -m polyview official --from avse model_best.pth --text-backbone bert-base-uncased --out PACK
 """
 
 import argparse

@@ -114,6 +114,10 @@ class Runtime:
         """
         if not images:
             raise ValueError("there is no image to encode; give at least one")
+        if isinstance(images, str | Path | Image.Image):
+            raise ValueError(
+                "image_features takes a list of PIL images, not a single one or a path"
+            )
         batches = []
         for start in range(0, len(images), IMAGE_BATCH):
             # by index, because a sequence may open its images only when they are read
@@ -236,6 +240,8 @@ class Runtime:
             ValueError: no texts, an empty text, or an unknown method.
         """
         self._method(method)
+        if isinstance(texts, str):
+            raise ValueError(f'text_features takes a list of texts; write ["{texts[:60]}"]')
         return self.token_features(*self.reader.batch(texts), method)
 
     def token_features(

@@ -1,4 +1,4 @@
-"""The folder of a Hugging Face Space: `python -m export.space --out DIR`.
+"""The folder of a Hugging Face Space: `python -m polyview space --out DIR`.
 
 README.md            front matter for the Hub, made from that of the repository, and a page
 requirements.txt     the repository's, without GPU packages for a machine without a GPU
@@ -133,7 +133,7 @@ def _requirements(text: str, plan: Plan) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m export.space", description="Make a Space.")
+    parser = argparse.ArgumentParser(prog="python -m polyview space", description="Make a Space.")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="the folder to make")
     add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {FIRST})")

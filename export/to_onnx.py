@@ -1,4 +1,4 @@
-"""Builds a pack from run folders: `python -m export.to_onnx --help`."""
+"""Builds a pack from run folders: `python -m polyview export --help`."""
 
 import argparse
 import re

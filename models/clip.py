@@ -2,7 +2,7 @@
 
 Alec Radford et al.: Learning Transferable Visual Models From Natural Language Supervision, ICML
 2021, section 2.3: the last state of [IMG] and that of [EOS], each through a linear map, compared by
-cosine. What is trained with a contrastive loss there comes ready-made (`python -m export.clip`).
+cosine. What is trained with a contrastive loss there comes ready-made (`python -m polyview clip`).
 """
 
 from __future__ import annotations

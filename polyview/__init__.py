@@ -1,4 +1,10 @@
-"""Polyview as a library.
+"""Polyview as a library: `load` a pack, then encode, compare and look inside in a few calls.
+
+>>> import polyview
+>>> model = polyview.load("scenes", "mvam")
+>>> texts = model.encode_texts(["a panda", "two red cars"])  # views (B, V, D)
+>>> texts.embeddings.shape
+torch.Size([2, 16, 64])
 
 In a clone, `models/`, `export/`, `training/` and `app/` lie beside this folder, so that the app and
 a Space start without installing; an installed package holds them. Their imported names are
@@ -6,7 +12,27 @@ a Space start without installing; an installed package holds them. Their importe
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyview.app.api.library import Library
+    from polyview.core import Model, bundled, load, register
+
+__all__ = ["Library", "Model", "bundled", "load", "register"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 if (_ROOT / "models").is_dir() and (_ROOT / "app" / "main.py").is_file():
     __path__.append(str(_ROOT))
+
+
+def __getattr__(name: str) -> Any:
+    """Imports torch and the rest at the first use of a name."""
+    if name not in __all__:
+        raise AttributeError(f"module 'polyview' has no attribute {name!r}")
+    from polyview import core
+
+    if name == "Library":
+        from polyview.app.api.library import Library
+
+        return Library
+    return getattr(core, name)

@@ -13,6 +13,8 @@ COMMANDS = {
     "migrate": "app.migrate",
     "data": "training.data.__main__",
     "scenes": "training.scenes.__main__",
+    "gallery": "training.scenes.gallery",
+    "region-gallery": "training.data.region_gallery",
     "train": "training.train",
     "pretrain": "training.pretrain",
     "distill": "training.distill",

@@ -270,7 +270,7 @@ def test_images_and_features_are_told_apart(
     assert "MVVSE needs (12, 8)" in capsys.readouterr().err
     with_images = [*run, "--gallery", str(BUNDLED / "gallery"), "--out", str(tmp_path / "pack")]
     assert to_onnx.main([*with_images, *LABELS]) == 1
-    assert "python -m training.data.region_gallery" in capsys.readouterr().err
+    assert "python -m polyview region-gallery" in capsys.readouterr().err
     assert not (tmp_path / "pack").exists()
 
 

@@ -1,6 +1,6 @@
 """Trains a small image encoder on captioned images, from random weights, with a teacher's help.
 
-`python -m training.distill --recipe flickr8k/backbone --set data=DIR --set teacher=T --out RUN`
+`python -m polyview distill --recipe flickr8k/backbone --set data=DIR --set teacher=T --out RUN`
 
 The student learns to predict the feature map of a published network (knowledge distillation, Hinton
 et al., 2015; feature maps as targets as in FitNets, Romero et al., ICLR 2015), also on photographs
@@ -350,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
     run_command(
         argv,
-        "python -m training.distill",
+        "python -m polyview distill",
         DistillConfig,
         lambda config, options: Distillation(config, options.out, resume=options.resume),
         recipe="flickr8k/backbone",

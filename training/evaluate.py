@@ -1,8 +1,8 @@
 """Measures a pack as it ships, or a run as training left it.
 
-`python -m training.evaluate --pack app/bundled/scenes --method vse_infty --split test`
-`python -m training.evaluate --pack PACK --split test --data DIR`
-`python -m training.evaluate --run RUN --split val`
+`python -m polyview evaluate --pack app/bundled/scenes --method vse_infty --split test`
+`python -m polyview evaluate --pack PACK --split test --data DIR`
+`python -m polyview evaluate --run RUN --split val`
 
 With `--data` the images of DIR are encoded: captioned ones (`training/data/photographs.py`) or
 rendered scenes. Metrics over all images that a caption is true of need scenes; photographs are also
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with refusals_end():
         words = shlex.join(sys.argv[1:] if argv is None else argv)
         about = {
-            "command": f"python -m training.evaluate {words}",
+            "command": f"python -m polyview evaluate {words}",
             "split": options.split,
             "seed": SEED,
             "hardware": hardware(),
@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m training.evaluate", description="Measure a pack or a run."
+        prog="python -m polyview evaluate", description="Measure a pack or a run."
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--pack", help="folder or Hub id of a pack")
@@ -300,7 +300,7 @@ def _open_pack(options: argparse.Namespace) -> tuple[Path, Split]:
     if options.foils and data.foils is None:
         raise ValueError(
             f"{data.folder} has captions alone; true and false ones are made of rendered scenes "
-            "(python -m training.scenes)"
+            "(python -m polyview scenes)"
         )
     return pack, data.captions_each(options.captions)
 
@@ -327,7 +327,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
     flags = ("views", "evidence", "foils", "calibrate", "calibration", "halves")
     chosen = "".join(f" --{flag}" for flag in flags if getattr(options, flag))
     return (
-        f"python -m training.evaluate --pack {_named(options.pack)} --method {name}{data} "
+        f"python -m polyview evaluate --pack {_named(options.pack)} --method {name}{data} "
         f"--split {options.split}{folds}{chosen}"
     )
 

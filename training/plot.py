@@ -1,4 +1,4 @@
-"""Draws the curves of runs: `python -m training.plot RUN [RUN ...]`.
+"""Draws the curves of runs: `python -m polyview plot RUN [RUN ...]`.
 
 RUN is a run folder, or any folder with a `log.csv`, such as those that packs bring.
 """
@@ -38,7 +38,7 @@ def read_curves(folder: Path) -> dict[str, Points]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m training.plot", description="Draw runs.")
+    parser = argparse.ArgumentParser(prog="python -m polyview plot", description="Draw runs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
     what = "the PNG; by default curves.png in the run, or beside the first of several"
     parser.add_argument("--out", type=Path, help=what)

@@ -1,6 +1,6 @@
 """Pretrains the scenes' image encoder.
 
-`python -m training.pretrain --recipe scenes/backbone --out runs/backbone`
+`python -m polyview pretrain --recipe scenes/backbone --out runs/backbone`
 
 The stand-in for the papers' region detector trained on Visual Genome: a small CNN learns, from
 random weights, to name the objects in each cell of its grid, and the image's setting, time and
@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
     run_command(
         argv,
-        "python -m training.pretrain",
+        "python -m polyview pretrain",
         PretrainConfig,
         lambda config, options: Pretraining(config, options.out, resume=options.resume),
         recipe="scenes/backbone",

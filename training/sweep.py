@@ -1,4 +1,4 @@
-"""Sweeps: methods and settings compared over grids and seeds, `python -m training.sweep NAME`.
+"""Sweeps: methods and settings compared over grids and seeds, `python -m polyview sweep NAME`.
 
 A sweep is `training/recipes/sweeps/NAME.toml`. Each row names a recipe and settings. Every point of
 its grid is trained once on the trial budget; the point with the highest validation rsum is then
@@ -165,7 +165,7 @@ _load_once = functools.lru_cache(maxsize=4)(load_features)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m training.sweep", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m polyview sweep", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="sweeps, see --list, or TOML files")

@@ -1,4 +1,4 @@
-"""Trains one method: `python -m training.train --recipe scenes/vse_infty --out runs/vse_infty`.
+"""Trains one method: `python -m polyview train --recipe scenes/vse_infty --out runs/vse_infty`.
 
 `--list` names the recipes, `--help-settings` prints every setting.
 """
@@ -22,7 +22,7 @@ from polyview.training.settings import describe
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    program = "python -m training.train"
+    program = "python -m polyview train"
     run_command(argv, program, TrainConfig, _build, cached=True, settings=_settings)
 
 
@@ -30,7 +30,7 @@ def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer:
     if options.skip_damaged and not config.backbone_frozen:
         raise ValueError(
             "--skip-damaged needs backbone_frozen=true; remove the images that "
-            f"python -m training.data {config.data} names instead"
+            f"python -m polyview data {config.data} names instead"
         )
     extraction = Extraction(options.cache, skip_damaged=options.skip_damaged)
     load = functools.partial(load_features, extraction=extraction)

@@ -1,4 +1,4 @@
-"""Searches a folder of images from a shell: `python -m app.search "a dog" --gallery DIR`.
+"""Searches a folder of images from a shell: `python -m polyview search "a dog" --gallery DIR`.
 
 Prints a score and a path a line, of a clip also when its best frame is shown. What is new in the
 folder is read first, with progress on stderr; what was read before, by the app too, is not read
@@ -87,7 +87,7 @@ def _shown(path: Path) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m app.search",
+        prog="python -m polyview search",
         description="Search a folder of pictures; prints a score and a path a line.",
         epilog="Ends with 0 where something was found, 1 where nothing matches, 2 after an error.",
     )

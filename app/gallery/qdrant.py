@@ -201,7 +201,9 @@ class Points:
             if error.status_code in (401, 403):
                 raise QdrantError(f"{where} wants another key; set the variable {KEY}") from error
             about = f"{error.status_code}: {error.reason_phrase:.200}"
-            raise QdrantError(f"{where} refuses ({about}); see python -m app.migrate") from error
+            raise QdrantError(
+                f"{where} refuses ({about}); see python -m polyview migrate"
+            ) from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
             about = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise QdrantError(f"{where} does not answer ({about}); check the address") from error
@@ -352,15 +354,19 @@ def open_store(points: Points) -> QdrantStore:
     """
     address = points.address
     if points.vectors() is None:
-        raise QdrantError(f"there is no collection {address}; fill it with python -m app.migrate")
+        raise QdrantError(
+            f"there is no collection {address}; fill it with python -m polyview migrate"
+        )
     read = list(points.payloads())
     try:
         known = [(_image(about, address.pictures), point, about) for point, about in read]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"was not written by python -m app.migrate ({error})"
+        reason = f"was not written by python -m polyview migrate ({error})"
         raise QdrantError(f"{address} {reason}; name another collection") from error
     if not known:
-        raise QdrantError(f"the collection {address} is empty; fill it with python -m app.migrate")
+        raise QdrantError(
+            f"the collection {address} is empty; fill it with python -m polyview migrate"
+        )
     known.sort(key=lambda one: one[0].file)
     images = tuple(replace(image, image_id=i) for i, (image, _, _) in enumerate(known))
     places = {point: i for i, (_, point, _) in enumerate(known)}

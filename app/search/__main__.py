@@ -1,4 +1,4 @@
-"""The command `python -m app.search`."""
+"""The command `python -m polyview search`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line that `export.clip`, `export.to_onnx` and `export.official` share."""
+"""The command line that `polyview clip`, `polyview export` and `polyview official` share."""
 
 import argparse
 import sys

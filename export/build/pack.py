@@ -123,7 +123,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
         if encoder is None and REGIONS not in own:
             raise ValueError(
                 f"{parts.gallery} holds images alone, and the pack reads ready-made features; make "
-                "its gallery with python -m training.data.region_gallery"
+                "its gallery with python -m polyview region-gallery"
             )
         _copy(gallery.folder, work / FOLDER, [*own, *gallery.files])
         listed += [work / FOLDER / file for file in own]

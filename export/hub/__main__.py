@@ -1,4 +1,4 @@
-"""The command line, `python -m export.hub`.
+"""The command line, `python -m polyview hub`.
 
 push PACK owner/name[@BRANCH] [--private]
 pull owner/name[@BRANCH_TAG_OR_COMMIT]
@@ -18,7 +18,7 @@ _HEADER = ("PACK", "COMMIT", "LICENCE", "METHODS", "CACHED")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m export.hub", description="Share packs.")
+    parser = argparse.ArgumentParser(prog="python -m polyview hub", description="Share packs.")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("push", help="upload a pack")
     up.add_argument("pack", type=Path, help="the pack's folder")

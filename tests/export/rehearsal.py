@@ -149,7 +149,7 @@ def main() -> None:
         prog="python -m tests.export.rehearsal",
         description="Install and start a Space's folder as the Hub would, and ask it.",
     )
-    parser.add_argument("folder", type=Path, help="what python -m export.space made")
+    parser.add_argument("folder", type=Path, help="what python -m polyview space made")
     parser.add_argument("--python", default="python3.12", help="default: python3.12")
     parser.add_argument("--venv", type=Path, help="keep the environment there, for the next time")
     parser.add_argument("--index", metavar="URL", help="an extra package index")

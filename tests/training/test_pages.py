@@ -62,10 +62,8 @@ def checkout(tmp_path: Path) -> Path:
 @pytest.mark.font
 def test_five_minutes_from_a_clone_to_a_pack_that_is_searched(checkout: Path) -> None:
     steps = commands("training.md", "## Five minutes")[:7]
-    assert [step[2] for step in steps] == [
-        "training.scenes", "training.scenes", "training.train", "training.plot", "export.to_onnx",
-        "training.evaluate", "app.search",
-    ]  # fmt: skip
+    names = ["scenes", "scenes", "train", "plot", "export", "evaluate", "search"]
+    assert [step[3] for step in steps] == names
     said = [run(checkout, step) for step in steps]
     assert "best val rsum" in said[2]
     assert "| vse_infty |" in said[5]
@@ -83,7 +81,7 @@ def test_from_a_folder_of_photographs_to_a_pack(checkout: Path) -> None:
     (data / "captions.csv").write_text("\n".join(lines))
     steps = commands("your-data.md", "## Train, export, search")
     trained, exported, measured, opened, *_ = steps
-    summary = run(checkout, ["python", "-m", "training.data", "data/yours"])
+    summary = run(checkout, ["python", "-m", "polyview", "data", "data/yours"])
     assert "photographs, captions in captions.csv" in summary
     assert "best val rsum" in run(checkout, trained)
     assert "ranking identical" in run(checkout, exported)

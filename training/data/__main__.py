@@ -1,4 +1,4 @@
-"""Says what training reads in a folder: `python -m training.data DIR`.
+"""Says what training reads in a folder: `python -m polyview data DIR`.
 
 It opens every split and decodes every image, and computes nothing. The same folder is then
 `--set data=DIR` for training and `--data DIR` for measuring.
@@ -24,7 +24,7 @@ _FEW = 500  # training images; with fewer, heads learn little
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and prints the summary."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.data", description="Say what training reads in a folder."
+        prog="python -m polyview data", description="Say what training reads in a folder."
     )
     what = "folder of photographs with captions, of rendered scenes, or of ready-made features"
     parser.add_argument("data", type=Path, help=what)

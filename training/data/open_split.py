@@ -45,7 +45,7 @@ def open_split(data: Path, name: str) -> Split:
         return open_photographs(data, name)
     raise FileNotFoundError(
         f"{data} holds neither photographs (a file of captions and images/) nor a rendered split "
-        f'"{name}" (python -m training.scenes makes it) nor ready-made features (train_ims.npy and '
+        f'"{name}" (python -m polyview scenes makes it) nor ready-made features (train_ims.npy and '
         "so on)"
     )
 

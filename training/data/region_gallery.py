@@ -1,6 +1,6 @@
 """Turns ready-made features of regions into the gallery of a pack that reads no images.
 
-`python -m training.data.region_gallery --data DIR --split test --out runs/gallery`
+`python -m polyview region-gallery --data DIR --split test --out runs/gallery`
 
 The gallery holds the features (`export/pack/regions.py`), so that such a pack can be searched in
 the app. With `--images DIR --names FILE` it holds the photographs, too; FILE names one an image, in
@@ -92,7 +92,7 @@ def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.data.region_gallery",
+        prog="python -m polyview region-gallery",
         description="Turn ready-made features of regions into a pack's gallery.",
     )
     add = parser.add_argument

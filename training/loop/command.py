@@ -33,7 +33,7 @@ def run_command(
 
     Args:
         argv: the arguments; None takes the program's.
-        program: such as "python -m training.train".
+        program: such as "python -m polyview train".
         kind: its settings.
         build: makes the training of settings and options.
         recipe: the recipe where none is named; without it one must be.

@@ -36,6 +36,6 @@ def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
     if method not in OBJECTIVES:
         raise ValueError(
             f'method "{method}" has no objective, so it cannot be trained: use ready-made weights '
-            "(for CLIP: python -m export.clip), or add one in training/objectives/"
+            "(for CLIP: python -m polyview clip), or add one in training/objectives/"
         )
     return from_values(OBJECTIVES[method], arguments, "objective")

@@ -1,4 +1,4 @@
-"""Renders a split of the scenes world: ``python -m training.scenes --out DIR --split train``.
+"""Renders a split of the scenes world: ``python -m polyview scenes --out DIR --split train``.
 
 With ``--moving`` it draws clips of 16 frames (`training/scenes/motion.py`) instead of scenes.
 """
@@ -22,7 +22,7 @@ _COUNTS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.scenes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m polyview scenes", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of all splits")
     parser.add_argument("--split", choices=SPLITS, required=True)
     parser.add_argument("--moving", action="store_true", help="clips in the place of scenes")

@@ -1,6 +1,6 @@
 """Turns a split of scenes or clips into the gallery of a pack.
 
-`python -m training.scenes.gallery --data data/scenes/test --out build/gallery`
+`python -m polyview gallery --data data/scenes/test --out build/gallery`
 """
 
 import argparse
@@ -156,7 +156,7 @@ def scenes_of(gallery: GalleryInfo) -> list[Scene]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
-    parser = argparse.ArgumentParser(prog="python -m training.scenes.gallery", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m polyview gallery", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the split")
     parser.add_argument(
         "--count", type=int, help="how many, from the first (all scenes; 300 clips)"

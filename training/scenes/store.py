@@ -45,7 +45,7 @@ SCENES = "scenes.jsonl"
 _THINNING = {"train": 4, "val": 1, "test": 1}  # every how many pixels instance maps keep
 _CAPTION_DICE, _CLIP_CAPTION_DICE = 1_000_000, 4_000_000  # attempts that no rendering reaches
 _CHUNK = 25  # scenes that a process renders at once
-_AGAIN = "render it again with python -m training.scenes ... --force."
+_AGAIN = "render it again with python -m polyview scenes ... --force."
 
 Pixels = NDArray[np.uint8]
 Record = TypeVar("Record")
@@ -262,7 +262,7 @@ def _json_line(record: Scene | Clip) -> str:
 def _load(folder: Path, file: str, record: type[Record]) -> tuple[dict[str, Any], list[Record]]:
     """What ``meta.json`` says, and the lines of a file."""
     if not folder.is_dir():
-        raise SceneDataError(f"{folder} does not exist: render it with python -m training.scenes.")
+        raise SceneDataError(f"{folder} does not exist: render it with python -m polyview scenes.")
     meta = _read_meta(folder)
     if meta.get("split") not in world.SPLITS:
         raise SceneDataError(f"{folder} is not finished (no readable meta.json): {_AGAIN}")

@@ -14,7 +14,7 @@ from polyview.models import METHODS
 NAME = next(iter(METHODS))
 METRICS = Metrics(
     split="te|st",
-    command="python -m training.evaluate --pack PACK --method x",
+    command="python -m polyview evaluate --pack PACK --method x",
     hardware="2 CPU cores (somebody's)",
     seed=11,
     values={

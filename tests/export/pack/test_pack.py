@@ -16,7 +16,7 @@ from tests.export.editing import edited
 NAME = next(iter(METHODS))
 METRICS = {
     "split": "test",
-    "command": "python -m training.evaluate --pack PACK",
+    "command": "python -m polyview evaluate --pack PACK",
     "hardware": "2 CPU cores",
     "values": {"rsum": 431.25, "i2t_r1": 40.0},
 }

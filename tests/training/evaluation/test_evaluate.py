@@ -117,7 +117,7 @@ def test_readme_states_the_packs_numbers() -> None:
 
 def test_json_holds_differences_and_how_they_were_measured(report: Report) -> None:
     measured = report.measured
-    assert measured["command"].startswith(f"python -m training.evaluate --pack {report.pack} --all")
+    assert measured["command"].startswith(f"python -m polyview evaluate --pack {report.pack} --all")
     assert (measured["split"], measured["seed"]) == ("test", 0)
     assert measured["sources"] == {str(report.pack): report.checksum}
     first, same = measured["differences"]

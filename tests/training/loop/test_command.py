@@ -69,12 +69,9 @@ def test_ctrl_c_names_the_command_that_continues(
             start(*settings, "--cache", "some cache", "--skip-damaged")
     assert end.value.code == 130
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("stopped; continue with python -m training.train --resume --out")
-    _, _, module, *arguments = shlex.split(line.partition("continue with ")[2])
-    assert (module, arguments[-3:]) == (
-        "training.train",
-        ["--cache", "some cache", "--skip-damaged"],
-    )
+    assert line.startswith("stopped; continue with python -m polyview train --resume --out")
+    _, _, _, command, *arguments = shlex.split(line.partition("continue with ")[2])
+    assert (command, arguments[-3:]) == ("train", ["--cache", "some cache", "--skip-damaged"])
     train.main(arguments)  # without recipe and settings
     assert len(read_rows(Path("my run") / LOG)) == 3
     whole, resumed = weights("whole"), weights("my run")

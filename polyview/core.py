@@ -1,0 +1,300 @@
+"""The calls of the library: `load`, `register`, and the methods of `Model`.
+
+Letters of shapes are those of `polyview.models.views`: B items, V views of width D, N elements of
+an image (grid cells, patches, regions), M words of a text, d the width of a feature.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from tqdm import tqdm
+
+import polyview.models
+from polyview.export.hub.packs import resolve
+from polyview.export.methods import Methods
+from polyview.export.pack.schema import MANIFEST, current_name
+from polyview.export.runtime import Runtime
+from polyview.export.sessions import Device
+from polyview.models import METHODS, Method, Views
+from polyview.models.evidence import Evidence, Parts
+
+ImageLike = str | Path | Image.Image
+Encoded = Views | Tensor | np.ndarray  # embeddings (B, V, D)
+
+_BATCH = 64
+_LONG = 512  # items from which a progress bar is shown on a terminal
+
+
+def bundled() -> Path:
+    """The folder of the bundled packs."""
+    return Path(polyview.models.__path__[0]).with_name("app") / "bundled"
+
+
+def load(pack: str | Path, method: str | None = None, *, device: Device = "auto") -> Model:
+    """Loads one method of a pack.
+
+    Args:
+        pack: a bundled name ("scenes"), a pack's folder, or a Hub id (`owner/name[@revision]`),
+            which is fetched once.
+        method: its name in the pack; None for the one that retrieves best.
+        device: "cpu", "cuda", or "auto" for CUDA where there is one.
+
+    Raises:
+        FileNotFoundError: no such pack.
+        ValueError: the pack is damaged, has no such method, or the device cannot be used.
+    """
+    folder = bundled() / current_name(str(pack))
+    if not (folder / MANIFEST).is_file():
+        folder = resolve(str(pack))
+    return Model(Runtime.load(folder, device), method)
+
+
+def register(name: str, method: type[Method], objective: type[Any] | None = None) -> None:
+    """Makes a method of one's own known to packs, recipes and commands of this process.
+
+    Args:
+        name: as recipes and packs call it.
+        method: a subclass of `polyview.models.Method`.
+        objective: its loss, a subclass of `polyview.training.objectives.Objective`; without one the
+            method can be loaded but not trained.
+
+    Raises:
+        TypeError: `method` is no such class.
+        ValueError: another class has the name.
+    """
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise TypeError(f"register takes a subclass of polyview.models.Method, not {method!r}")
+    if METHODS.setdefault(name, method) is not method:
+        raise ValueError(f'the name "{name}" belongs to {METHODS[name].__name__}; choose another')
+    if objective is not None:
+        from polyview.training.objectives import OBJECTIVES
+
+        OBJECTIVES[name] = objective
+
+
+class Model:
+    """One method of a pack: encoders, heads and score. Safe to use from several threads.
+
+    Attributes:
+        name: the method's name in the pack.
+        method: its heads and score, a `torch.nn.Module` in eval mode.
+        runtime: the pack: encoders, tokenizer, `grid` of cells, `device`.
+    """
+
+    def __init__(self, runtime: Runtime, method: str | None = None) -> None:
+        methods = Methods(runtime.methods, runtime.info)
+        self.name = methods.best if method is None else method
+        self.method = methods.one(self.name)
+        self.runtime = runtime
+
+    def encode_images(
+        self,
+        images: ImageLike | Sequence[ImageLike] | np.ndarray | Tensor,
+        mask: np.ndarray | Tensor | None = None,
+        *,
+        features: bool = True,
+        progress: bool | None = None,
+    ) -> Views:
+        """Encodes images into views.
+
+        Args:
+            images: files or PIL images, also a single one; or features (B, N, d) of another
+                encoder, of the width that the pack was trained on.
+            mask: (B, N) bool of features, False on padding; None where all are real.
+            features: keep each image's features in `extras`, which `evidence` reads.
+            progress: show a bar; None for a long list on a terminal.
+
+        Returns:
+            Views with embeddings (B, V, D) and attention (B, V, N).
+
+        Raises:
+            TypeError: something that is no image.
+            ValueError: nothing to encode, an unreadable file, or features of another width.
+            FileNotFoundError: a file is missing.
+        """
+        if isinstance(images, np.ndarray | Tensor):
+            sets = torch.as_tensor(images, dtype=torch.float32)
+            masks = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
+            views = self.runtime.image_views(sets, self.name, attention=True, mask=masks)
+            return _keep(views, sets, masks) if features else views
+        listed = [images] if isinstance(images, str | Path | Image.Image) else list(images)
+        for item in listed:
+            if not isinstance(item, str | Path | Image.Image):
+                raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
+            if not isinstance(item, Image.Image) and not Path(item).is_file():
+                raise FileNotFoundError(f"there is no image file {item}; check the path")
+
+        def encode(batch: Sequence[ImageLike]) -> Views:
+            sets = self.runtime.image_features([_opened(item) for item in batch], self.name)
+            views = self.runtime.image_views(sets, self.name, attention=True)
+            return _keep(views, sets, None) if features else views
+
+        return self._in_batches(encode, listed, "image", progress)
+
+    def encode_texts(self, texts: str | Sequence[str], *, progress: bool | None = None) -> Views:
+        """Encodes texts into views; a bare string is one text.
+
+        Returns:
+            Views with embeddings (B, V, D) and attention (B, V, M) of the longest text's M words.
+
+        Raises:
+            TypeError: something that is no string.
+            ValueError: no text, or an empty one.
+        """
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        for row, text in enumerate(listed):
+            if not isinstance(text, str):
+                raise TypeError(f"a text is a string, not {_kind(text)}")
+            if not text.strip():
+                raise ValueError(f"text {row + 1} of {len(listed)} is empty; give it a word")
+
+        def encode(batch: Sequence[str]) -> Views:
+            sets, mask = self.runtime.text_features(batch, self.name)
+            return _keep(self.method.encode_text(sets, mask, attention=True), sets, mask)
+
+        with torch.no_grad():
+            return self._in_batches(encode, listed, "text", progress)
+
+    def words(self, text: str) -> list[str]:
+        """The M words of a text as the encoder reads them: the last axis of `evidence`."""
+        return self.runtime.tokenize(text).words
+
+    def similarity(
+        self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
+    ) -> Tensor | np.ndarray:
+        """The method's own scores (B_img, B_txt), higher is better.
+
+        Raises:
+            ValueError: views of another number or width than the method's.
+        """
+        return _out(self._compare(self.method.score, images, texts), as_numpy)
+
+    def view_scores(
+        self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
+    ) -> Tensor | np.ndarray:
+        """The scores of each of the images' views (V, B_img, B_txt); see `similarity`."""
+        return _out(self._compare(self.method.view_scores, images, texts), as_numpy)
+
+    def attention(self, images: Views, *, as_numpy: bool = False) -> Tensor | np.ndarray:
+        """Where each view looks: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
+
+        Raises:
+            ValueError: views that carry no attention.
+        """
+        if images.attention is None:
+            raise ValueError("these views carry no attention; use those of encode_images")
+        rows, columns = self.runtime.grid
+        on_grid = images.attention.shape[-1] == len(self.runtime.boxes) and rows * columns > 0
+        maps = self.runtime.on_grid(images.attention) if on_grid else images.attention
+        return _out(maps, as_numpy)
+
+    def evidence(self, images: Views, texts: Views) -> Evidence:
+        """Splits the scores of B pairs over elements and words; the parts add up to the scores.
+
+        Args:
+            images: of `encode_images`, B of them.
+            texts: of `encode_texts`: B of them, or one for all images.
+
+        Returns:
+            Evidence with cells (B, N, M), whole_sentence (B, N) and base (B,).
+
+        Raises:
+            ValueError: views without features, other numbers of images and texts, or a method
+                whose score cannot be split.
+        """
+        if len(texts) not in (1, len(images)):
+            raise ValueError(
+                f"evidence takes as many texts as images, or one; not {len(texts)} texts for "
+                f"{len(images)} images"
+            )
+        self._compare(lambda *_: torch.empty(0), images, texts)
+        with torch.no_grad():
+            parts = [self._parts(self.method.image_parts, images, "encode_images")]
+            parts.append(self._parts(self.method.text_parts, texts, "encode_texts"))
+            return self.method.evidence(parts[0], parts[1])
+
+    def _parts(self, split: Callable[[Tensor, Tensor], Parts], views: Views, maker: str) -> Parts:
+        if "features" not in views.extras:
+            raise ValueError(f"these views carry no features; use those of {maker}")
+        return split(views.extras["features"], views.extras["mask"])
+
+    def _compare(
+        self, score: Callable[[Views, Views], Tensor], images: Encoded, texts: Encoded
+    ) -> Tensor:
+        pair = [
+            side if isinstance(side, Views) else Views(torch.as_tensor(side, dtype=torch.float32))
+            for side in (images, texts)
+        ]
+        widths = [views.embeddings.shape[2] for views in pair]
+        if widths[0] != widths[1]:
+            raise ValueError(
+                f"views of images have {widths[0]} numbers and those of texts {widths[1]}; encode "
+                "both with the same model"
+            )
+        with torch.no_grad():
+            return score(*(views.to(self.runtime.device) for views in pair))
+
+    def _in_batches(
+        self, encode: Callable[[Any], Views], items: Sequence[Any], kind: str, bar: bool | None
+    ) -> Views:
+        if not items:
+            raise ValueError(f"there is no {kind} to encode; give at least one")
+        show = len(items) >= _LONG and sys.stderr.isatty() if bar is None else bar
+        starts = tqdm(range(0, len(items), _BATCH), f"{kind}s", disable=not show)
+        return _joined([encode(items[start : start + _BATCH]) for start in starts])
+
+
+def _keep(views: Views, features: Tensor, mask: Tensor | None) -> Views:
+    """The same views with the features (B, N, d) and mask (B, N) that they were made of."""
+    mask = torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
+    device = views.embeddings.device
+    kept = {"features": features.to(device), "mask": mask.to(device)}
+    return Views(views.embeddings, views.attention, kept)
+
+
+def _joined(batches: Sequence[Views]) -> Views:
+    """Batches as one; attention and features are padded to the longest set."""
+    if len(batches) == 1:
+        return batches[0]
+
+    def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
+        longest = max(tensor.shape[axis] for tensor in tensors)
+        ends = [longest - tensor.shape[axis] for tensor in tensors]
+        after = 2 * (tensors[0].dim() - 1 - axis)
+        pads = ([0] * (after + 1) + [end] for end in ends)
+        padded = (torch.nn.functional.pad(t, p) for t, p in zip(tensors, pads, strict=True))
+        return torch.cat(list(padded))
+
+    maps = [batch.attention for batch in batches if batch.attention is not None]
+    extras = {
+        name: join([batch.extras[name] for batch in batches], 1) for name in batches[0].extras
+    }
+    embeddings = join([batch.embeddings for batch in batches], 1)  # V may be M
+    return Views(embeddings, join(maps, 2) if maps else None, extras)
+
+
+def _opened(item: ImageLike) -> Image.Image:
+    if isinstance(item, Image.Image):
+        return item
+    try:
+        with Image.open(item) as image:
+            image.load()
+            return image
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{item} cannot be read as an image: {error}") from error
+
+
+def _kind(item: object) -> str:
+    return f"{type(item).__name__} {item!r:.60}"
+
+
+def _out(tensor: Tensor, as_numpy: bool) -> Tensor | np.ndarray:
+    return tensor.cpu().numpy() if as_numpy else tensor

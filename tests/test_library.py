@@ -1,0 +1,132 @@
+"""The library's calls: `polyview.load`, the methods of `Model`, `register`, docs/library.md."""
+
+import doctest
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import polyview
+from polyview.core import Model
+from polyview.models import METHODS, Views
+from polyview.models.vse_infty import VSEInfinity
+
+ROOT = Path(__file__).parents[1]
+TEXTS = ["a panda", "two red cars beside a green sofa", "a dog"]
+PACKS = [
+    (pack, method)
+    for pack in ("scenes", "scenes_moving", "photos")
+    for method in json.loads((polyview.bundled() / pack / "pack.json").read_text())["methods"]
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return polyview.load("scenes", "mvam")
+
+
+def sets_of(model: Model) -> np.ndarray:
+    """Random features (5, N, d) of the width that a pack reads."""
+    encoder = model.runtime.info.image_encoder
+    shape = (5, max(1, len(model.runtime.boxes)), encoder.dim)
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("pack", "name"), PACKS)
+def test_evidence_adds_up_for_every_method(pack: str, name: str) -> None:
+    model = polyview.load(pack, name)
+    images = model.encode_images(sets_of(model))
+    texts = model.encode_texts(TEXTS)
+    scores = model.similarity(images, texts)
+    assert scores.shape == (5, 3)
+    assert model.view_scores(images, texts).shape == (images.embeddings.shape[1], 5, 3)
+    assert model.attention(images).flatten(2).shape == images.attention.shape  # type: ignore[union-attr]
+    for row in range(3):
+        evidence = model.evidence(images, texts[[row]])
+        assert len(model.words(TEXTS[row])) <= evidence.cells.shape[2]
+        torch.testing.assert_close(evidence.score, scores[:, row], atol=1e-4, rtol=1e-4)
+
+
+def test_a_long_list_is_its_parts(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted((polyview.bundled() / "scenes/gallery/images").iterdir())[:5]
+    images, texts = model.encode_images(files), model.encode_texts(TEXTS)
+    expected = model.similarity(images, texts)
+    monkeypatch.setattr("polyview.core._BATCH", 2)
+    with Image.open(files[0]) as image:
+        mixed = model.encode_images([image, str(files[1]), *files[2:]], progress=True)
+    again = model.encode_texts(TEXTS)
+    torch.testing.assert_close(model.similarity(mixed, again), expected)
+    for name in ("features", "mask"):
+        torch.testing.assert_close(again.extras[name], texts.extras[name])
+    torch.testing.assert_close(again.attention, texts.attention)
+
+
+def test_arrays_and_a_bare_string(model: Model) -> None:
+    images, text = model.encode_images(sets_of(model)), model.encode_texts("a dog")
+    scores = model.similarity(images, text, as_numpy=True)
+    assert isinstance(scores, np.ndarray)
+    assert scores.shape == (5, 1)
+    arrays = [views.embeddings.numpy() for views in (images, text)]
+    assert np.array_equal(model.similarity(*arrays, as_numpy=True), scores)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda m: m.encode_images([3]), TypeError, "a path or a PIL image, not int 3"),
+        (lambda m: m.encode_images([]), ValueError, "no image to encode"),
+        (lambda m: m.encode_images("no.jpg"), FileNotFoundError, "no image file no.jpg"),
+        (lambda m: m.encode_images(__file__), ValueError, "cannot be read as an image"),
+        (lambda m: m.encode_images(np.zeros((2, 49, 7))), ValueError, r"reads features \(B, N, "),
+        (lambda m: m.encode_images(np.zeros((2, 7))), ValueError, r"reads features \(B, N, "),
+        (lambda m: m.encode_texts([None]), TypeError, "a string, not NoneType None"),
+        (lambda m: m.encode_texts(["a dog", " "]), ValueError, "text 2 of 2 is empty"),
+        (lambda m: m.encode_texts([]), ValueError, "no text to encode"),
+        (
+            lambda m: m.similarity(np.zeros((1, 1, 3)), m.encode_texts("a dog")),
+            ValueError,
+            "images have 3 numbers and those of texts 64",
+        ),
+        (lambda m: m.similarity(np.zeros((1, 3)), np.zeros((1, 3))), ValueError, r"\(B, V, D\)"),
+        (lambda m: m.attention(Views(torch.zeros(1, 1, 64))), ValueError, "carry no attention"),
+        (
+            lambda m: m.evidence(m.encode_texts("a"), m.encode_texts(["a", "b"])),
+            ValueError,
+            "as many texts as images, or one; not 2 texts for 1 images",
+        ),
+        (lambda m: m.runtime.text_features("dog", "mvam"), ValueError, r'write \["dog"\]'),
+        (lambda m: m.runtime.image_features("dog.jpg"), ValueError, "a list of PIL images"),
+        (lambda _: polyview.load("scenes", "mvan"), ValueError, 'no method "mvan"'),
+        (lambda _: polyview.load("scenez"), FileNotFoundError, "scenez"),
+        (lambda _: polyview.register("x", dict), TypeError, "subclass of polyview.models.Method"),
+        (lambda _: polyview.register("pvse", VSEInfinity), ValueError, "belongs to PVSE"),
+    ],
+)
+def test_mistakes_get_a_sentence(model: Model, call, error: type[Exception], sentence: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error, match=sentence) as caught:
+        call(model)
+    assert "\n" not in str(caught.value)
+
+
+def test_loading_needs_nothing_of_the_app() -> None:
+    code = (
+        "import sys, polyview\n"
+        "polyview.load('scenes', 'mvam')\n"
+        "assert not [name for name in sys.modules if name.startswith(('polyview.app', 'gradio'))]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_page_about_the_library() -> None:
+    mpl.use("agg")
+    result = doctest.testfile(str(ROOT / "docs/library.md"), module_relative=False)
+    METHODS.pop("doubled")
+    assert result.attempted > 20
+    assert not result.failed
