@@ -143,7 +143,7 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
         subprocess.run([*command, "--split", part, "--count", str(count)], check=True, cwd=ROOT)
     path = tmp_path / "toy.toml"
     values = {"data": tmp_path / "scenes", "backbone": "app/bundled/scenes", "trial": 0, "rows": ""}
-    path.write_text(TOY.format(**values).replace("epochs=2", "epochs=20"))
+    path.write_text(TOY.format(**values).replace("epochs=2", "epochs=8"))
     command = [sys.executable, "-m", "training.sweep", str(path), "--out", f"{tmp_path}/runs"]
     command += ["--results", f"{tmp_path}/results"]
     first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -11,7 +11,7 @@ from tests.papers.terms import BATCH, IDS, terms_of, views_of
 
 def test_every_method_has_an_objective_but_clip_which_comes_ready_made() -> None:
     assert OBJECTIVES.keys() == METHODS.keys() - {"clip"}
-    with pytest.raises(ValueError, match=r'"clip" has no objective.*export\.clip'):
+    with pytest.raises(ValueError, match=r'"clip" has no objective.*polyview clip'):
         build_objective("clip", {})
 
 
