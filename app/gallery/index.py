@@ -18,14 +18,13 @@ from torch import Tensor
 from polyview.models import Method, Views
 from polyview.models.files import replacing
 
-HALF_FROM = 32 * 2**20  # bytes in float32 from which rows are kept in float16 and scanned by FAISS
+HALF_FROM = 32 * 2**20  # bytes in float32 from which views are kept in float16
 HALF_SCORED_FROM = 2 * 2**30  # the same where every item is scored by the method
 CLUSTERED_FROM = 2**30  # bytes in float16 from which candidates come from clusters
 RECALL = 0.97  # of the ten best, that clusters must reach
 _BEST = 10
-_CHUNK = 4096  # items read or scored at once
-_SHARDS = 16  # parts of a gallery, each scanned by a thread
-_SPARE = 64  # rows listed beyond those that suffice, so that equal scores are among them
+_CHUNK = 4096  # items scored at once
+_MARGIN = 2.0**-8  # of the lengths of two rows: twice what a product in float16 may be wrong by
 _LISTED = 1024  # rows that clusters list, at least
 _TRAINING = 40  # rows for each cluster that centres are found with
 
@@ -43,20 +42,19 @@ class Match(NamedTuple):
 class Gallery:
     """Views of one method, for images or captions; safe to use from several threads.
 
-    - Small galleries lie in one float32 tensor, and every item is scored.
+    - Small galleries lie in float32, and every item is scored.
     - Larger ones lie in float16. Where one pair of rows decides the score (`Method.row_search`),
-      FAISS lists the rows with the largest inner products, and the items that own them are scored.
-      That is exact: let an item own V rows, and x be one of the k best, by its row r and the
-      query's row w. Fewer than k items have a row with a larger product with w, so r is among the
-      first (k - 1) V + 1 rows listed for w. `_SPARE` more make room for products that differ by
-      rounding alone; of more equal scores than that at the k-th place, any may be returned.
+      the products of all rows with the query's are computed in float16, and the items that they do
+      not rule out are scored. That is exact: let x be one of the k best, by the query's row w.
+      Fewer than k items have a row with a larger product with w, so the product of x is at least
+      the k-th largest; `_MARGIN` covers the rounding of both.
     - Above `CLUSTERED_FROM`, after `settle`, rows come from the nearest clusters (FAISS IVF over
       rows of 8 bits): approximate, and `recall` says how much of the ten best is found.
 
     Args:
         side: what the items are; a query is of the other kind or, for images, may be an image.
         method: makes the views, and scores them.
-        device: where views are kept and scored; FAISS is for the CPU alone.
+        device: where views are kept and scored; float16 and clusters are for the CPU alone.
         expected: about how many items will come.
         half_from: bytes of float32 from which float16 is used; None decides by the method.
         clustered_from: bytes of float16 from which `settle` makes clusters.
@@ -86,13 +84,11 @@ class Gallery:
         self._half_from = usual if half_from is None else half_from
         self._side, self._device = side, torch.device(device)
         self._clustered_from, self._expected = clustered_from, expected
-        self._lock = threading.RLock()  # FAISS's rows move in memory as they grow
+        self._lock = threading.Lock()  # of the next three
         self._ids, self._count = np.empty(0, np.int64), 0
-        self._tensor: Tensor | None = None  # (capacity, V, D) float32
-        self._rows: Any = None  # faiss.IndexShards of float16
-        self._shards: list[faiss.IndexScalarQuantizer] = []
+        self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
+        self._longest = 0.0  # length of the longest row
         self._clusters: Any = None  # faiss.IndexIVFScalarQuantizer
-        self._in_clusters = 0  # items
 
     def __len__(self) -> int:
         return self._count
@@ -100,16 +96,19 @@ class Gallery:
     @property
     def bytes(self) -> int:
         """Memory of this process that the views and their clusters take."""
-        numbers = self._count * math.prod(self.shape or (0,))
-        clusters = self._clusters
+        views, clusters = self._count * self._tensor[:0].itemsize * self._numbers, self._clusters
         if clusters is None:
-            return (2 if self._rows is not None else 4) * numbers
-        return 2 * numbers + clusters.ntotal * (clusters.d + 8) + clusters.nlist * clusters.d * 4
+            return views
+        return views + clusters.ntotal * (clusters.d + 8) + clusters.nlist * clusters.d * 4
+
+    @property
+    def _numbers(self) -> int:
+        """Of an item."""
+        return math.prod(self.shape or (0,))
 
     def ids(self) -> np.ndarray:
         """Every id (N,), in the order of adding."""
-        with self._lock:
-            return self._ids[: self._count]
+        return self._filled()[0]
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
         """In what way such a search is not exact, in a sentence; empty where it is."""
@@ -134,56 +133,34 @@ class Gallery:
             return
         with self._lock:
             if self.shape is None:
-                self._begin(views)
+                self.shape = views.shape[1], views.shape[2]
+                size = 4 * max(self._expected, len(views)) * self._numbers
+                if self._device.type == "cpu" and size >= self._half_from:
+                    self.kept_as = "float16"
+                kind = torch.float16 if self.kept_as == "float16" else torch.float32
+                self._tensor = views.new_empty((0, *self.shape), dtype=kind)
             if self.shape != tuple(views.shape[1:]):
                 raise ValueError(
                     f"items of shape {tuple(views.shape[1:])} do not fit a gallery of {self.shape}"
                 )
             count, total = self._count, self._count + len(ids)
-            capacity = max(total, self._expected, 2 * count)
-            if total > len(self._ids):  # readers keep the old ones, here and below
-                self._ids = np.concatenate(
-                    [self._ids[:count], np.empty(capacity - count, np.int64)]
-                )
-            self._ids[count:total] = ids
-            if self._rows is not None:
-                self._append_half(views)
-            else:
-                if self._tensor is None or total > len(self._tensor):
-                    more = views.new_empty((capacity, *views.shape[1:]))
-                    more[:count] = more[:0] if self._tensor is None else self._tensor[:count]
-                    self._tensor = more
-                self._tensor[count:total] = views
+            if total > len(self._ids):  # readers keep the old ones
+                more = max(total, self._expected, 2 * count)
+                known, self._ids = self._ids, np.empty(more, np.int64)
+                held, self._tensor = self._tensor, self._tensor.new_empty((more, *self.shape))
+                self._ids[:count], self._tensor[:count] = known[:count], held[:count]
+            self._ids[count:total], self._tensor[count:total] = ids, views
+            self._longest = max(self._longest, float(self._rows(views).norm(dim=-1).max()))
             self._count = total
 
-    def _begin(self, views: Tensor) -> None:
-        """Decides how views are kept when the first ones come."""
-        count, each, dim = views.shape
-        self.shape = each, dim
-        size = 4 * max(self._expected, count) * each * dim
-        if self._device.type == "cpu" and size >= self._half_from:
-            self.kept_as = "float16"
-            make: Any = faiss.IndexShards  # in threads, numbering rows from shard to shard
-            self._rows = make(self.method.row_dim(each, dim), True, True)
+    def _filled(self) -> tuple[np.ndarray, Tensor]:
+        """Every id (N,) and its views (N, V, D), as they are kept."""
+        with self._lock:
+            return self._ids[: self._count], self._tensor[: self._count]
 
-    def _append_half(self, views: Tensor) -> None:
-        """Fills one shard after the other."""
-        dim, most = self._rows.d, max(_CHUNK, -(-self._expected // _SHARDS)) * self._rows_of_item
-        flat = views.reshape(-1, dim).numpy()
-        while len(flat):
-            if not self._shards or self._shards[-1].ntotal >= most:
-                kind, product = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
-                self._shards.append(faiss.IndexScalarQuantizer(dim, kind, product))
-                self._rows.add_shard(self._shards[-1])
-            room = most - self._shards[-1].ntotal
-            self._shards[-1].add(flat[:room])
-            flat = flat[room:]
-        self._rows.syncWithSubIndexes()
-
-    @property
-    def _rows_of_item(self) -> int:
-        views, dim = self.shape or (1, 1)
-        return views * dim // self.method.row_dim(views, dim)
+    def _rows(self, views: Tensor) -> Tensor:
+        """Views (n, V, D), cut into rows (n R, E) as the method says."""
+        return views.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))
 
     def chunks(self) -> Iterator[tuple[np.ndarray, Views]]:
         """Every id and its views, some at a time: ids (n,), views (n, V, D) float32.
@@ -191,43 +168,25 @@ class Gallery:
         Raises:
             ValueError: there is none.
         """
-        ids = self.ids()
+        ids, views = self._filled()
         if not len(ids):
             raise ValueError("nothing is searchable yet; try again in a moment")
         for start in range(0, len(ids), _CHUNK):
-            part = ids[start : start + _CHUNK]
-            end = start + len(part)
-            if self._tensor is None:
-                yield part, Views(self._take(np.arange(start, end)))
-            else:
-                yield part, Views(self._tensor[start:end])
+            part = slice(start, start + _CHUNK)
+            yield ids[part], Views(views[part].float())
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """The views (n, V, D) float32 of n ids, each of which was added before."""
-        wanted, known = np.asarray(ids, np.int64), self.ids()
+        known, views = self._filled()
+        wanted = np.asarray(ids, np.int64)
         places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         if (known[places] != wanted).any():  # ids did not come in ascending order
             order = np.argsort(known, kind="stable")
             places = order[np.searchsorted(known, wanted, sorter=order)]
-        return Views(self._take(places))
-
-    def _take(self, places: np.ndarray) -> Tensor:
-        """Views (n, V, D) of items by their places."""
-        if self._tensor is not None:
-            if self._device.type == "cpu":  # numpy gathers a few rows faster than torch
-                return torch.from_numpy(self._tensor.numpy()[places])
-            return self._tensor[torch.from_numpy(places).to(self._device)]
-        assert self.shape is not None
-        each = self._rows_of_item
-        rows = (places[:, None] * each + np.arange(each)).ravel()
-        values = np.empty((len(rows), self._rows.d), np.float32)
-        with self._lock:
-            starts = np.cumsum([0, *(shard.ntotal for shard in self._shards)])
-            owners = np.searchsorted(starts, rows, side="right") - 1
-            for owner in np.unique(owners):
-                own = owners == owner
-                values[own] = self._shards[owner].reconstruct_batch(rows[own] - starts[owner])
-        return torch.from_numpy(values).reshape(-1, *self.shape)
+        if views.is_cuda:
+            return Views(views[torch.from_numpy(places).to(self._device)])
+        # numpy gathers a few rows faster than torch
+        return Views(torch.from_numpy(views.numpy()[places]).float())
 
     @torch.inference_mode()
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
@@ -287,30 +246,34 @@ class Gallery:
             k: at most as many as there are items.
             only: ids of the items to rank; None ranks all.
         """
+        ids, views = self._filled()
         if only is not None:
-            ids = self.ids()
             return ids[np.isin(ids, list(only))]
-        return self._listed(query, k, self._clusters)
-
-    def _listed(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Ids that own rows with large inner products, of clusters or exactly; None for all."""
-        if self._rows is None or (clusters is None and not self.method.row_search):
+        if self._clusters is not None:
+            return self._clustered(query, k, self._clusters)
+        if views.dtype != torch.float16 or not self.method.row_search:
             return None
-        each = self._rows_of_item
-        needles = query.embeddings[0].float().reshape(-1, self._rows.d).contiguous().numpy()
-        with self._lock:
-            if clusters is None:
-                _, rows = self._rows.search(needles, min(k * each + _SPARE, self._rows.ntotal))
-                return self._ids[np.unique(rows // each)]
-            _, rows = clusters.search(needles, max(_LISTED, 16 * k * each))  # -1 where too few
-            items = np.unique(rows[rows >= 0] // each)
-            later = np.arange(self._in_clusters or self._count, self._count)
-            return self._ids[np.concatenate([items, later])] if len(items) >= k else None
+        rows, near = self._rows(views), torch.zeros(len(ids), dtype=torch.bool)
+        for needle in self._rows(query.embeddings):
+            # one vector at a time: torch has no fast product of matrices in float16 for CPUs
+            products = (rows @ needle.half()).view(len(ids), -1).amax(dim=1).float()  # (N,)
+            least = products.topk(k).values[-1] - _MARGIN * self._longest * needle.norm()
+            near |= products >= least
+        return ids[near.numpy()]
+
+    def _clustered(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
+        """Ids that own the rows with the largest products in clusters; None for too few."""
+        ids, each = self.ids(), self._numbers // clusters.d
+        needles = self._rows(query.embeddings).float().contiguous().numpy()
+        _, rows = clusters.search(needles, max(_LISTED, 16 * k * each))  # -1 where too few
+        items = np.unique(rows[rows >= 0] // each)
+        later = np.arange(clusters.ntotal // each, len(ids))
+        return ids[np.concatenate([items, later])] if len(items) >= k else None
 
     def is_large(self) -> bool:
         """Whether `settle` makes clusters."""
-        numbers = self._count * math.prod(self.shape or (0,))
-        return self._rows is not None and 2 * numbers >= self._clustered_from
+        size = 2 * self._count * self._numbers
+        return self.kept_as.startswith("float16") and size >= self._clustered_from
 
     def settle(self, probes: Sequence[Views], kept: Path | None = None) -> None:
         """Makes a large gallery fast once it is filled; searches go on meanwhile.
@@ -340,24 +303,24 @@ class Gallery:
                         faiss.write_index(clusters, str(draft))
                 except (OSError, RuntimeError) as error:
                     _log.warning("clusters cannot be kept in %s: %s", kept.parent, error)
-        self._in_clusters, self._clusters = clusters.ntotal // self._rows_of_item, clusters
+        self._clusters = clusters
         self.kept_as = f"float16, in {clusters.nlist:,} clusters of 8 bits"
 
     def _find_clusters(self) -> faiss.IndexIVFScalarQuantizer:
         """An inverted file over rows, with about 2 sqrt(R) centres."""
-        each, dim = self._rows_of_item, self._rows.d
-        rows = self._count * each
-        count = max(1, min(2 ** round(math.log2(2 * math.sqrt(rows))), rows // _TRAINING))
+        views = self._filled()[1]
+        dim, count = self._rows(views).shape[1], len(self._rows(views))
+        clusters = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
         kind, product = faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
         centres = faiss.IndexFlatIP(dim)
         # rows themselves are kept, not their differences from the centre
-        index = faiss.IndexIVFScalarQuantizer(centres, dim, count, kind, product, False)
+        index = faiss.IndexIVFScalarQuantizer(centres, dim, clusters, kind, product, False)
         index.parallel_mode = 1  # threads share the clusters of one row
         index.cp.niter, index.cp.spherical, index.cp.seed = 8, True, 0
-        some = np.random.default_rng(0).permutation(self._count)[: -(-count * _TRAINING // each)]
-        index.train(self._take(np.sort(some)).reshape(-1, dim).numpy())
-        for _, views in self.chunks():
-            index.add(views.embeddings.reshape(-1, dim).numpy())
+        some = np.random.default_rng(0).permutation(count)[: clusters * _TRAINING]
+        index.train(self._rows(views)[torch.from_numpy(np.sort(some))].float().numpy())
+        for part in views.split(_CHUNK):
+            index.add(self._rows(part).float().numpy())
         return index
 
     @torch.inference_mode()
@@ -367,7 +330,7 @@ class Gallery:
         while True:
             shares = []
             for probe, wanted in zip(probes, exact, strict=True):
-                ids = self._listed(probe, _BEST, clusters)
+                ids = self._clustered(probe, _BEST, clusters)
                 shares.append(1.0 if ids is None else len(wanted & {*ids.tolist()}) / len(wanted))
             recall = sum(shares) / len(shares)
             if recall >= RECALL or clusters.nprobe >= clusters.nlist:
