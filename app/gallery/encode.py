@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -67,10 +67,6 @@ class Row:
         """The key of its views."""
         return self.digest + b"".join(part[len(self.digest) :] for part in self.parts)
 
-    def split(self) -> list[Row]:
-        """A row for each of its frames."""
-        return [Row(self.digest, (frame,)) for frame in self.frames]
-
 
 @dataclass
 class Chunk:
@@ -80,7 +76,7 @@ class Chunk:
         images: the files.
         digests: the SHA-256 of each file that could be read, by its name.
         notes: what is in files, by SHA-256.
-        refused: files that cannot be used, and why.
+        reasons: why files cannot be used, by their names.
         rows: of the galleries, in the order of the files.
         clips: the moments of clips' frames by the clips' ids.
     """
@@ -88,19 +84,15 @@ class Chunk:
     images: Sequence[CollectionImage]
     digests: dict[str, bytes] = field(default_factory=dict)
     notes: dict[bytes, Note] = field(default_factory=dict)
-    refused: list[Refusal] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     clips: dict[int, tuple[Moment, ...]] = field(default_factory=dict)
 
-
-@dataclass
-class _Read:
-    """What a thread found in some files; see `Store.save`."""
-
-    files: dict[str, tuple[Stamp, int, bytes]] = field(default_factory=dict)
-    notes: dict[bytes, Note] = field(default_factory=dict)
-    vectors: Vectors = field(default_factory=dict)
-    refused: list[Refusal] = field(default_factory=list)
+    @property
+    def refused(self) -> list[Refusal]:
+        """The files that cannot be used, in order."""
+        files = [image.file for image in self.images]
+        return [Refusal(file, self.reasons[file]) for file in files if file in self.reasons]
 
 
 class Encoder:
@@ -126,7 +118,7 @@ class Encoder:
         self._together = runtime.info.image_encoder.frames
         self._reader = f"{reader()}, sets of {self._together}"
         # a method that reads what each image encoder gives, by the encoder's space
-        self._encoders = {self._features_space(name): name for name in runtime.methods}
+        self._encoders = {self._space(name): name for name in runtime.methods}
         self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
 
     def read(self, images: Sequence[CollectionImage], stop: threading.Event) -> Generator[Chunk]:
@@ -143,47 +135,38 @@ class Encoder:
         """
         on_cpu = self._runtime.device.type == "cpu"
         threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
+        pending: deque[tuple[Chunk, list[Future[None]]]] = deque()
         crew = ThreadPoolExecutor(threads, "encode")
-        pending: deque[tuple[Chunk, list[Future[_Read]]]] = deque()
         try:
             for start in range(0, len(images), CHUNK):
                 if stop.is_set():
                     raise StoppedError
                 chunk = Chunk(images[start : start + CHUNK])
-                unread = [] if self._runtime.regions else self._look_up(chunk)
-                shards = self._shards(unread)
-                pending.append((chunk, [crew.submit(self._read, part, stop) for part in shards]))
+                shards = self._shards(self._look_up(chunk))
+                reading = [crew.submit(self._read, chunk, shard, stop) for shard in shards]
+                pending.append((chunk, reading))
                 while len(pending) > _AHEAD or (pending and not pending[0][1]):
                     yield self._collect(*pending.popleft())
             while pending:
                 yield self._collect(*pending.popleft())
         finally:
             crew.shutdown(cancel_futures=True)
-            for _, reading in pending:  # what was being read when somebody stopped
-                done = [one for one in reading if not one.cancelled() and not one.exception()]
-                self._save([future.result() for future in done])
 
     def views(
         self, rows: Sequence[Row], methods: Sequence[str]
     ) -> dict[str, tuple[list[int], Tensor]]:
         """Ids and views (n, V, D) of rows by method, loaded or made and kept.
 
-        Rows that would have to be read again and cannot be are left out.
+        Rows whose features are not kept any more are left out.
         """
         views, features = dict[str, tuple[list[int], Tensor]](), Vectors()
         for name in methods if rows else ():
-            if self._runtime.regions is not None:
-                ids = [row.image_id for row in rows]
-                read = self._runtime.regions.features(ids)
-                views[name] = ids, self._runtime.image_views(read, name).embeddings
-                continue
-            space, source = self._views_space(name), self._features_space(name)
+            space, source = f"views {name} {self._runtime.info.checksum}", self._space(name)
             known = self.store.load(space, [row.key for row in rows])
             new = {row.key: row for row in rows if row.key not in known}
             if new and source not in features:
-                features[source] = self._load(
-                    [frame for row in rows for frame in row.split()], source
-                )
+                parts = [part for row in rows for part in row.parts]
+                features[source] = self.store.load(source, parts)
             sets = {
                 key: torch.from_numpy(np.concatenate([features[source][one] for one in row.parts]))
                 for key, row in new.items()
@@ -192,13 +175,11 @@ class Encoder:
             if sets:
                 padded, mask = pad_sets(list(sets.values()))  # (B, N, d), (B, N)
                 made = self._runtime.image_views(padded, name, mask=mask).embeddings.cpu().numpy()
-                fresh: dict[Key, np.ndarray] = dict(zip(sets, made, strict=True))
-                self.store.save({space: fresh})
-                known.update(fresh)
-            rest = [row for row in rows if row.key in known]
-            if rest:
-                stacked = torch.from_numpy(np.stack([known[row.key] for row in rest]))
-                views[name] = [row.image_id for row in rest], stacked
+                known |= self._keep(space, sets, made)
+            ids = [row.image_id for row in rows if row.key in known]
+            if ids:
+                stacked = np.stack([known[row.key] for row in rows if row.key in known])
+                views[name] = ids, torch.from_numpy(stacked)
         return views
 
     def features(
@@ -219,19 +200,24 @@ class Encoder:
             with suppress(OSError):  # whoever opens it says why
                 stamps[image.file] = Stamp.of(image.path)
         digests = self.store.digests(stamps)
-        rows = []
         for image in images:
             if image.file not in digests:
                 with image.open() as file:
                     digests[image.file] = _digest(file, threading.Event())
-            rows.append(Row(digests[image.file], (image,)))
-        space = self._features_space(method)
-        if at_hand:
-            known = self.store.load(space, [row.key for row in rows])
-        else:
-            known = self._load(rows, space, strict=True)
-        kept = [row for row in rows if row.key in known]
-        return {row.image_id: torch.from_numpy(known[row.key].copy()) for row in kept}
+        keys = {image.image_id: _key(digests[image.file], image.moment) for image in images}
+        space = self._space(method)
+        known = self.store.load(space, keys.values())
+        missing = [] if at_hand else [one for one in images if keys[one.image_id] not in known]
+        for start in range(0, len(missing), self._at_once):
+            part = missing[start : start + self._at_once]
+            square = self._runtime.preprocess.square
+            squares: dict[Key, Image.Image] = {
+                keys[image.image_id]: square(open_frame(image)) for image in part
+            }
+            fresh = self._encode(squares, space)
+            self.store.save({space: fresh})
+            known |= fresh
+        return {i: torch.from_numpy(known[key].copy()) for i, key in keys.items() if key in known}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
         """A method's views (n, V, D) of sentences."""
@@ -239,11 +225,15 @@ class Encoder:
         known = self.store.load(space, texts)
         missing = list(dict.fromkeys(text for text in texts if text not in known))
         if missing:
-            views = self._runtime.text_views(missing, method).embeddings.cpu().numpy()  # (B, V, D)
-            fresh: dict[Key, np.ndarray] = dict(zip(missing, views, strict=True))
-            self.store.save({space: fresh})
-            known.update(fresh)
+            views = self._runtime.text_views(missing, method).embeddings  # (B, V, D)
+            known |= self._keep(space, missing, views.cpu().numpy())
         return torch.from_numpy(np.stack([known[text] for text in texts]))
+
+    def _keep(self, space: str, keys: Iterable[Key], rows: np.ndarray) -> dict[Key, np.ndarray]:
+        """Saves an array for each key, and returns them."""
+        fresh = dict(zip(keys, rows, strict=True))
+        self.store.save({space: fresh})
+        return fresh
 
     def _look_up(self, chunk: Chunk) -> list[CollectionImage]:
         """Notes what is known of files; returns those that have to be read."""
@@ -252,14 +242,11 @@ class Encoder:
             try:
                 stamps[image.file] = Stamp.of(image.path)
             except OSError as error:
-                chunk.refused.append(Refusal(image.file, str(unreadable(image.file, error))))
-        chunk.digests = self.store.digests(stamps)
-        chunk.notes = self._known(chunk.digests.values())
-        return [
-            image
-            for image in chunk.images
-            if image.file in stamps and chunk.digests.get(image.file) not in chunk.notes
-        ]
+                chunk.reasons[image.file] = str(unreadable(image.file, error))
+        chunk.digests |= self.store.digests(stamps)
+        chunk.notes |= self._known(chunk.digests.values())
+        known = {file for file, digest in chunk.digests.items() if digest in chunk.notes}
+        return [one for one in chunk.images if one.file in stamps.keys() - known]
 
     def _known(self, digests: Iterable[bytes]) -> dict[bytes, Note]:
         """Notes of those files that need not be decoded: refused, or with all features kept."""
@@ -279,37 +266,35 @@ class Encoder:
         shards = [stills[start : start + self._at_once] for start in starts]
         return shards + [[image] for image in images if image.is_video]
 
-    def _read(self, images: Sequence[CollectionImage], stop: threading.Event) -> _Read:
-        """Reads, decodes and encodes a few files."""
-        read, squares = _Read(), dict[Key, Image.Image]()
+    def _read(self, chunk: Chunk, images: Sequence[CollectionImage], stop: threading.Event) -> None:
+        """Reads, decodes, encodes and keeps a few files of a chunk."""
+        squares = dict[Key, Image.Image]()
+        files, notes = dict[str, tuple[Stamp, int, bytes]](), dict[bytes, Note]()
         for image in images:
-            digest = b""
             try:
                 with image.open() as file:
                     stamp, now = Stamp.of(file), time.time_ns()
                     digest = _digest(file, stop)
-                    note = read.notes.get(digest) or self._known([digest]).get(digest)
+                    note = notes.get(digest) or self._known([digest]).get(digest)
                     own: dict[Key, Image.Image] = {}
                     if note is None:
                         note = self._decode(image, file, digest, own, stop)
                     if Stamp.of(file) != stamp:
                         raise NotNowError(f"{image.file} changed while it was read; start again")
-            except ImageError as error:
-                if isinstance(error, NotNowError) or not digest:
-                    read.refused.append(Refusal(image.file, str(error)))
-                    continue
-                note, own = Note(str(error).removeprefix(image.file)), {}
-            except OSError as error:
-                read.refused.append(Refusal(image.file, str(unreadable(image.file, error))))
+            except (ImageError, OSError) as error:
+                sentence = error if isinstance(error, ImageError) else unreadable(image.file, error)
+                chunk.reasons[image.file] = str(sentence)
                 continue
-            read.files[image.file] = stamp, now, digest
-            read.notes[digest] = note
+            files[image.file], notes[digest] = (stamp, now, digest), note
             squares |= own
+        vectors = Vectors()
         for space in self._encoders:
             known = self.store.known(space, squares)
             new = {key: square for key, square in squares.items() if key not in known}
-            read.vectors[space] = self._encode(new, space)
-        return read
+            vectors[space] = self._encode(new, space)
+        self.store.save(vectors, files, notes, self._reader)
+        chunk.digests |= {file: digest for file, (_, _, digest) in files.items()}
+        chunk.notes |= notes
 
     def _decode(
         self,
@@ -319,20 +304,30 @@ class Encoder:
         squares: dict[Key, Image.Image],
         stop: threading.Event,
     ) -> Note:
-        """Adds what encoders see of a file, small enough to hold many of, to `squares`."""
+        """Adds what encoders see of a file, small enough to hold many of, to `squares`.
+
+        Raises:
+            NotNowError: it cannot be decoded now.
+        """
         moments = []
-        for moment, frame in read_frames(file, image.file, self._together):
-            if stop.is_set():
-                raise StoppedError
-            key = _key(digest, moment)
-            if key not in squares:
-                squares[key] = self._runtime.preprocess.square(frame)
-            if moment is not None:
-                moments.append(moment)
-                if self._thumbnails is not None:  # now, as it would have to be decoded again
-                    with suppress(ImageError, OSError):
-                        name = replace(image, moment=moment).thumbnail_name()
-                        keep_thumbnail(frame, self._thumbnails / f"{name}.webp")
+        try:
+            for moment, frame in read_frames(file, image.file, self._together):
+                if stop.is_set():
+                    raise StoppedError
+                key = _key(digest, moment)
+                if key not in squares:
+                    squares[key] = self._runtime.preprocess.square(frame)
+                if moment is not None:
+                    moments.append(moment)
+                    if self._thumbnails is not None:  # now, as it would have to be decoded again
+                        with suppress(ImageError, OSError):
+                            name = replace(image, moment=moment).thumbnail_name()
+                            keep_thumbnail(frame, self._thumbnails / f"{name}.webp")
+        except NotNowError:
+            raise
+        except ImageError as error:
+            squares.clear()
+            return Note(str(error).removeprefix(image.file))
         return Note(moments=tuple(moments))
 
     def _encode(self, squares: dict[Key, Image.Image], space: str) -> dict[Key, np.ndarray]:
@@ -345,40 +340,17 @@ class Encoder:
             features |= zip(part, rows, strict=True)  # (N, d)
         return features
 
-    def _load(self, rows: Sequence[Row], space: str, strict: bool = False) -> dict[Key, np.ndarray]:
-        """Features of still images or frames; those that are not kept are computed again.
-
-        What cannot be read is left out, or with `strict` raises an ImageError.
-        """
-        known = self.store.load(space, [row.key for row in rows])
-        missing = [row for row in rows if row.key not in known]
-        for start in range(0, len(missing), self._at_once):
-            squares = dict[Key, Image.Image]()
-            for row in missing[start : start + self._at_once]:
-                with nullcontext() if strict else suppress(ImageError):
-                    squares[row.key] = self._runtime.preprocess.square(open_frame(row.frames[0]))
-            fresh = self._encode(squares, space)
-            self.store.save({space: fresh})
-            known.update(fresh)
-        return known
-
-    def _collect(self, chunk: Chunk, reading: Iterable[Future[_Read]]) -> Chunk:
-        """Saves what was read, and finds the rows of the chunk's files."""
-        if self._runtime.regions is not None:
-            chunk.rows = [Row(b"%d" % image.image_id, (image,)) for image in chunk.images]
-            return chunk
-        every = self._save([future.result() for future in reading])
-        chunk.refused += every.refused
-        chunk.digests |= {file: digest for file, (_, _, digest) in every.files.items()}
-        chunk.notes |= every.notes
-        out = {refusal.file for refusal in chunk.refused}
+    def _collect(self, chunk: Chunk, reading: Iterable[Future[None]]) -> Chunk:
+        """Waits for a chunk, and finds the rows of its files."""
+        for future in reading:
+            future.result()
         for image in chunk.images:
             digest = chunk.digests.get(image.file)
-            if digest is None or image.file in out:
+            if digest is None or image.file in chunk.reasons:
                 continue
             note = chunk.notes[digest]
             if note.refusal:
-                chunk.refused.append(Refusal(image.file, image.file + note.refusal))
+                chunk.reasons[image.file] = image.file + note.refusal
             elif not note.moments:
                 chunk.rows.append(Row(digest, (image,)))
             else:
@@ -388,22 +360,7 @@ class Encoder:
                     chunk.rows.append(Row(digest, tuple(frames[i] for i in window)))
         return chunk
 
-    def _save(self, reads: Iterable[_Read]) -> _Read:
-        """Keeps what was read; returns all of it together."""
-        every = _Read()
-        for read in reads:
-            every.files |= read.files
-            every.notes |= read.notes
-            every.refused += read.refused
-            for space, features in read.vectors.items():
-                every.vectors.setdefault(space, {}).update(features)
-        self.store.save(every.vectors, every.files, every.notes, self._reader)
-        return every
-
-    def _views_space(self, method: str) -> str:
-        return f"views {method} {self._runtime.info.checksum}"
-
-    def _features_space(self, method: str) -> str:
+    def _space(self, method: str) -> str:
         """Where features of a method's image encoder are kept, whichever pack it is in."""
         info, file = self._runtime.info, self._runtime.image_encoder_of(method)
         about = [asdict(info.preprocess), info.files[file].sha256 if file else None]

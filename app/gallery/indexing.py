@@ -198,16 +198,15 @@ class Index:
     def _fill(self) -> None:
         """Fills everything; runs in its own thread, and a failure becomes part of `progress`."""
         try:
-            if not self._ready and not self._take_prepared():
+            if not self._take_ready():
                 self._fill_images()
             self.complete = True
             self.first_done.set()
             self.images_done.set()
             self._fill_captions()
-            self.encoder.store.prune(
-                self._collection.folder, [image.file for image in self._collection.images]
-            )
-            self._settle()
+            files = [image.file for image in self._collection.images]
+            self.encoder.store.prune(self._collection.folder, files)
+            self._find_clusters()
             self._tell("ready", len(self), len(self))
         except StoppedError:
             done = f"{self.progress.done:,} of {self.progress.total:,}"
@@ -232,74 +231,84 @@ class Index:
         if self._watch is not None:
             self._watch(self.progress)
 
-    def _check_stopped(self) -> None:
+    def _step(self, stage: Stage, done: int, total: int) -> None:
+        """Tells of a step; raises StoppedError where somebody wants it to be the last."""
+        self._tell(stage, done, total)
         if self._stopped.is_set():
             raise StoppedError
+
+    def _take_ready(self) -> bool:
+        """Fills the images' galleries without reading images, where that can be done."""
+        if self._ready or self._prepared is not None:
+            return True
+        if (regions := self._runtime.regions) is not None:
+            for name, gallery in self._own.items():
+                for start in range(len(gallery), self.files, encode.CHUNK):
+                    ids = range(start, min(start + encode.CHUNK, self.files))
+                    views = self._runtime.image_views(regions.features(ids), name)
+                    gallery.add(ids, views.embeddings)
+                    self._step("views", ids.stop, self.files)
+            return True
+        self._prepared = prepared.load(self._runtime.info, self._collection)
+        if self._prepared is None:
+            return False
+        self.clips.update(self._prepared.clips)
+        for name, made in self._prepared.views.items():
+            self._own[name].add(self._prepared.ids, made)
+        return True
 
     def _fill_images(self) -> None:
         images = self._collection.images
         with closing(self.encoder.read(images[self._passed :], self._stopped)) as chunks:
             for chunk in chunks:
-                rows = self._to_show(chunk)
-                for name, (ids, views) in self.encoder.views(rows, [self.first]).items():
-                    self._own[name].add(ids, views)
+                rows = self._without_copies(chunk)
+                self._add(rows, [self.first])
+                self.refused += chunk.refused
                 self.clips.update(chunk.clips)
                 self._rows += rows
                 self._passed += len(chunk.images)
-                self._tell("pictures", self._passed, len(images))
-                self._check_stopped()
+                self._step("pictures", self._passed, len(images))
         self.first_done.set()
         others = [name for name in self._own if name != self.first]
         begin = max((len(self._own[name]) for name in others), default=0)
         for start in range(begin, len(self._rows) if others else 0, encode.CHUNK):
-            self._check_stopped()
             rows = self._rows[start : start + encode.CHUNK]
-            for name, (ids, views) in self.encoder.views(rows, others).items():
-                self._own[name].add(ids, views)
-            self._tell("views", start + len(rows), len(self._rows))
+            self._add(rows, others)
+            self._step("views", start + len(rows), len(self._rows))
 
-    def _to_show(self, chunk: Chunk) -> list[Row]:
+    def _add(self, rows: Sequence[Row], methods: Sequence[str]) -> None:
+        for name, (ids, views) in self.encoder.views(rows, methods).items():
+            self._own[name].add(ids, views)
+
+    def _without_copies(self, chunk: Chunk) -> list[Row]:
         """The rows of a chunk; of files that are the same, those of the first."""
-        self.refused += chunk.refused
         copies = set()
         for image in chunk.images:
             digest = chunk.digests.get(image.file)
-            if digest is None or image.captions:
+            if digest is None or image.captions or chunk.notes[digest].refusal:
                 continue
             first = self._first_files.setdefault(digest, image.file)
-            if first != image.file and not chunk.notes[digest].refusal:
+            if first != image.file:
                 self.copies.append(Copy(image.file, first))
                 copies.add(image.image_id)
                 chunk.clips.pop(image.image_id, None)
         return [row for row in chunk.rows if row.image_id % self.files not in copies]
 
-    def _take_prepared(self) -> bool:
-        """Fills the images' galleries with what comes with the pack, where something does."""
-        if self._prepared is None:
-            self._prepared = prepared.load(self._runtime.info, self._collection)
-            if self._prepared is not None:
-                self.clips.update(self._prepared.clips)
-                for name, views in self._prepared.views.items():
-                    self._own[name].add(self._prepared.ids, views)
-        return self._prepared is not None
-
     def _fill_captions(self) -> None:
         texts = [text for text, _ in self._collection.captions]
         for number, (name, gallery) in enumerate(self.captions.items()):
             for start in range(len(gallery), len(texts), _CAPTIONS_AT_ONCE):
-                self._check_stopped()
                 part = texts[start : start + _CAPTIONS_AT_ONCE]
                 views = self.encoder.encode_captions(part, name)
                 gallery.add(range(start, start + len(part)), views)
                 done = number * len(texts) + start + len(part)
-                self._tell("captions", done, len(texts) * len(self.captions))
+                self._step("captions", done, len(texts) * len(self.captions))
 
-    def _settle(self) -> None:
+    def _find_clusters(self) -> None:
         """Makes large galleries fast, once they are filled."""
         large = [name for name, gallery in self._own.items() if gallery.is_large()]
         for done, name in enumerate(large):
-            self._check_stopped()
-            self._tell("clusters", done, len(large))
+            self._step("clusters", done, len(large))
             captions = [text for text, _ in self._collection.captions]
             known = captions or self._runtime.reader.words()  # like what visitors will ask
             sentences = known[:: max(1, len(known) // _PROBES)][:_PROBES]
@@ -324,14 +333,13 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         """Draws one step."""
-        ended = progress.finished or progress.stage == "stopped"
-        if self._bar is not None and (ended or self._bar.desc != progress.stage):
+        if self._bar is not None and self._bar.desc != progress.stage:
             self._bar.close()
             self._bar = None
-        if ended:
+        if progress.finished or progress.stage == "stopped":
             print(f"polyview: {progress}", file=self._out or sys.stdout, flush=True)
-            return
-        if self._bar is None:
+        elif self._bar is None:
             total, done = progress.total, progress.done
             self._bar = tqdm(total=total, desc=progress.stage, initial=done, mininterval=0.5)
-        self._bar.update(progress.done - self._bar.n)
+        else:
+            self._bar.update(progress.done - self._bar.n)

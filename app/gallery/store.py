@@ -12,14 +12,12 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import sqlite3
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +30,7 @@ from polyview.app.gallery.video_decoder import Moment
 Key = bytes | str
 Vectors = dict[str, dict[Key, np.ndarray]]  # by space and key
 DIGEST = 32  # bytes of a SHA-256
-_VERSION = 6  # of another version nothing is kept: everything is indexed again
+_VERSION = 7  # of another version nothing is kept: everything is indexed again
 _AT_ONCE = 500  # values in one SQL statement
 _WAIT = 10.0  # seconds for another process that writes
 # A file written within this time of being read may change again without a new time: some file
@@ -40,11 +38,12 @@ _WAIT = 10.0  # seconds for another process that writes
 _UNSURE_NS = 2_000_000_000
 _SCHEMA = f"""
     BEGIN IMMEDIATE;
-    CREATE TABLE files (path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER,
-        read_ns INTEGER, sha256 BLOB) WITHOUT ROWID;
-    CREATE TABLE notes (sha256 BLOB, reader TEXT, refusal TEXT, moments TEXT,
+    CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER,
+        ctime_ns INTEGER, read_ns INTEGER, sha256 BLOB) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS notes (sha256 BLOB, reader TEXT, refusal TEXT, moments TEXT,
         PRIMARY KEY (sha256, reader)) WITHOUT ROWID;
-    CREATE TABLE vectors (space INTEGER, key, rows INTEGER, data BLOB, UNIQUE (space, key));
+    CREATE TABLE IF NOT EXISTS vectors (space INTEGER, key, rows INTEGER, data BLOB,
+        UNIQUE (space, key));
     PRAGMA user_version = {_VERSION};
     COMMIT;
 """
@@ -80,50 +79,36 @@ class Store:
 
     def digests(self, stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
         """The SHA-256 of those files, by path, that have not changed since they were read."""
-
-        def read(db: sqlite3.Connection) -> dict[str, bytes]:
-            paths = {os.fsencode(path): path for path in stamps}
-            columns = "path, size, mtime_ns, ctime_ns, read_ns, sha256"
-            rows = _select(db, f"SELECT {columns} FROM files WHERE path IN", paths)
-            return {
-                paths[path]: digest
-                for path, size, written, changed, read_ns, digest in rows
-                if stamps[paths[path]] == Stamp(size, written, changed)
-                and max(written, changed) + _UNSURE_NS < read_ns
-            }
-
-        return self._run(read, {})
+        paths = {os.fsencode(path): path for path in stamps}
+        columns = "path, size, mtime_ns, ctime_ns, read_ns, sha256"
+        return {
+            paths[path]: digest
+            for path, *stamp, read_ns, digest in self._select(columns, "files WHERE path", paths)
+            if stamps[paths[path]] == Stamp(*stamp) and max(stamp[1:]) + _UNSURE_NS < read_ns
+        }
 
     def notes(self, digests: Iterable[bytes], reader: str) -> dict[bytes, Note]:
         """What a reader found in files, by SHA-256; a still image is one for every reader."""
-
-        def read(db: sqlite3.Connection) -> dict[bytes, Note]:
-            sql = "SELECT sha256, refusal, moments, reader FROM notes WHERE sha256 IN"
-            rows = _select(db, sql, digests)
-            return {
-                digest: Note(refusal, tuple(Moment(*one) for one in json.loads(moments)))
-                for digest, refusal, moments, by in rows
-                if by == reader or not (refusal or json.loads(moments))  # a still image for any
-            }
-
-        return self._run(read, {})
+        notes = {}
+        columns = "sha256, refusal, moments, reader"
+        for digest, refusal, text, by in self._select(columns, "notes WHERE sha256", digests):
+            moments = tuple(Moment(*moment) for moment in json.loads(text))
+            if by == reader or not (refusal or moments):
+                notes[digest] = Note(refusal, moments)
+        return notes
 
     def load(self, space: str, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
         """The vectors (n, d) float32 of those keys that a space has."""
-
-        def read(db: sqlite3.Connection) -> dict[Key, np.ndarray]:
-            sql = f"SELECT key, rows, data FROM vectors WHERE space = {_number(space)} AND key IN"
-            rows = _select(db, sql, keys)
-            return {
-                key: np.frombuffer(data, np.float32).reshape(count, -1) for key, count, data in rows
-            }
-
-        return self._run(read, {})
+        table = f"vectors WHERE space = {_number(space)} AND key"
+        return {
+            key: np.frombuffer(data, np.float32).reshape(count, -1)
+            for key, count, data in self._select("key, rows, data", table, keys)
+        }
 
     def known(self, space: str, keys: Iterable[Key]) -> set[Key]:
         """Those of some keys that a space has."""
-        sql = f"SELECT key FROM vectors WHERE space = {_number(space)} AND key IN"
-        return self._run(lambda db: {key for (key,) in _select(db, sql, keys)}, set())
+        table = f"vectors WHERE space = {_number(space)} AND key"
+        return {key for (key,) in self._select("key", table, keys)}
 
     def save(
         self,
@@ -140,26 +125,29 @@ class Store:
             notes: by SHA-256.
             reader: what found them.
         """
-        rows = [
-            (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
-            for space, parts in vectors.items()
-            for key, data in parts.items()
-        ]
-        contents = [
-            (os.fsencode(path), *astuple(stamp), read_ns, digest)
-            for path, (stamp, read_ns, digest) in (files or {}).items()
-        ]
-        found = [
-            (digest, reader, note.refusal, json.dumps([astuple(one) for one in note.moments]))
-            for digest, note in (notes or {}).items()
-        ]
+        rows: dict[str, list[tuple[object, ...]]] = {
+            "vectors": [
+                (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
+                for space, parts in vectors.items()
+                for key, data in parts.items()
+            ],
+            "notes": [
+                (digest, reader, note.refusal, json.dumps([astuple(one) for one in note.moments]))
+                for digest, note in (notes or {}).items()
+            ],
+            "files": [
+                (os.fsencode(path), *astuple(stamp), read_ns, digest)
+                for path, (stamp, read_ns, digest) in (files or {}).items()
+            ],
+        }
 
         def write(db: sqlite3.Connection) -> None:
-            db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
-            db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?)", found)
-            db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", contents)
+            for table, values in rows.items():
+                if values:
+                    places = ", ".join("?" * len(values[0]))
+                    db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values)
 
-        if rows or contents or found:
+        if any(rows.values()):
             self._run(write, None)
 
     def prune(self, root: Path, keep: Iterable[str]) -> None:
@@ -187,49 +175,40 @@ class Store:
         with self._lock:
             self._close()
 
+    def _select(self, columns: str, table: str, values: Iterable[object]) -> list[tuple]:
+        """The rows of a table whose column, with which `table` ends, is one of some values."""
+        distinct = list(dict.fromkeys(values))
+
+        def read(db: sqlite3.Connection) -> list[tuple]:
+            rows: list[tuple] = []
+            for start in range(0, len(distinct), _AT_ONCE):
+                part = distinct[start : start + _AT_ONCE]
+                places = ", ".join("?" * len(part))
+                rows += db.execute(f"SELECT {columns} FROM {table} IN ({places})", part).fetchall()
+            return rows
+
+        return self._run(read, [])
+
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """Does some work in a transaction; `otherwise` where the file cannot be used."""
         with self._lock:
             for _ in range(3):
                 try:
                     if self._db is None:
-                        self._db = self._open(str(self._path))
+                        self._path.parent.mkdir(parents=True, exist_ok=True)
+                        self._db = _connect(str(self._path))
                     with self._db:
                         return work(self._db)
-                except (sqlite3.Error, OSError) as error:
+                except (sqlite3.OperationalError, OSError) as error:
                     self._close()
-                    if isinstance(error, sqlite3.OperationalError | OSError):
-                        _log.warning("%s cannot be used, nothing is kept: %s", self._path, error)
-                        self._db = self._open(":memory:")
-                    else:
-                        _log.warning("%s is damaged and made anew: %s", self._path, error)
-                        for suffix in ("", "-wal", "-shm"):
-                            path = self._path.with_name(self._path.name + suffix)
-                            path.unlink(missing_ok=True)
+                    _log.warning("%s cannot be used, nothing is kept: %s", self._path, error)
+                    self._db = _connect(":memory:")
+                except sqlite3.Error as error:
+                    self._close()
+                    _log.warning("%s is damaged and made anew: %s", self._path, error)
+                    for suffix in ("", "-wal", "-shm"):
+                        Path(f"{self._path}{suffix}").unlink(missing_ok=True)
             return otherwise
-
-    def _open(self, name: str) -> sqlite3.Connection:
-        if name != ":memory:":
-            if (self._path.parent / "catalogue.sqlite").exists():  # of an older version of the app
-                shutil.rmtree(self._path.parent, ignore_errors=True)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(name, timeout=_WAIT, check_same_thread=False)
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            [version] = db.execute("PRAGMA user_version").fetchone()
-            if not version:
-                try:
-                    db.executescript(_SCHEMA)
-                except sqlite3.OperationalError:  # another process was faster
-                    db.rollback()
-                [version] = db.execute("PRAGMA user_version").fetchone()
-            if version != _VERSION:
-                raise sqlite3.DatabaseError(f"version {version} instead of {_VERSION}")
-        except BaseException:
-            db.close()
-            raise
-        return db
 
     def _close(self) -> None:
         if self._db is not None:
@@ -237,17 +216,25 @@ class Store:
         self._db = None
 
 
+def _connect(name: str) -> sqlite3.Connection:
+    """Opens a file of this version, or one that is new."""
+    db = sqlite3.connect(name, timeout=_WAIT, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        [version] = db.execute("PRAGMA user_version").fetchone()
+        if not version:
+            db.executescript(_SCHEMA)
+        elif version != _VERSION:
+            raise sqlite3.DatabaseError(f"version {version} instead of {_VERSION}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
 def _number(space: str) -> int:
     return int.from_bytes(hashlib.sha256(space.encode()).digest()[:7], "big")
-
-
-def _select(db: sqlite3.Connection, sql: str, values: Iterable[object]) -> list[tuple]:
-    """All rows of a statement that ends in IN, for any number of values."""
-    rows: list[tuple] = []
-    rest = iter(dict.fromkeys(values))
-    while part := list(islice(rest, _AT_ONCE)):
-        rows += db.execute(f"{sql} ({','.join('?' * len(part))})", part).fetchall()
-    return rows
 
 
 def cache_folder() -> Path:
