@@ -78,13 +78,29 @@ class TrainedRun:
     stack: TorchStack
 
 
+def describe_run(folder: Path) -> RunAbout:
+    """The description of a method's run; see `load_run` for errors."""
+    path = folder / RUN_WEIGHTS
+    _, values = load_tensors(path)
+    if values.get("kind") == "image_backbone":
+        raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
+    return check(RunAbout, values, str(path))
+
+
 def load_run(
-    folder: Path, encoder: ImageEncoder | None, encoder_about: Mapping[str, Any]
+    folder: Path,
+    encoder: ImageEncoder | None,
+    encoder_about: Mapping[str, Any],
+    *,
+    rounded: bool = False,
 ) -> TrainedRun:
     """Reads a method's run folder.
 
-    `encoder` is the image encoder it was trained on, with its `describe_image_source`; None and
-    empty for ready-made features.
+    Args:
+        folder: the run.
+        encoder: the image encoder it was trained on; None if its features are made elsewhere.
+        encoder_about: its `describe_image_source`; empty for ready-made features.
+        rounded: round a published text encoder to half precision, as in training.
 
     Raises:
         FileNotFoundError: weights or tokenizer are missing.
@@ -92,8 +108,7 @@ def load_run(
             tokenizer.
     """
     where, tokenizer = str(folder / RUN_WEIGHTS), folder / TOKENIZER
-    tensors, values = load_tensors(folder / RUN_WEIGHTS)
-    about = check(RunAbout, values, where)
+    about, (tensors, _) = describe_run(folder), load_tensors(folder / RUN_WEIGHTS)
     backbone = encoder_about.get("sha256", "")
     if about.backbone_sha256 and not backbone:
         raise ValueError(
@@ -103,8 +118,8 @@ def load_run(
         raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
     if about.backbone_sha256 != backbone:
         raise ValueError(
-            f"{folder} was trained on features of another backbone than {encoder_about['source']}; "
-            "pass the backbone of its config.toml, or train it again"
+            f"{folder} was trained over another image encoder than {encoder_about['source']}; "
+            "name the backbone of its config.toml, or train it again"
         )
     if not tokenizer.is_file():
         raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}")
@@ -122,7 +137,7 @@ def load_run(
     if text.sha256 is None or text.source is None:
         text_encoder = fill(text.build(TEXT_ENCODERS, where), "text_encoder.")
     else:
-        text_encoder, _, text_about = load_text_source(text.source, rounded=False)
+        text_encoder, _, text_about = load_text_source(text.source, rounded=rounded)
         if text_about["sha256"] != text.sha256:
             raise ValueError(
                 f"{folder} was trained with another text encoder than the present one at "

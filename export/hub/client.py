@@ -24,7 +24,6 @@ from typing import Any
 
 import httpx2
 import huggingface_hub
-from filelock import FileLock, Timeout
 from huggingface_hub import HfApi, constants
 from huggingface_hub import errors as hf
 from huggingface_hub.utils import tqdm
@@ -105,7 +104,13 @@ def _explained(error: BaseException, address: str) -> HubError:
         case hf.LocalEntryNotFoundError():
             return NotCachedError(f"{address} is not, or not all, in the local cache; pull it")
         case hf.HfHubHTTPError():
-            return _refusal(error, address)
+            status, headers = error.response.status_code, error.response.headers
+            advice = _ADVICE.get(status, "try again later")
+            kind = UnreachableError if status == 429 or status >= 500 else HubError
+            return kind(
+                f"the Hub at {hub} refuses {address}, status {status}; "
+                f"{advice.format(wait=headers.get('Retry-After', 'some')[:20])}"
+            )
         case httpx2.TransportError() | httpx2.TooManyRedirects():
             return UnreachableError(
                 f"the Hub at {hub} cannot be reached ({error}); check the connection and "
@@ -119,14 +124,6 @@ def _explained(error: BaseException, address: str) -> HubError:
         case OSError(errno=errno.ENOSPC):
             return HubError(f"{address}: the disk is full; make room and try again")
     return HubError(f"{address}: {str(error).partition(chr(10))[0]}")
-
-
-def _refusal(error: hf.HfHubHTTPError, address: str) -> HubError:
-    status = error.response.status_code
-    wait = error.response.headers.get("Retry-After", "some")[:20]
-    advice = _ADVICE.get(status, "try again later").format(wait=wait)
-    kind = UnreachableError if status == 429 or status >= 500 else HubError
-    return kind(f"the Hub at {endpoint()} refuses {address}, status {status}; {advice}")
 
 
 def is_hub_id(text: str) -> bool:
@@ -257,7 +254,6 @@ def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> 
         HubError: the transfer failed; no file is left incomplete.
     """
     total = sum(size or 0 for size in repo.missing.values())
-    _remove_incomplete(repo)
     with one_sentence(repo.address):
         connect(token).snapshot_download(
             repo.repo_id,
@@ -289,8 +285,10 @@ def _bar(doing: str, total: int, progress: Progress | None) -> type[tqdm]:
     return Bar
 
 
-def fetch_matching(address: str, patterns: Sequence[str]) -> Path:
+def fetch_matching(address: str, patterns: Sequence[str], *, cached: bool = False) -> Path:
     """Downloads the files that match patterns; without a connection, looks in the cache.
+
+    With `cached` the Hub is not asked.
 
     Returns:
         The folder of the commit in the client's cache.
@@ -298,21 +296,21 @@ def fetch_matching(address: str, patterns: Sequence[str]) -> Path:
     Raises:
         HubError: the Hub refused, or cannot be asked and the cache does not hold the files.
     """
-    return _snapshot(address, allow_patterns=list(patterns))
+    repo_id, revision = parse_hub_id(address)
+    with one_sentence(address):
+        folder = connect().snapshot_download(
+            repo_id,
+            revision=revision,
+            allow_patterns=list(patterns),
+            cache_dir=constants.HF_HUB_CACHE,
+            local_files_only=cached,
+        )
+    return Path(folder)
 
 
 def cached_folder(address: str) -> Path:
     """The folder of a commit in the cache, complete or not; NotCachedError without any."""
-    return _snapshot(address, local_files_only=True, allow_patterns=[])
-
-
-def _snapshot(address: str, **options: Any) -> Path:
-    repo_id, revision = parse_hub_id(address)
-    with one_sentence(address):
-        cache_dir = constants.HF_HUB_CACHE
-        return Path(
-            connect().snapshot_download(repo_id, revision=revision, cache_dir=cache_dir, **options)
-        )
+    return fetch_matching(address, (), cached=True)
 
 
 def cached_instead(address: str, error: UnreachableError, find: Callable[[str], Path]) -> Path:
@@ -324,15 +322,6 @@ def cached_instead(address: str, error: UnreachableError, find: Callable[[str], 
         raise UnreachableError(sentence) from error
     _log.warning("%s: %s is taken from the local cache, commit %s", error, address, folder.name)
     return folder
-
-
-def _remove_incomplete(repo: Repo) -> None:
-    """Deletes files that killed processes left incomplete; downloads in progress hold a lock."""
-    folder = repo.folder.parents[1]
-    for path in (folder / "blobs").glob("*.incomplete"):
-        lock = folder.parent / ".locks" / folder.name / f"{path.name.partition('.')[0]}.lock"
-        with suppress(OSError, Timeout), FileLock(lock, timeout=0):
-            path.unlink(missing_ok=True)
 
 
 def remove_commit(folder: Path) -> None:

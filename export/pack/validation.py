@@ -18,9 +18,10 @@ import reprlib
 from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 MAX_JSON = 32 * 2**20  # bytes of a file; parsed, it takes at most 0.7 GB
 MAX_WHOLE = 2**53 - 1  # the largest whole number that every JSON reader reads alike
@@ -109,16 +110,9 @@ def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
             f"{path} has {size:,} bytes, more than the {max_bytes:,} allowed; make it smaller"
         )
 
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"it holds {constant}, which is no JSON number")
-
     try:
-        content = path.read_text(encoding="utf-8")
-        values = json.loads(content, parse_constant=refuse)
-        if "\\ud" in content.lower():  # json accepts one half of a pair of surrogates
-            json.dumps(values, ensure_ascii=False).encode()
-        return values
-    except (ValueError, RecursionError) as error:
+        return from_json(path.read_bytes(), allow_inf_nan=False)
+    except ValueError as error:
         raise PackError(f"{path} is not readable JSON: {error}") from error
 
 

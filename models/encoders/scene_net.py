@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from polyview.models.encoders.encoder import ImageEncoder
 
+_STEM_STRIDE = 4  # pixels of a step of the first convolution
+
 
 class _Block(nn.Module):
     """Two 3x3 convolutions with a shortcut (He et al., CVPR 2016)."""
@@ -37,7 +39,6 @@ class SceneNet(ImageEncoder):
     Args:
         widths: channels of the stem and of each stage; every stage halves the map.
         blocks: residual blocks in each stage after the stem.
-        stem_stride: 4 reads the image in 4 x 4 steps at once, 2 in 2 x 2 steps.
         parts: rows and columns of equal parts of the map, in each of which features are averaged
             and which are then joined to one feature, the image's only one: what a frame of a clip
             is. None leaves the cells as they are.
@@ -47,7 +48,6 @@ class SceneNet(ImageEncoder):
         self,
         widths: tuple[int, ...] = (48, 64, 128, 256),
         blocks: tuple[int, ...] = (1, 1, 2),
-        stem_stride: int = 4,
         parts: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
@@ -55,9 +55,9 @@ class SceneNet(ImageEncoder):
             raise ValueError(f"{len(widths)} widths need {len(widths) - 1} block counts")
         self.parts = parts
         self.dim = widths[-1] * (math.prod(parts) if parts else 1)
-        self.stride = stem_stride * 2 ** len(blocks)
+        self.stride = _STEM_STRIDE * 2 ** len(blocks)
         self.stem = nn.Sequential(
-            nn.Conv2d(3, widths[0], stem_stride + 3, stem_stride, 3, bias=False),
+            nn.Conv2d(3, widths[0], _STEM_STRIDE + 3, _STEM_STRIDE, 3, bias=False),
             nn.BatchNorm2d(widths[0]),
             nn.ReLU(),
         )

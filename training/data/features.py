@@ -6,9 +6,7 @@ the GIL as it decodes). A file of features appears when it is complete.
 
 import hashlib
 import json
-import math
 import os
-import shutil
 import tempfile
 import warnings
 from collections import deque
@@ -275,7 +273,7 @@ def extract(
 
     Raises:
         ValueError: images are damaged (all are read first, and named), or features are not finite.
-        OSError: the disk is too small.
+        DiskFullError: the disk has no space left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock.partial")
@@ -310,7 +308,6 @@ def _write_features(
                 features = _encode(encoder, pixels.to(how.torch_device))  # (b, n, d)
                 if not shape:
                     shape = (len(images), *features.shape[1:])
-                    _check_room(path.parent, shape)
                     _write_header(file, shape)
                 file.write(features.tobytes())
             bar.update(len(batch))
@@ -329,15 +326,6 @@ def _write_features(
 def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
     header = {"descr": "<f2", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
-
-
-def _check_room(folder: Path, shape: tuple[int, ...]) -> None:
-    size, free = 2 * math.prod(shape), shutil.disk_usage(folder).free
-    if size > free:
-        raise OSError(
-            f"the features need {size / 1e9:.1f} GB, but {folder} has only {free / 1e9:.1f} GB "
-            "left; make room or choose another --cache"
-        )
 
 
 def _decoded(

@@ -18,7 +18,7 @@ from polyview.export.pack.validation import check
 from polyview.models.files import replacing
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
 from polyview.training.loop.runs import read_rows, write_rows
-from polyview.training.settings import Settings, to_values, unknown_name
+from polyview.training.settings import Settings, unknown_name
 
 SWEEPS = RECIPES / "sweeps"
 TRAINING_VERSION = 2  # raised whenever the same settings train to other weights
@@ -117,7 +117,7 @@ class Job:
     @property
     def run(self) -> str:
         """Name of the run folder: the method and a hash of all settings that are not defaults."""
-        values = _non_default_settings(to_values(self.config), to_values(TrainConfig()))
+        values = self.config.model_dump(mode="json", exclude_defaults=True)
         values |= {"version": TRAINING_VERSION, "backbone": _backbone_sha256(self.config.backbone)}
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
         return f"{self.config.method}-{digest[:12]}"
@@ -205,23 +205,6 @@ def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job
             config = sweep.config(row, points[setting], [*changes, f"seed={seed}"])
             jobs.append(Job(row.label, "final", setting, config, sweep.split))
     return jobs
-
-
-def _non_default_settings(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of nested dictionaries that differ from their defaults.
-
-    >>> _non_default_settings({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}})
-    {'b': {'d': 3}}
-    """
-    changed = {}
-    for key, value in values.items():
-        default = defaults.get(key)
-        if isinstance(value, dict) and isinstance(default, dict):
-            if inner := _non_default_settings(value, default):
-                changed[key] = inner
-        elif value != default:
-            changed[key] = value
-    return changed
 
 
 @functools.cache

@@ -223,17 +223,6 @@ def test_a_failed_update_leaves_the_former_version(stocked: HubState, pack: Path
     assert ONNX not in fetched(stocked)  # which came whole before
 
 
-def test_incomplete_files_of_a_killed_process_are_removed(
-    stocked: HubState, tmp_path: Path
-) -> None:
-    half = tmp_path / "cache/models--owner--tiny/blobs/0a1b.01234567.incomplete"
-    half.parent.mkdir(parents=True)
-    half.write_bytes(b"half")
-    assert pull(ID).is_dir()
-    assert stocked.requests
-    assert not half.exists()
-
-
 def test_offline_finds_the_pulled_pack(
     stocked: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

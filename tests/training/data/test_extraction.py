@@ -121,14 +121,6 @@ def test_features_beyond_half_precision_are_refused(photos: Path, tmp_path: Path
         run(Huge(), files, tmp_path / "f.npy")
 
 
-def test_a_full_disk_is_told(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type("Usage", (), {"free": 100})
-    monkeypatch.setattr(features.shutil, "disk_usage", lambda _: usage)
-    files = files_of(photos)
-    with pytest.raises(OSError, match=r"need 0\.0 GB.*make room or choose another --cache"):
-        run(Counting(), files, tmp_path / "f.npy")
-
-
 def test_another_look_is_a_part_of_the_picture_and_always_the_same(photos: Path) -> None:
     pictures = files_of(photos)
     looks = [crops(pictures, number) for number in (1, 1, 2)]
