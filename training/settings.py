@@ -7,8 +7,8 @@ import difflib
 import inspect
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,20 +22,7 @@ class Settings(BaseModel):
 
     def changed(self, **values: Any) -> Self:
         """The same settings with other values, which are checked as all are."""
-        return from_values(type(self), {**to_values(self), **values})
-
-
-S = TypeVar("S", bound=Settings)
-
-
-def from_values(kind: type[S], values: Mapping[str, Any], where: str = "") -> S:
-    """Builds settings from nested dictionaries of JSON and TOML types.
-
-    Raises:
-        ValueError: an unknown name or a value that does not fit; one sentence that begins with
-            `where`, with name, value and what it must be.
-    """
-    return check(kind, values, where)
+        return check(type(self), {**to_values(self), **values})
 
 
 def to_values(settings: Settings) -> dict[str, Any]:

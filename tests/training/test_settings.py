@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from polyview.export.pack.validation import check
 from polyview.models import METHODS
 from polyview.training.distill import DistillConfig
 from polyview.training.loop.config import TrainConfig, load_recipe, recipe_names
 from polyview.training.objectives import OBJECTIVES
 from polyview.training.pretrain import PretrainConfig
-from polyview.training.settings import Settings, describe, from_values, to_values
+from polyview.training.settings import Settings, describe, to_values
 
 KINDS: dict[str, type[Settings]] = {
     "scenes/backbone": PretrainConfig,
@@ -27,7 +28,7 @@ BUNDLED = Path(__file__).parents[2] / "app" / "bundled"
 def test_every_recipe_loads(name: str) -> None:
     kind = KINDS.get(name, TrainConfig)
     config = load_recipe(kind, name)
-    assert from_values(kind, to_values(config)) == config
+    assert check(kind, to_values(config)) == config
 
 
 def test_settings_are_replaced_by_dotted_name() -> None:
@@ -122,7 +123,7 @@ def test_settings_that_packs_ship_are_understood(pack: str) -> None:
     known = [path for path in paths if path.parent.name in METHODS]
     assert len(known) >= 7
     for path in known:
-        from_values(TrainConfig, tomllib.loads(path.read_text("utf-8")))
+        check(TrainConfig, tomllib.loads(path.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("kind", [TrainConfig, PretrainConfig, DistillConfig, *OBJECTIVES.values()])

@@ -16,10 +16,11 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
+from polyview.export.pack.validation import check
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.texts import TextConfig
 from polyview.training.objectives import build_objective
-from polyview.training.settings import Settings, apply_change, from_values, unknown_name
+from polyview.training.settings import Settings, apply_change, unknown_name
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -212,7 +213,7 @@ def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) 
     values = _read(name, ())
     for change in sorted(changes or [], key=lambda c: c.partition("=")[0].strip() != "method"):
         apply_change(values, change)
-    return from_values(kind, values, f"recipe {name}")
+    return check(kind, values, f"recipe {name}")
 
 
 def _read(name: str, by: tuple[str, ...]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from polyview.export.build.trained import describe_run, load_run
 from polyview.export.encoders.sources import describe_image_source
+from polyview.export.pack.validation import check
 from polyview.models import Method, Views
 from polyview.training.data.features import (
     Extraction,
@@ -21,7 +22,6 @@ from polyview.training.data.texts import TokenTable
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.runs import CONFIG
 from polyview.training.loop.trainer import DualEncoder, encode_split
-from polyview.training.settings import from_values
 
 
 def run_views(
@@ -43,7 +43,7 @@ def run_views(
         ValueError: it holds something else, or an encoder is not the one it was trained with.
     """
     about = describe_run(folder)
-    config = from_values(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
+    config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = open_split(data or Path(config.data), part)
     data, reads_images = split.folder.parent, bool(about.backbone_sha256)
     if holds_features(data) == reads_images:

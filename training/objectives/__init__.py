@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from polyview.export.pack.validation import check
 from polyview.models import METHODS
 from polyview.training.objectives.avse import Asymmetric
 from polyview.training.objectives.losses import MultiView, Objective, Triplet
 from polyview.training.objectives.mvam import Contrastive, DiverseContrastive
 from polyview.training.objectives.pvse import Polysemous
-from polyview.training.settings import from_values, unknown_name
+from polyview.training.settings import unknown_name
 
 __all__ = ["OBJECTIVES", "Objective", "build_objective"]
 
@@ -38,4 +39,4 @@ def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
             f'method "{method}" has no objective, so it cannot be trained: use ready-made weights '
             "(for CLIP: python -m polyview clip), or add one in training/objectives/"
         )
-    return from_values(OBJECTIVES[method], arguments, "objective")
+    return check(OBJECTIVES[method], arguments, "objective")

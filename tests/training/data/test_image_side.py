@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from polyview.export.encoders.sources import load_image_source
+from polyview.export.pack.validation import check
 from polyview.models.checkpoint import load_tensors
 from polyview.training.data.batches import ahead, batches
 from polyview.training.data.features import Extraction, load_features, load_image_side, read_pixels
@@ -19,7 +20,6 @@ from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.trained_run import run_views
 from polyview.training.loop.trainer import Trainer, build_trainer
-from polyview.training.settings import from_values
 from tests.published import save_bert
 from tests.training.photographs import SIZE, write_encoder, write_photographs
 
@@ -47,7 +47,7 @@ def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Tr
         "batch_size": 8,
     }
     load = partial(load_features, extraction=Extraction(world / "cache", device="cpu"))
-    config = from_values(TrainConfig, values | changes)
+    config = check(TrainConfig, values | changes)
     return build_trainer(config, out, resume=resume, load=load, cache=world / "cache")
 
 

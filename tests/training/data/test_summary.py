@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from polyview.export.pack.validation import check
 from polyview.models import METHODS, Views
 from polyview.models.encoders import TEXT_ENCODERS
 from polyview.models.encoders.bigru import BiGRUTextEncoder
@@ -14,7 +15,6 @@ from polyview.models.vse_infty import VSEPP
 from polyview.training.data.split import Split
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.trainer import Trainer
-from polyview.training.settings import from_values
 
 
 class Summarising(BiGRUTextEncoder):
@@ -57,7 +57,7 @@ def config(arch: str = "bigru", method: str = "base_cls") -> TrainConfig:
         "batch_size": 24,
         "size_augmentation": 0.9,
     }
-    return from_values(TrainConfig, values)
+    return check(TrainConfig, values)
 
 
 @pytest.mark.usefixtures("with_summary")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from polyview.export.pack.validation import check
 from polyview.models import METHODS
 from polyview.models.checkpoint import load_tensors
 from polyview.models.layers import FeatureProjection
@@ -16,7 +17,6 @@ from polyview.training.loop import loop
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.runs import LOG, read_rows
 from polyview.training.loop.trainer import Trainer
-from polyview.training.settings import from_values
 
 # 16 codes cannot attend to 16 different elements among five
 TINY: dict[str, dict[str, Any]] = {
@@ -39,7 +39,7 @@ def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
         "batch_size": 24,
         "feature_dropout": 0.1,
     }
-    return from_values(TrainConfig, {**values, **TINY.get(method, {}), **changes})
+    return check(TrainConfig, {**values, **TINY.get(method, {}), **changes})
 
 
 def _weights(out: Path) -> dict[str, torch.Tensor]:
