@@ -5,24 +5,43 @@ for binaries, tokens that may read or write, and faults that a test asks for. No
 client then takes the plain HTTP way.
 """
 
+import asyncio
 import base64
 import hashlib
 import json
 import re
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.export.faults import Fault, play
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 READER, WRITER = "token-that-reads", "token-that-writes"
 BINARY = (".onnx", ".safetensors", ".webp", ".png")
-ID = r"(?P<id>[\w.-]+/[\w.-]+)"
+LOGIN_PAGE = "<!DOCTYPE html><title>Welcome to the guest network</title>"
+
+
+@dataclass
+class Fault:
+    """What happens to an answer.
+
+    `kind` is "cut", the connection after `at` bytes; "trickle", from there a byte every 10 ms;
+    "silent"; "redirect" to the same address; "status" `at` with `headers`; or "login", a page of a
+    network that wants one.
+    """
+
+    kind: str
+    at: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,17 +100,20 @@ class HubState:
 def running_hub() -> Iterator[HubState]:
     """Runs the server on a free local port until the block ends."""
     state = HubState()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": state}))
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield state
-    finally:
-        state.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        state.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        quiet = {"log_level": "critical", "lifespan": "off", "timeout_graceful_shutdown": 0}
+        server = uvicorn.Server(uvicorn.Config(_Hub(state).app(), **quiet))
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        try:
+            yield state
+        finally:
+            state.over.set()
+            server.should_exit = True
+            thread.join()
 
 
 def sha256(content: bytes) -> str:
@@ -99,238 +121,199 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def git_sha1(content: bytes) -> str:
-    """The name that git has for a file's content."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-class _RefusedError(Exception):
+def refusal(status: int, code: str = "", message: str = "") -> HTTPException:
     """Ends a request with a status and the Hub's error code."""
-
-    def __init__(self, status: int, code: str = "", message: str = "", **more: str) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.more = status, code, message, more
+    headers = {"X-Error-Code": code, "X-Error-Message": message}
+    return HTTPException(status, message, headers)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    state: HubState
-    protocol_version = "HTTP/1.1"
+class _Hub:
+    """The server's routes over a state."""
 
-    def do_HEAD(self) -> None:
-        self._route({rf"/{ID}/resolve/(?P<rev>[^/]+)/(?P<path>.+)": self._resolve})
+    def __init__(self, state: HubState) -> None:
+        self.state = state
 
-    def do_GET(self) -> None:
-        self._route(
-            {
-                r"/api/models": self._search,
-                rf"/api/models/{ID}(/revision/(?P<rev>[^/]+))?": self._repo_info,
-                rf"/api/models/{ID}/tree/(?P<rev>[^/]+)": self._tree,
-                rf"/{ID}/resolve/(?P<rev>[^/]+)/(?P<path>.+)": self._resolve,
-            }
-        )
+    def token_of(self, request: Request) -> str:
+        return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
-    def do_PUT(self) -> None:
-        self._route({r"/lfs/(?P<oid>[0-9a-f]{64})": self._lfs_upload})
+    def must_write(self, request: Request) -> None:
+        if self.token_of(request) == READER:
+            raise refusal(403, message="this token may not write")
+        if self.token_of(request) != WRITER:
+            raise refusal(401, message="Invalid credentials in Authorization header")
 
-    def do_POST(self) -> None:
-        self._route(
-            {
-                r"/api/repos/create": self._create_repo,
-                r"/api/validate-yaml": self._validate_card,
-                rf"/api/models/{ID}/branch/(?P<rev>[^/]+)": self._create_branch,
-                rf"/api/models/{ID}/preupload/(?P<rev>[^/]+)": self._preupload,
-                rf"/{ID}\.git/info/lfs/objects/batch": self._lfs_batch,
-                rf"/api/models/{ID}/commit/(?P<rev>[^/]+)": self._commit,
-            }
-        )
-
-    def log_message(self, *_: Any) -> None:
-        """Keeps quiet."""
-
-    def _route(self, routes: dict[str, Any]) -> None:
-        path = urlsplit(self.path).path
-        self.state.requests.append(f"{self.command} {path}")
-        self.state.tokens.append(self._token())
-        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        request = f"{self.command} {path}"
-        faults = (fault for part, fault in self.state.faults.items() if re.search(part, request))
-        fault = next(faults, None)
-        if fault is None or not fault.take():
-            self._reply(routes, path)
-            return
-        usual, raw = self.wfile, BytesIO()
-        self.wfile = raw
-        self._reply(routes, path)
-        self.wfile = usual
-        play(fault, raw.getvalue(), self.path, self.connection, self.state.over)
-        self.close_connection = True
-
-    def _reply(self, routes: dict[str, Any], path: str) -> None:
-        try:
-            if self.state.down:
-                raise _RefusedError(503, message="down for maintenance")
-            for pattern, handler in routes.items():
-                if match := re.fullmatch(pattern, path):
-                    handler(**{k: unquote(v) for k, v in match.groupdict("main").items()})
-                    return
-            raise _RefusedError(404, message=f"no such address {path}")
-        except _RefusedError as refusal:
-            headers = {"X-Error-Code": refusal.code, "X-Error-Message": refusal.message}
-            self._answer({"error": refusal.message, **refusal.more}, refusal.status, headers)
-
-    def _answer(
-        self, content: Any, status: int = 200, headers: dict[str, str] | None = None
-    ) -> None:
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def _token(self) -> str:
-        return self.headers.get("Authorization", "").removeprefix("Bearer ")
-
-    def _must_write(self) -> None:
-        if self._token() == READER:
-            raise _RefusedError(403, message="this token may not write")
-        if self._token() != WRITER:
-            raise _RefusedError(401, message="Invalid credentials in Authorization header")
-
-    def _repo(self, repo_id: str) -> Repo:
-        repo = self.state.repos.get(repo_id)
-        if repo is None or (repo.private and self._token() not in (READER, WRITER)):
-            raise _RefusedError(401, "RepoNotFound", "Repository not found")
-        return repo
-
-    def _commit_of(self, repo: Repo, rev: str) -> str:
-        commit = repo.branches.get(rev, rev)
+    def repo_of(self, request: Request) -> tuple[Repo, str, str]:
+        """The repository of a request, its id and a commit of it."""
+        repo_id = "{owner}/{name}".format(**request.path_params)
+        repo, revision = self.state.repos.get(repo_id), request.path_params.get("rev", "main")
+        if repo is None or (repo.private and self.token_of(request) not in (READER, WRITER)):
+            raise refusal(401, "RepoNotFound", "Repository not found")
+        commit = repo.branches.get(revision, revision)
         if commit not in repo.commits:
-            raise _RefusedError(404, "RevisionNotFound", f"Invalid rev id: {rev}")
-        return commit
+            raise refusal(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        return repo, repo_id, commit
 
-    def _create_repo(self) -> None:
-        self._must_write()
-        content = json.loads(self.body)
+    def list_files(self, repo: Repo, commit: str) -> Iterator[dict[str, Any]]:
+        for path, content in repo.commits[commit].items():
+            large = {"sha256": sha256(content), "size": len(content), "pointerSize": 130}
+            named = {"rfilename": path, "size": self.state.stated.get(path, len(content))}
+            yield {**named, **({"lfs": large} if path.endswith(BINARY) else {})}
+
+    async def search(self, request: Request) -> Response:
+        required, author = set(request.query_params.getlist("filter")), request.query_params
+        results = []
+        for repo_id, repo in self.state.repos.items():
+            may = not repo.private or self.token_of(request) in (READER, WRITER)
+            tagged = required <= {*repo.card.get("tags", []), repo.card.get("library_name")}
+            owner = repo_id.split("/")[0]
+            if may and tagged and owner == (author.get("author") or owner):
+                tags = [*repo.card.get("tags", []), f"license:{repo.card.get('license', '')}"]
+                results.append({"id": repo_id, "sha": repo.branches["main"], "tags": tags})
+        return JSONResponse(results)
+
+    async def describe(self, request: Request) -> Response:
+        repo, repo_id, commit = self.repo_of(request)
+        values = {"id": repo_id, "sha": commit, "private": repo.private, "gated": repo.gated}
+        tags, files = list(map(str, repo.card.get("tags", []))), list(self.list_files(repo, commit))
+        return JSONResponse({**values, "tags": tags, "siblings": files, "cardData": repo.card})
+
+    async def tree(self, request: Request) -> Response:
+        repo, _, commit = self.repo_of(request)
+        listing = [
+            {"type": "file", "path": path, "size": len(content), "oid": self.git_sha1(content)}
+            | ({"lfs": {"oid": sha256(content), "size": len(content), "pointerSize": 130}}
+               if path.endswith(BINARY) else {})
+            for path, content in repo.commits[commit].items()
+        ]  # fmt: skip
+        return JSONResponse(listing)
+
+    def git_sha1(self, content: bytes) -> str:
+        return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+    async def resolve(self, request: Request) -> Response:
+        repo, _, commit = self.repo_of(request)
+        path = request.path_params["path"]
+        content = repo.commits[commit].get(path)
+        if content is None:
+            raise refusal(404, "EntryNotFound", "Entry not found")
+        if repo.gated and self.token_of(request) != WRITER:
+            status = 403 if self.token_of(request) == READER else 401
+            raise refusal(status, "GatedRepo", "Access to this model is restricted")
+        stated = sha256(content) if path.endswith(BINARY) else self.git_sha1(content)
+        if path in self.state.damaged:
+            content = content[:-1] + bytes([content[-1] ^ 255])
+        return Response(content, headers={"X-Repo-Commit": commit, "ETag": f'"{stated}"'})
+
+    async def create_repo(self, request: Request) -> Response:
+        self.must_write(request)
+        content = await request.json()
         repo_id = f"{content['organization']}/{content['name']}"
+        url = f"{self.state.url}/{repo_id}"
         if repo_id in self.state.repos:
-            url = f"{self.state.url}/{repo_id}"
-            raise _RefusedError(409, message="You already created this model repo", url=url)
+            error = {"error": "You already created this model repo", "url": url}
+            return JSONResponse(error, 409, {"X-Error-Message": error["error"]})
         self.state.repos[repo_id] = Repo(private=content.get("visibility") == "private")
         self.state.repos[repo_id].add_commit("main", {".gitattributes": b""})
-        self._answer({"url": f"{self.state.url}/{repo_id}"})
+        return JSONResponse({"url": url})
 
-    def _create_branch(self, id: str, rev: str) -> None:
-        self._must_write()
-        repo = self._repo(id)
-        if rev in repo.branches:
-            raise _RefusedError(409, message="Reference already exists")
-        repo.branches[rev] = repo.branches["main"]
-        self._answer({})
+    async def create_branch(self, request: Request) -> Response:
+        self.must_write(request)
+        repo = self.state.repos["{owner}/{name}".format(**request.path_params)]
+        if (branch := request.path_params["rev"]) in repo.branches:
+            raise refusal(409, message="Reference already exists")
+        repo.branches[branch] = repo.branches["main"]
+        return JSONResponse({})
 
-    def _validate_card(self) -> None:
-        card = json.loads(self.body)["content"]
+    async def validate_card(self, request: Request) -> Response:
+        card = (await request.json())["content"]
         if not card.startswith("---\n") or "\n---\n" not in card:
-            self._answer({"errors": [{"message": "no metadata"}], "warnings": []}, 400)
-        else:
-            self._answer({"errors": [], "warnings": []})
+            return JSONResponse({"errors": [{"message": "no metadata"}], "warnings": []}, 400)
+        return JSONResponse({"errors": [], "warnings": []})
 
-    def _preupload(self, id: str, rev: str) -> None:
-        self._must_write()
-        self._commit_of(self._repo(id), rev)
-        modes = []
-        for file in json.loads(self.body)["files"]:
-            mode = "lfs" if file["path"].endswith(BINARY) else "regular"
-            modes.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False})
-        self._answer({"files": modes})
+    async def preupload(self, request: Request) -> Response:
+        self.must_write(request)
+        paths = [file["path"] for file in (await request.json())["files"]]
+        modes = {path: "lfs" if path.endswith(BINARY) else "regular" for path in paths}
+        files = [{"path": p, "uploadMode": m, "shouldIgnore": False} for p, m in modes.items()]
+        return JSONResponse({"files": files})
 
-    def _lfs_batch(self, id: str) -> None:
-        self._must_write()
-        self._repo(id)
-        objects = json.loads(self.body)["objects"]
+    async def lfs_batch(self, request: Request) -> Response:
+        self.must_write(request)
+        objects = (await request.json())["objects"]
         for required in objects:
             if required["oid"] not in self.state.blobs:
                 href = f"{self.state.url}/lfs/{required['oid']}"
                 required["actions"] = {"upload": {"href": href, "header": {}}}
-        self._answer({"transfer": "basic", "objects": objects})
+        return JSONResponse({"transfer": "basic", "objects": objects})
 
-    def _lfs_upload(self, oid: str) -> None:
-        if sha256(self.body) != oid:
-            raise _RefusedError(400, message="the content does not have this checksum")
-        self.state.blobs[oid] = self.body
-        self._answer({})
+    async def lfs_upload(self, request: Request) -> Response:
+        content = await request.body()
+        if sha256(content) != request.path_params["oid"]:
+            raise refusal(400, message="the content does not have this checksum")
+        self.state.blobs[sha256(content)] = content
+        return JSONResponse({})
 
-    def _commit(self, id: str, rev: str) -> None:
-        self._must_write()
-        repo = self._repo(id)
-        self._commit_of(repo, rev)
+    async def add_commit(self, request: Request) -> Response:
+        self.must_write(request)
+        repo, repo_id, _ = self.repo_of(request)
+        entries = [json.loads(line) for line in (await request.body()).splitlines()]
         files = {}
-        for line in self.body.splitlines():
-            entry = json.loads(line)
-            value = entry["value"]
-            if entry["key"] == "file":
+        for kind, value in ((entry["key"], entry["value"]) for entry in entries):
+            if kind == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif entry["key"] == "lfsFile":
+            elif kind == "lfsFile":
                 files[value["path"]] = self.state.blobs[value["oid"]]
-        commit = repo.add_commit(rev, files)
-        self._answer({"commitUrl": f"{self.state.url}/{id}/commit/{commit}", "commitOid": commit})
+        commit = repo.add_commit(request.path_params["rev"], files)
+        url = f"{self.state.url}/{repo_id}/commit/{commit}"
+        return JSONResponse({"commitUrl": url, "commitOid": commit})
 
-    def _repo_info(self, id: str, rev: str) -> None:
-        repo = self._repo(id)
-        commit = self._commit_of(repo, rev)
-        files: list[dict[str, Any]] = []
-        for path, content in repo.commits[commit].items():
-            files.append({"rfilename": path, "size": self.state.stated.get(path, len(content))})
-            if path.endswith(BINARY):
-                large = {"sha256": sha256(content), "size": len(content), "pointerSize": 130}
-                files[-1]["lfs"] = large
-        tags = [str(tag) for tag in repo.card.get("tags", [])]
-        values = {
-            "id": id,
-            "sha": commit,
-            "private": repo.private,
-            "gated": repo.gated,
-            "tags": tags,
-        }
-        self._answer({**values, "siblings": files, "cardData": repo.card})
+    async def play(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Notes a request, and answers it, or as a fault has it."""
+        line = f"{request.method} {request.scope['raw_path'].decode()}"
+        self.state.requests.append(line)
+        self.state.tokens.append(self.token_of(request))
+        faults = (fault for part, fault in self.state.faults.items() if re.search(part, line))
+        fault = next(faults, None)
+        if fault is None:
+            return Response(status_code=503) if self.state.down else await call_next(request)
+        if fault.kind == "status":
+            return Response(status_code=fault.at, headers=fault.headers)
+        if fault.kind == "redirect":
+            return Response(status_code=307, headers={"Location": request.url.path})
+        if fault.kind == "login":
+            return HTMLResponse(LOGIN_PAGE)
+        while fault.kind == "silent" and not self.state.over.is_set():
+            await asyncio.sleep(0.01)
+        answer = await call_next(request)
+        body = b"".join([chunk async for chunk in answer.body_iterator])  # type: ignore[attr-defined]
 
-    def _search(self) -> None:
-        query = parse_qs(urlsplit(self.path).query)
-        required, author = query.get("filter", []), query.get("author", [""])[0]
-        results = []
-        for repo_id, repo in self.state.repos.items():
-            may = not repo.private or self._token() in (READER, WRITER)
-            tagged = set(required) <= {*repo.card.get("tags", []), repo.card.get("library_name")}
-            if may and tagged and repo_id.split("/")[0] == (author or repo_id.split("/")[0]):
-                tags = [*repo.card.get("tags", []), f"license:{repo.card.get('license', '')}"]
-                commit = repo.branches["main"]
-                results.append({"id": repo_id, "sha": commit, "tags": tags})
-        self._answer(results)
+        async def parts() -> AsyncIterator[bytes]:
+            yield body[: fault.at]
+            for place in range(fault.at, len(body)):
+                if fault.kind != "trickle" or self.state.over.is_set():
+                    raise ConnectionResetError
+                await asyncio.sleep(0.01)
+                yield body[place : place + 1]
 
-    def _tree(self, id: str, rev: str) -> None:
-        repo = self._repo(id)
-        listing = []
-        for path, content in repo.commits[self._commit_of(repo, rev)].items():
-            listing.append(
-                {"type": "file", "path": path, "size": len(content), "oid": git_sha1(content)}
-            )
-            if path.endswith(BINARY):
-                large = {"oid": sha256(content), "size": len(content), "pointerSize": 130}
-                listing[-1]["lfs"] = large
-        self._answer(listing)
+        return StreamingResponse(parts(), answer.status_code, dict(answer.headers))
 
-    def _resolve(self, id: str, rev: str, path: str) -> None:
-        repo = self._repo(id)
-        commit = self._commit_of(repo, rev)
-        content = repo.commits[commit].get(path)
-        if content is None:
-            raise _RefusedError(404, "EntryNotFound", "Entry not found")
-        if repo.gated and self._token() != WRITER:
-            status = 403 if self._token() == READER else 401
-            raise _RefusedError(status, "GatedRepo", "Access to this model is restricted")
-        stated = sha256(content) if path.endswith(BINARY) else git_sha1(content)
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{stated}"'}
-        if path in self.state.damaged:
-            content = content[:-1] + bytes([content[-1] ^ 255])
-        self._answer(content, headers=headers)
+    def app(self) -> Starlette:
+        """The application."""
+        repo = "/{owner}/{name}"
+        routes = [
+            Route("/api/models", self.search),
+            Route(f"/api/models{repo}", self.describe),
+            Route(f"/api/models{repo}/revision/{{rev:path}}", self.describe),
+            Route(f"/api/models{repo}/tree/{{rev:path}}", self.tree),
+            Route(f"{repo}/resolve/{{rev}}/{{path:path}}", self.resolve),
+            Route("/lfs/{oid}", self.lfs_upload, methods=["PUT"]),
+            Route("/api/repos/create", self.create_repo, methods=["POST"]),
+            Route("/api/validate-yaml", self.validate_card, methods=["POST"]),
+            Route(f"/api/models{repo}/branch/{{rev}}", self.create_branch, methods=["POST"]),
+            Route(f"/api/models{repo}/preupload/{{rev}}", self.preupload, methods=["POST"]),
+            Route(f"{repo}.git/info/lfs/objects/batch", self.lfs_batch, methods=["POST"]),
+            Route(f"/api/models{repo}/commit/{{rev}}", self.add_commit, methods=["POST"]),
+        ]
+        app = Starlette(routes=routes)
+        app.add_middleware(BaseHTTPMiddleware, dispatch=self.play)
+        return app

@@ -7,8 +7,7 @@ import pytest
 
 from tests.app.packs.test_obtaining import ID, stock_pack
 from tests.app.serving import Serve
-from tests.export.faults import Fault
-from tests.export.hub_server import running_hub
+from tests.export.hub_server import Fault, running_hub
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

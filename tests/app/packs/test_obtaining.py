@@ -19,8 +19,7 @@ from polyview.export.hub.client import CancelledError, UnreachableError
 from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
 from polyview.export.pack.reading import list_files, load_info
 from tests.export import releases
-from tests.export.faults import Fault
-from tests.export.hub_server import HubState, Repo
+from tests.export.hub_server import Fault, HubState, Repo
 from tests.published import save_clip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]

@@ -9,8 +9,7 @@ from playwright.sync_api import expect
 from tests.app.api.conftest import Run, Running
 from tests.app.conftest import draw
 from tests.app.page.conftest import NewTab, Tab
-from tests.export.faults import Fault
-from tests.export.hub_server import HubState, Repo, running_hub
+from tests.export.hub_server import Fault, HubState, Repo, running_hub
 
 pytestmark = [pytest.mark.browser, pytest.mark.network, pytest.mark.slow]
 ADDRESS = "someone/drawn"

@@ -15,8 +15,7 @@ from polyview.export.pack.reading import list_files, load_info
 from polyview.export.to_onnx import export_runs
 from tests.export.conftest import LABELS
 from tests.export.editing import edited
-from tests.export.faults import Fault
-from tests.export.hub_server import READER, WRITER, HubState, Repo
+from tests.export.hub_server import READER, WRITER, Fault, HubState, Repo
 
 pytestmark = pytest.mark.network
 ID, ONNX = "owner/tiny", "image_encoder.onnx"
