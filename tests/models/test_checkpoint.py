@@ -18,27 +18,12 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "w.safetensors"
-    save_tensors(path, {"a": torch.ones(2)}, {})
-    with pytest.raises(TypeError):
-        save_tensors(path, {"a": torch.zeros(2)}, {"bad": object()})
-    assert load_tensors(path)[0]["a"].tolist() == [1.0, 1.0]
-    assert [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
-
-
 @pytest.mark.parametrize("content", [b"", b"no tensors here", b"\xff" * 64])
 def test_damaged_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "w.safetensors"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="not a readable safetensors file"):
         load_tensors(path)
-
-
-def test_nan_is_refused(tmp_path: Path) -> None:
-    save_tensors(tmp_path / "w.safetensors", {"a": torch.tensor([1.0, float("nan")])}, {})
-    with pytest.raises(ValueError, match="tensor a holds NaN or infinity"):
-        load_tensors(tmp_path / "w.safetensors")
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

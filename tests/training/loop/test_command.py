@@ -1,6 +1,5 @@
 """The command line of a training: resuming, extending, stopping, and what it lists."""
 
-import errno
 import shlex
 from pathlib import Path
 from typing import Any
@@ -107,21 +106,6 @@ def test_a_run_that_stopped_early_says_so_and_goes_on_with_more_patience(
     )
     train.main(["--resume", "--out", "my run", "--set", "patience=4"])
     assert len(read_rows(Path("my run") / LOG)) == 5
-
-
-@pytest.mark.usefixtures("world")
-def test_a_full_disk_is_one_sentence_with_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = Path.write_bytes
-
-    def fail(path: Path, content: bytes) -> int:
-        if LAST in path.name:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(path, content)
-
-    monkeypatch.setattr(Path, "write_bytes", fail)
-    message = refusal("--recipe", "recipe.toml", "--out", "my run")
-    assert "the disk is full: my run/last.safetensors needs more than" in message
-    assert "\n" not in message
 
 
 @pytest.mark.usefixtures("world")

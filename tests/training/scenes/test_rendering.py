@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from polyview.export.pack.gallery import load_gallery
-from polyview.training.scenes import glyphs, store
+from polyview.training.scenes import glyphs
 from polyview.training.scenes.__main__ import main
 from polyview.training.scenes.classes import CLASSES
 from polyview.training.scenes.glyphs import FontMissingError, find_font, sprite
@@ -122,17 +122,6 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
         (copy / "scenes.jsonl").write_text(text, encoding="utf-8")
         with pytest.raises(SceneDataError, match=message):
             load_scenes(copy)
-
-
-@pytest.mark.font
-def test_half_written_folder_never_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(store, "make_scene", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_split(tmp_path, "val", 3, workers=1)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.font
