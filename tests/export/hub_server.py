@@ -104,8 +104,10 @@ def running_hub() -> Iterator[HubState]:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         state.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        quiet = {"log_level": "critical", "lifespan": "off", "timeout_graceful_shutdown": 0}
-        server = uvicorn.Server(uvicorn.Config(_Hub(state).app(), **quiet))
+        app = _Hub(state).app()
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
+        )
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         try:
