@@ -27,7 +27,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"hub"},
         {"runtime"},
         {"sessions", "texts", "methods"},
-        {"pack"},
+        {"pack", "mistakes"},
     ],
     "training": [
         {"train", "pretrain", "distill", "evaluate", "sweep", "plot"},

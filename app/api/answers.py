@@ -214,6 +214,39 @@ class Collapse(BaseModel):
     maps: int = 0
 
 
+class Mistakes(BaseModel):
+    """What a finds within k and b does not, and the other way round; ask until `state` is "ready".
+
+    `export/mistakes.py` describes counts, kinds, words and rows; `pairs` holds ranks by a and b,
+    and how many captions have them; `labels` counts suspected label errors, for sure where `exact`.
+    """
+
+    state: str
+    progress: str
+    a: str
+    b: str
+    k: int
+    exact: bool = False
+    counts: dict[str, int] = {}
+    difference: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    p: float = 1.0
+    kinds: list[Fields] = []
+    words_a: list[Fields] = []
+    words_b: list[Fields] = []
+    pairs: list[list[int]] = []
+    labels: int = 0
+    total: int = 0
+    captions: list[Fields] = []
+
+
+class Queries(BaseModel):
+    """The key of a file of queries, which is kept until several others have come."""
+
+    queries: str
+
+
 class Results(BaseModel):
     """Recorded numbers of a pack, as its files have them."""
 

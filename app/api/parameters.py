@@ -167,6 +167,35 @@ Address = Annotated[
 ]
 Kind = Annotated[Literal["pack", "clip", "vse_infty"], Field(description="what the address holds")]
 Start = Annotated[int, NUMBER, Field(ge=0, le=10**9, description="the first, from 0")]
+Depth = Annotated[int, NUMBER, Field(ge=1, le=MAX_HITS, description="found is what ranks within k")]
+Cell = Annotated[
+    Literal["a", "b", "both", "neither", "all", "labels"],
+    Field(description="who finds the captions; labels: suspected label errors"),
+]
+CaptionKind = Annotated[
+    str, Field(max_length=100, description="a kind of caption, or word:dog for those with a word")
+]
+Order = Annotated[
+    Literal["gap", "a", "b", "caption"],
+    Field(description="by gap, by a's or b's rank, or as they are"),
+]
+Within = Annotated[
+    list[Annotated[int, NUMBER, Field(ge=1, le=2**31)]],
+    BeforeValidator(_split),
+    Field(max_length=4, description="lowest and highest rank by a, then by b; empty: all"),
+]
+Rows = Annotated[int, NUMBER, Field(ge=1, le=5000, description="how many captions, 1 to 5,000")]
+Queries = Annotated[str, Field(max_length=100, description="as queries answered; empty: captions")]
+Table = Annotated[
+    bytes,
+    BeforeValidator(_content),
+    Field(
+        min_length=1,
+        max_length=1_000_000,
+        description="CSV: query, image and kind; a data URI, over HTTP the body",
+    ),
+]
+Format = Annotated[Literal["json", "csv"], Field(description="csv: a table of all of the cell")]
 Upload = Annotated[str, Field(max_length=200, description="the secret key of an upload")]
 Pack = Annotated[
     str,

@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from polyview.app.api.adapter import PREFIX, Adapter, Question, Server, page
 from polyview.app.api.collections import CollectionQuestions, PackQuestions
 from polyview.app.api.evidence import EvidenceQuestions
+from polyview.app.api.mistakes import MistakeQuestions
 from polyview.app.api.search import SearchQuestions
 from polyview.app.packs.opened import ForbiddenError, Opened
 from polyview.app.search.ranking import MANY
@@ -30,6 +31,7 @@ def questions(opened: Opened) -> list[Question]:
     """All questions over what is open."""
     search, evidence = SearchQuestions(opened), EvidenceQuestions(opened)
     images, packs = CollectionQuestions(opened), PackQuestions(opened)
+    mistakes = MistakeQuestions(opened)
 
     def few() -> bool:
         return len(opened.first.index) < MANY
@@ -41,6 +43,8 @@ def questions(opened: Opened) -> list[Question]:
         Question(search.lens, "/lens", "lens"),
         Question(search.timeline, "/timeline", "timeline"),
         Question(search.examples, "/examples", "examples"),
+        Question(mistakes.mistakes, "/mistakes", "mistakes"),
+        Question(mistakes.add_queries, "/mistakes/queries", "add_queries", _POST),
         Question(evidence.explain, "/explain", "explain", _BOTH),
         Question(evidence.explain_hits, "/explain/hits", "explain_hits", _BOTH),
         Question(evidence.explain_image, "/explain.png", "explain_image"),

@@ -31,9 +31,11 @@ from pydantic import FailFast, Field
 from pydantic.dataclasses import dataclass
 
 from polyview.app.gallery.scan import Collection, from_pack
+from polyview.app.search.mistakes import rank_all, text_views
 from polyview.app.search.query import Term, parse
 from polyview.app.search.questions import unsupported_aspects
 from polyview.app.search.retriever import Retriever
+from polyview.export.mistakes import Captions
 from polyview.export.pack.schema import PackInfo
 from polyview.export.pack.validation import OPEN, PackError, Text, check, read_json
 from polyview.export.runtime import Runtime
@@ -95,28 +97,6 @@ def load(info: PackInfo, collection: Collection) -> list[Example]:
     return known if current else [replace(example, why="") for example in known]
 
 
-def first_right_ranks(scores: np.ndarray, relevant: Sequence[Sequence[int]]) -> np.ndarray:
-    """The rank of the best right image for each caption.
-
-    Args:
-        scores: (N, Q) of N images for Q captions.
-        relevant: for each caption the rows of the right images, at least one.
-
-    Returns:
-        (Q,) int64, from 1. Equal scores count in the order of the images.
-
-    >>> first_right_ranks(np.array([[0.9, 0.1], [0.5, 0.3], [0.7, 0.2]]), [[1], [0, 2]]).tolist()
-    [3, 2]
-    """
-    ranks = np.empty(len(relevant), np.int64)
-    for q, right in enumerate(relevant):
-        column = scores[:, q]
-        best = max(sorted(right), key=lambda row: column[row])
-        before = (column > column[best]).sum() + (column[:best] == column[best]).sum()
-        ranks[q] = before + 1
-    return ranks
-
-
 def choose(
     captions: Sequence[str],
     views: Sequence[str | None],
@@ -133,7 +113,7 @@ def choose(
     Args:
         captions: Q captions, all different.
         views: the view of each.
-        ranks: for each method (Q,) as `first_right_ranks` gives.
+        ranks: for each method (Q,), the rank of the first right image.
         relevant: the right images of each caption.
         count: how many examples at most.
 
@@ -162,12 +142,11 @@ def choose(
 def find(retriever: Retriever, count: int = COUNT) -> list[Example]:
     """The best examples of a pack; its images must be searchable."""
     captions, views, relevant = _candidates(retriever)
-    ranks = {}
-    for name in retriever.methods:
-        scored_all = [retriever.scores([Term(caption)], name) for caption in captions]
-        rows = {image_id: row for row, image_id in enumerate(scored_all[0].ids.tolist())}
-        scores = np.stack([scored.values for scored in scored_all], axis=1)  # (N, Q)
-        ranks[name] = first_right_ranks(scores, [[rows[i] for i in right] for right in relevant])
+    truth = [np.array(right) for right in relevant]
+    asked = Captions(captions, np.array([right[0] for right in relevant]), truth, views)
+    files, texts = len(retriever.collection.images), text_views(retriever, captions)
+    found, _ = rank_all(retriever.index.images, list(retriever.methods), texts, asked, files)
+    ranks = {name: each.rank for name, each in found.items()}
     titles = {name: method.title for name, method in retriever.methods.items()}
     examples = []
     for q in choose(captions, views, ranks, relevant, count):

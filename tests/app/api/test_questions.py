@@ -18,6 +18,7 @@ from tests.app.api.conftest import Run, Running, data_uri, encoded
 from tests.app.conftest import draw
 
 IMAGE = data_uri(encoded(3))
+TABLE = data_uri(b"query,image\na bar,2").replace("image/png", "text/csv")
 TEXT = "a red circle beside a blue bar"
 # a valid question of each kind: the endpoint and its values
 ASKED: list[tuple[str, dict[str, Any]]] = [
@@ -43,6 +44,9 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("views", {"image": 3, "method": "avse", "query": TEXT, "settings": ["match:maxsim"]}),
     ("views", {"image": 3, "method": "mvam"}),
     ("collapse", {"method": "mv_vse"}),
+    ("mistakes", {"a": "mv_vse", "b": "vsepp+avse", "k": 3, "cell": "all", "within": [1, 9, 1, 9]}),
+    ("mistakes", {"order": "caption", "start": 1, "count": 2}),
+    ("add_queries", {"content": TABLE}),
     ("image", {"image_id": 3}),
     ("image", {"image_id": 3, "large": True}),
     ("images", {"start": 2, "count": 3}),
@@ -65,7 +69,8 @@ WRONG: dict[str, Any] = {
     "collection": "nope", "image": 10**8, "per_view": "maybe", "content": "data:,x",
     "methods": ["mv_vse"], "weights": [2.0], "settings": ["nope:1"], "images": [-1], "word": "nope",
     "image_id": 10**6, "large": "maybe", "start": -1, "count": 0, "place": " ", "name": " / ",
-    "address": "", "kind": "nope", "job": "nope",
+    "address": "", "kind": "nope", "job": "nope", "a": "nope", "b": "nope", "cell": "nope",
+    "order": "nope", "within": [1], "queries": "nope", "format": "nope",
 }  # fmt: skip
 OTHERS = {
     "open_collection": {"place": "x"},
@@ -112,7 +117,7 @@ def test_both_ways_answer_the_same(
     server: Running, table: dict[str, Any], name: str, values: dict[str, Any]
 ) -> None:
     reply = ask(server, table[name], values)
-    while name == "collapse" and reply.json()["state"] == "running":
+    while name in ("collapse", "mistakes") and reply.json()["state"] == "running":
         reply = ask(server, table[name], values)
     assert reply.status_code == 200, reply.text
     said = server.predict(name, **values)

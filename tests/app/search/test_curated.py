@@ -20,16 +20,6 @@ from tests.app.many import write_described
 from tests.export.editing import edited
 
 
-def test_first_right_ranks_count_what_is_better() -> None:
-    random = np.random.default_rng(1)
-    scores = random.integers(0, 9, (12, 6)).astype(np.float32)  # with ties
-    relevant = [sorted(random.choice(12, 3, replace=False).tolist()) for _ in range(6)]
-    found = curated.first_right_ranks(scores, relevant)
-    for q in range(6):
-        order = np.argsort(-scores[:, q], kind="stable").tolist()
-        assert found[q] == 1 + min(order.index(row) for row in relevant[q])
-
-
 def test_every_method_gets_its_example_and_every_view_its_share() -> None:
     ranks = {
         "a": np.array([1, 1, 1, 9, 9, 1, 1]),

@@ -1,0 +1,229 @@
+"""What one method finds and another misses: ranks, counts, a paired test, kinds and words.
+
+The app's screen Mistakes and `training.evaluate --mistakes` share this. In the shapes, N is the
+number of images and Q of captions. Ranks count from 1; equal scores stand in the images' order.
+"""
+
+import csv
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+CELLS = ("a", "b", "both", "neither")  # who finds a right image within k
+UNRANKED = np.iinfo(np.int32).max  # the rank of an image that a list is too short for
+WORDS = 15  # that are named for each of two methods
+_FEWEST, _SURE = 3, 1.96  # captions with a word that is named; its standard errors from ratio 1
+_LENGTHS = {6: "up to 6 words", 9: "7 to 9 words", 12: "10 to 12 words", 10**9: "13 words or more"}
+_WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # what spreadsheets run
+
+
+@dataclass(frozen=True)
+class Captions:
+    """Captions, and which images are right for each.
+
+    Attributes:
+        texts: Q sentences.
+        labelled: (Q,) int64 row of the image that each was written for.
+        right: for each the rows of all images known to be right, the labelled one included.
+        kinds: of each, such as "animal"; None where captions are not of kinds.
+    """
+
+    texts: Sequence[str]
+    labelled: np.ndarray
+    right: Sequence[np.ndarray]
+    kinds: Sequence[str | None]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every other image is known to be wrong: some caption has several right ones."""
+        return any(len(rows) > 1 for rows in self.right)
+
+    def kind(self, q: int) -> str:
+        """The kind of a caption; by its length where it has none."""
+        length = len(self.texts[q].split())
+        return self.kinds[q] or next(kind for most, kind in _LENGTHS.items() if length <= most)
+
+    def words(self, q: int) -> frozenset[str]:
+        """The words of a caption, in lower case."""
+        return frozenset(_WORD.findall(self.texts[q].lower()))
+
+
+class Ranks(NamedTuple):
+    """What one method makes of Q captions, (Q,) int32 each.
+
+    Attributes:
+        rank: of the first right image.
+        first: row of the image that ranks first.
+    """
+
+    rank: np.ndarray
+    first: np.ndarray
+
+
+def rank_captions(scores: Tensor, right: Sequence[np.ndarray]) -> Ranks:
+    """Ranks of captions by scores (N, Q); -inf stands for images that cannot be found.
+
+    Args:
+        scores: of all images.
+        right: rows of the right images of each caption, at least one.
+
+    Raises:
+        ValueError: a score is NaN, which has no rank.
+    """
+    if scores.isnan().any():
+        raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
+    rows = torch.from_numpy(np.concatenate(right))  # (P,) pairs of image and caption
+    columns = torch.from_numpy(np.repeat(np.arange(len(right)), [len(own) for own in right]))
+    pairs, absent = scores[rows, columns], len(scores)
+    best = torch.full_like(scores[0], -torch.inf).scatter_reduce_(0, columns, pairs, "amax")
+    row = torch.full((len(right),), absent)  # the first of equal right images
+    row.scatter_reduce_(0, columns, rows.where(pairs == best[columns], absent), "amin")
+    ranks = (scores > best).sum(dim=0) + 1
+    for column in torch.nonzero((scores == best).sum(dim=0) > 1)[:, 0].tolist():
+        ranks[column] += (scores[: row[column], column] == best[column]).sum()
+    return Ranks(ranks.int().numpy(), scores.argmax(dim=0).int().numpy())
+
+
+def cells(a: Ranks, b: Ranks, k: int) -> np.ndarray:
+    """Which of `CELLS` each caption is in, (Q,) indices: found is what ranks within k."""
+    first, second = a.rank <= k, b.rank <= k
+    return np.select([first & ~second, second & ~first, first & second], [0, 1, 2], 3)
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """McNemar's test in its exact form (Psychometrika 1947), two-sided.
+
+    Returns:
+        The probability of a split at least as uneven, were A and B equally likely to win.
+
+    >>> round(sign_test(8, 1), 4), sign_test(0, 0)
+    (0.0391, 1.0)
+    """
+    count, least = wins + losses, min(wins, losses)
+    logs = (math.lgamma(i + 1) + math.lgamma(count - i + 1) for i in range(least + 1))
+    whole = math.lgamma(count + 1) - count * math.log(2)
+    return min(1.0, 2 * math.fsum(math.exp(whole - log) for log in logs))
+
+
+def contrast(
+    a: Iterable[frozenset[str]], b: Iterable[frozenset[str]]
+) -> tuple[list[dict[str, Any]], ...]:
+    """Words that more of A's captions have than of B's, and the other way round.
+
+    The ratio is that of the shares of captions with the word, half a caption added to each count.
+    Named are words of at least `_FEWEST` captions whose log ratio is more than `_SURE` standard
+    errors from 0, the surest first.
+
+    Returns:
+        Two lists of at most `WORDS` of word, a, b (captions) and ratio; below 1 in the second.
+    """
+    sets = [list(a), list(b)]
+    counts = [Counter(word for words in each for word in words) for each in sets]
+    most = [len(each) + 1 for each in sets]
+    named: tuple[list[tuple[float, str, dict[str, Any]]], ...] = ([], [])
+    for word in counts[0] | counts[1]:
+        x, y = counts[0][word], counts[1][word]
+        ratio = (x + 0.5) / most[0] / ((y + 0.5) / most[1])
+        spread = 1 / (x + 0.5) + 1 / (y + 0.5) - 1 / most[0] - 1 / most[1]
+        sure = abs(math.log(ratio)) / math.sqrt(max(spread, 1e-9))
+        if x + y >= _FEWEST and sure >= _SURE:
+            about = {"word": word, "a": x, "b": y, "ratio": round(ratio, 3)}
+            named[int(ratio < 1)].append((-sure, word, about))
+    return tuple([about for *_, about in sorted(each)[:WORDS]] for each in named)
+
+
+def summary(
+    captions: Captions, a: Ranks, b: Ranks, k: int, places: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Who finds how many captions within k, whether that is chance, and what they are about.
+
+    Args:
+        captions: Q.
+        a: ranks by one method.
+        b: by the other.
+        k: how many images are looked at.
+        places: of the captions that count; None for all.
+
+    Returns:
+        `counts` of `CELLS`; `difference`, A's share of found captions minus B's in percent, with
+        `low` and `high` of its 95 % interval, normal, over sums of images, because captions of one
+        image are not independent (Liang and Zeger, Biometrika 1986); `p` of `sign_test`; `kinds`,
+        each with `captions` and counts; `words_a`, `words_b`, `contrast` of what each finds alone.
+    """
+    places = np.arange(len(captions.texts)) if places is None else places
+    cell, kinds = cells(a, b, k)[places], np.array([captions.kind(q) for q in places.tolist()])
+
+    def counted(part: np.ndarray) -> dict[str, int]:
+        return dict(zip(CELLS, np.bincount(part, minlength=4).tolist(), strict=True))
+
+    gain, counts = (cell == 0).astype(float) - (cell == 1), counted(cell)
+    mean, (_, group) = (
+        gain.sum() / max(1, len(gain)),
+        np.unique(captions.labelled[places], return_inverse=True),
+    )
+    error = math.sqrt(np.square(np.bincount(group, gain - mean)).sum()) / max(1, len(gain))
+    low, middle, high = (100 * float(mean + z * error) for z in (-1.96, 0, 1.96))
+    ahead, behind = contrast(*(map(captions.words, places[cell == side]) for side in (0, 1)))
+    of_kinds = [
+        {"kind": kind, "captions": int((kinds == kind).sum()), **counted(cell[kinds == kind])}
+        for kind in dict.fromkeys(kinds.tolist())
+    ]
+    test = {
+        "difference": middle,
+        "low": low,
+        "high": high,
+        "p": sign_test(counts["a"], counts["b"]),
+    }
+    return {"counts": counts, **test, "kinds": of_kinds, "words_a": ahead, "words_b": behind}
+
+
+def suspects(captions: Captions, a: Ranks, b: Ranks, above: np.ndarray) -> np.ndarray:
+    """Images (Q,) that are probably right, though not labelled; -1 where there is none.
+
+    Where the truth is exact, the first image of A or B that is right and not labelled; elsewhere
+    `above` (Q,), an image that every method ranks above the labelled one. Such labels cost methods
+    recall (ECCV Caption, Chun et al., ECCV 2022).
+    """
+    if not captions.exact:
+        return above
+    right = [(m.rank == 1) & (m.first != captions.labelled) for m in (a, b)]
+    return np.select(right, [a.first, b.first], -1)
+
+
+def rows(
+    captions: Captions, a: Ranks, b: Ranks, k: int, suspected: np.ndarray, places: Iterable[int]
+) -> list[dict[str, Any]]:
+    """What is known of some captions: who finds them, ranks, and images by row."""
+    cell, numbers = cells(a, b, k), {"rank_a": a.rank, "rank_b": b.rank}
+    numbers |= {
+        "image": captions.labelled,
+        "first_a": a.first,
+        "first_b": b.first,
+        "suspect": suspected,
+    }
+    return [
+        {"caption": int(q), "text": captions.texts[q], "kind": captions.kind(q)}
+        | {"found": CELLS[cell[q]]}
+        | {key: int(each[q]) if 0 <= each[q] < UNRANKED else None for key, each in numbers.items()}
+        for q in places
+    ]
+
+
+def to_csv(table: Sequence[dict[str, Any]]) -> str:
+    """Rows as a table that spreadsheets show and never run."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(table[0]) if table else ["caption"])
+    writer.writeheader()
+    for row in table:
+        text = f"'{row['text']}" if _FORMULA.match(row["text"]) else row["text"]
+        writer.writerow(row | {"text": text})
+    return out.getvalue()
