@@ -186,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--pack",
         default=os.environ.get("POLYVIEW_PACK") or None,
-        help="a bundled name, clip or photos_large (fetched once), a pack's folder, or a Hub id "
+        help="a bundled name, clip (fetched once), a pack's folder, or a Hub id "
         "owner/name[@revision] (default: "
         f"POLYVIEW_PACK if it is set, else {PHOTOGRAPHS} for --gallery, and {SCENES} without)",
     )

@@ -32,7 +32,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from polyview.app.api.answers import Blob, Refused
-from polyview.app.packs.opened import ForbiddenError, FullError, GoneError, Opened
+from polyview.app.packs.errors import ForbiddenError, FullError, GoneError
+from polyview.app.packs.opened import Opened
 from polyview.app.search.hits import NotReadyError
 
 PREFIX = "/api/v1"

@@ -8,10 +8,11 @@ from pathlib import Path
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.api.search import known
-from polyview.app.packs import fit, presets
+from polyview.app.packs import fit
 from polyview.app.packs.description import describe, describe_gallery
 from polyview.app.packs.downloads import Download, Downloads
 from polyview.app.packs.opened import Opened
+from polyview.app.packs.presets import PRESETS
 from polyview.app.packs.results import results
 from polyview.app.search.filters import offered
 
@@ -145,7 +146,7 @@ class PackQuestions:
     """The questions about packs, and their downloads."""
 
     def __init__(self, opened: Opened) -> None:
-        self._opened, self._downloads = opened, Downloads(opened)
+        self._opened, self._downloads = opened, Downloads(opened, opened.settings.allow_packs)
 
     def packs(self) -> answers.Packs:
         """Lists the packs on this machine, and those that can be fetched by a name."""
@@ -165,10 +166,11 @@ class PackQuestions:
         ]
         names = ("name", "title", "about", "facts")
         offers = [
-            {**{name: getattr(one, name) for name in names}, "installed": here}
-            for one, here in (presets.offered(opened.sources.converted) if opened.private else ())
+            {name: getattr(preset, name) for name in names}
+            | {"installed": preset.find(opened.cache) is not None}
+            for preset in (PRESETS.values() if opened.private else ())
         ]
-        accepts = opened.sources.accepts
+        accepts = self._downloads.accepts
         return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=opened.private)
 
     def look_pack(self, address: p.Address, kind: p.Kind = "pack") -> answers.Look:

@@ -15,7 +15,8 @@ from polyview.app.api.collections import CollectionQuestions, PackQuestions
 from polyview.app.api.evidence import EvidenceQuestions
 from polyview.app.api.mistakes import MistakeQuestions
 from polyview.app.api.search import SearchQuestions
-from polyview.app.packs.opened import ForbiddenError, Opened
+from polyview.app.packs.errors import ForbiddenError
+from polyview.app.packs.opened import Opened
 from polyview.app.search.ranking import MANY
 
 _KINDS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {

@@ -95,9 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("query", help=what)
     what = "a folder of pictures, or a ZIP archive of them (default: the pack's own pictures)"
     parser.add_argument("--gallery", help=what)
-    what = (
-        "a bundled name, clip or photos_large, a folder, or a Hub id (default: the one that suits)"
-    )
+    what = "a bundled name, clip, a folder, or a Hub id (default: the one that suits)"
     parser.add_argument("--pack", help=what)
     parser.add_argument("--method", help="of the pack, or several joined by + (default: the best)")
     parser.add_argument("-k", type=int, default=10, help="how many, 1 to 1,000 (default: 10)")

@@ -1,18 +1,29 @@
-"""Packs that are fetched from the Hub, in the background, and their progress."""
+"""Packs that a visitor names: whether they may be loaded, and how they are fetched from the Hub."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 
-from polyview.app.packs import presets
-from polyview.app.packs.opened import FullError, GoneError, Opened
-from polyview.export.hub.client import CancelledError
-from polyview.export.obtain import Offer, obtain
+from polyview.app.packs.errors import FullError, GoneError
+from polyview.app.packs.opened import Opened
+from polyview.app.packs.presets import PRESETS, converted_folder, converted_pack
+from polyview.app.settings import bundled_pack, bundled_packs
+from polyview.export.hub.client import (
+    CancelledError,
+    UnreachableError,
+    cached_instead,
+    is_hub_id,
+    parse_hub_id,
+)
+from polyview.export.hub.packs import find_cached
+from polyview.export.obtain import PACK, Offer, look, obtain
+from polyview.export.pack.schema import MANIFEST
 
 _REMEMBERED = 8
 
@@ -45,29 +56,87 @@ class Download:
 
 
 class Downloads:
-    """Fetches one pack at a time.
+    """Finds packs by their addresses, and fetches one at a time.
 
     Args:
         opened: opens the packs that were fetched.
+        allowed: Hub ids that visitors may load where others than this machine reach the app.
+
+    Raises:
+        ValueError: one of `allowed` is no Hub id.
     """
 
-    def __init__(self, opened: Opened) -> None:
-        self._opened, self._lock = opened, threading.Lock()
+    def __init__(self, opened: Opened, allowed: tuple[str, ...] = ()) -> None:
+        for address in allowed:
+            try:
+                parse_hub_id(address)
+            except ValueError as error:
+                raise ValueError(f"--allow-pack: {error}") from error
+        self._opened, self._allowed = opened, allowed
+        self._lock = threading.Lock()
         self._known: OrderedDict[str, Download] = OrderedDict()
         self._thread: threading.Thread | None = None
 
+    @property
+    def accepts(self) -> str:
+        """What may be named as a pack, for people."""
+        if self._opened.private:
+            return "a Hub id such as owner/name or a folder on this machine"
+        return f"one of {', '.join([*bundled_packs(), *self._allowed])}"
+
     def look(self, address: str, kind: str) -> Offer | Path:
-        """The files that an address, or a preset's name, would fetch; a folder if it is here.
+        """The files that an address would fetch; a folder where nothing is left to fetch.
+
+        Args:
+            address: a preset's name; of a pack a bundled name or a Hub id `owner/name[@revision]`,
+                and a folder where only this machine reaches the app. Elsewhere only Hub ids that
+                were allowed. Of published weights, see `export.obtain.look`.
+            kind: one of `export.obtain.KINDS`.
 
         Raises:
             ForbiddenError: a preset is for the owner of this machine.
-            ValueError: there is no such thing, or it may not be loaded here.
+            ValueError: there is no such thing, it may not be loaded here, or the Hub refuses.
+            UnreachableError: the Hub cannot be asked, and the cache holds no such pack.
         """
-        sources = self._opened.sources
-        if preset := presets.PRESETS.get(address):
+        if preset := PRESETS.get(address):
             self._opened.require_owner(f"{preset.title} is fetched where the app runs, by --pack")
-            return preset.find(sources.converted) or preset.offer()
-        return sources.find(kind, address) or sources.look(kind, address)
+            return preset.find(self._opened.cache) or preset.offer()
+        if folder := self._find(address, kind):
+            return folder
+        private = self._opened.private
+        try:  # for visitors without a token
+            offer = look(kind, address, None if private else False)
+        except UnreachableError as error:
+            if kind == PACK:
+                return cached_instead(address, error, find_cached)
+            own = "; a pack in a folder on this machine loads without" if private else ""
+            raise UnreachableError(f"{error}{own}") from error
+        repo = offer.parts[0]
+        if kind == PACK and MANIFEST not in repo.missing:
+            with suppress(ValueError):  # not whole
+                return find_cached(f"{repo.repo_id}@{repo.commit}")
+        return offer
+
+    def _find(self, address: str, kind: str) -> Path | None:
+        """What an address means on this machine; None where the Hub must be asked."""
+        private = self._opened.private
+        if not address:
+            raise ValueError("name a pack: a Hub id such as owner/name")
+        if kind != PACK:
+            if not private:  # it takes minutes and memory
+                raise ValueError(
+                    "published weights are converted only where no other machine reaches the app; "
+                    "convert them there, and name the pack"
+                )
+            return converted_pack(self._opened.cache, kind, address)
+        folder = bundled_pack(address) or (Path(address) if private else None)
+        if folder is not None and folder.is_dir():
+            return folder
+        if not private and address not in self._allowed:
+            raise ValueError(f'"{address[:200]}" may not be loaded here; name {self.accepts}')
+        if not is_hub_id(address):
+            raise ValueError(f'"{address[:200]}" is no pack; name {self.accepts}')
+        return None
 
     def start(self, address: str, kind: str) -> Download:
         """Starts fetching an address; see `look`.
@@ -110,8 +179,8 @@ class Downloads:
         return download
 
     def _fetch(self, download: Download, offer: Offer) -> None:
-        sources = self._opened.sources
-        out, visitor = sources.converted.place(offer.kind, offer.address), not self._opened.private
+        out = converted_folder(self._opened.cache, offer.kind, offer.address)
+        visitor = not self._opened.private
         try:
             folder = obtain(offer, out, download.report, download.cancelled, visitor)
             download.pack = self._opened.add_pack(folder)

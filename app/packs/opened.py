@@ -9,72 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
-import tempfile
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from secrets import token_hex
+from pathlib import Path
 from typing import Any
 
 from polyview.app.gallery.address import Address
-from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
+from polyview.app.gallery.scan import Collection, from_pack, open_images
 from polyview.app.packs import fit
-from polyview.app.packs.paths import without_paths
+from polyview.app.packs.errors import ForbiddenError, GoneError, without_paths
 from polyview.app.packs.presets import pack_folder
-from polyview.app.packs.sources import Sources
+from polyview.app.packs.uploads import Uploads
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, Settings, bundled_packs
 from polyview.export.pack.reading import read_info
 from polyview.export.pack.schema import PackInfo
 from polyview.export.runtime import Runtime
 
-MAX_FILES = 1000  # of one upload
-FILE_BYTES = 50_000_000
-ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # of all uploads together
-SPARE_BYTES = 500_000_000  # that stay free on the disk
-MAX_UPLOADS = 16
 MAX_FOLDERS = 8
 MAX_PACKS = 4  # in memory, the first included
 MAX_RETRIEVERS = 6  # over other images than uploads
-UPLOAD_SECONDS = 2 * 3600.0  # an upload is kept after it was used
-YOUNG_SECONDS = 600.0  # in which an upload is not deleted to make room for another
 _OPENING_SECONDS = 2.0  # until the answer says that a place is still being opened
-_NAME = 200  # characters of a file's name
-
-
-class GoneError(ValueError):
-    """A pack or collection is not open any more; the message says what to do."""
-
-
-class ForbiddenError(ValueError):
-    """Only the owner of this machine may do that."""
-
-
-class FullError(ValueError):
-    """There is no room for an upload now."""
-
-
-@dataclass
-class Upload:
-    """Files that a visitor sent.
-
-    Attributes:
-        folder: where they lie.
-        files: each with the name that it had.
-        size: bytes of all of them.
-        used: when a request named it, by `time.monotonic`.
-        images: those that are being read, or were; None before.
-    """
-
-    folder: Path
-    files: list[tuple[Path, str]] = field(default_factory=list)
-    size: int = 0
-    used: float = field(default_factory=time.monotonic)
-    images: Collection | None = None
 
 
 @dataclass
@@ -94,8 +51,9 @@ class Opened:
         cache: the user's cache folder.
 
     Attributes:
+        settings: as given.
+        cache: as given.
         private: only this machine reaches the app.
-        sources: where other packs come from.
         first_pack: the key of the pack the app was started with.
         first: that pack over the images the app was started with; not yet being read.
 
@@ -105,16 +63,14 @@ class Opened:
     """
 
     def __init__(self, settings: Settings, cache: Path) -> None:
-        self.private = settings.private
-        self.sources = Sources(settings, cache)
-        self._settings, self._cache = settings, cache
+        self.settings, self.cache, self.private = settings, cache, settings.private
         self._lock = threading.RLock()  # of everything below
         self._loading = threading.Lock()  # one pack at a time: each takes memory while it loads
         self._folders: dict[str, Path] = {}  # of packs that were loaded, by key
         self._runtimes: OrderedDict[str, Runtime] = OrderedDict()
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()
-        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        self._uploads = Uploads()
         self._openings: dict[str, Opening] = {}
         self._ready: Callable[[Runtime], Any] | None = None  # galleries of images in Qdrant
         self._start = ""  # the key of --gallery
@@ -150,23 +106,22 @@ class Opened:
             GoneError: one of them is not there any more.
             ValueError: the pack cannot search these images.
         """
-        pack, collection = self.resolve(pack, collection)
+        names = pack, collection = self.resolve(pack, collection)
         with self._lock:
-            if upload := self._uploads.get(collection):
-                upload.used = time.monotonic()
-            if found := self._retrievers.get((pack, collection)):
-                self._retrievers.move_to_end((pack, collection))
-                return found
+            if collection in self._uploads:
+                self._uploads.use(collection)
+            if retriever := self._retrievers.get(names):
+                self._retrievers.move_to_end(names)
+                return retriever
         with self._loading:
+            if retriever := self._retrievers.get(names):
+                return retriever
+            retriever = self._make(pack, collection)
+            retriever.index.start()
             with self._lock:
-                if found := self._retrievers.get((pack, collection)):
-                    return found
-            made = self._make(pack, collection)
-            made.index.start()
-            with self._lock:
-                self._retrievers[pack, collection] = made
+                self._retrievers[names] = retriever
                 self._make_room()
-        return made
+        return retriever
 
     def resolve(self, pack: str, collection: str) -> tuple[str, str]:
         """The keys of a pack and a collection, where empty ones were given."""
@@ -182,16 +137,16 @@ class Opened:
         """Other open retrievers, whose methods may be compared; none over uploads."""
         with self._lock:
             return [
-                found
-                for (_, collection), found in self._retrievers.items()
-                if found is not retriever and collection not in self._uploads
+                other
+                for (_, collection), other in self._retrievers.items()
+                if other is not retriever and collection not in self._uploads
             ]
 
     def packs(self) -> dict[str, PackInfo]:
         """The packs on this machine that may be used here, by key."""
         folders = [*self._folders.values(), *(BUNDLED / name for name in bundled_packs())]
         if self.private:
-            folders += sorted(self._cache.glob("packs/*"))
+            folders += sorted(self.cache.glob("packs/*"))
         infos: dict[str, PackInfo] = {}
         for folder in folders:
             with contextlib.suppress(ValueError, OSError):
@@ -214,8 +169,8 @@ class Opened:
         """Kind, title and number of images of each collection by key, without uploads."""
         with self._lock:
             known = {
-                key: ("folder", one.title, len(one.images))
-                for key, one in self._collections.items()
+                key: ("folder", images.title, len(images.images))
+                for key, images in self._collections.items()
             }
         for key, info in self.packs().items():
             if info.gallery is not None:
@@ -227,8 +182,7 @@ class Opened:
 
         The owner's go to the owner alone; a pack's, or a visitor's own, to who names the key.
         """
-        owned = collection in self._collections
-        return self.private or not owned
+        return self.private or collection not in self._collections
 
     def open_place(self, place: str) -> str:
         """Begins to open a folder or a ZIP archive of this machine; returns its key.
@@ -250,29 +204,27 @@ class Opened:
                 work = threading.Thread(target=self._open, args=(key, path, opening), daemon=True)
                 work.start()
         opening.done.wait(_OPENING_SECONDS)
-        self.check_opened(key)
+        self._check_opened(key)
         return key
 
-    def check_opened(self, key: str) -> bool:
+    def _check_opened(self, key: str) -> bool:
         """Whether a place is open by now; raises what went wrong, once."""
         with self._lock:
             opening = self._openings.get(key)
-            if opening is None:
-                return True
-            if not opening.done.is_set():
+            if opening is not None and not opening.done.is_set():
                 return False
-            del self._openings[key]
-        if opening.error is not None:
+            self._openings.pop(key, None)
+        if opening is not None and opening.error is not None:
             raise opening.error
         return True
 
     def waiting(self, collection: str) -> tuple[str, int] | None:
         """Why nothing of a collection is being read yet, and its number of files; else None."""
-        if collection.startswith("folder-") and not self.check_opened(collection):
+        if collection.startswith("folder-") and not self._check_opened(collection):
             return "opening", 0
-        with self._lock:
-            if collection.startswith("upload-") and self._upload(collection).images is None:
-                return "uploading", len(self._upload(collection).files)
+        if collection.startswith("upload-"):
+            upload = self._uploads.use(collection)
+            return None if upload.images else ("uploading", len(upload.files))
         return None
 
     def stop_opening(self, key: str) -> None:
@@ -282,8 +234,8 @@ class Opened:
 
     def _open(self, key: str, path: Path, opening: Opening) -> None:
         try:
-            follow = self._settings.follow_links
-            images = open_images(path, self._cache, follow, opening.stopped)
+            follow = self.settings.follow_links
+            images = open_images(path, self.cache, follow, opening.stopped)
             with self._lock:
                 self._forget(key)  # the folder may hold other files than before
                 self._collections[key] = images
@@ -302,47 +254,14 @@ class Opened:
         Raises:
             FullError: there are as many as may be.
         """
-        self.sweep()
         with self._lock:
-            if len(self._uploads) >= MAX_UPLOADS:
-                oldest = min(self._uploads, key=lambda key: self._uploads[key].used)
-                if time.monotonic() - self._uploads[oldest].used < YOUNG_SECONDS:
-                    raise FullError("there is no room for more uploads; try again in ten minutes")
-                self._forget(oldest)
-            key = f"upload-{token_hex(16)}"
-            self._uploads[key] = Upload(Path(tempfile.mkdtemp(prefix="polyview-upload-")).resolve())
-        return key
+            for key in self._uploads.unused(making_room=True):
+                self._forget(key)
+            return self._uploads.begin()
 
-    def add_file(self, key: str, name: str, content: bytes) -> int:
-        """Keeps a file of an upload; returns how many files there are.
-
-        Raises:
-            GoneError: there is no such upload any more.
-            FullError: there is no room for it.
-            ValueError: it is too large, or there are too many.
-        """
-        name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
-        name = name[-_NAME:]
-        if not name:
-            raise ValueError("name is empty; name the file, such as beach.jpg")
-        if len(content) > FILE_BYTES:
-            raise ValueError(
-                f"{name} has {len(content) / 1e6:,.0f} MB; upload files of at most 50 MB"
-            )
-        with self._lock:
-            upload = self._upload(key)
-            if len(upload.files) >= MAX_FILES:
-                raise ValueError(f"there are {MAX_FILES:,} files already; begin a new collection")
-            size = sum(one.size for one in self._uploads.values()) + len(content)
-            count = sum(len(one.files) for one in self._uploads.values()) + 1
-            free = shutil.disk_usage(upload.folder).free
-            if size > ALL_BYTES or count > ALL_FILES or free - len(content) < SPARE_BYTES:
-                raise FullError("there is no room for more files; try again in some minutes")
-            path = upload.folder / f"{len(upload.files):04}"
-            upload.files.append((path, name))
-            upload.size += len(content)
-        path.write_bytes(content)
-        return len(upload.files)
+    def add_file(self, key: str, name: str, content: bytes) -> None:
+        """Keeps a file of an upload; see `Uploads.add`."""
+        self._uploads.add(key, name, content)
 
     def start_upload(self, key: str, pack: str) -> Retriever:
         """Begins to read the files that were uploaded so far; files that were read are not again.
@@ -352,20 +271,15 @@ class Opened:
             ValueError: none of the files is an image.
         """
         with self._lock:
-            upload = self._upload(key)
-            images = from_uploads(upload.folder, list(upload.files))
-            for names in [names for names in self._retrievers if names[1] == key]:
-                self._retrievers.pop(names).index.stop()
-            upload.images = images
+            self._uploads.collect(key)
+            self._close_over(key)
         return self.retriever(pack, key)
 
     def sweep(self) -> None:
         """Deletes the uploads that nobody has used for long."""
         with self._lock:
-            now = time.monotonic()
-            for key, upload in list(self._uploads.items()):
-                if now - upload.used > UPLOAD_SECONDS:
-                    self._forget(key)
+            for key in self._uploads.unused():
+                self._forget(key)
 
     def close(self) -> None:
         """Stops what is being read, and deletes every upload."""
@@ -384,20 +298,16 @@ class Opened:
         """What people are told of an error; others than the owner without paths of this machine."""
         return str(error) if self.private else without_paths(str(error))
 
-    def _upload(self, key: str) -> Upload:
-        upload = self._uploads.get(key)
-        if upload is None:
-            raise GoneError("this upload is not kept any more; upload the files again")
-        upload.used = time.monotonic()
-        return upload
-
     def _forget(self, key: str) -> None:
         """Drops a collection and whatever was opened over it."""
         self._collections.pop(key, None)
-        for names in [names for names in self._retrievers if names[1] == key]:
+        self._close_over(key)
+        self._uploads.delete(key)
+
+    def _close_over(self, collection: str) -> None:
+        """Closes the retrievers over a collection."""
+        for names in [names for names in self._retrievers if names[1] == collection]:
             self._retrievers.pop(names).index.stop()
-        if upload := self._uploads.pop(key, None):
-            shutil.rmtree(upload.folder, ignore_errors=True)
 
     def _make_room(self) -> None:
         """Closes the retrievers and packs that were asked longest ago."""
@@ -416,21 +326,21 @@ class Opened:
         if collection != pack:
             runtime.require_images()
         if collection == "qdrant" and self._ready is not None:
-            return Retriever(runtime, images, self._cache, self._ready(runtime))
+            return Retriever(runtime, images, self.cache, self._ready(runtime))
         upload = self._uploads.get(collection)
         encoded = upload.folder / "encoded" if upload else None
-        return Retriever(runtime, images, self._cache, encoded=encoded)
+        return Retriever(runtime, images, self.cache, encoded=encoded)
 
     def _images(self, collection: str) -> Collection:
         if images := self._collections.get(collection):
             self._collections.move_to_end(collection)
             return images
         if collection.startswith("upload-"):
-            if (images := self._upload(collection).images) is None:
+            if (images := self._uploads.use(collection).images) is None:
                 raise ValueError("nothing of this upload is read yet; start it first")
             return images
         if collection.startswith("folder-"):
-            if not self.check_opened(collection):
+            if not self._check_opened(collection):
                 raise ValueError("this collection is still being opened; ask again in a moment")
             if images := self._collections.get(collection):
                 return images
@@ -439,7 +349,7 @@ class Opened:
         if info is None or info.gallery is None:
             raise GoneError(f'there is no collection "{collection[:80]}" here; choose another one')
         with self._lock:  # one object, by which packs over the same images are known
-            alike = [one for (_, key), one in self._retrievers.items() if key == collection]
+            alike = [other for (_, key), other in self._retrievers.items() if key == collection]
         return alike[0].collection if alike else from_pack(info.folder)
 
     def _runtime(self, pack: str) -> Runtime:
@@ -453,7 +363,7 @@ class Opened:
             if info is None:
                 raise GoneError(f'the pack "{pack[:80]}" is not on this machine; load it again')
             folder = info.folder
-        runtime = Runtime.load(folder, self._settings.device)
+        runtime = Runtime.load(folder, self.settings.device)
         if runtime.regions is None and folder.parent != BUNDLED:  # bundled ones are known to work
             runtime.image_encoder()
         self._runtimes[pack] = runtime

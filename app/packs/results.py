@@ -10,6 +10,7 @@
 """
 
 import csv
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -27,52 +28,10 @@ _SPEED = ("median", "queries", "pictures", "hardware", "command")
 _CANDIDATES = ("images", "median", "queries", "hardware", "command")
 _ABLATION = ("name", "title", "paper", "found", "command", "hardware", "seeds", "columns", "rows")
 
-
-_COLUMN = ("key", "title", "group", "digits", "best", "meaning")
-_RECALL = "Percent of {0} for which {1} is among the first {2}."
-_PRECISION = "R-precision: of the first R, percent that are right, where R are right for {0}."
-_AVERAGE = "Mean average precision over the first R: as R-precision, but order counts."
-_MEDIAN = "Median rank of {1}; 1 is best."
-_SHARED = (
-    ("rsum", "rsum", "Overall", 1, "highest", "Sum of the six R@K; at most 600."),
-    ("pointing", "points", "Overall", 1, "highest",
-     "Percent of captions for which the winning view's attention peaks on a mentioned object."),
-    ("evidence_pointing", "evidence", "Overall", 1, "highest",
-     "Percent of captions whose evidence, all words together, peaks on a mentioned object."),
-    ("evidence_word_pointing", "of words", "Overall", 1, "highest",
-     "Percent of words naming an object whose own evidence peaks on such an object."),
-    ("refused_absent_thing", "absent", "Overall", 1, "highest",
-     "Percent of queries for an object in no image that are answered by: nothing matches."),
-    ("query_ms", "ms", "Cost", 2, "lowest",
-     "Median milliseconds of one text query, from the words to the ten best images."),
-    ("megabytes", "MB", "Cost", 2, "lowest",
-     "Text encoder and heads on disk, in megabytes; all methods share the image encoder."),
-    ("parameters", "params", "Cost", 0, "lowest",
-     "Learned numbers in the heads, without the text encoder."),
-    ("view_numbers", "views", "Cost", 0, "",
-     "Views of an image x dimensions of a view: the numbers stored for each image."),
-)  # fmt: skip
-
-
-def _direction(key: str, group: str, queries: str, target: str) -> list[tuple[object, ...]]:
-    """The columns of one direction of retrieval."""
-    rows = [(f"r{k}", f"R@{k}", "highest", _RECALL.format(queries, target, k)) for k in (1, 5, 10)]
-    rows += [
-        ("rprecision", "R-P", "highest", _PRECISION.format(queries)),
-        ("map_at_r", "mAP@R", "highest", _AVERAGE),
-        ("medr", "MedR", "lowest", _MEDIAN.format(queries, target)),
-    ]
-    return [(f"{key}_{name}", title, group, 1, best, about) for name, title, best, about in rows]
-
-
-COLUMNS: list[dict[str, Any]] = [
-    dict(zip(_COLUMN, row, strict=True))
-    for row in (
-        *_direction("t2i", "Text to image", "captions", "the image it was written for"),
-        *_direction("i2t", "Image to text", "images", "one of its captions"),
-        *_SHARED,
-    )
-]
+# of each measure key, title, group, digits, which value is best, and its meaning
+COLUMNS: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("measures.json").read_text("utf-8")
+)
 
 
 def results(retriever: Retriever) -> dict[str, Any]:

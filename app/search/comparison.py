@@ -14,9 +14,6 @@ import numpy as np
 
 from polyview.app.search.hits import Scores
 
-MIN_COLUMNS, MAX_COLUMNS = 2, 8
-MAX_K = 100
-
 
 @dataclass(frozen=True)
 class Truth:

@@ -24,7 +24,8 @@ from polyview.app.gallery.scan import (
     open_images,
     unpack,
 )
-from polyview.app.packs.opened import ForbiddenError, Opened
+from polyview.app.packs.errors import ForbiddenError
+from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 from tests.app import hostile
 from tests.app.conftest import HOSTILE, IMAGES, draw, finish

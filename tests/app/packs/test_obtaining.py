@@ -13,7 +13,9 @@ from huggingface_hub import constants
 
 from polyview.app.packs.description import describe
 from polyview.app.packs.downloads import Download, Downloads
-from polyview.app.packs.opened import FullError, GoneError, Opened
+from polyview.app.packs.errors import FullError, GoneError
+from polyview.app.packs.opened import Opened
+from polyview.app.packs.presets import converted_pack
 from polyview.app.settings import Settings
 from polyview.export.hub.client import CancelledError, UnreachableError
 from polyview.export.obtain import CLIP, PACK, VSE_INFTY, look, obtain
@@ -189,7 +191,7 @@ def test_a_cancelled_download_leaves_nothing(
             downloads.cancel(downloads.start(NET, CLIP).key)
             break
         time.sleep(0.1)
-    assert opened.sources.find(CLIP, NET) is None
+    assert converted_pack(opened.cache, CLIP, NET) is None
     assert (job.state, job.pack) == ("cancelled", "")
 
 
@@ -222,4 +224,4 @@ def test_a_pack_that_changed_since_it_was_looked_at_is_not_fetched(
 def test_a_public_app_converts_nothing(tiny_pack: Path, tmp_path: Path) -> None:
     public = Opened(Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache")
     with pytest.raises(ValueError, match="only where no other machine reaches the app"):
-        public.sources.find(CLIP, NET)
+        Downloads(public).look(NET, CLIP)

@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from polyview.app.packs import opened as module
-from polyview.app.packs.opened import FullError, GoneError, Opened
+from polyview.app.packs import uploads
+from polyview.app.packs.errors import FullError, GoneError
+from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded
 from tests.app.conftest import draw
@@ -36,7 +38,7 @@ def test_uploads_nobody_used_are_deleted_with_their_files(
     retriever = opened.start_upload(key, "")
     assert opened.retriever("", key) is retriever
     assert retriever.index.wait(60)
-    monkeypatch.setattr(module, "UPLOAD_SECONDS", -1.0)
+    monkeypatch.setattr(uploads, "UPLOAD_SECONDS", -1.0)
     opened.sweep()
     assert not folder.exists()
     for ask in (lambda: opened.retriever("", key), lambda: opened.add_file(key, "x.png", b"x")):
@@ -53,7 +55,7 @@ def test_uploads_are_bounded(
 ) -> None:
     key = opened.new_upload()
     opened.add_file(key, "0.png", b"12345")
-    monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(uploads, name, value)
     with pytest.raises(ValueError, match=r"no room for more files|files already"):
         opened.add_file(key, "1.png", b"123456")
     assert len(opened._uploads[key].files) == 1
@@ -70,11 +72,11 @@ def test_a_full_disk_takes_no_files(opened: Opened, monkeypatch: pytest.MonkeyPa
 def test_the_oldest_upload_makes_room_unless_it_is_young(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_UPLOADS", 2)
+    monkeypatch.setattr(uploads, "MAX_UPLOADS", 2)
     first, second = upload(opened), upload(opened)
     with pytest.raises(FullError, match="ten minutes"):
         opened.new_upload()
-    opened._uploads[first].used = time.monotonic() - module.YOUNG_SECONDS - 1
+    opened._uploads[first].used = time.monotonic() - uploads.YOUNG_SECONDS - 1
     third = opened.new_upload()
     assert set(opened._uploads) == {second, third}
 

@@ -9,12 +9,10 @@ from PIL import Image
 from polyview.app.api.library import Library
 from polyview.app.api.shell import main as search
 from polyview.app.packs.opened import Opened
-from polyview.app.packs.presets import PRESETS, offered, pack_folder
-from polyview.app.packs.sources import ConvertedPacks
+from polyview.app.packs.presets import PRESETS, pack_folder
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
-from polyview.export.pack.reading import load_info
-from tests.app.packs.test_obtaining import ID, fetched, leftovers, stock_pack
+from tests.app.packs.test_obtaining import ID, fetched, leftovers
 from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
 from tests.export.hub_server import HubState, Repo
 
@@ -102,33 +100,18 @@ def test_without_a_network_nothing_but_a_sentence(
     assert hub.requests == []
 
 
-def test_the_large_pack_comes_from_whoever_published_one(
-    hub: HubState, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(
-        ValueError, match=r"nobody has published its weights\. Set POLYVIEW_PHOTOS_"
-    ):
-        pack_folder("photos_large", tmp_path / "cache")
-    stock_pack(hub, tiny_pack)
-    monkeypatch.setenv("POLYVIEW_PHOTOS_LARGE", ID)
-    folder = pack_folder("photos_large", tmp_path / "cache")
-    assert load_info(folder).title == "From the Hub"
-    hub.down = True
-    assert pack_folder("photos_large", tmp_path / "cache") == folder
-
-
 def test_what_the_environment_names_is_offered_as_no_more_than_that(
     hub: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    converted, clip, large = ConvertedPacks(tmp_path), PRESETS["clip"], PRESETS["photos_large"]
-    assert (clip.is_here(converted), large.is_here(converted)) == (False, False)
-    assert "605 MB once, MIT licence" in facts(converted)
+    clip = PRESETS["clip"]
+    assert clip.find(tmp_path) is None
+    assert "605 MB once, MIT licence" in clip.facts
     monkeypatch.setenv("POLYVIEW_CLIP", f"{ID}@v1")
-    monkeypatch.setenv("POLYVIEW_PHOTOS_LARGE", "no id <b>")
-    assert f"from {ID}@v1, under its publisher" in facts(converted)
-    assert "MIT" not in facts(converted)
+    assert f"from {ID}@v1, under its publisher" in clip.facts
+    assert "MIT" not in clip.facts
+    monkeypatch.setenv("POLYVIEW_CLIP", "no id <b>")
     with pytest.raises(ValueError, match="is no Hub id"):
-        pack_folder("photos_large", tmp_path)
+        pack_folder("clip", tmp_path)
     assert hub.requests == []
 
 
@@ -141,8 +124,3 @@ def test_what_has_become_much_larger_is_not_fetched(hub: HubState, twin: Path) -
         PRESETS["clip"].offer()
     assert fetched(hub) == []
     assert twin.is_dir()
-
-
-def facts(converted: ConvertedPacks) -> str:
-    """What is said of every preset."""
-    return " ".join(preset.facts for preset, _ in offered(converted))

@@ -1,4 +1,4 @@
-"""Sentences for strangers: without the paths of this machine."""
+"""Why a request is refused, and the sentence for strangers: without paths of this machine."""
 
 import re
 import tempfile
@@ -9,6 +9,18 @@ from huggingface_hub import constants
 _LONGEST = 1000  # characters of a sentence
 # a path from the root, not that of a web address and not owner/name
 _ABSOLUTE = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*)")
+
+
+class GoneError(ValueError):
+    """A pack or collection is not open any more; the message says what to do."""
+
+
+class ForbiddenError(ValueError):
+    """Only the owner of this machine may do that."""
+
+
+class FullError(ValueError):
+    """There is no room for an upload or a download now."""
 
 
 def without_paths(sentence: str) -> str:

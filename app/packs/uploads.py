@@ -1,0 +1,130 @@
+"""Files that visitors upload: each upload has a secret key, and all together are bounded."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+
+from polyview.app.gallery.scan import Collection, from_uploads
+from polyview.app.packs.errors import FullError, GoneError
+
+MAX_FILES = 1000  # of one upload
+FILE_BYTES = 50_000_000
+ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # of all uploads together
+SPARE_BYTES = 500_000_000  # that stay free on the disk
+MAX_UPLOADS = 16
+UPLOAD_SECONDS = 2 * 3600.0  # an upload is kept after it was used
+YOUNG_SECONDS = 600.0  # in which an upload is not deleted to make room for another
+_NAME = 200  # characters of a file's name
+
+
+@dataclass
+class Upload:
+    """Files that a visitor sent.
+
+    Attributes:
+        folder: where they lie.
+        files: each with the name that it had.
+        size: bytes of all of them.
+        used: when a request named it, by `time.monotonic`.
+        images: those that are being read, or were; None before.
+    """
+
+    folder: Path
+    files: list[tuple[Path, str]] = field(default_factory=list)
+    size: int = 0
+    used: float = field(default_factory=time.monotonic)
+    images: Collection | None = None
+
+
+class Uploads(dict[str, Upload]):
+    """Uploads by key; safe to use from threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+
+    def begin(self) -> str:
+        """Begins an upload; returns its secret key.
+
+        Raises:
+            FullError: there are as many as may be.
+        """
+        with self._lock:
+            if len(self) >= MAX_UPLOADS:
+                raise FullError("there is no room for more uploads; try again in ten minutes")
+            key = f"upload-{token_hex(16)}"
+            self[key] = Upload(Path(tempfile.mkdtemp(prefix="polyview-upload-")).resolve())
+        return key
+
+    def use(self, key: str) -> Upload:
+        """An upload, which is kept for longer now.
+
+        Raises:
+            GoneError: there is no such upload any more.
+        """
+        if (upload := self.get(key)) is None:
+            raise GoneError("this upload is not kept any more; upload the files again")
+        upload.used = time.monotonic()
+        return upload
+
+    def add(self, key: str, name: str, content: bytes) -> None:
+        """Keeps a file of an upload.
+
+        Raises:
+            GoneError: there is no such upload any more.
+            FullError: there is no room for it.
+            ValueError: it is too large, or there are too many.
+        """
+        name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
+        name = name[-_NAME:]
+        if not name:
+            raise ValueError("name is empty; name the file, such as beach.jpg")
+        if len(content) > FILE_BYTES:
+            raise ValueError(
+                f"{name} has {len(content) / 1e6:,.0f} MB; upload files of at most 50 MB"
+            )
+        with self._lock:
+            upload = self.use(key)
+            if len(upload.files) >= MAX_FILES:
+                raise ValueError(f"there are {MAX_FILES:,} files already; begin a new collection")
+            size = sum(other.size for other in self.values()) + len(content)
+            count = sum(len(other.files) for other in self.values()) + 1
+            free = shutil.disk_usage(upload.folder).free
+            if size > ALL_BYTES or count > ALL_FILES or free - len(content) < SPARE_BYTES:
+                raise FullError("there is no room for more files; try again in some minutes")
+            path = upload.folder / f"{len(upload.files):04}"
+            upload.files.append((path, name))
+            upload.size += len(content)
+        path.write_bytes(content)
+
+    def collect(self, key: str) -> None:
+        """Makes the files that were sent so far the upload's images.
+
+        Raises:
+            GoneError: there is no such upload any more.
+            ValueError: none of the files is an image.
+        """
+        with self._lock:
+            upload = self.use(key)
+            upload.images = from_uploads(upload.folder, list(upload.files))
+
+    def delete(self, key: str) -> None:
+        """Deletes an upload with its files."""
+        if upload := self.pop(key, None):
+            shutil.rmtree(upload.folder, ignore_errors=True)
+
+    def unused(self, making_room: bool = False) -> list[str]:
+        """The keys of uploads that nobody has used for long; where room is needed, the oldest."""
+        now = time.monotonic()
+        with self._lock:
+            keys = [key for key, upload in self.items() if now - upload.used > UPLOAD_SECONDS]
+            if making_room and not keys and len(self) >= MAX_UPLOADS:
+                oldest = min(self, key=lambda key: self[key].used)
+                keys = [oldest] if now - self[oldest].used >= YOUNG_SECONDS else []
+        return keys
