@@ -16,8 +16,8 @@ from PIL import Image
 from polyview.app.api.library import Library
 from polyview.app.explain.evidence import explain
 from polyview.app.gallery.scan import from_pack
+from polyview.app.search.answers import Question
 from polyview.app.search.query import Term
-from polyview.app.search.questions import Question
 from polyview.app.search.retriever import Retriever
 from polyview.export import to_onnx
 from polyview.export.pack.reading import load_info

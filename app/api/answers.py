@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from polyview.app.search.answers import Unknown
-from polyview.app.search.hits import Caption, Hit
+from polyview.app.search.hits import Hit, QueryTerm
 
 Rows = list[Any]  # of numbers, nested; validated by whoever computed them
 Fields = dict[str, Any]  # as the docstring names them
@@ -27,47 +26,6 @@ class Blob(BaseModel):
 
     media_type: str
     data: bytes
-
-
-class Term(BaseModel):
-    """A part of a query."""
-
-    words: str
-    weight: float
-    count: int | None = None
-
-
-class Answer(BaseModel):
-    """What was found, best first.
-
-    `matches` says whether anything satisfies the query, null where the pack cannot tell; `exact`
-    whether no better image can be missing; `unfamiliar` whether the image asked with is unlike
-    those that the pack was trained on; `unsupported` which aspects no method of the pack tells:
-    "sides", "absence".
-    """
-
-    query: str
-    read_as: str
-    method: str
-    k: int
-    filters: dict[str, list[str]]
-    searched: int
-    ms: float
-    terms: list[Term]
-    exact: bool
-    matches: bool | None
-    unfamiliar: bool | None
-    unknown: list[Unknown]
-    unsupported: list[str]
-    remark: str
-    hits: list[Hit]
-    captions: list[Caption]
-
-
-class ImageAnswer(Answer):
-    """The same, with `hits` also as `images`."""
-
-    images: list[Hit]
 
 
 class Hits(BaseModel):
@@ -111,7 +69,7 @@ class Explanation(BaseModel):
     file: str
     method: str
     words: list[str]
-    terms: list[Term]
+    terms: list[QueryTerm]
     grid: list[int]
     seconds: list[float] = []
     score: float
@@ -136,7 +94,7 @@ class HitExplanations(BaseModel):
     images: list[int]
     grid: list[int]
     words: list[str]
-    terms: list[Term]
+    terms: list[QueryTerm]
     scores: Rows
     base: Rows
     cells: Rows
@@ -146,21 +104,6 @@ class HitExplanations(BaseModel):
     seconds: Rows
     frames: Rows
     ms: float
-
-
-class Comparison(BaseModel):
-    """The answers of several methods side by side; `ranks` has every listed image's in each."""
-
-    query: str
-    k: int
-    pictures: int
-    truth: Fields | None
-    columns: list[Fields]
-    overlap: Rows
-    tau: Rows
-    only_found: dict[str, list[dict[str, int]]]
-    ranks: dict[str, list[int]]
-    remark: str
 
 
 class Views(BaseModel):

@@ -7,14 +7,12 @@ from pathlib import Path
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.api.search import known
 from polyview.app.packs import fit
 from polyview.app.packs.description import describe, describe_gallery
 from polyview.app.packs.downloads import Download, Downloads
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS
 from polyview.app.packs.results import results
-from polyview.app.search.filters import offered
 
 _LONGEST = 500  # characters of a pack's description
 
@@ -52,7 +50,7 @@ class CollectionQuestions:
         retriever = self._opened.retriever(pack, collection)
         readable = retriever.shown_images()
         hits = [retriever.hit(one.image_id) for one in readable[start : start + count]]
-        return answers.Hits(total=len(readable), hits=known(retriever, hits))
+        return answers.Hits(total=len(readable), hits=hits)
 
     def info(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
         """Says what is searched: pack, methods, device, gallery, facts to filter by."""
@@ -60,7 +58,9 @@ class CollectionQuestions:
         about = describe(retriever)
         about["gallery"]["key"] = self._opened.resolve(pack, collection)[1]
         about["gallery"]["first"] = retriever.index.first  # searchable while images are read
-        return answers.Info(**about, facts=offered(retriever.collection))
+        known = retriever.collection.facts.items()
+        facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in known}
+        return answers.Info(**about, facts=facts)
 
     def health(self) -> answers.Health:
         """Says that the app answers, and how many images can be searched by now."""

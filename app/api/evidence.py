@@ -19,9 +19,9 @@ from polyview.app.explain.look import look
 from polyview.app.explain.places import sheet_shape
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.opened import Opened
-from polyview.app.search.answers import remark
+from polyview.app.search.answers import Question, remark
+from polyview.app.search.hits import QueryTerm
 from polyview.app.search.query import Term, checked, describe, parse
-from polyview.app.search.questions import Question
 from polyview.app.search.retriever import Retriever
 from polyview.models.views import NamedArray
 
@@ -242,10 +242,9 @@ def _terms(
     return question.terms(retriever)
 
 
-def _counted(seen: evidence.Explained) -> list[answers.Term]:
+def _counted(seen: evidence.Explained) -> list[QueryTerm]:
     return [
-        answers.Term(words=t.term.words, weight=t.term.weight, count=len(t.words))
-        for t in seen.terms
+        QueryTerm(words=t.term.words, weight=t.term.weight, count=len(t.words)) for t in seen.terms
     ]
 
 

@@ -30,9 +30,8 @@ from polyview.app.gallery.images import open_image
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_pack, open_images
 from polyview.app.gallery.store import cache_folder
-from polyview.app.search.answers import Unknown, answer
-from polyview.app.search.hits import Hit
-from polyview.app.search.questions import Question
+from polyview.app.search.answers import Question, answer
+from polyview.app.search.hits import Hit, Unknown
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import Device, Settings, bundled_pack
 from polyview.export.runtime import Runtime
@@ -56,7 +55,7 @@ class Hits(list[FileHit]):
     """
 
     matches: bool | None = None
-    unknown: tuple[Unknown, ...] = ()
+    unknown: Sequence[Unknown] = ()
 
 
 @dataclass(frozen=True)
@@ -173,10 +172,9 @@ class Library:
         question = self._question(query)
         result = answer(self._retriever, question, method, k)
         hits = Hits()
-        for hit, probability in zip(result.found.hits, result.probabilities, strict=True):
+        for hit in result.hits:
             path = self._retriever.image(hit.image_id).path
-            fields = hit.model_dump(exclude={"probability"})
-            hits.append(FileHit(**fields, probability=probability, path=path))
+            hits.append(FileHit(**hit.model_dump(exclude_unset=True), path=path))
         hits.matches, hits.unknown = result.matches, result.unknown
         return hits
 

@@ -17,13 +17,12 @@ from polyview.app.explain import lens
 from polyview.app.gallery.images import decode
 from polyview.app.packs.columns import Columns
 from polyview.app.packs.opened import Opened
-from polyview.app.search import answers as found_answers
-from polyview.app.search import comparison, curated
+from polyview.app.search.answers import Question, answer, remark
+from polyview.app.search.comparison import Comparison
 from polyview.app.search.duplicates import fingerprint, first_alike
-from polyview.app.search.filters import Filters
-from polyview.app.search.hits import Hit
-from polyview.app.search.query import checked, describe, parse
-from polyview.app.search.questions import Question, algebra_example, examples, unsupported_aspects
+from polyview.app.search.examples import algebra, curated, sentences
+from polyview.app.search.hits import Answer, Hit
+from polyview.app.search.query import checked, parse
 from polyview.app.search.retriever import Retriever
 
 EXAMPLES = 6
@@ -44,28 +43,16 @@ def sent_image(content: bytes) -> Image.Image:
     return decode(ImageFile(content), ImageFile.name)
 
 
-def known(retriever: Retriever, hits: Sequence[Hit], layout: bool = False) -> list[Hit]:
-    """Hits with what is known about their images, and with sizes where `layout` wants them."""
-    described = []
-    for hit in hits:
-        image = retriever.image(hit.image_id)
-        about = {"captions": list(image.captions), "objects": list(image.objects)}
-        described.append(hit.model_copy(update={name: one for name, one in about.items() if one}))
-    if layout:
-        add_layout(retriever, described)
-    return described
-
-
 def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
     """Adds the sizes of thumbnails, and which hits look nearly the same as an earlier one."""
-    thumbnails = retriever.thumbnails([one.image_id for one in hits])
-    present = [one for one in hits if one.image_id in thumbnails]
-    for one in present:
+    thumbnails = retriever.thumbnails([hit.image_id for hit in hits])
+    present = [hit for hit in hits if hit.image_id in thumbnails]
+    for hit in present:
         with suppress(OSError):
-            one.width, one.height = image_size(str(thumbnails[one.image_id]))
-    firsts = first_alike([fingerprint(thumbnails[one.image_id]) for one in present])
-    for one, first in zip(present, firsts, strict=True):
-        one.alike = None if present[first] is one else present[first].rank
+            hit.width, hit.height = image_size(str(thumbnails[hit.image_id]))
+    firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in present])
+    for hit, first in zip(present, firsts, strict=True):
+        hit.alike = None if present[first] is hit else present[first].rank
 
 
 @lru_cache(50_000)
@@ -98,7 +85,7 @@ class SearchQuestions:
         layout: p.Layout = False,
         pack: p.Pack = "",
         collection: p.Collection = "",
-    ) -> answers.Answer:
+    ) -> Answer:
         """Finds the images that fit words best; or an image of the collection, or examples."""
         retriever = self._opened.retriever(pack, collection)
         question = Question(query, like, None, weight, tuple(more), tuple(less))
@@ -115,13 +102,13 @@ class SearchQuestions:
         layout: p.Layout = False,
         pack: p.Pack = "",
         collection: p.Collection = "",
-    ) -> answers.ImageAnswer:
+    ) -> Answer:
         """Finds the images, and captions, that fit an image best, or an image and words."""
         retriever = self._opened.retriever(pack, collection)
         question = Question(query, image=sent_image(image), weight=weight)
         answer = self._answer(retriever, question, method, k, filters, layout)
-        fields = {name: getattr(answer, name) for name in answer.model_fields_set}
-        return answers.ImageAnswer.model_construct(**fields, images=answer.hits)
+        answer.images = answer.hits
+        return answer
 
     def compare(
         self,
@@ -131,24 +118,22 @@ class SearchQuestions:
         like: p.Like = None,
         pack: p.Pack = "",
         collection: p.Collection = "",
-    ) -> answers.Comparison:
+    ) -> Comparison:
         """Ranks the images by several methods and says how far they agree."""
         retriever = self._opened.retriever(pack, collection)
         columns = Columns(retriever, self._opened.beside(retriever))
         terms = Question(query, like).terms(retriever)
         compared = columns.ask(terms, methods, k, like)
-        images = {image_id: retriever.image(image_id) for image_id in compared.ranks}
-        about: dict[int, dict[str, object]] = {
-            image_id: {"file": image.file, "captions": list(image.captions)}
-            | (asdict(image.moment) if image.moment else {})
-            for image_id, image in images.items()
-        }
-        for image_id, thumbnail in retriever.thumbnails(list(images)).items():
-            with suppress(OSError):
-                sizes = zip(("width", "height"), image_size(str(thumbnail)), strict=True)
-                about[image_id].update(sizes)
-        ranks = {str(image_id): list(places) for image_id, places in compared.ranks.items()}
-        return answers.Comparison(**comparison.as_json(compared, about), ranks=ranks)
+        thumbnails = retriever.thumbnails(list(compared.ranks))
+        for place in (place for column in compared.columns for place in column.hits):
+            image = retriever.image(place.image_id)
+            place.file, place.captions = image.file, list(image.captions)
+            if image.moment is not None:
+                place.seconds, place.frame = image.moment.seconds, image.moment.frame
+            if place.image_id in thumbnails:
+                with suppress(OSError):
+                    place.width, place.height = image_size(str(thumbnails[place.image_id]))
+        return compared
 
     def lens(
         self,
@@ -166,14 +151,16 @@ class SearchQuestions:
         method = method or retriever.methods.best
         ranking = lens.rank(retriever, query, method, weights, k)
         hits = [one.model_copy(update={"before": before}) for one, before in ranking.hits]
+        if layout:
+            add_layout(retriever, hits)
         return answers.Lens(
             query=query,
             method=method,
             weights=list(weights),
             searched=len(ranking.ids),
             stayed=ranking.stayed,
-            hits=known(retriever, hits, layout),
-            remark=found_answers.remark(retriever, query),
+            hits=hits,
+            remark=remark(retriever, query),
             ms=milliseconds(start),
         )
 
@@ -189,17 +176,16 @@ class SearchQuestions:
         retriever = self._opened.retriever(pack, collection)
         terms, spec = parse(checked(query)), method or retriever.methods.best
         retriever.methods.names(spec)
-        frames = known(retriever, retriever.timeline(image, terms, spec))
+        frames = retriever.timeline(image, terms, spec)
         return answers.Hits(total=len(frames), hits=frames)
 
     def examples(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Examples:
         """Queries to try: captions that one method alone answers well, sentences, and a sum."""
         retriever = self._opened.retriever(pack, collection)
-        chosen = curated.load(retriever.info, retriever.collection)
         return answers.Examples(
-            curated=[asdict(one) for one in chosen],
-            queries=[text for text in examples(retriever, EXAMPLES) if text],
-            algebra=algebra_example(retriever),
+            curated=[asdict(one) for one in curated(retriever.info, retriever.collection)],
+            queries=sentences(retriever, EXAMPLES),
+            algebra=algebra(retriever),
         )
 
     def _answer(
@@ -210,40 +196,12 @@ class SearchQuestions:
         k: int,
         filters: list[str],
         layout: bool,
-    ) -> answers.Answer:
-        method = method or retriever.methods.best
+    ) -> Answer:
         facts = p.pairs(filters, "filter", "setting:beach")
-        chosen = Filters.of(retriever.collection, facts) if facts else Filters()
-        answered = found_answers.answer(retriever, question, method, k, chosen)
-        hits = known(retriever, answered.found.hits, layout)
-        for hit, probability in zip(hits, answered.probabilities, strict=True):
-            hit.probability = probability
-            if answered.satisfying:
-                file_id = retriever.collection.file_id(hit.image_id)
-                hit.satisfies = file_id in answered.satisfying
-        caveat = answered.found.caveat
-        first = caveat if answered.found.terms else found_answers.CANCELLED
-        texts = [term.words for term in answered.terms if term.image is None]
-        aspects = {name for text in texts for name in unsupported_aspects(retriever.info, text)}
-        image = "" if question.image_id is None else retriever.image(question.image_id).file
-        return answers.Answer(
-            query=question.words,
-            read_as=", ".join(describe(answered.terms, image or ImageFile.name)),
-            method=method,
-            k=k,
-            filters=dict(chosen.wanted),
-            searched=answered.found.searched,
-            ms=round(answered.ms, 1),
-            terms=[answers.Term(words=t.words, weight=t.weight) for t in answered.terms],
-            exact=not caveat,
-            matches=answered.matches,
-            unfamiliar=answered.unfamiliar,
-            unknown=list(answered.unknown),
-            unsupported=sorted(aspects),
-            remark=" ".join(filter(None, (first, answered.remark))),
-            hits=hits,
-            captions=answered.found.captions[:k],
-        )
+        answered = answer(retriever, question, method or retriever.methods.best, k, facts)
+        if layout:
+            add_layout(retriever, answered.hits)
+        return answered
 
 
 def milliseconds(start: float) -> float:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from polyview.app.gallery.index import Gallery
 from polyview.app.search import comparison
-from polyview.app.search.hits import Hit, Scores, best_of_files
+from polyview.app.search.hits import Hit
 from polyview.app.search.query import Term, checked, checked_k
+from polyview.app.search.ranking import Scores, best_of_files
 from polyview.app.search.retriever import MAX_HITS, Retriever
 from polyview.models import Views
 

@@ -15,7 +15,7 @@ import numpy as np
 from polyview.app.search.answers import known_to_satisfy, remark
 from polyview.app.search.comparison import Comparison, Run, Truth, compare
 from polyview.app.search.hits import NotReadyError
-from polyview.app.search.query import Term, write
+from polyview.app.search.query import Term, describe
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.schema import FOLDER, current_name
 
@@ -80,16 +80,16 @@ class Columns:
         runs = [self._run(column, terms, k + (own is not None)) for column in columns.values()]
         words = [term.words for term in terms if term.image is None]
         read = remark(self.home, *words) if words else ""
-        return compare(write(terms), runs, k, self.truth(terms), leave_out=own, remark=read)
+        name = " ".join(describe(terms, typed=True))
+        return compare(name, runs, k, self.truth(terms), leave_out=own, remark=read)
 
     def truth(self, terms: Sequence[Term]) -> Truth | None:
         """What is known to be right: where the query is a caption of the gallery, word for word."""
-        plain = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
-        ids = known_to_satisfy(self.home.collection, terms[0].words) if plain else frozenset()
+        ids = known_to_satisfy(self.home.collection, terms)
         # where images were not judged against all captions, each names its own image alone
         truths = [image.truth for image in self.home.collection.images if image.truth]
         complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
-        return Truth(ids, complete) if ids else None
+        return Truth(image_ids=sorted(ids), complete=complete) if ids else None
 
     def _run(self, column: _Column, terms: Sequence[Term], k: int) -> Run:
         """Asks one column until its time is known; nothing else of this comparison runs meanwhile.
@@ -105,7 +105,7 @@ class Columns:
         if retriever.index.clips:
             best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
             moments = retriever.moments(images[best].tolist(), terms, spec)
-            images[best] = [self.home.nearest(retriever.image(one)) for one in moments]
+            images[best] = [self.home.local_image_id(retriever.image(one)) for one in moments]
             scores = scores._replace(shown=images)
         return Run(key, title, paper, scores, round(1000 * median(spent), 1), len(spent))
 

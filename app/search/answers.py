@@ -1,80 +1,97 @@
-"""Answers to questions: what was found, and what is known about it."""
+"""Questions and their answers: what is asked, what was found, and what is known about it."""
 
+import re
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 
-from pydantic import BaseModel
+from PIL import Image
 
 from polyview.app.gallery.scan import Collection
-from polyview.app.search.filters import Filters
-from polyview.app.search.hits import Found
-from polyview.app.search.query import Term, checked_k
-from polyview.app.search.questions import Question, unsupported_aspects
+from polyview.app.search.hits import Answer, QueryTerm, Unknown
+from polyview.app.search.query import Term, checked, checked_weight, describe, parse
 from polyview.app.search.retriever import MAX_HITS, Retriever
+from polyview.export.pack.schema import PackInfo
 
-CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
+_CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 _UNSUPPORTED = {
     "sides": "These methods do not distinguish left from right or above from below.",
     "negation": "These methods ignore negation; subtract the object instead: “dog - 0.5: cat”.",
 }
+_NEGATION = re.compile(r"\b(no|not(?! just| only)|without|lacks|lacking)\b", re.IGNORECASE)
+_SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGNORECASE)
+_SIDES_MEASURE = "foil_replaced_relation"  # % of true captions scored above a false relation
+_DISTINGUISHED = 60.0  # percent; guessing among a thousand pairs reaches less
 _NEAREST = 2  # known words that are named for an unknown one
 _ALIKE = 0.65  # share of letters in order that such words have in common
 _LONGEST_WORD = 40  # characters of one for which known words are looked up
 _AMONG_CAPTIONS = 100  # looked at for distinct ones: several images may share a caption
-
-
-class Unknown(BaseModel):
-    """A word that the pack lacks.
-
-    Attributes:
-        word: as it was typed.
-        nearest: known ones that are spelled alike, where it is not read as one.
-        read_as: the known word that it is read as; None where there is none.
-    """
-
-    word: str
-    nearest: list[str]
-    read_as: str | None
+_VALUES = 20  # of a fact, listed in a refusal
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What was found.
+class Question:
+    """What is asked.
 
     Attributes:
-        found: hits and more.
-        terms: the question term by term, as it was read.
-        remark: how words were read; see `remark`.
-        satisfying: the files known to satisfy the question, a caption of the collection, by id.
-        unknown: the first words that the pack does not know, those it reads as others included.
-        unfamiliar: whether an image from elsewhere is unlike those that the pack was trained on;
-            None where there is none, or the pack cannot tell.
-        ms: milliseconds that it took.
+        words: a sentence, or several terms as `app/search/query.py` reads them; beside an image
+            or examples they may be empty.
+        image_id: an image of the collection that is asked with.
+        image: an image from elsewhere that is asked with, decoded.
+        weight: what the image's scores are multiplied by where there are words beside it.
+        more: images of the collection that others are to be like.
+        less: those that they are to be unlike.
     """
 
-    found: Found
-    terms: tuple[Term, ...]
-    remark: str
-    satisfying: frozenset[int]
-    unknown: tuple[Unknown, ...]
-    unfamiliar: bool | None
-    ms: float
+    words: str = ""
+    image_id: int | None = None
+    image: Image.Image | None = None
+    weight: float = 1.0
+    more: Sequence[int] = ()
+    less: Sequence[int] = ()
 
     @property
-    def matches(self) -> bool | None:
-        """Whether anything satisfies the question; None where the pack cannot tell."""
-        return None if self.found.judgement is None else self.found.judgement.matches
+    def own(self) -> frozenset[int]:
+        """The collection's images that it asks with; they are no answer to it."""
+        with_image = () if self.image_id is None else (self.image_id,)
+        return frozenset((*with_image, *self.more, *self.less))
 
-    @property
-    def probabilities(self) -> tuple[float, ...] | tuple[None, ...]:
-        """How probable each hit is to satisfy the question; None where the pack cannot tell."""
-        hits, judgement = self.found.hits, self.found.judgement
-        return (None,) * len(hits) if judgement is None else judgement.hits[: len(hits)]
+    def terms(self, retriever: Retriever) -> list[Term]:
+        """What it asks for, term by term; an image comes first, examples last.
+
+        Examples count together as much as a sentence, those to be unlike half as much.
+
+        Raises:
+            ValueError: there is no such image, or it or the words cannot be read.
+        """
+
+        def term(image_id: int, weight: float = 1.0, name: str = "") -> Term:
+            source = retriever.image(image_id)
+            name = name and f"{name} {Path(source.file).name}"
+            return Term("", retriever.open(image_id), weight, name, source)
+
+        terms = [] if self.image_id is None else [term(self.image_id)]
+        if self.image is not None:
+            terms = [Term(image=self.image)]
+        examples = [
+            term(image_id, weight / len(images), "like")
+            for weight, images in ((1.0, self.more), (-0.5, self.less))
+            for image_id in images
+        ]
+        if self.words.strip() or not (terms or examples):
+            terms = [replace(term, weight=checked_weight(self.weight)) for term in terms]
+            terms += parse(checked(self.words))
+        return [*terms, *examples]
 
 
 def answer(
-    retriever: Retriever, question: Question, spec: str, k: int, filters: Filters | None = None
+    retriever: Retriever,
+    question: Question,
+    spec: str,
+    k: int,
+    filters: Mapping[str, Sequence[str]] | None = None,
 ) -> Answer:
     """Answers a question.
 
@@ -83,48 +100,83 @@ def answer(
         question: what is asked.
         spec: a method of the pack, or an ensemble "a+b".
         k: how many images, and captions where an image alone is asked with.
-        filters: only images that satisfy them are ranked; captions are not filtered.
+        filters: only images that satisfy them are ranked, see `satisfying`; captions are not
+            filtered.
 
     Raises:
         ValueError: the question makes no sense, or nothing is searchable yet.
     """
-    k, ids = checked_k(k), None if filters is None else filters.ids
     start = time.perf_counter()
-    terms = tuple(question.terms(retriever))
-    alone = question.has_image and len(terms) == 1
-    captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
-    own = {retriever.collection.file_id(one) for one in question.own}
-    result = retriever.search(terms, spec, k + len(own), ids, captions)
-    result = _without(own, retriever.collection, result, k)
-    ms = (time.perf_counter() - start) * 1000
-    unfamiliar = None
-    if question.image is not None:
-        unlike = retriever.runtime.unfamiliar([question.image])
-        unfamiliar = None if unlike is None else bool(unlike.any())
+    collection, only = retriever.collection, satisfying(retriever.collection, filters or {})
+    terms = question.terms(retriever)
     texts = [term.words for term in terms if term.image is None]
-    satisfying: frozenset[int] = frozenset()
-    if not question.has_image and len(terms) == 1 and terms[0].weight == 1:
-        satisfying = known_to_satisfy(retriever.collection, question.words)
-    read, unknown = remark(retriever, *texts), unknown_words(retriever, *texts)
-    return Answer(result, terms, read, satisfying, unknown, unfamiliar, ms)
+    alone = len(terms) == 1 and not texts and not (question.more or question.less)
+    captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
+    own = {collection.file_id(image_id) for image_id in question.own}
+    found = retriever.search(terms, spec, k + len(own), only, captions)
+    others = [hit for hit in found.hits if collection.file_id(hit.image_id) not in own]
+    hits, searched = others[:k], found.searched - (len(found.hits) - len(others))
+    for rank, hit in enumerate(hits, start=1):
+        hit.rank = rank
+    ms = (time.perf_counter() - start) * 1000
+    if relevant := known_to_satisfy(collection, terms):
+        for hit in hits:
+            hit.satisfies = collection.file_id(hit.image_id) in relevant
+    sent = question.image
+    unlike = None if sent is None else retriever.runtime.unfamiliar([sent])
+    image = "" if question.image_id is None else retriever.image(question.image_id).file
+    caveat = _CANCELLED if found.cancelled else found.caveat
+    return Answer(
+        query=question.words,
+        read_as=", ".join(describe(terms, image or "the image")),
+        method=spec,
+        k=k,
+        filters={fact: [*dict.fromkeys(values)] for fact, values in (filters or {}).items()},
+        searched=searched,
+        ms=round(ms, 1),
+        terms=[QueryTerm(words=term.words, weight=term.weight) for term in terms],
+        exact=not found.caveat,
+        matches=found.matches,
+        unfamiliar=None if unlike is None else bool(unlike.any()),
+        unknown=unknown_words(retriever, *texts),
+        unsupported=unsupported_aspects(retriever.info, *texts),
+        remark=" ".join(filter(None, (caveat, remark(retriever, *texts)))),
+        hits=hits,
+        captions=found.captions[:k],
+    )
 
 
-def _without(own: set[int], collection: Collection, result: Found, k: int) -> Found:
-    """The same without the files that were asked with, and of the others the k best."""
-    if not own:
-        return result
-    of_others = [collection.file_id(hit.image_id) not in own for hit in result.hits]
-    places = [i for i, other in enumerate(of_others) if other][:k]
-    best = [result.hits[place] for place in places]
-    hits = [hit.model_copy(update={"rank": rank}) for rank, hit in enumerate(best, start=1)]
-    return result._replace(hits=hits, searched=result.searched - of_others.count(False))
+def satisfying(
+    collection: Collection, filters: Mapping[str, Sequence[str]]
+) -> frozenset[int] | None:
+    """Ids of the images that satisfy every fact with any of its values; None without filters.
+
+    An image of which a fact is not known never satisfies it.
+
+    Raises:
+        ValueError: no image has such a fact or value.
+    """
+    chosen, known = list[frozenset[int]](), collection.facts
+    for fact, values in filters.items():
+        if not known:
+            raise ValueError("nothing is known about these pictures that they could be filtered by")
+        if fact not in known:
+            facts = ", ".join(known)
+            raise ValueError(f'pictures cannot be filtered by "{fact[:80]}"; choose one of {facts}')
+        if lacking := [value for value in values if value not in known[fact]]:
+            some = [*list(known[fact])[:_VALUES], *(["…"] if len(known[fact]) > _VALUES else [])]
+            raise ValueError(
+                f'no picture has the {fact} "{lacking[0][:80]}"; choose from {", ".join(some)}'
+            )
+        chosen.append(frozenset().union(*(known[fact][value] for value in values)))
+    return frozenset.intersection(*chosen) if chosen else None
 
 
 def remark(retriever: Retriever, *texts: str) -> str:
     """What a visitor should know of how words are read; empty if there is nothing."""
     tokens = [retriever.read(text) for text in texts]
     remarks = []
-    if longest := max((len(one.ids) for one in tokens if one.truncated), default=0):
+    if longest := max((len(read.ids) for read in tokens if read.truncated), default=0):
         remarks.append(f"Only the first {longest} words were read.")
     named = retriever.unknown(*texts)
     if unknown := [_quoted(word) for word, known in named.items() if known is None]:
@@ -132,26 +184,47 @@ def remark(retriever: Retriever, *texts: str) -> str:
     for word, known in named.items():
         if known:
             remarks.append(f"{_quoted(word)} is read as {_quoted(known)}.")
-    aspects = {name for text in texts for name in unsupported_aspects(retriever.info, text)}
+    aspects = unsupported_aspects(retriever.info, *texts)
     remarks += [sentence for name, sentence in _UNSUPPORTED.items() if name in aspects]
     if not retriever.index.complete:
         remarks.append(f"The gallery is not complete yet ({retriever.index.progress}).")
     return " ".join(remarks)
 
 
-def unknown_words(retriever: Retriever, *texts: str) -> tuple[Unknown, ...]:
+def unknown_words(retriever: Retriever, *texts: str) -> list[Unknown]:
     """The first few words of texts that the pack does not know, each once."""
     unknown = []
     for typed, read_as in retriever.unknown(*texts).items():
-        word, known = typed[:_LONGEST_WORD], [] if read_as else retriever.words()
+        word, known = typed[:_LONGEST_WORD], [] if read_as else retriever.runtime.reader.words()
         nearest = get_close_matches(word.lower(), known, _NEAREST, _ALIKE)
         unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
-    return tuple(unknown)
+    return unknown
 
 
-def known_to_satisfy(collection: Collection, words: str) -> frozenset[int]:
-    """Ids of the images known to satisfy a caption of the collection; none for other words."""
-    return collection.relevant.get(" ".join(words.split()), frozenset())
+def known_to_satisfy(collection: Collection, terms: Sequence[Term]) -> frozenset[int]:
+    """Ids of the images known to satisfy a caption of the collection; none for other queries."""
+    plain = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
+    words = " ".join(terms[0].words.split()) if plain else ""
+    return collection.relevant.get(words, frozenset())
+
+
+def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
+    """Query aspects (negation, left/right) that no method handles.
+
+    Negation is unsupported in every pack: of captions that deny an object, no method of this
+    project scores more than half above an image with that object (docs/results.md). Sides and
+    heights are unsupported in packs whose methods were measured with `training.evaluate --foils`
+    and scored fewer than 60 % of the true captions above those with the opposite relation.
+
+    Returns:
+        Those of "sides" and "negation" that the texts ask for, in the order of the alphabet.
+    """
+    values = [method.metrics.values for method in pack.methods.values() if method.metrics]
+    measured = [metrics[_SIDES_MEASURE] for metrics in values if _SIDES_MEASURE in metrics]
+    aspects = ["negation"] if any(map(_NEGATION.search, texts)) else []
+    if any(map(_SIDES.search, texts)) and measured and max(measured) < _DISTINGUISHED:
+        aspects.append("sides")
+    return aspects
 
 
 def _quoted(word: str) -> str:

@@ -5,32 +5,31 @@ columns (methods that are compared) and N the number of images that all of them 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
-from polyview.app.search.hits import Scores
+from polyview.app.search.ranking import Scores
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(BaseModel):
     """What is known about which images are right for the query.
 
     Attributes:
-        ids: files that are right.
+        image_ids: files that are right, ascending.
         complete: every other image is wrong; False where nothing is known about the others.
     """
 
-    ids: frozenset[int]
+    image_ids: list[int]
     complete: bool
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one method answered.
+    """What one method answered; see `Column`.
 
     Attributes:
         key: what the method, or the average of several, is called by programs.
@@ -49,71 +48,67 @@ class Run:
     runs: int
 
 
-@dataclass(frozen=True)
-class Place:
-    """An image at a rank of a column.
+class Place(BaseModel):
+    """An image at a rank of a column; what follows `move` only where it is known.
 
     Attributes:
         image_id: the image; of a clip the frame that is the column's best.
-        file_id: the place of its file, by which columns are compared.
         rank: 1 for the best.
         score: the method's.
         right: whether it satisfies the query; None where that is not known.
         left_rank: its rank in the column to the left; None in the first column.
         new: the column to the left does not list it; False in the first column.
+        move: places it stands higher than in the column to the left, negative for lower; None in
+            the first column, and for a new image.
     """
 
     image_id: int
-    file_id: int
     rank: int
     score: float
     right: bool | None
     left_rank: int | None
     new: bool
+    move: int | None
+    file: str = ""
+    captions: list[str] = []
+    seconds: float = 0.0
+    frame: int = 0
+    width: int = 0
+    height: int = 0
 
-    @property
-    def move(self) -> int | None:
-        """Places it stands higher than in the column to the left, negative for lower.
 
-        None where there is nothing to compare with: in the first column, and for a new image.
-        """
-        return None if self.left_rank is None or self.new else self.left_rank - self.rank
-
-
-@dataclass(frozen=True)
-class Column:
-    """One method's list and what it is worth.
+class Column(BaseModel):
+    """One method's list and what it is worth; see `Run` for its key `method`, `ms` and `runs`.
 
     Attributes:
-        key: see `Run`, as for title, paper, ms and runs.
-        places: the k best images, best first.
+        hits: the k best images, best first.
         true_ranks: the ranks of all images known to be right, ascending, within all N.
+        best_true_rank: the first of them; None where the truth is unknown.
         r_precision: with R images right, the share of them among the first R; None where the
             truth is unknown or not complete.
+        right_in_list: how many hits are known to be right; None where the truth is unknown.
     """
 
-    key: str
+    method: str
     title: str
     paper: str
     ms: float
     runs: int
-    places: tuple[Place, ...]
-    true_ranks: tuple[int, ...]
+    hits: list[Place]
+    true_ranks: list[int]
+    best_true_rank: int | None
     r_precision: float | None
-
-    @property
-    def best_true_rank(self) -> int | None:
-        """The rank of the first right image; None where the truth is unknown."""
-        return self.true_ranks[0] if self.true_ranks else None
-
-    @property
-    def right_in_list(self) -> int:
-        """How many of its places hold an image known to be right."""
-        return sum(place.right is True for place in self.places)
+    right_in_list: int | None
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Listed(BaseModel):
+    """An image that one column alone found."""
+
+    image_id: int
+    rank: int
+
+
+class Comparison(BaseModel):
     """The answers of C methods to one query, side by side.
 
     Attributes:
@@ -123,9 +118,11 @@ class Comparison:
         truth: what is known to be right among them; None where nothing is.
         columns: in the order asked for.
         overlap: C x C, see `overlap`.
-        tau: C x C, see `agreement`; None where it is not defined.
-        only_found: for each column, what no other column found; see `only_found`.
-        ranks: for every image that a column lists, its rank in each of the columns.
+        tau: C x C, see `kendall_tau`, over the images that either of two columns lists. Over all N
+            images, the order of hundreds that nobody looks at would decide.
+        only_found: for each column, the right images that it alone lists; where the truth is
+            unknown, all images that it alone lists.
+        ranks: for every image that a column lists, by its id, its rank in each of the columns.
         remark: what should be known about how the query was read; may be empty.
     """
 
@@ -133,12 +130,12 @@ class Comparison:
     k: int
     pictures: int
     truth: Truth | None
-    columns: tuple[Column, ...]
-    overlap: tuple[tuple[float, ...], ...]
-    tau: tuple[tuple[float | None, ...], ...]
-    only_found: tuple[tuple[Place, ...], ...]
-    ranks: Mapping[int, tuple[int, ...]]
-    remark: str = ""
+    columns: list[Column]
+    overlap: list[list[float]]
+    tau: list[list[float | None]]
+    only_found: dict[str, list[Listed]]
+    ranks: dict[int, list[int]]
+    remark: str
 
 
 def compare(
@@ -165,30 +162,75 @@ def compare(
     Raises:
         ValueError: no image is left to rank.
     """
-    ids, values, images = _common(runs, leave_out)  # (N,), (C, N), (C, N)
-    known = None if truth is None else Truth(truth.ids & frozenset(ids.tolist()), truth.complete)
-    if known is not None and not known.ids:
-        known = None
+    ids = reduce(np.intersect1d, [run.scores.ids for run in runs])  # (N,) files, ascending
+    ids = ids[ids != leave_out]
+    if not len(ids):
+        raise ValueError("no picture is left to rank; add pictures to the gallery")
+    rows = [np.intersect1d(r.scores.ids, ids, return_indices=True)[1] for r in runs]
+    values = np.stack([r.scores.values[row] for r, row in zip(runs, rows, strict=True)])  # (C, N)
+    images = np.stack([r.scores.images[row] for r, row in zip(runs, rows, strict=True)])  # (C, N)
     ranks = np.stack([rank(row) for row in values])  # (C, N)
-    columns = tuple(
-        _column(run, ids, values, images, ranks, c, k, known) for c, run in enumerate(runs)
-    )
-    lists = [[place.file_id for place in column.places] for column in columns]
-    file_ids = {p.image_id: p.file_id for column in columns for p in column.places}
+    lists = [np.argsort(row)[:k].tolist() for row in ranks]  # places in `ids`
+    right = np.isin(ids, [] if truth is None else truth.image_ids)  # (N,)
+    if truth is not None:
+        known = Truth(image_ids=ids[right].tolist(), complete=truth.complete)
+        truth = known if right.any() else None
+    listing = Counter(i for row in lists for i in row if truth is None or right[i])
+    columns, only_found = [], {}
+    for c, (run, places) in enumerate(zip(runs, lists, strict=True)):
+        hits = []
+        for i in places:
+            own, left = int(ranks[c, i]), int(ranks[c - 1, i]) if c else None
+            new = left is not None and left > k
+            hit = Place(
+                image_id=int(images[c, i]),
+                rank=own,
+                score=float(values[c, i]),
+                right=None if truth is None or not (right[i] or truth.complete) else bool(right[i]),
+                left_rank=left,
+                new=new,
+                move=None if left is None or new else left - own,
+            )
+            hits.append(hit)
+        true_ranks = sorted(ranks[c, right].tolist())
+        count = len(true_ranks)
+        column = Column(
+            method=run.key,
+            title=run.title,
+            paper=run.paper,
+            ms=run.ms,
+            runs=run.runs,
+            hits=hits,
+            true_ranks=true_ranks,
+            best_true_rank=true_ranks[0] if count else None,
+            r_precision=None,
+            right_in_list=None if truth is None else int(right[places].sum()),
+        )
+        if truth is not None and truth.complete:
+            column.r_precision = sum(r <= count for r in true_ranks) / count
+        columns.append(column)
+        only_found[run.key] = [
+            Listed(image_id=hit.image_id, rank=hit.rank)
+            for hit, i in zip(hits, places, strict=True)
+            if listing[i] == 1
+        ]
+
+    def tau(a: int, b: int) -> float | None:
+        union = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
+        return kendall_tau(values[a, union], values[b, union])
+
     pairs = range(len(runs))
+    shown = {int(images[c, i]): i for c, places in enumerate(lists) for i in places}
     return Comparison(
         query=query,
         k=k,
         pictures=len(ids),
-        truth=known,
+        truth=truth,
         columns=columns,
-        overlap=tuple(tuple(overlap(lists[a], lists[b]) for b in pairs) for a in pairs),
-        tau=tuple(tuple(agreement(ranks, values, a, b, k) for b in pairs) for a in pairs),
-        only_found=only_found([column.places for column in columns], known),
-        ranks={
-            image_id: tuple(ranks[:, np.searchsorted(ids, file_id)].tolist())
-            for image_id, file_id in sorted(file_ids.items())
-        },
+        overlap=[[overlap(a, b) for b in lists] for a in lists],
+        tau=[[tau(a, b) for b in pairs] for a in pairs],
+        only_found=only_found,
+        ranks={image_id: ranks[:, i].tolist() for image_id, i in shown.items()},
         remark=remark,
     )
 
@@ -234,143 +276,3 @@ def kendall_tau(x: np.ndarray, y: np.ndarray) -> float | None:
     b = np.sign(y[:, None] - y[None])  # (n, n)
     untied = np.abs(a).sum() * np.abs(b).sum()
     return float((a * b).sum() / np.sqrt(untied)) if untied else None
-
-
-def agreement(ranks: np.ndarray, values: np.ndarray, a: int, b: int, k: int) -> float | None:
-    """Kendall's tau-b of two columns over the images that either of them lists.
-
-    It looks at the union of both lists of k images, with the scores that both columns give to
-    all of these. Over all N images, the order of hundreds that nobody looks at would decide.
-    Lists that share few images come below 0: what one lists, the other ranks lower.
-
-    Args:
-        ranks: (C, N) of all columns.
-        values: (C, N) scores.
-        a: a column.
-        b: another one, or the same.
-        k: how many images a column lists.
-    """
-    union = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
-    return kendall_tau(values[a, union], values[b, union])
-
-
-def only_found(
-    lists: Sequence[Sequence[Place]], truth: Truth | None
-) -> tuple[tuple[Place, ...], ...]:
-    """For each column, the places of images that it alone found.
-
-    Found means that a column lists an image that is right; where the truth is unknown, that it
-    lists it.
-    """
-    listed = [
-        [place for place in places if truth is None or place.file_id in truth.ids]
-        for places in lists
-    ]
-    times = Counter(place.file_id for places in listed for place in places)
-    return tuple(tuple(place for place in places if times[place.file_id] == 1) for places in listed)
-
-
-def as_json(comparison: Comparison, known: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Everything a comparison says, as plain JSON values.
-
-    Args:
-        comparison: what to tell.
-        known: for each listed image, what else is to be told about it, such as its file.
-    """
-    truth = comparison.truth
-    return {
-        "query": comparison.query,
-        "k": comparison.k,
-        "pictures": comparison.pictures,
-        "truth": truth and {"image_ids": sorted(truth.ids), "complete": truth.complete},
-        "columns": [
-            {
-                "method": column.key,
-                "title": column.title,
-                "paper": column.paper,
-                "ms": column.ms,
-                "runs": column.runs,
-                "best_true_rank": column.best_true_rank,
-                "true_ranks": list(column.true_ranks),
-                "r_precision": column.r_precision,
-                "right_in_list": column.right_in_list if truth else None,
-                "hits": [
-                    {**_place_json(place), **known.get(place.image_id, {})}
-                    for place in column.places
-                ],
-            }
-            for column in comparison.columns
-        ],
-        "overlap": [list(row) for row in comparison.overlap],
-        "tau": [list(row) for row in comparison.tau],
-        "only_found": {
-            column.key: [{"image_id": p.image_id, "rank": p.rank} for p in alone]
-            for column, alone in zip(comparison.columns, comparison.only_found, strict=True)
-        },
-        "remark": comparison.remark,
-    }
-
-
-def _place_json(place: Place) -> dict[str, Any]:
-    fields = {**asdict(place), "move": place.move}
-    del fields["file_id"]  # whose name is told
-    return fields
-
-
-def _common(
-    runs: Sequence[Run], leave_out: int | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids (N,), ascending, of files that every run scored; their scores and images (C, N)."""
-    shared = reduce(np.intersect1d, [run.scores.ids for run in runs])
-    ids = shared if leave_out is None else shared[shared != leave_out]
-    if not len(ids):
-        raise ValueError("no picture is left to rank; add pictures to the gallery")
-    rows, images = [], []
-    for scores in (run.scores for run in runs):
-        order = np.argsort(scores.ids, kind="stable")
-        places = order[np.searchsorted(scores.ids[order], ids)]
-        rows.append(scores.values[places])
-        images.append(scores.images[places])
-    return ids, np.stack(rows), np.stack(images)
-
-
-def _column(
-    run: Run,
-    ids: np.ndarray,
-    values: np.ndarray,
-    images: np.ndarray,
-    ranks: np.ndarray,
-    c: int,
-    k: int,
-    truth: Truth | None,
-) -> Column:
-    """Column number c of ranks, scores and images (C, N)."""
-    places = []
-    for i in np.argsort(ranks[c])[:k]:
-        file_id, left = int(ids[i]), int(ranks[c - 1, i]) if c else None
-        places.append(
-            Place(
-                image_id=int(images[c, i]),
-                file_id=file_id,
-                rank=int(ranks[c, i]),
-                score=float(values[c, i]),
-                right=_right(file_id, truth),
-                left_rank=left,
-                new=left is not None and left > k,
-            )
-        )
-    true_ranks: tuple[int, ...] = ()
-    precision = None
-    if truth is not None:
-        true_ranks = tuple(sorted(ranks[c, np.isin(ids, list(truth.ids))].tolist()))
-        count = len(true_ranks)
-        precision = sum(r <= count for r in true_ranks) / count if truth.complete else None
-    return Column(
-        run.key, run.title, run.paper, run.ms, run.runs, tuple(places), true_ranks, precision
-    )
-
-
-def _right(file_id: int, truth: Truth | None) -> bool | None:
-    if truth is None:
-        return None
-    return file_id in truth.ids or (False if truth.complete else None)

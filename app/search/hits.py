@@ -1,14 +1,11 @@
-"""What a search finds: images and captions with their scores."""
+"""What a search finds, as every way to ask answers it: hits, captions, and what is known of them.
 
-from collections.abc import Sequence
-from functools import reduce
+Ids of images and views count from 0.
+"""
+
 from typing import Any, NamedTuple
 
-import numpy as np
 from pydantic import BaseModel
-
-from polyview.app.search.query import Term
-from polyview.export.pack.calibration import Judgement
 
 
 class NotReadyError(ValueError):
@@ -69,64 +66,70 @@ class Found(NamedTuple):
     Attributes:
         hits: images, best first.
         captions: captions, best first, where they were asked for and there are any.
-        terms: the T terms that count: none alike and none of weight 0; none where they cancel out.
         searched: how many images were ranked.
         caveat: in what way the best images are not exact; empty where they are.
-        judgement: how sure the method is of the hits; None where nothing is known of that.
+        matches: whether anything satisfies the query; None where the method cannot tell.
+        cancelled: the terms cancel out; the hits are in the order of the gallery.
     """
 
     hits: list[Hit]
     captions: list[Caption]
-    terms: tuple[Term, ...]
     searched: int
     caveat: str = ""
-    judgement: Judgement | None = None
+    matches: bool | None = None
+    cancelled: bool = False
 
 
-class Scores(NamedTuple):
-    """Scores (N,) float32 of images and their ids (N,), in the order of the gallery.
+class Unknown(BaseModel):
+    """A word that the pack lacks.
 
-    Where they are of files, each by its best image, `shown` says by which: ids (N,).
+    Attributes:
+        word: as it was typed.
+        nearest: known ones that are spelled alike, where it is not read as one.
+        read_as: the known word that it is read as; None where there is none.
     """
 
-    ids: np.ndarray
-    values: np.ndarray
-    shown: np.ndarray | None = None
-
-    @property
-    def images(self) -> np.ndarray:
-        """Ids (N,) of the images that the scores are of."""
-        return self.ids if self.shown is None else self.shown
+    word: str
+    nearest: list[str]
+    read_as: str | None
 
 
-def best_of_files(scores: Scores, files: int) -> Scores:
-    """Scores of files by their best images, in the order of the files; a clip has several.
+class QueryTerm(BaseModel):
+    """A part of a query: words, empty for an image, and a weight.
 
-    Args:
-        scores: of images.
-        files: how many the collection has; see `Collection.file_id`.
-
-    >>> best_of_files(Scores(np.array([0, 1, 3, 5]), np.array([0.1, 0.2, 0.4, 0.3])), 2)
-    Scores(ids=array([0, 1]), values=array([0.1, 0.4]), shown=array([0, 3]))
+    Attributes:
+        count: how many words its encoder reads, in an explanation.
     """
-    owners = scores.ids % files
-    order = np.lexsort((scores.ids, -scores.values, owners))
-    first = np.ones(len(order), bool)
-    first[1:] = owners[order][1:] != owners[order][:-1]
-    best = order[first]
-    return Scores(owners[best], scores.values[best], scores.ids[best])
+
+    words: str
+    weight: float
+    count: int | None = None
 
 
-def in_all(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Scores:
-    """Sums of scores of the images that are in all parts."""
-    ids = min((ids for ids, _ in parts), key=len)
-    if all(np.array_equal(others[: len(ids)], ids) for others, _ in parts):
-        rows = [scores[: len(ids)] for _, scores in parts]  # more may arrive meanwhile
-    else:  # an image could not be read again when a later method's turn came
-        ids = reduce(np.intersect1d, [others for others, _ in parts])
-        places = [np.argsort(others, kind="stable") for others, _ in parts]
-        rows = [
-            scores[order[np.searchsorted(others[order], ids)]]
-            for order, (others, scores) in zip(places, parts, strict=True)
-        ]
-    return Scores(ids, reduce(np.add, rows))
+class Answer(BaseModel):
+    """What was found, best first.
+
+    `matches` says whether anything satisfies the query, null where the pack cannot tell; `exact`
+    whether no better image can be missing; `unfamiliar` whether the image asked with is unlike
+    those that the pack was trained on, null where there is none or the pack cannot tell;
+    `unsupported` which aspects no method of the pack tells: "sides", "negation". `images`, of an
+    image that was sent, are the hits once more.
+    """
+
+    query: str
+    read_as: str
+    method: str
+    k: int
+    filters: dict[str, list[str]]
+    searched: int
+    ms: float
+    terms: list[QueryTerm]
+    exact: bool
+    matches: bool | None
+    unfamiliar: bool | None
+    unknown: list[Unknown]
+    unsupported: list[str]
+    remark: str
+    hits: list[Hit]
+    captions: list[Caption]
+    images: list[Hit] = []

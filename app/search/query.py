@@ -21,7 +21,6 @@ from polyview.export.pack.validation import MAX_WHOLE
 MAX_QUERY = 10_000  # characters
 MAX_TERMS = 16
 MAX_WEIGHT = 100.0
-TIMES, MINUS = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
 _SIGN = re.compile(r"(?:^|(?<=\s))([+-])(?=\s|$)")  # a sign with space around it
 _WEIGHT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*:(?=\s|$)\s*(.*)", re.DOTALL)
 
@@ -81,11 +80,10 @@ def checked_k(k: Any, most: int | None = None) -> int:
     Raises:
         ValueError: it is no whole number from 1 to `most`.
     """
-    whole = isinstance(k, int) or (isinstance(k, float) and k.is_integer())
-    if isinstance(k, bool) or not whole or not 1 <= k <= (most or MAX_WHOLE):
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= (most or MAX_WHOLE):
         size = f"from 1 to {most}" if most else "of at least 1"
         raise ValueError(f"k must be a whole number {size}, not {k!r:.80}")
-    return int(k)
+    return k
 
 
 def parse(text: str) -> list[Term]:
@@ -115,31 +113,22 @@ def parse(text: str) -> list[Term]:
     return [_term(sign, part) for sign, part in zip(signs, words, strict=True)]
 
 
-def write(terms: Sequence[Term]) -> str:
-    """A query as a person would type it; images are called "picture".
+def describe(terms: Sequence[Term], image: str = "picture", typed: bool = False) -> list[str]:
+    """How a query was read, term by term.
 
-    >>> write(parse("2: dog  -   people"))
-    '2: dog - people'
+    Args:
+        terms: of the query.
+        image: what an image without a name is called.
+        typed: with the signs that a person types.
+
+    >>> describe(parse("2: dog + beach -  people"), typed=True)
+    ['2: dog', '+ beach', '- people']
     """
+    minus, times = ("-", ":") if typed else ("\N{MINUS SIGN}", " \N{MULTIPLICATION SIGN}")
     parts = []
     for i, term in enumerate(terms):
-        sign = "-" if term.weight < 0 else "+"
-        size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}: "
-        lead = "" if i == 0 and sign == "+" else f"{sign} "
-        parts.append(f"{lead}{size}{' '.join(term.words.split()) or 'picture'}")
-    return " ".join(parts)
-
-
-def describe(terms: Sequence[Term], image: str = "picture") -> list[str]:
-    """How a query was read, term by term; `image` is what an image is called.
-
-    >>> describe(parse("dog + beach"))
-    ['dog', '+ beach']
-    """
-    parts = []
-    for i, term in enumerate(terms):
-        sign = f"{MINUS} " if term.weight < 0 else "+ " if i else ""
-        size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g} {TIMES} "
+        sign = f"{minus} " if term.weight < 0 else "+ " if i else ""
+        size = "" if abs(term.weight) == 1 else f"{abs(term.weight):g}{times} "
         parts.append(f"{sign}{size}{' '.join(term.words.split()) or term.name or image}")
     return parts
 

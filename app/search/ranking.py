@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -16,18 +16,21 @@ import torch
 
 from polyview.app.gallery.index import Gallery, Match
 from polyview.app.gallery.indexing import Index
-from polyview.app.search.hits import NotReadyError, Scores, best_of_files, in_all
-from polyview.app.search.query import Term
+from polyview.app.search.hits import NotReadyError
 from polyview.models import Views
 
 SAMPLED = 1024  # images, at most, whose scores stand for those of the whole gallery
-_SAMPLE_BYTES = 8 * 2**20  # of their views, of each method that was asked
+_SAMPLE_BYTES = 8 * 2**20  # of their views
 _PATIENCE = 20.0  # seconds a query waits until there is something to search, or all captions
 _BRIEF = 2.0  # seconds it waits for the rest of the images before it answers with what there is
 MANY = 10_000  # images; scoring fewer takes less time than starting several threads
 _TORCH_THREADS = torch.get_num_threads()
 _lock = threading.Lock()
 _active = 0  # questions inside `shared_processors`
+
+# An encoded query: for each method each term's weight and views (1, W, D). No two terms are alike
+# and none has the weight 0; where the terms cancel out there are none.
+Query = Mapping[str, Sequence[tuple[float, Views]]]
 
 
 @contextmanager
@@ -51,22 +54,46 @@ def shared_processors(images: int) -> Iterator[None]:
         torch.set_num_threads(_TORCH_THREADS)
 
 
-@dataclass(frozen=True)
-class EncodedQuery:
-    """A query as the methods that are asked read it.
+class Scores(NamedTuple):
+    """Scores (N,) float32 of images and their ids (N,), in the order of the gallery.
 
-    Attributes:
-        terms: T terms, none alike and none of weight 0; none at all where they cancel out.
-        views: for each method, the views (1, W, D) of each term.
+    Where they are of files, each by its best image, `shown` says by which: ids (N,).
     """
 
-    terms: tuple[Term, ...]
-    views: Mapping[str, Sequence[Views]]
+    ids: np.ndarray
+    values: np.ndarray
+    shown: np.ndarray | None = None
 
     @property
-    def plain(self) -> bool:
-        """Whether one method is asked one term of weight 1."""
-        return len(self.views) == 1 and [term.weight for term in self.terms] == [1]
+    def images(self) -> np.ndarray:
+        """Ids (N,) of the images that the scores are of."""
+        return self.ids if self.shown is None else self.shown
+
+
+def best_of_files(scores: Scores, files: int) -> Scores:
+    """Scores of files by their best images, in the order of the files; a clip has several.
+
+    Args:
+        scores: of images.
+        files: how many the collection has; see `Collection.file_id`.
+
+    >>> best_of_files(Scores(np.array([0, 1, 3, 5]), np.array([0.1, 0.2, 0.4, 0.3])), 2)
+    Scores(ids=array([0, 1]), values=array([0.1, 0.4]), shown=array([0, 3]))
+    """
+    best = np.lexsort((scores.ids, -scores.values))
+    owners, first = np.unique(scores.ids[best] % files, return_index=True)
+    return Scores(owners, scores.values[best[first]], scores.ids[best[first]])
+
+
+def single(query: Query) -> tuple[str, Views] | None:
+    """Method and views where one method is asked one term of weight 1; else None."""
+    (name, terms), *others = query.items()
+    return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
+
+
+def subsample(values: np.ndarray, most: int) -> np.ndarray:
+    """Every k-th of (N,) values, at most `most`."""
+    return values[:: max(1, -(-len(values) // most))]
 
 
 class Ranking:
@@ -78,213 +105,133 @@ class Ranking:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._samples: dict[str, _Sample] = {}
+        self._samples: dict[str, tuple[int, Views]] = {}  # of how many images, and their views
 
-    def scores(self, query: EncodedQuery) -> Scores:
-        """Scores of every searchable image; all 0 where the terms cancel out.
+    def scores(self, query: Query, texts: bool = False) -> Scores:
+        """Weighted sums of the terms' scores, averaged over the methods, of everything searchable.
+
+        All are 0 where the terms cancel out. Each frame of a clip has its score.
 
         Raises:
             NotReadyError: nothing is searchable yet.
         """
-        scores = self._sum(query, self._index.images, self._images_done(query))
-        return best_of_files(scores, self._index.files) if self._index.clips else scores
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        for name, terms in query.items():
+            gallery = self._gallery(query, name, texts)
+            if not terms:
+                parts.append((gallery.ids(), np.zeros(len(gallery.ids()), np.float32)))
+            for weight, views in terms:
+                ids, values = gallery.scores(views)
+                parts.append((ids, weight / len(query) * values))
+        ids = min((ids for ids, _ in parts), key=len)  # more may arrive meanwhile
+        if not all(np.array_equal(others[: len(ids)], ids) for others, _ in parts):
+            # an image could not be read again when a later method's turn came
+            ids = reduce(np.intersect1d, [others for others, _ in parts])
+            parts = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in parts]
+        return Scores(ids, reduce(np.add, [values[: len(ids)] for _, values in parts]))
 
-    @torch.inference_mode()
-    def scores_of(self, query: EncodedQuery, ids: Sequence[int]) -> np.ndarray:
-        """Scores (n,) of n images; as `scores` adds them up.
-
-        Raises:
-            NotReadyError: a method that is asked does not have them yet.
-        """
-        total = np.zeros(len(ids), np.float32)
-        for name, queries in query.views.items():
-            gallery = self._index.images[name]
-            self._wait(gallery, self._images_done(query))
-            if not np.isin(ids, gallery.ids()).all():
-                raise NotReadyError(f"not all frames are there ({self._index.progress})")
-            images = gallery.views(ids)  # (n, V, D)
-            for term, views in zip(query.terms, queries, strict=True):
-                found = gallery.method.score(images, views.to(images.embeddings.device))[:, 0]
-                total += term.weight / len(query.views) * found.float().cpu().numpy()
-        return total
-
-    def images(
-        self, query: EncodedQuery, k: int, only: AbstractSet[int] | None
+    def best(
+        self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
     ) -> tuple[list[Match], Scores | None]:
-        """The k best images, and all scores where all were computed: views that won come without.
+        """The k best images or captions, and all scores where all were computed.
 
-        Of a clip, the best frame alone is among the k; every frame is among the scores.
+        Of a clip, the best frame alone is among the k; every frame is among the scores. Without
+        scores, the matches say which of their views won.
 
         Raises:
             NotReadyError: nothing is searchable yet.
         """
-        return self._best(query, self._index.images, self._images_done(query), k, only)
-
-    def searched(self, query: EncodedQuery, only: AbstractSet[int] | None) -> tuple[Gallery, int]:
-        """The gallery of those asked that holds the fewest images, and how many files these are.
-
-        Args:
-            query: what is asked.
-            only: the files that are searched; None for all.
-        """
-        gallery = min((self._index.images[name] for name in query.views), key=len)
-        if only is None and not self._index.clips:
-            return gallery, len(gallery)
-        ids = gallery.ids()
-        ids = ids[ids < self._index.files]  # without the further frames of clips
-        return gallery, len(ids) if only is None else int(np.isin(ids, list(only)).sum())
-
-    def captions(self, query: EncodedQuery, k: int) -> list[Match]:
-        """The k best captions.
-
-        Raises:
-            NotReadyError: none are read yet.
-        """
-        return self._best(query, self._index.captions, self._index.captions_done, k)[0]
+        files = self._index.files if self._index.clips and not texts else 0
+        only = None if only is None else self._frames(only)
+        if plain := single(query):
+            gallery = self._gallery(query, plain[0], texts)
+            if texts or not gallery.local or len(gallery) > SAMPLED:
+                return _search(gallery, plain[1], k, only, files), None
+        scores = self.scores(query, texts)
+        if only is not None:
+            chosen = np.isin(scores.ids, list(only))
+            scores = Scores(scores.ids[chosen], scores.values[chosen])
+        best = np.argsort(-scores.values, kind="stable")
+        if files:
+            _, first = np.unique(scores.ids[best] % files, return_index=True)
+            best = best[np.sort(first)]
+        found = zip(scores.ids[best[:k]].tolist(), scores.values[best[:k]].tolist(), strict=True)
+        return [Match(item, score, 0) for item, score in found], scores
 
     @torch.inference_mode()
-    def winners(
-        self, query: EncodedQuery, found: Sequence[Match], told: bool
-    ) -> dict[str, np.ndarray]:
-        """For each method, the view of each image that scores best for each term; see `Found`.
-
-        Args:
-            query: what was asked.
-            found: the best images.
-            told: whether they say which of their views won.
-        """
-        if told:
-            return dict.fromkeys(query.views, np.array([[match.view for match in found]], np.int64))
-        won = {}
-        for name, queries in query.views.items():
-            won[name] = np.zeros((len(queries), len(found)), np.int64)
-            if not found:
-                continue
-            gallery = self._index.images[name]
-            images = gallery.views([match.id for match in found])  # (n, V, D)
-            for row, views in zip(won[name], queries, strict=True):
-                scores = gallery.method.view_scores(images, views.to(images.embeddings.device))
-                row[:] = scores[..., 0].argmax(dim=0).cpu().numpy()  # (V, n) -> (n,)
-        return won
+    def winners(self, query: Query, matches: Sequence[Match]) -> list[int | None]:
+        """For each image, the view that scores best for every term of one method; None if none."""
+        won: list[int | None] = [None] * len(matches)
+        (name, terms), *others = query.items()
+        if others or not terms or not matches:
+            return won
+        gallery = self._index.images[name]
+        images = gallery.views([match.id for match in matches])  # (n, V, D)
+        places = torch.stack(
+            [
+                gallery.method.view_scores(images, views.to(images.embeddings.device))[
+                    ..., 0
+                ].argmax(dim=0)  # (V, n) -> (n,)
+                for _, views in terms
+            ]
+        ).T.tolist()  # (n, T)
+        return [row[0] if len(set(row)) == 1 else None for row in places]
 
     @torch.inference_mode()
-    def sample(
-        self, name: str, text: Views, only: AbstractSet[int] | None
-    ) -> tuple[np.ndarray, int]:
-        """What a method's sample of the images scores for a text, and how many images there are.
+    def sample(self, name: str, text: Views, only: AbstractSet[int] | None) -> np.ndarray:
+        """What an even sample of the images scores for a text (1, W, D): (S,).
 
         Args:
             name: of the method.
-            text: (1, W, D).
-            only: ids of the images that are searched; None for all.
+            text: its views.
+            only: ids of the files that are searched; None for all.
         """
-        sample = self._sample(name, only)
-        if not sample.of:
-            return np.zeros(0, np.float32), 0
-        method = self._index.images[name].method
-        found = method.score(sample.views, text.to(sample.views.embeddings.device))
-        return found[:, 0].float().cpu().numpy(), sample.of
-
-    def _images_done(self, query: EncodedQuery) -> threading.Event:
-        """Set once no more images will come for any of a query's methods."""
-        alone = set(query.views) == {self._index.first}
-        return self._index.first_done if alone else self._index.images_done
-
-    def _best(
-        self,
-        query: EncodedQuery,
-        galleries: Mapping[str, Gallery],
-        done: threading.Event,
-        k: int,
-        only: AbstractSet[int] | None = None,
-    ) -> tuple[list[Match], Scores | None]:
-        """The k best items, and all scores where all were computed."""
-        if query.plain:
-            [(name, (views,))] = query.views.items()
-            gallery = galleries[name]
-            self._wait(gallery, done)
-            scanned = gallery.local and len(gallery) <= SAMPLED
-            if galleries is self._index.captions:
-                return gallery.search(views, k), None
-            if not scanned:
-                return self._search(gallery, views, k, only), None
-        clips = self._index.clips if galleries is self._index.images else {}
-        scores = self._sum(query, galleries, done)
+        gallery, (count, views) = self._index.images[name], self._samples.get(name, (-1, None))
+        ids = gallery.ids()
         if only is not None:
-            scores = among(scores, self._frames(only))
-        best = np.argsort(-scores.values, kind="stable")
-        if clips:
-            _, first = np.unique(scores.ids[best] % self._index.files, return_index=True)
-            best = best[np.sort(first)]
-        best = best[:k]
-        found = zip(scores.ids[best].tolist(), scores.values[best].tolist(), strict=True)
-        return [Match(item, score, 0) for item, score in found], scores
+            ids = ids[np.isin(ids, list(self._frames(only)))]
+        if not len(ids):
+            return np.zeros(0, np.float32)
+        if only is not None or views is None or count != len(ids):
+            most = max(1, min(SAMPLED, _SAMPLE_BYTES // (4 * math.prod(gallery.shape or (1,)))))
+            views = gallery.views(subsample(ids, most))
+            if only is None:
+                self._samples[name] = len(ids), views
+        found = gallery.method.score(views, text.to(views.embeddings.device))
+        return found[:, 0].float().cpu().numpy()
 
-    def _search(
-        self, gallery: Gallery, views: Views, k: int, only: AbstractSet[int] | None
-    ) -> list[Match]:
-        """The k best images of a gallery, one of each file."""
-        if not self._index.clips:
-            return gallery.search(views, k, only)
-        only, most = None if only is None else self._frames(only), k
-        while True:
-            found = gallery.search(views, most, only)
-            best: dict[int, Match] = {}
-            for match in found:
-                best.setdefault(match.id % self._index.files, match)
-            if len(best) >= k or len(found) < most:
-                return list(best.values())[:k]
-            most *= 4
+    def searched(self, query: Query, only: AbstractSet[int] | None) -> tuple[int, int, str]:
+        """How many images and how many files are ranked, and in what way that is not exact."""
+        gallery = min((self._index.images[name] for name in query), key=len)
+        ids = gallery.ids()
+        if only is not None:
+            ids = ids[np.isin(ids, list(self._frames(only)))]
+        files = int((ids < self._index.files).sum())  # without the further frames of clips
+        return len(ids), files, gallery.caveat(only) if single(query) else ""
 
     def _frames(self, only: AbstractSet[int]) -> AbstractSet[int]:
         """The ids of files with those of all their frames."""
-        clips = self._index.clips
-        if not clips:
-            return only
+        clips, files = self._index.clips, self._index.files
         further = (
-            file_id + place * self._index.files
-            for file_id in only & clips.keys()
+            file_id + place * files
+            for file_id in (only & clips.keys() if clips else ())
             for place in range(1, len(clips[file_id]))
         )
         return {*only, *further}
 
-    def _sum(
-        self, query: EncodedQuery, galleries: Mapping[str, Gallery], done: threading.Event
-    ) -> Scores:
-        """Weighted sums of the terms' scores, averaged over the methods."""
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
-        for name, queries in query.views.items():
-            gallery = galleries[name]
-            self._wait(gallery, done)
-            if not queries:
-                ids = gallery.ids()
-                parts.append((ids, np.zeros(len(ids), np.float32)))
-            for term, views in zip(query.terms, queries, strict=True):
-                ids, scores = gallery.scores(views)
-                parts.append((ids, term.weight / len(query.views) * scores))
-        return in_all(parts) if len(parts) > 1 else Scores(*parts[0])
-
-    def _sample(self, name: str, only: AbstractSet[int] | None) -> _Sample:
-        gallery = self._index.images[name]
-        ids = gallery.ids()
-        if only is not None:
-            ids = ids[np.isin(ids, list(self._frames(only)))]
-        elif name in self._samples and self._samples[name].of == len(ids):
-            return self._samples[name]
-        most = max(1, min(SAMPLED, _SAMPLE_BYTES // (4 * math.prod(gallery.shape or (1,)))))
-        sample = _Sample(gallery.views(spread(ids, most) if len(ids) else ids), len(ids))
-        if only is None:
-            self._samples[name] = sample
-        return sample
-
-    def _wait(self, gallery: Gallery, done: threading.Event) -> None:
-        """Waits a while for a gallery to be filled.
+    def _gallery(self, query: Query, name: str, texts: bool) -> Gallery:
+        """A method's gallery of images or captions, once something is in it.
 
         Raises:
             NotReadyError: nothing is in it yet.
         """
         index, end = self._index, time.monotonic() + _PATIENCE
-        done.wait(_PATIENCE if done is index.captions_done else _BRIEF)
+        gallery, done = index.images[name], index.images_done
+        if texts:
+            gallery, done = index.captions[name], index.captions_done
+        elif set(query) == {index.first}:
+            done = index.first_done
+        done.wait(_PATIENCE if texts else _BRIEF)
         while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
             pass
         if not len(gallery) and done.is_set():
@@ -293,21 +240,21 @@ class Ranking:
             raise NotReadyError(
                 f"nothing can be searched yet ({index.progress}); try again in a moment"
             )
+        return gallery
 
 
-class _Sample(NamedTuple):
-    """Views of every so-manieth image, and of how many images they are."""
-
-    views: Views
-    of: int
-
-
-def among(scores: Scores, only: AbstractSet[int]) -> Scores:
-    """The scores of some images."""
-    chosen = np.isin(scores.ids, list(only))
-    return Scores(scores.ids[chosen], scores.values[chosen])
-
-
-def spread(values: np.ndarray, most: int) -> np.ndarray:
-    """Every so-manieth of (N,), so that at most so many are left."""
-    return values[:: max(1, -(-len(values) // most))]
+def _search(
+    gallery: Gallery, views: Views, k: int, only: AbstractSet[int] | None, files: int
+) -> list[Match]:
+    """The k best items of a gallery; of each of so many files one, if any are given."""
+    most = k
+    while True:
+        found = gallery.search(views, most, only)
+        if not files:
+            return found
+        best: dict[int, Match] = {}
+        for match in found:
+            best.setdefault(match.id % files, match)
+        if len(best) >= k or len(found) < most:
+            return list(best.values())[:k]
+        most *= 4

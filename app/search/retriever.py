@@ -18,9 +18,18 @@ from polyview.app.gallery.scan import Collection, CollectionImage
 from polyview.app.gallery.thumbnails import make_thumbnail
 from polyview.app.gallery.video import open_frame
 from polyview.app.search.duplicates import fingerprint
-from polyview.app.search.hits import Caption, Found, Hit, Scores
+from polyview.app.search.hits import Caption, Found, Hit
 from polyview.app.search.query import Term, checked, checked_k, combined
-from polyview.app.search.ranking import SAMPLED, EncodedQuery, Ranking, shared_processors, spread
+from polyview.app.search.ranking import (
+    SAMPLED,
+    Query,
+    Ranking,
+    Scores,
+    best_of_files,
+    shared_processors,
+    single,
+    subsample,
+)
 from polyview.app.search.sets import Sets
 from polyview.app.search.word_forms import Reworded, reword
 from polyview.export.methods import Methods
@@ -105,7 +114,25 @@ class Retriever:
             ValueError: a term, a method or a k that makes no sense, or nothing is searchable yet.
         """
         with shared_processors(len(self.collection.images)):
-            return self._found(terms, spec, k, only, captions)
+            query, k = self._encoded(terms, spec), min(checked_k(k), MAX_HITS)
+            matches, scores = self._ranking.best(query, max(k, TENTH), only)
+            counted, searched, caveat = self._ranking.searched(query, only)
+            judgement = self._judgement(query, terms, matches, scores, only, counted)
+            matches = matches[:k]
+            plain = scores is None
+            views = [m.view for m in matches] if plain else self._ranking.winners(query, matches)
+            image_ids = self.moments([match.id for match in matches], terms, spec)
+            hits = [
+                self.hit(image_id, match.score, view, rank)
+                for rank, (image_id, match, view) in enumerate(
+                    zip(image_ids, matches, views, strict=True), start=1
+                )
+            ]
+            for place, hit in enumerate(hits):
+                hit.probability = judgement and judgement.hits[place]
+            matching, cancelled = judgement and judgement.matches, not any(query.values())
+            texts = self._captions(query, captions)
+            return Found(hits, texts, searched, caveat, matching, cancelled)
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
         """Scores of every searchable image for a query of several terms; see `search`.
@@ -116,7 +143,28 @@ class Retriever:
         Raises:
             ValueError: no term, an unknown method, or nothing is searchable yet.
         """
-        return self._ranking.scores(self._read(terms, spec))
+        scores = self._ranking.scores(self._encoded(terms, spec))
+        return best_of_files(scores, self.index.files) if self.index.clips else scores
+
+    def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
+        """Every frame that was chosen of a clip, with its score, in the order they are shown.
+
+        A frame of a set has no score of its own; what it brings is told by evidence.
+
+        Args:
+            image_id: of any of its frames; of a still image there is none.
+            terms: what is asked; see `search`.
+            spec: a method of the pack, or several joined by "+".
+
+        Raises:
+            ValueError: as `search`, or there is no such image.
+        """
+        file_id = self.collection.file_id(self.image(image_id).image_id)
+        scores = self._ranking.scores(self._encoded(terms, spec))
+        known = dict(zip(scores.ids.tolist(), scores.values.tolist(), strict=True))
+        places = range(len(self.index.clips.get(file_id, ())))
+        ids = [file_id + place * self.index.files for place in places]
+        return [self.hit(frame_id, known[frame_id]) for frame_id in ids if frame_id in known]
 
     def views(self, subject: str | int | Image.Image, name: str, attention: bool = False) -> Views:
         """What a method makes of one text or image: views (1, V, D).
@@ -168,9 +216,21 @@ class Retriever:
             return checked(term.words)
         if term.source is None or (self.runtime.regions is None and not self.reads_sets):
             return term.image
-        own, source = self.nearest(term.source), term.source  # which may be another pack's
+        own, source = self.local_image_id(term.source), term.source  # which may be another pack's
         image = self.image(own)
         return [own] if (image.path, image.file) == (source.path, source.file) else term.image
+
+    def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
+        """The images by which what was found is shown; of a set, the frame that brings most."""
+        if self.reads_sets and self.index.clips:
+            names, distinct = self.methods.names(spec), combined(terms)
+            with suppress(ValueError):  # a score cannot be split: the first frames
+                parts = {
+                    n: [(t.weight / len(names), self.parts(self.subject(t), n)) for t in distinct]
+                    for n in names
+                }
+                return self._sets.moments(image_ids, parts)
+        return list(image_ids)
 
     def gallery(self, name: str) -> Gallery:
         """What a method made of the images that are searchable so far."""
@@ -207,10 +267,6 @@ class Retriever:
         images = self.collection.images
         return [image for image in images if image.file not in out] if out else images
 
-    def words(self) -> list[str]:
-        """The words that the pack knows."""
-        return self.runtime.reader.words()
-
     def image(self, image_id: int) -> CollectionImage:
         """An image of the collection: a file, or a clip's frame.
 
@@ -227,17 +283,21 @@ class Retriever:
         return self.collection.frame(images[file_id], place, moments[place])
 
     def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
-        """An image of the collection as something that was found."""
+        """An image of the collection as something that was found, with what is known about it."""
         image = self.image(image_id)
-        when = image.moment
-        seconds, frame = (None, None) if when is None else (when.seconds, when.frame)
-        return Hit(
+        moment = image.moment
+        hit = Hit(
             image_id=image_id, file=image.file, score=score, view=view, rank=rank,
-            seconds=seconds, frame=frame,
+            seconds=moment and moment.seconds, frame=moment and moment.frame,
         )  # fmt: skip
+        if image.captions:
+            hit.captions = list(image.captions)
+        if image.objects:
+            hit.objects = list(image.objects)
+        return hit
 
-    def nearest(self, image: CollectionImage) -> int:
-        """The id that an image of the same collection has here; packs take other frames of clips.
+    def local_image_id(self, image: CollectionImage) -> int:
+        """Maps an image of the same collection to its id here; packs take other frames of clips.
 
         Of a clip it is the frame here that is shown nearest to it.
         """
@@ -245,45 +305,8 @@ class Retriever:
         moment, moments = image.moment, self.index.clips.get(file_id)
         if moment is None or not moments:
             return file_id
-        far = [abs(one.seconds - moment.seconds) for one in moments]
-        return file_id + far.index(min(far)) * self.index.files
-
-    def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
-        """The images by which what was found is shown; of a set, the frame that brings most."""
-        if not self.reads_sets or not self.index.clips:
-            return list(image_ids)
-        by_words = all(term.image is None for term in terms)
-        name = (spec, *((t.words, t.weight) for t in terms)) if by_words else None
-        return self._sets.moments(image_ids, name, lambda: self._asked(terms, spec))
-
-    def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
-        """Every frame that was chosen of a clip, with its score, in the order they are shown.
-
-        A frame of a set has no score of its own; what it brings is told by evidence.
-
-        Args:
-            image_id: of any of its frames; of a still image there is none.
-            terms: what is asked; see `search`.
-            spec: a method of the pack, or several joined by "+".
-
-        Raises:
-            ValueError: as `search`, or there is no such image.
-        """
-        file_id = self.collection.file_id(self.image(image_id).image_id)
-        places = range(len(self.index.clips.get(file_id, ())))
-        ids = [file_id + place * self.index.files for place in places]
-        if not ids:
-            return []
-        scores = self._ranking.scores_of(self._read(terms, spec), ids)
-        return [self.hit(one, score) for one, score in zip(ids, scores.tolist(), strict=True)]
-
-    def _asked(self, terms: Sequence[Term], spec: str) -> dict[str, list[tuple[float, Parts]]]:
-        """The terms of a question in parts, each with its weight, for each method that is asked."""
-        names, distinct = self.methods.names(spec), combined(terms)
-        return {
-            name: [(t.weight / len(names), self.parts(self.subject(t), name)) for t in distinct]
-            for name in names
-        }
+        distances = [abs(other.seconds - moment.seconds) for other in moments]
+        return file_id + distances.index(min(distances)) * self.index.files
 
     def open(self, image_id: int) -> Image.Image:
         """An image of the collection, decoded."""
@@ -297,10 +320,9 @@ class Retriever:
         """Small copies of several images by id; without those that cannot be opened."""
 
         def make(image_id: int) -> Path | None:
-            try:
+            with suppress(ValueError, OSError):
                 return self.thumbnail(image_id)
-            except (ValueError, OSError):
-                return None
+            return None
 
         with ThreadPoolExecutor(_DRAWING, "thumbnail") as pool:
             made = zip(image_ids, pool.map(make, image_ids), strict=True)
@@ -313,89 +335,65 @@ class Retriever:
             with suppress(ValueError, OSError):  # an answer without it is still an answer
                 fingerprint(self.thumbnail(image.image_id))
 
-    def _found(
-        self, terms: Sequence[Term], spec: str, k: int, only: AbstractSet[int] | None, captions: int
-    ) -> Found:
-        query, k = self._read(terms, spec), min(checked_k(k), MAX_HITS)
-        most = max(k, TENTH)  # which the best are compared with
-        matches, scores = self._ranking.images(query, most, only)
-        judgement = self._judgement(query, matches, scores, only)
-        matches = matches[:k]
-        won = self._ranking.winners(query, matches, scores is None)
-        views: list[int | None] = [None] * len(matches)
-        if len(won) == 1 and query.terms:
-            [places] = won.values()
-            views = [int(row[0]) if (row == row[0]).all() else None for row in places.T]
-        image_ids = self.moments([match.id for match in matches], terms, spec)
-        hits = [
-            self.hit(image_id, match.score, view, rank)
-            for rank, (image_id, match, view) in enumerate(
-                zip(image_ids, matches, views, strict=True), start=1
-            )
-        ]
-        fewest, searched = self._ranking.searched(query, only)
-        caveat = fewest.caveat(only) if query.plain else ""  # otherwise everything is scored
-        texts = self._captions(query, captions)
-        return Found(hits, texts, query.terms, searched, caveat, judgement)
-
-    def _read(self, terms: Sequence[Term], spec: str) -> EncodedQuery:
-        """Reads a query with each method of an ensemble."""
+    def _encoded(self, terms: Sequence[Term], spec: str) -> Query:
+        """A query as each method of an ensemble reads it."""
         names = self.methods.names(spec)
         if not terms:
             raise ValueError("the query is empty; type what the picture should show")
         for term in terms:
             if term.image is None:
                 checked(term.words)
-        distinct = combined(terms)
-        views: dict[str, list[Views]] = {name: [] for name in names}
-        for term in distinct:
+        query: dict[str, list[tuple[float, Views]]] = {name: [] for name in names}
+        for term in combined(terms):
             subject, features = self.subject(term), dict[str, Tensor]()
             if isinstance(subject, Image.Image):
                 features = self.runtime.features_by_method([subject], names)
             elif isinstance(subject, list):
                 features = {name: self._sets.features(subject, name)[0] for name in names}
             for name in names:
-                views[name].append(
+                views = (
                     self.runtime.image_views(features[name], name)
                     if features
                     else self.runtime.text_views([self.reworded(term.words).text], name)
                 )
-        return EncodedQuery(tuple(distinct), views)
+                query[name].append((term.weight, views))
+        return query
 
-    def _captions(self, query: EncodedQuery, k: int) -> list[Caption]:
+    def _captions(self, query: Query, k: int) -> list[Caption]:
         """The k best captions; none where the collection has none."""
         captions = self.collection.captions
         if not k or not captions:
             return []
-        matches = self._ranking.captions(query, k)
-        return [
-            Caption(
-                text=captions[match.id][0],
-                image_id=captions[match.id][1],
-                score=match.score,
-                view=match.view if query.plain else None,
-                rank=rank,
+        matches, scores = self._ranking.best(query, k, texts=True)
+        found = []
+        for rank, match in enumerate(matches, start=1):
+            text, image_id = captions[match.id]
+            view = match.view if scores is None else None
+            found.append(
+                Caption(text=text, image_id=image_id, score=match.score, view=view, rank=rank)
             )
-            for rank, match in enumerate(matches, start=1)
-        ]
+        return found
 
     def _judgement(
         self,
-        query: EncodedQuery,
-        found: Sequence[Match],
+        query: Query,
+        terms: Sequence[Term],
+        matches: Sequence[Match],
         scores: Scores | None,
         only: AbstractSet[int] | None,
+        count: int,
     ) -> Judgement | None:
         """How sure a method is of what it found for one sentence; None for other queries."""
-        name = next(iter(query.views))
-        calibration = self.info.methods[name].calibration
-        if not query.plain or not query.terms[0].words or calibration is None:
+        plain = single(query)
+        words = next((term.words for term in combined(terms)), "")
+        if plain is None or not words:
             return None
-        if scores is not None:
-            sample, count = spread(scores.values, SAMPLED), len(scores.values)
+        calibration = self.info.methods[plain[0]].calibration
+        if calibration is None:
+            return None
+        if scores is None:
+            sample = self._ranking.sample(*plain, only)
         else:
-            [text] = query.views[name]
-            sample, count = self._ranking.sample(name, text, only)
-        best = np.array([match.score for match in found])
-        read = self.read(query.terms[0].words)
+            sample = subsample(scores.values, SAMPLED)
+        best, read = np.array([match.score for match in matches]), self.read(words)
         return calibration.judge_answer(best, sample, count, read.words, read.unknown)

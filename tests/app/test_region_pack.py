@@ -8,7 +8,7 @@ from PIL import Image
 
 from polyview.app.api.library import Library
 from polyview.app.packs.opened import Opened
-from polyview.app.search.questions import Question
+from polyview.app.search.answers import Question
 from polyview.app.settings import Settings
 from polyview.export.runtime import Runtime
 from tests.app.serving import Serve, Server

@@ -12,7 +12,7 @@ import torch
 
 from polyview.app.gallery.indexing import Copy, Index
 from polyview.app.gallery.scan import from_folder, open_images
-from polyview.app.search.hits import Scores, best_of_files
+from polyview.app.search.ranking import Scores, best_of_files
 from tests.app.clip_files import plain, write_animation, write_video
 from tests.app.conftest import finish
 from tests.app.pretended import Pretended

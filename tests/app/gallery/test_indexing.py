@@ -19,9 +19,8 @@ from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.gallery.video import Frames
-from polyview.app.search.answers import answer, remark
+from polyview.app.search.answers import Question, answer, remark
 from polyview.app.search.hits import NotReadyError
-from polyview.app.search.questions import Question
 from polyview.app.search.retriever import Retriever
 from polyview.export.runtime import Runtime
 from polyview.models import Views
@@ -264,12 +263,12 @@ def test_large_galleries_are_clustered_and_answers_say_what_is_found(
     count = len(runtime.methods)
     assert f"finding clusters: 0 of {count}" in stages
     name = retriever.methods.best
-    found = answer(retriever, Question("a red circle"), name, 5).found
+    found = answer(retriever, Question("a red circle"), name, 5)
     assert found.caveat == "Approximate: finds 100% of the ten best."
     whole = [hit.image_id for hit in found.hits]
     monkeypatch.undo()
     small = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     finish(small.index)
-    found = answer(small, Question("a red circle"), name, 5).found
+    found = answer(small, Question("a red circle"), name, 5)
     assert [hit.image_id for hit in found.hits] == whole
     assert found.caveat == ""

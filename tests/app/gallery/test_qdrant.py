@@ -28,9 +28,8 @@ from polyview.app.gallery.qdrant import (
 )
 from polyview.app.gallery.scan import Collection, from_folder, from_pack
 from polyview.app.packs.opened import Opened
-from polyview.app.search.answers import answer
+from polyview.app.search.answers import Question, answer
 from polyview.app.search.query import Term
-from polyview.app.search.questions import Question
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import Settings
 from polyview.export.runtime import Runtime
@@ -165,7 +164,7 @@ def test_a_gallery_answers_alike(many_retriever: Retriever, points: Points, tmp_
     for spec in [*runtime.methods, "vsepp+mv_vse"]:
         for words in ("a red circle beside a square", "a bar - a circle"):
             question = Question(words)
-            here, there = (answer(r, question, spec, 8).found for r in (many_retriever, distant))
+            here, there = (answer(r, question, spec, 8) for r in (many_retriever, distant))
             assert [hit.file for hit in here.hits] == [hit.file for hit in there.hits]
             scores = [hit.score for hit in there.hits]
             assert [hit.score for hit in here.hits] == pytest.approx(scores, abs=1e-4)
@@ -233,7 +232,7 @@ def test_only_files_of_the_folder_that_was_migrated_are_opened(
     (photos / "inner.png").symlink_to(private / "secret.png")
     point, known = next(iter(points.payloads()))
     unknown = over(points, runtime, tmp_path)  # nobody named a folder
-    assert len(answer(unknown, Question("a bar"), "vsepp", 3).found.hits) == 3
+    assert len(answer(unknown, Question("a bar"), "vsepp", 3).hits) == 3
     with pytest.raises(ImageError, match="cannot be reached from this machine; mount the folder"):
         unknown.open(0)
     points.address = replace(points.address, pictures=photos)

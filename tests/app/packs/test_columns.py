@@ -29,13 +29,17 @@ def columns(
 def test_methods_averages_and_other_packs_take_part(columns: Columns) -> None:
     assert list(columns.others) == ["shapes"]
     found = columns.ask(parse("a red circle"), ["vsepp", "vse_infty+vsepp", "shapes/vsepp"], 5)
-    assert [column.key for column in found.columns] == ["vsepp", "vsepp+vse_infty", "shapes/vsepp"]
+    assert [column.method for column in found.columns] == [
+        "vsepp",
+        "vsepp+vse_infty",
+        "shapes/vsepp",
+    ]
     assert [column.title for column in found.columns][2] == "VSE++ of Variant"
     assert found.pictures == IMAGES
     assert found.overlap[0][2] == 1  # the same weights in both packs
     assert found.tau[0][2] == pytest.approx(1)
     mean = columns.home.scores(parse("a red circle"), "vsepp+vse_infty").values
-    assert found.columns[1].places[0].score == pytest.approx(mean.max(), abs=1e-6)
+    assert found.columns[1].hits[0].score == pytest.approx(mean.max(), abs=1e-6)
     assert all(1 <= column.runs <= 3 and column.ms > 0 for column in found.columns)
 
 
@@ -57,7 +61,7 @@ def test_truth_is_known_for_captions_word_for_word(columns: Columns) -> None:
     caption = columns.home.collection.images[5].captions[0]
     truth = columns.truth(parse(caption))
     assert truth is not None
-    assert 5 in truth.ids
+    assert 5 in truth.image_ids
     assert not truth.complete  # nobody judged the other images
     assert columns.truth(parse(f"2: {caption}")) is None
     image = [Term(image=columns.home.open(5))]

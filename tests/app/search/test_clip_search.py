@@ -134,9 +134,8 @@ def test_compared_methods_rank_clips_each_by_its_own_moment(library: Library) ->
     assert all(overlap == 1.0 for row in compared.overlap for overlap in row)
     for spec, column in zip(specs, compared.columns, strict=True):
         found = [hit for hit in retriever.search(terms, spec, 10).hits if hit.image_id % 10 != 3]
-        assert [place.image_id for place in column.places] == [hit.image_id for hit in found]
-        for place in column.places:
-            assert place.file_id == place.image_id % 10
+        assert [place.image_id for place in column.hits] == [hit.image_id for hit in found]
+        for place in column.hits:
             assert compared.ranks[place.image_id][specs.index(spec)] == place.rank
 
 

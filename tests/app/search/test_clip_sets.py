@@ -16,8 +16,8 @@ from polyview.app.explain.lighting import draw_sheet, light
 from polyview.app.gallery import prepared
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.packs.columns import Columns
+from polyview.app.search.answers import Question
 from polyview.app.search.query import Term, parse
-from polyview.app.search.questions import Question
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
@@ -166,9 +166,9 @@ def test_packs_of_sets_and_of_still_images_are_compared_by_clip(
     found = Columns(home, [guest]).ask([Term("a dog")], ["mv_vse", "scenes_moving/pvse"], 5)
     assert found.pictures == 5
     for place, hit in zip(
-        found.columns[1].places, guest.search([Term("a dog")], "pvse", 5).hits, strict=True
+        found.columns[1].hits, guest.search([Term("a dog")], "pvse", 5).hits, strict=True
     ):
-        assert place.file_id == hit.image_id % 5
+        assert place.image_id % 5 == hit.image_id % 5
         shown = home.image(place.image_id).moment
         assert (shown is None) == (hit.seconds is None)
         if shown is not None and hit.seconds is not None:

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import pytest
 import torch
 
 from polyview.app.gallery import encode
+from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search import ranking
-from polyview.app.search.answers import known_to_satisfy, remark
+from polyview.app.search.answers import remark
 from polyview.app.search.hits import NotReadyError
-from polyview.app.search.query import Term
+from polyview.app.search.query import Term, parse
 from polyview.app.search.retriever import Retriever
 from polyview.export.methods import Methods
+from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.schema import Metrics
 from polyview.export.runtime import Runtime
 from tests.app.conftest import IMAGES, find, finish
@@ -80,13 +83,6 @@ def test_more_than_there_are_is_everything(retriever: Retriever) -> None:
 def test_nonsense(retriever: Retriever, text: str, method: str, k: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         find(retriever, text, method, k)
-
-
-def test_remarks_say_how_a_sentence_was_read(retriever: Retriever) -> None:
-    assert remark(retriever, "a red circle") == ""
-    assert "“zebra”" in remark(retriever, "a zebra")
-    longest = retriever.info.tokenizer.max_length
-    assert remark(retriever, "a " * 5000) == f"Only the first {longest} words were read."
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -165,12 +161,70 @@ def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
     assert wrong == []
 
 
-def test_captions_know_what_satisfies_them(views_retriever: Retriever) -> None:
-    images = views_retriever.collection.images
-    caption = images[5].captions[1]
-    expected = {p.image_id for p in images if caption in p.captions}
-    assert 5 in expected
-    assert len(expected) > 1
-    collection = views_retriever.collection
-    assert known_to_satisfy(collection, f" {caption.replace(' ', '  ')}") == expected
-    assert known_to_satisfy(collection, "no caption at all") == set()
+@pytest.mark.parametrize("spec", ["vse_infty", "mv_vse", "vse_infty+mv_vse"])
+@pytest.mark.parametrize("text", ["a red circle", "2: a red circle - a bar"])
+def test_some_images_are_ranked_exactly(views_retriever: Retriever, spec: str, text: str) -> None:
+    only = set(range(1, IMAGES, 3))
+    everything = views_retriever.search(parse(text), spec, IMAGES)
+    within = views_retriever.search(parse(text), spec, 5, only)
+    expected = [hit for hit in everything.hits if hit.image_id in only][:5]
+    assert [hit.image_id for hit in within.hits] == [hit.image_id for hit in expected]
+    assert [hit.view for hit in within.hits] == [hit.view for hit in expected]
+    assert [hit.rank for hit in within.hits] == [1, 2, 3, 4, 5]
+    assert [hit.score for hit in within.hits] == pytest.approx([hit.score for hit in expected])
+    assert (within.searched, everything.searched) == (len(only), IMAGES)
+    none = views_retriever.search(parse(text), spec, 3, set())
+    assert (none.hits, none.searched) == ([], 0)
+
+
+def test_a_sample_stands_for_the_gallery(
+    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = next(iter(retriever.methods))
+    gallery, index = retriever.gallery(name), retriever.index
+    text = retriever.views("a red circle", name)
+    _, values = gallery.scores(text)
+    sampled = ranking.Ranking(index).sample(name, text, set(range(0, IMAGES, 3)))
+    np.testing.assert_allclose(sampled, values[::3], atol=1e-6)
+    assert len(ranking.Ranking(index).sample(name, text, set())) == 0
+    assert gallery.shape is not None
+    monkeypatch.setattr(ranking, "_SAMPLE_BYTES", 3 * 4 * gallery.shape[0] * gallery.shape[1])
+    sampled = ranking.Ranking(index).sample(name, text, None)
+    np.testing.assert_allclose(sampled, values[:: IMAGES // 3], atol=1e-6)
+
+
+@pytest.mark.parametrize(("count", "most", "left"), [(0, 3, 0), (3, 3, 3), (4, 3, 2), (10, 3, 3)])
+def test_a_subsample_is_even(count: int, most: int, left: int) -> None:
+    assert len(ranking.subsample(np.arange(count), most)) == left
+
+
+def test_hits_and_confidence_are_the_same_by_all_scores_and_by_a_search(
+    views_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small galleries are scored whole; larger ones are searched, and their sample scored."""
+    fitted = Calibration((0.5,) * 7, (0.1,) * 4, (0.3,) * 5, "val", "command", "hardware", 0)
+    methods = dict(views_retriever.info.methods)
+    methods["mv_vse"] = replace(methods["mv_vse"], calibration=fitted)
+    info = replace(views_retriever.info, methods=methods)
+    monkeypatch.setattr(views_retriever, "info", info)
+    whole = find(views_retriever, "a red circle", "mv_vse", 5)
+    monkeypatch.setattr(Gallery, "local", False)  # none is scored whole
+    apart = find(views_retriever, "a red circle", "mv_vse", 5)
+    assert [(h.image_id, h.view) for h in whole] == [(h.image_id, h.view) for h in apart]
+    assert [h.probability for h in apart] == pytest.approx([h.probability for h in whole])
+
+
+def test_questions_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "_TORCH_THREADS", 4)
+    before = torch.get_num_threads()
+    try:
+        with ranking.shared_processors(ranking.MANY):
+            assert torch.get_num_threads() == 4
+            with ranking.shared_processors(ranking.MANY):  # another question
+                assert torch.get_num_threads() == 2
+            with suppress(ValueError), ranking.shared_processors(1):
+                assert torch.get_num_threads() == 1
+                raise ValueError
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)

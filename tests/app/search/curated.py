@@ -1,0 +1,101 @@
+"""Writes a pack's curated examples: captions on which its methods really differ.
+
+    python -m tests.app.search.curated --pack app/bundled/scenes
+
+An example is a caption for which one method ranks a right image first and no other method does;
+the further behind the others, the better. Methods take turns, no view of captions is taken more
+often than its share while there are others, and no image twice. Captions with an aspect that no
+method handles are left out: a win would be luck.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from polyview.app.gallery.scan import from_pack
+from polyview.app.search.answers import unsupported_aspects
+from polyview.app.search.examples import Example, curated_file
+from polyview.app.search.query import Term, parse
+from polyview.app.search.retriever import Retriever
+from polyview.export.runtime import Runtime
+from polyview.models.files import write_whole
+
+LONGEST = 70  # characters of a caption
+
+
+def find(retriever: Retriever, count: int = 8) -> list[Example]:
+    """The best examples of a pack; its images must be searchable."""
+    views: dict[str, str | None] = {}
+    for image in retriever.collection.images:
+        for caption in image.truth.captions if image.truth else ():
+            plain = parse(caption.text) == [Term(caption.text)]
+            fair = not unsupported_aspects(retriever.info, caption.text)
+            if plain and fair and len(caption.text) <= LONGEST:
+                views.setdefault(caption.text, caption.view)
+    relevant = {text: sorted(retriever.collection.relevant[text]) for text in views}
+    ranks = {
+        text: {
+            name: first_rank(retriever, text, name, relevant[text]) for name in retriever.methods
+        }
+        for text in views
+    }
+    left: dict[str, list[str]] = {}
+    for name in retriever.methods:
+        behind = {t: [r for n, r in own.items() if n != name] for t, own in ranks.items()}
+        wins = [t for t, own in ranks.items() if own[name] == 1 and min(behind[t]) > 1]
+        left[name] = sorted(wins, key=lambda t: (-min(behind[t]), -np.log(behind[t]).mean(), t))
+    share, used, images = -(-count // max(1, len(set(views.values())))), Counter(), set[int]()
+    chosen: list[Example] = []
+    while len(chosen) < count and any(left.values()):
+        for name, captions in left.items():
+            left[name] = free = [t for t in captions if not images.intersection(relevant[t])]
+            if free and len(chosen) < count:
+                text = next((t for t in free if used[views[t]] < share), free[0])
+                used[views[text]] += 1
+                images.update(relevant[text])
+                why = explain(retriever.methods[name].title, name, ranks[text])
+                chosen.append(Example(text, views[text], name, ranks[text], why))
+    return chosen
+
+
+def first_rank(retriever: Retriever, text: str, name: str, relevant: Sequence[int]) -> int:
+    """The rank of the best right image; equal scores count in the order of the images."""
+    scores = retriever.scores([Term(text)], name)
+    best_first = scores.ids[np.argsort(-scores.values, kind="stable")]
+    return 1 + int(np.isin(best_first, relevant).argmax())
+
+
+def explain(title: str, winner: str, ranks: dict[str, int]) -> str:
+    """Why a caption is an example, for people."""
+    others = sorted(rank for name, rank in ranks.items() if name != winner)
+    span = f"{others[0]} to {others[-1]}" if others[0] < others[-1] else str(others[0])
+    return f"Only {title} finds it first, {'others' if others[1:] else 'the other'} at {span}."
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes the examples of one pack."""
+    parser = argparse.ArgumentParser(prog="python -m tests.app.search.curated")
+    parser.add_argument("--pack", type=Path, required=True, help="a pack's folder with a gallery")
+    parser.add_argument("--count", type=int, default=8, help="how many examples")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as cache:
+        retriever = Retriever(
+            Runtime.load(options.pack, "cpu"), from_pack(options.pack), Path(cache)
+        )
+        retriever.index.start()
+        retriever.index.wait()
+        examples = [asdict(example) for example in find(retriever, options.count)]
+    content = {"checksum": retriever.info.checksum, "examples": examples}
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_whole(curated_file(retriever.info), text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,75 @@
+"""Queries to begin with are fit for the pack, and what is said of the methods is so."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from polyview.app.gallery.scan import from_folder, from_pack
+from polyview.app.packs.columns import Columns
+from polyview.app.search.answers import unknown_words, unsupported_aspects
+from polyview.app.search.examples import Example, algebra, curated, curated_file, sentences
+from polyview.app.search.query import parse
+from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED
+from polyview.export.runtime import Runtime
+from tests.app.conftest import draw, finish
+from tests.export.editing import edited
+
+
+def test_sentences_are_short_captions_of_the_collection(retriever: Retriever) -> None:
+    chosen = sentences(retriever, 5)
+    assert len(set(chosen)) == 5
+    assert set(chosen) <= {text for text, _ in retriever.collection.captions}
+    assert max(map(len, chosen)) <= 40
+
+
+def test_a_folder_without_captions_gets_sentences_that_the_pack_knows(
+    tmp_path: Path, tiny_pack: Path
+) -> None:
+    draw(1)[0].save(tmp_path / "a.png")
+    folder = from_folder(tmp_path)
+    for pack, fewest in ((BUNDLED / "photos", 5), (BUNDLED / "scenes", 1), (tiny_pack, 0)):
+        opened = Retriever(Runtime.load(pack, "cpu"), folder, tmp_path / "cache")
+        chosen = sentences(opened, 5)
+        assert len(chosen) >= fewest
+        assert not unknown_words(opened, *chosen)
+        assert (algebra(opened) != "") == (fewest == 5)
+
+
+def test_an_example_of_several_terms(views_retriever: Retriever) -> None:
+    terms = parse(algebra(views_retriever))
+    objects = {name for image in views_retriever.collection.images for name in image.objects}
+    assert [term.weight for term in terms] == [2, 1, -1]
+    assert len({term.words for term in terms}) == 3
+    assert {term.words for term in terms} <= objects
+
+
+def test_the_bundled_examples_are_true(tmp_path: Path) -> None:
+    pack = BUNDLED / "scenes"
+    home = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), tmp_path)
+    finish(home.index)
+    examples = curated(home.info, home.collection)
+    assert len({example.winner for example in examples}) == len(home.methods)
+    for example in examples:
+        assert not unsupported_aspects(home.info, example.caption)
+        found = Columns(home).ask(parse(example.caption), list(home.methods), 3)
+        reached = {column.method: column.best_true_rank for column in found.columns}
+        assert reached == example.ranks
+        assert [name for name, best in reached.items() if best == 1] == [example.winner]
+        assert example.why.startswith(f"Only {home.methods[example.winner].title} finds it first")
+
+
+def test_examples_that_no_longer_hold_are_left_out(retriever: Retriever, tmp_path: Path) -> None:
+    info = replace(retriever.info, folder=tmp_path / "pack")
+    caption = retriever.collection.captions[0][0]
+    known = Example(caption, None, "vsepp", {"vsepp": 1, "vse_infty": 4}, "Only VSE++ ...")
+    path = curated_file(info)
+    assert curated(info, retriever.collection) == []
+    path.write_text("{}")
+    with edited(path) as content:
+        content["checksum"] = info.checksum
+        content["examples"] = [asdict(known), asdict(replace(known, caption="not here"))]
+    assert curated(info, retriever.collection) == [known]
+    path.write_text(path.read_text().replace(info.checksum, "0" * 64))
+    assert curated(info, retriever.collection) == [replace(known, why="")]
+    path.write_text("{")
+    assert curated(info, retriever.collection) == []
