@@ -114,7 +114,7 @@ def answer(
     captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
     own = {collection.file_id(image_id) for image_id in question.own}
     found = retriever.search(terms, spec, k + len(own), only, captions)
-    others = [hit for hit in found.hits if collection.file_id(hit.image_id) not in own]
+    others = [h for h in found.hits if not own or collection.file_id(h.image_id) not in own]
     hits, searched = others[:k], found.searched - (len(found.hits) - len(others))
     for rank, hit in enumerate(hits, start=1):
         hit.rank = rank
@@ -156,6 +156,8 @@ def satisfying(
     Raises:
         ValueError: no image has such a fact or value.
     """
+    if not filters:
+        return None
     chosen, known = list[frozenset[int]](), collection.facts
     for fact, values in filters.items():
         if not known:
@@ -169,7 +171,7 @@ def satisfying(
                 f'no picture has the {fact} "{lacking[0][:80]}"; choose from {", ".join(some)}'
             )
         chosen.append(frozenset().union(*(known[fact][value] for value in values)))
-    return frozenset.intersection(*chosen) if chosen else None
+    return frozenset.intersection(*chosen)
 
 
 def remark(retriever: Retriever, *texts: str) -> str:

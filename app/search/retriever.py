@@ -285,10 +285,12 @@ class Retriever:
     def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
         """An image of the collection as something that was found, with what is known about it."""
         image = self.image(image_id)
-        moment = image.moment
+        seconds, frame = (
+            (image.moment.seconds, image.moment.frame) if image.moment else (None, None)
+        )
         hit = Hit(
             image_id=image_id, file=image.file, score=score, view=view, rank=rank,
-            seconds=moment and moment.seconds, frame=moment and moment.frame,
+            seconds=seconds, frame=frame,
         )  # fmt: skip
         if image.captions:
             hit.captions = list(image.captions)

@@ -264,11 +264,11 @@ def test_large_galleries_are_clustered_and_answers_say_what_is_found(
     assert f"finding clusters: 0 of {count}" in stages
     name = retriever.methods.best
     found = answer(retriever, Question("a red circle"), name, 5)
-    assert found.caveat == "Approximate: finds 100% of the ten best."
+    assert (found.exact, found.remark) == (False, "Approximate: finds 100% of the ten best.")
     whole = [hit.image_id for hit in found.hits]
     monkeypatch.undo()
     small = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     finish(small.index)
     found = answer(small, Question("a red circle"), name, 5)
     assert [hit.image_id for hit in found.hits] == whole
-    assert found.caveat == ""
+    assert found.exact

@@ -22,8 +22,10 @@ import numpy as np
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search.answers import unsupported_aspects
 from polyview.app.search.examples import Example, curated_file
+from polyview.app.search.mistakes import rank_all, text_views
 from polyview.app.search.query import Term, parse
 from polyview.app.search.retriever import Retriever
+from polyview.export.mistakes import Captions
 from polyview.export.runtime import Runtime
 from polyview.models.files import write_whole
 
@@ -40,18 +42,20 @@ def find(retriever: Retriever, count: int = 8) -> list[Example]:
             if plain and fair and len(caption.text) <= LONGEST:
                 views.setdefault(caption.text, caption.view)
     relevant = {text: sorted(retriever.collection.relevant[text]) for text in views}
+    labelled = np.array([right[0] for right in relevant.values()])
+    table = Captions([*views], labelled, [*map(np.array, relevant.values())], [*views.values()])
+    files, texts = len(retriever.collection.images), text_views(retriever, table.texts)
+    found, _ = rank_all(retriever.index.images, list(retriever.methods), texts, table, files)
     ranks = {
-        text: {
-            name: first_rank(retriever, text, name, relevant[text]) for name in retriever.methods
-        }
-        for text in views
+        text: {name: int(each.rank[q]) for name, each in found.items()}
+        for q, text in enumerate(views)
     }
     left: dict[str, list[str]] = {}
     for name in retriever.methods:
         behind = {t: [r for n, r in own.items() if n != name] for t, own in ranks.items()}
         wins = [t for t, own in ranks.items() if own[name] == 1 and min(behind[t]) > 1]
         left[name] = sorted(wins, key=lambda t: (-min(behind[t]), -np.log(behind[t]).mean(), t))
-    share, used, images = -(-count // max(1, len(set(views.values())))), Counter(), set[int]()
+    share, used, images = -(-count // len({*views.values()})), Counter[str | None](), set[int]()
     chosen: list[Example] = []
     while len(chosen) < count and any(left.values()):
         for name, captions in left.items():
@@ -63,13 +67,6 @@ def find(retriever: Retriever, count: int = 8) -> list[Example]:
                 why = explain(retriever.methods[name].title, name, ranks[text])
                 chosen.append(Example(text, views[text], name, ranks[text], why))
     return chosen
-
-
-def first_rank(retriever: Retriever, text: str, name: str, relevant: Sequence[int]) -> int:
-    """The rank of the best right image; equal scores count in the order of the images."""
-    scores = retriever.scores([Term(text)], name)
-    best_first = scores.ids[np.argsort(-scores.values, kind="stable")]
-    return 1 + int(np.isin(best_first, relevant).argmax())
 
 
 def explain(title: str, winner: str, ranks: dict[str, int]) -> str:
