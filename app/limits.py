@@ -8,6 +8,7 @@ in Gradio's queue. Slow clients and floods are left to a reverse proxy (docs/dep
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import json
 import logging
@@ -35,6 +36,10 @@ RATE, BURST = 20.0, 200.0  # requests of a client in a second in the long run, a
 CHEAP = 0.1  # of a request that an image or a file of the page counts
 OPEN = 128  # requests of one client at a time
 UNREAD = 300  # answers in Gradio's queue that nobody has fetched; older ones are dropped
+ASKED, ASKED_SECONDS = (
+    12,
+    120.0,
+)  # a client's questions in Gradio's queue without an answer, for how long
 _CLIENTS = 10_000  # remembered
 
 _OURS = r"/|/favicon\.ico|/page/.*|/api/v1(/[\w./-]*)?"
@@ -81,6 +86,7 @@ class Door:
         self._held = 0
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._unread: OrderedDict[str, str] = OrderedDict()  # the session of each event
+        self._collectable = 0  # bytes of bodies in refused questions, which Gradio leaves in cycles
         self._tasks: set[asyncio.Task[None]] = set()
         frames = _FRAMES_OF_A_SPACE if space else "'self'"
         policy = (
@@ -102,21 +108,22 @@ class Door:
         # Gradio would build addresses from this one
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-gradio-server"]
         answer, name = _Answer(send, self._headers), client_of(scope)
-        client = self._clients.setdefault(name, _Client())
-        self._clients.move_to_end(name)
+        # Gradio asks itself on behalf of an assistant, who has been counted already
+        itself = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
+        client = _Client() if itself else self._clients.setdefault(name, _Client())
+        if not itself:
+            self._clients.move_to_end(name)
         if len(self._clients) > _CLIENTS:
             self._clients.popitem(last=False)
         client.open += 1
         try:
             self._check(scope)
-            # Gradio asks itself on behalf of an assistant, who has been counted already
-            itself = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
             if not self._hosts.private and not itself:
                 client.check(scope["path"])
             if scope["method"] == "POST":
                 await self._post(scope, receive, answer, client)
             else:
-                await self._answer(scope, receive, answer)
+                await self._answer(scope, receive, answer, client)
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer.send)
         finally:
@@ -138,6 +145,8 @@ class Door:
             body, session = bytes(received), ""
             client.use(len(body) / 1e6)
             if join:
+                if not self._hosts.private:
+                    client.check_asked()
                 body, session = self._question(join[1], body)
                 rest = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
                 scope["headers"] = [*rest, (b"content-length", str(len(body)).encode())]
@@ -149,12 +158,17 @@ class Door:
                 whole = {"type": "http.request", "body": b"", "more_body": False}
                 return whole | {"body": left.pop()} if left else await receive()
 
-            await self._answer(scope, replay, answer)
+            await self._answer(scope, replay, answer, client)
         finally:
             self._held -= len(received)
+            self._collectable += len(received) if join else 0
+            if self._collectable > HELD_BYTES // 3:
+                self._collectable = 0
+                gc.collect()
         if join and b'"event_id"' in answer.first:
             event = str(json.loads(answer.first)["event_id"])
             self._unread[event] = session or event
+            client.asked[event] = time.monotonic()
             if len(self._unread) > UNREAD:
                 task = asyncio.create_task(self._fetch(self._unread.popitem(last=False)[1]))
                 self._tasks.add(task)
@@ -199,7 +213,9 @@ class Door:
             body = json.dumps({**value, "data": data + defaults[len(data) :]}).encode()
         return body, session
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, answer: _Answer, client: _Client
+    ) -> None:
         """Lets the app answer; what fails there becomes a sentence."""
         try:
             await self._app(scope, receive, answer.send)
@@ -211,7 +227,9 @@ class Door:
                 sentence = "this could not be answered; ask for it in another way"
                 await Refusal(500, sentence).response()(scope, receive, answer.send)
         for event in answer.delivered:
-            self._unread.pop(event or scope["path"].rpartition("/")[2], None)
+            event = event or scope["path"].rpartition("/")[2]
+            self._unread.pop(event, None)
+            client.asked.pop(event, None)
 
     async def _fetch(self, session: str) -> None:
         """Fetches, for nobody, the answers of a session that Gradio would keep."""
@@ -228,6 +246,7 @@ class _Client:
 
     def __init__(self) -> None:
         self.open = 0
+        self.asked: dict[str, float] = {}  # when each unanswered event of Gradio's queue began
         self._left, self._then = BURST, time.monotonic()
 
     def use(self, requests: float) -> None:
@@ -235,6 +254,14 @@ class _Client:
         now = time.monotonic()
         self._left = min(BURST, self._left + (now - self._then) * RATE) - requests
         self._then = now
+
+    def check_asked(self) -> None:
+        """Raises `Refusal` where too many questions in Gradio's queue have no answer yet."""
+        now = time.monotonic()
+        self.asked = {e: then for e, then in self.asked.items() if now - then < ASKED_SECONDS}
+        if len(self.asked) >= ASKED:
+            sentence = f"{ASKED} questions of yours wait or were not fetched; fetch their answers"
+            raise Refusal(429, sentence, 5)
 
     def check(self, path: str) -> None:
         """Counts a request, or raises `Refusal` where it must wait."""

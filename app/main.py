@@ -9,6 +9,7 @@ import gc
 import importlib.util
 import logging
 import os
+import signal
 import sys
 import threading
 import warnings
@@ -17,6 +18,7 @@ from pathlib import Path
 
 NO_MCP = '--mcp needs a package that is not installed; run: pip install "gradio[mcp]"'
 _SWEEP_SECONDS = 60.0
+_LONGEST_LINE = 1000  # characters of a line in the log
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from polyview.app.packs.opened import Opened
     from polyview.app.server import build, launch
 
-    logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("polyview: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     # app/gallery/images.py has its own limit and says so in a sentence
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -70,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # only now, so that the first page does not wait for processors busy with images
     opened.first.index.start(ProgressBar())
     threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, as Ctrl-C does
     wait = threading.Event()
     try:
         while not wait.wait(_SWEEP_SECONDS):
@@ -77,6 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("polyview: stopped", file=sys.stderr)
     return 0
+
+
+class OneLine(logging.Formatter):
+    """Writes each message as one short line: it may repeat what a stranger sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line = " | ".join(super().format(record).splitlines())
+        return "".join(c if c.isprintable() else "?" for c in line[:_LONGEST_LINE])
 
 
 def declare_zerogpu() -> None:

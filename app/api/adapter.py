@@ -13,6 +13,7 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
@@ -31,7 +32,9 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from polyview.app.access import Refusal
 from polyview.app.api.answers import Blob, Refused
+from polyview.app.limits import read_json
 from polyview.app.packs.errors import ForbiddenError, FullError, GoneError
 from polyview.app.packs.opened import Opened
 from polyview.app.search.hits import NotReadyError
@@ -67,10 +70,15 @@ class Slots:
 
     def __init__(self, at_once: int = _AT_ONCE, waiting: int = WAITING) -> None:
         self._limiter, self._single = CapacityLimiter(at_once), CapacityLimiter(1)
+        self._images = CapacityLimiter(max(1, at_once - 1))
         self._most, self._count = waiting, 0
 
-    async def run(self, function: Callable[[], Any], quick: bool = False) -> Any:
+    async def run(
+        self, function: Callable[[], Any], quick: bool = False, decodes: bool = False
+    ) -> Any:
         """What a function returns, once it is its turn.
+
+        One that decodes a stranger's image may take seconds: those leave a place for others.
 
         Raises:
             BusyError: too many wait already.
@@ -79,7 +87,8 @@ class Slots:
             raise BusyError
         self._count += 1
         try:
-            return await run_sync(function, limiter=self._single if quick else self._limiter)
+            async with self._images if decodes else nullcontext():
+                return await run_sync(function, limiter=self._single if quick else self._limiter)
         finally:
             self._count -= 1
 
@@ -150,10 +159,12 @@ class Adapter:
                 name = _known(key, names)
                 several = request.query_params.getlist(key)
                 values[name] = several if name in lists else several[-1]
-            if request.method == "POST":
-                values |= await _read(request, names, body)
             try:
-                answer = await self._slots.run(partial(call, **values), question.quick())
+                if request.method == "POST":
+                    values |= await _read(request, names, body)
+                decodes = bool(values.get(body))
+                bound = partial(call, **values)
+                answer = await self._slots.run(bound, question.quick(), decodes)
             except Exception as error:
                 return refused(*self.refusal(error))
             if isinstance(answer, Blob):
@@ -188,8 +199,9 @@ class Adapter:
 
         async def endpoint(*values: Any) -> dict[str, Any]:
             bound = partial(call, **dict(zip(kinds, values, strict=False)))
+            decodes = any(isinstance(one, str) and one.startswith("data:") for one in values)
             try:
-                answer = await self._slots.run(bound, question.quick())
+                answer = await self._slots.run(bound, question.quick(), decodes)
             except Exception as error:
                 raise gr.Error(self.refusal(error)[1], print_exception=False) from None
             if isinstance(answer, Blob):
@@ -213,6 +225,8 @@ class Adapter:
         """Status, sentence and seconds to wait for an error."""
         if isinstance(error, ValidationError):
             return 400, _of_value(error), 0
+        if isinstance(error, Refusal):
+            return error.status, str(error), error.wait
         if isinstance(error, BusyError):
             return 503, f"{WAITING} questions wait already; ask again soon", 1
         if isinstance(error, FileNotFoundError) and error.filename:
@@ -290,13 +304,7 @@ async def _read(request: Request, names: Mapping[str, str], body: str) -> dict[s
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind != "application/json":
         return {body: content}
-    try:
-        value = await request.json()
-    except ValueError as error:
-        raise ValueError("the body is no JSON") from error
-    if not isinstance(value, dict):
-        raise ValueError("the body must be a JSON object")
-    return {_known(key, names): one for key, one in value.items()}
+    return {_known(key, names): one for key, one in read_json(content).items()}
 
 
 def _known(key: str, names: Mapping[str, str]) -> str:

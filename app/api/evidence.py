@@ -25,6 +25,7 @@ from polyview.app.search.query import Term, checked, describe, parse
 from polyview.app.search.retriever import Retriever
 from polyview.models.views import NamedArray
 
+_MAX_NUMBERS = 500_000  # of one answer about several images
 _DIGITS = 8  # of evidence, so that what is added up stays the score
 _MAP_DIGITS = 5
 
@@ -96,6 +97,11 @@ class EvidenceQuestions:
         count, cells = len(images), seen.grid[0] * seen.grid[1]
         parts = [term.cells.reshape(count, cells, -1) for term in seen.terms]
         table = np.concatenate([np.zeros((count, cells, 0)), *parts], axis=-1)  # (n, N, M)
+        if table.size > _MAX_NUMBERS:
+            raise ValueError(
+                f"{count} images of {cells} cells and {table.shape[2]} words are {table.size:,} "
+                f"numbers; ask for fewer images, at most {_MAX_NUMBERS:,} numbers"
+            )
         whole = sum((term.whole_sentence for term in seen.terms), np.zeros((count, *seen.grid)))
         sheet, frames = _sheet(retriever, images)
         return answers.HitExplanations(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import stat
 import threading
 from collections.abc import Iterator
@@ -35,7 +36,10 @@ _SLOW_PIXELS = 4_000_000  # of an image that Pillow decodes in a Python loop
 _LARGE = 16_000_000  # pixels; one larger image is decoded at a time
 _BAND = 4_000_000  # pixels converted at once
 _MAX_SCANS = 100  # of a JPEG; encoders write 10, and 18 of CMYK
-_PIECE = 2**20  # bytes read at once
+_MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB, and each fraction takes 20 times its size
+_MARKER = re.compile(
+    rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL
+)  # of a JPEG's segment, or its end
 # A pipe answers at once instead of waiting for a writer; a terminal does not become ours.
 _FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 
@@ -206,19 +210,25 @@ def open_header(file: BinaryIO, name: str) -> ImageFile.ImageFile:
             f"{name} has {width} x {height} pixels, more than the {allowed // 10**6} million "
             f"allowed{kind}; make it smaller"
         )
-    if image.info.get("progressive") and _scans(file) > _MAX_SCANS:
+    if image.format in ("JPEG", "MPO") and _scans(file) > _MAX_SCANS:
         raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
+    if len(image.info.get("exif") or b"") > _MAX_EXIF:
+        raise ImageError(f"{name} has more than 1 MB of EXIF; save it without")
     image.draft(None, (WORKING_SIDE, WORKING_SIDE))
     return image
 
 
 def _scans(file: BinaryIO) -> int:
-    """How often a JPEG's samples are gone over; a megabyte can ask for a thousand scans."""
-    place, scans = file.tell(), 0
+    """How often a JPEG's samples are gone over; a megabyte can ask for 100,000 scans."""
+    place = file.tell()
     file.seek(0)
-    while piece := file.read(_PIECE):
-        scans += piece.count(b"\xff\xda")
+    content, scans, end = file.read(), 0, 2
     file.seek(place)
+    while (marker := _MARKER.search(content, end)) and marker[1] != b"\xd9":
+        scans += marker[1] == b"\xda"
+        if scans > _MAX_SCANS:
+            break
+        end = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2], "big")
     return scans
 
 

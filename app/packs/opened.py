@@ -195,8 +195,11 @@ class Opened:
         self.require_owner("images are chosen where the app runs, by --gallery")
         if not place.strip():
             raise ValueError("place is empty; name a folder of images, or a ZIP archive of them")
-        path = Path(place).expanduser()
-        key = _folder_key(path)
+        try:
+            path = Path(place).expanduser()
+            key = _folder_key(path)
+        except (OSError, RuntimeError) as error:
+            raise ValueError(f'the place "{place[:200]}" cannot be opened: {error}') from error
         with self._lock:
             opening = self._openings.get(key)
             if opening is None:
@@ -322,7 +325,11 @@ class Opened:
 
     def _make(self, pack: str, collection: str) -> Retriever:
         """A pack over a collection, which is not read yet."""
-        runtime, images = self._runtime(pack), self._images(collection)
+        images = self._images(collection)
+        if collection in self._collections and pack not in self._folders:
+            # else any visitor could make every bundled pack read all of the owner's images
+            self.require_owner(f"these images are read by {', '.join(self._folders)} alone")
+        runtime = self._runtime(pack)
         if collection != pack:
             runtime.require_images()
         if collection == "qdrant" and self._ready is not None:

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
@@ -120,11 +121,29 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def unused(self, making_room: bool = False) -> list[str]:
-        """The keys of uploads that nobody has used for long; where room is needed, the oldest."""
+        """The keys of uploads that nobody has used for long; where room is needed, the oldest.
+
+        Where too much lies on the disk, with what was computed of the files, also the largest.
+        """
         now = time.monotonic()
         with self._lock:
             keys = [key for key, upload in self.items() if now - upload.used > UPLOAD_SECONDS]
+            sizes = {key: _disk_bytes(self[key].folder) for key in self if key not in keys}
+            if sizes and not making_room:
+                largest = max(sizes, key=lambda key: sizes[key])
+                free = shutil.disk_usage(self[largest].folder).free
+                if sum(sizes.values()) > ALL_BYTES or free < SPARE_BYTES:
+                    keys.append(largest)
             if making_room and not keys and len(self) >= MAX_UPLOADS:
                 oldest = min(self, key=lambda key: self[key].used)
                 keys = [oldest] if now - self[oldest].used >= YOUNG_SECONDS else []
         return keys
+
+
+def _disk_bytes(folder: Path) -> int:
+    """The size of all files in a folder."""
+    sizes = []
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # deleted meanwhile
+            sizes.append(path.stat().st_size)
+    return sum(sizes)

@@ -78,8 +78,9 @@ export class Explanation {
     const sums = this.contributions(id);
     const score = this.by.get(id)?.score;
     if (score === undefined) return "";
-    const part = (word) => `"${this.words[word]}" contributes ${sums[word].toFixed(2)} of ${score.toFixed(2)}`;
-    return words.filter((word) => word in sums).map(part).join("; ");
+    const part = (word) => `"${this.words[word]}" contributes ${sums[word].toFixed(2)}`;
+    const parts = words.filter((word) => word in sums).map(part).join("; ");
+    return parts && `${parts} of the score ${score.toFixed(2)}`;
   }
 
   /** The words to show: those chosen, or the one that adds most to the first page. @param {number[]|null} chosen @returns {number[]} */

@@ -109,7 +109,7 @@ export class Panel {
         action("Less like this", example("less")),
         same && button(`${same} nearly the same`, () => this.grid.unfold(hit.rank)),
       ),
-      el("p.caption", {}, hit.captions?.length ? `Caption: ${caption}` : caption),
+      el("p.caption", {}, hit.captions?.length ? `Captions: ${hit.captions.slice(0, 5).join(" · ")}` : caption),
     );
   }
 

@@ -105,19 +105,19 @@ def progressive(side: int) -> bytes:
     return content[:frame] + struct.pack(">HH", side, side) + content[frame + 4 :]
 
 
-def repeated_scans(side: int, scans: int) -> bytes:
-    """A valid progressive JPEG of grey pixels whose last scan comes again and again."""
-    content = jpeg(side)
+def repeated_scans(side: int, scans: int, is_progressive: bool = True) -> bytes:
+    """A valid JPEG of grey pixels whose last scan comes again and again."""
+    content = jpeg(side, is_progressive)
     last = content.rindex(b"\xff\xda")
     return (
         content[:last] + content[last:-2] * (scans - content.count(b"\xff\xda") + 1) + b"\xff\xd9"
     )
 
 
-def jpeg(side: int) -> bytes:
-    """A progressive JPEG of grey pixels."""
+def jpeg(side: int, is_progressive: bool = True) -> bytes:
+    """A JPEG of grey pixels."""
     file = io.BytesIO()
-    Image.new("L", (side, side), 128).save(file, "JPEG", progressive=True)
+    Image.new("L", (side, side), 128).save(file, "JPEG", progressive=is_progressive)
     return file.getvalue()
 
 

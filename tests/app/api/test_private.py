@@ -5,6 +5,9 @@ from __future__ import annotations
 import http.server
 import io
 import json
+import logging
+import os
+import signal
 import socket
 import threading
 import time
@@ -19,6 +22,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from polyview.app.main import OneLine
 from tests.app import hostile
 from tests.app.api.assistant import Assistant
 from tests.app.api.conftest import Run, Running, data_uri, encoded
@@ -192,9 +196,34 @@ def test_pixel_bombs_and_damaged_images_are_refused_at_once(
     sentence = refused(reply, 400)
     assert kind not in ("bomb.png", "large.png") or "100 million" in sentence
     assert server.predict("search_image", image=data_uri(content or b" ")) == sentence
-    for jpeg in (hostile.progressive(13_300), hostile.repeated_scans(2000, 1200)):
-        refused(ask(server, "/api/v1/search", "POST", content=jpeg), 400)
+    exif = io.BytesIO()
+    Image.new("RGB", (40, 40)).save(exif, "PNG", exif=b"Exif\0\0" + b"II*\0" + bytes(2**21))
+    scans = [hostile.repeated_scans(2000, 1200, progressive) for progressive in (True, False)]
+    for content in (hostile.progressive(13_300), *scans, exif.getvalue()):
+        refused(ask(server, "/api/v1/search", "POST", content=content), 400)
     assert time.monotonic() - start < SECONDS
+
+
+def test_uploads_end_with_the_process(run: Run, tiny_pack: Path, tmp_path: Path) -> None:
+    server = run("--pack", tiny_pack, TMPDIR=str(tmp_path))
+    key = server.post("collections/new")["collection"]
+    params = {"collection": key, "name": "a.png"}
+    assert server.http.post("collections/file", params=params, content=encoded(1)).is_success
+    assert list(tmp_path.glob("polyview-upload-*"))
+    os.kill(server.process, signal.SIGTERM)
+    deadline = time.monotonic() + 60
+    while list(tmp_path.glob("polyview-upload-*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not list(tmp_path.glob("polyview-upload-*"))
+
+
+def test_a_line_of_the_log_is_one_short_line() -> None:
+    record = logging.LogRecord(
+        "mcp", logging.WARNING, "", 1, "%s", ("x\nforged\x1b[2J" * 999,), None
+    )
+    line = OneLine("polyview: %(message)s").format(record)
+    assert len(line) <= 1000
+    assert line.isprintable()
 
 
 def test_nothing_is_logged_of_what_was_sent(server: Running) -> None:

@@ -21,9 +21,13 @@ from starlette.testclient import TestClient
 
 from polyview.app import limits
 from polyview.app.access import Hosts
+from polyview.app.packs.opened import Opened
+from polyview.app.server import build
+from polyview.app.settings import Settings
 from tests.app.api.assistant import Assistant
 from tests.app.api.conftest import Run, Running, data_uri, encoded
 from tests.app.api.test_private import ask, refused
+from tests.app.conftest import finish
 
 API = "/gradio_api"
 
@@ -226,6 +230,42 @@ def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPa
         for _ in range(3):
             assert own.post("/gradio_api/call/x", json={"data": []}).status_code == 200
     assert fetched == ["e0", "e1", "e1", "e2"]
+
+
+def test_questions_without_an_answer_are_bounded_for_each_client(server: Running) -> None:
+    body = {"data": ["a red circle"], "session_hash": "s" * 11}
+    with client(server, "127.0.2.1") as line, client(server, "127.0.2.2") as other:
+        events = []
+        for _ in range(limits.ASKED):
+            reply = line.post(f"{API}/call/search_text", json=body)
+            events.append(reply.json()["event_id"])
+        assert "were not fetched" in refused(line.post(f"{API}/call/search_text", json=body), 429)
+        assert other.post(f"{API}/call/search_text", json=body).status_code == 200
+        assert "hits" in line.get(f"{API}/call/search_text/{events[0]}").text
+        assert line.post(f"{API}/call/search_text", json=body).status_code == 200
+
+
+def test_answers_about_many_images_are_bounded(
+    tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polyview.app.api.evidence._MAX_NUMBERS", 100)
+    settings = Settings(str(tiny_pack), device="cpu")
+    opened = Opened(settings, tmp_path / "cache")
+    finish(opened.first.index)
+    own = TestClient(build(settings, opened), "http://127.0.0.1", client=("127.0.0.1", 1))
+    values = {"q": "a red circle", "images": [0, 1, 2]}
+    assert own.post("/api/v1/explain/hits", json={**values, "images": [0]}).status_code == 200
+    values["images"] = [0, 1, 2] * 30
+    reply = own.post("/api/v1/explain/hits", json=values)
+    assert reply.status_code == 400
+    assert "ask for fewer images, at most 100 numbers" in reply.json()["error"]
+
+
+def test_json_of_any_content_type_is_bounded(server: Running) -> None:
+    for depth in (3_000, 300_000):
+        nested = b'{"place": ' + b"[" * depth + b"]" * depth + b"}"
+        reply = ask(server, "/api/v1/collections/open", "POST", content=nested)
+        assert reply.status_code in (400, 403, 413)
 
 
 def test_slow_bodies_hold_nobody(server: Running) -> None:
