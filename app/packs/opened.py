@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from polyview.app.gallery.address import Address
+from polyview.app.gallery.images import unreadable
 from polyview.app.gallery.scan import Collection, from_pack, open_images
 from polyview.app.packs import fit
 from polyview.app.packs.errors import ForbiddenError, GoneError, without_paths
@@ -127,7 +128,8 @@ class Opened:
         """The keys of a pack and a collection, where empty ones were given."""
         if not pack:
             pack = self.first_pack
-            if collection.startswith(("folder-", "upload-")):
+            owned = collection in self._collections and not self.private
+            if collection.startswith(("folder-", "upload-")) and not owned:
                 pack = self._for_photographs()
             elif collection and collection in self.packs():
                 pack = collection
@@ -199,7 +201,7 @@ class Opened:
             path = Path(place).expanduser()
             key = _folder_key(path)
         except (OSError, RuntimeError) as error:
-            raise ValueError(f'the place "{place[:200]}" cannot be opened: {error}') from error
+            raise unreadable(f'"{place[:200]}"', error) from error
         with self._lock:
             opening = self._openings.get(key)
             if opening is None:
@@ -246,8 +248,12 @@ class Opened:
                 for oldest in own[:-MAX_FOLDERS]:
                     self._forget(oldest)
         except Exception as error:
-            stopped = opening.stopped.is_set()
-            opening.error = GoneError("opening was stopped; open it again") if stopped else error
+            if opening.stopped.is_set():
+                opening.error = GoneError("opening was stopped; open it again")
+            elif isinstance(error, ValueError | FileNotFoundError):
+                opening.error = error
+            else:
+                opening.error = unreadable(f'"{str(path)[:200]}"', error)
         finally:
             opening.done.set()
 

@@ -84,7 +84,7 @@ class Retriever:
         self.methods = Methods(runtime.methods, runtime.info)
         self.collection = collection
         first = self.methods.names(first)[0] if first else self.methods.best
-        self._thumbnails = cache / "thumbnails"
+        self._thumbnails = (encoded or cache) / "thumbnails"
         self.index = Index(runtime, collection, encoded or cache, first, ready, self._thumbnails)
         self._ranking = Ranking(self.index)
         self._sets = Sets(runtime, self.index, self.image)

@@ -11,7 +11,7 @@ import pytest
 
 from polyview.app.packs import opened as module
 from polyview.app.packs import uploads
-from polyview.app.packs.errors import FullError, GoneError
+from polyview.app.packs.errors import ForbiddenError, FullError, GoneError
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded
@@ -59,6 +59,37 @@ def test_uploads_are_bounded(
     with pytest.raises(ValueError, match=r"no room for more files|files already"):
         opened.add_file(key, "1.png", b"123456")
     assert len(opened._uploads[key].files) == 1
+
+
+def test_what_is_computed_of_an_upload_counts(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, large = upload(opened), upload(opened, 3)
+    opened.sweep()
+    assert set(opened._uploads) == {small, large}
+    (opened._uploads[large].folder / "encoded").mkdir()
+    (opened._uploads[large].folder / "encoded" / "views").write_bytes(bytes(200_000))
+    monkeypatch.setattr(uploads, "ALL_BYTES", 100_000)
+    opened.sweep()
+    assert set(opened._uploads) == {small}
+
+
+def test_strangers_make_no_other_pack_read_the_owner_s_images(
+    tiny_pack: Path, tmp_path: Path
+) -> None:
+    draw(1)[0].save(tmp_path / "x.png")
+    settings = Settings(str(tiny_pack), tmp_path, "cpu", host="0.0.0.0")
+    opened = Opened(settings, tmp_path / "cache")
+    (key,) = (key for key in opened.collections() if key.startswith("folder-"))
+    assert opened.retriever("", key) is opened.retriever()
+    with pytest.raises(ForbiddenError, match=r"these images are read by .* alone"):
+        opened.retriever("scenes", key)
+
+
+def test_places_that_cannot_be_are_refused(opened: Opened) -> None:
+    for place in ("~nosuchuser/x", "x" * 5000):
+        with pytest.raises(ValueError, match=r"\".*\" cannot be read \("):
+            opened.open_place(place)
 
 
 def test_a_full_disk_takes_no_files(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
