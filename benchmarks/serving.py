@@ -1,10 +1,14 @@
 """The app as its users meet it: `python -m benchmarks.serving`.
 
 Starts the app with an empty cache and prints the seconds until the first page, its first answer and
-the end of indexing, and the memory (RSS) then. Then one user, and after that 16 and 50 at once, ask
+the end of indexing, and the memory (RSS) then. Then one user, and after that many at once, ask
 without a pause, each over an own connection, by plain HTTP (`GET /api/v1/search`). Every answer is
 compared with the one that the single user got, and the memory is printed again. Linux only. Ends
-with 1 where an answer was wrong or missing. `--page` measures the page in headless Chromium.
+with 1 where an answer was wrong or missing.
+
+`--page` measures the page in headless Chromium instead, `--server` answers a second with 16 and
+50 clients on plain sockets, and the CPU time of the app for each; `--beside DIR` also those of
+another checkout (0c16a73, too), one after the other.
 """
 
 import argparse
@@ -18,11 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlencode
 
 import httpx
 import numpy as np
@@ -35,20 +38,26 @@ from polyview.export.sessions import processor
 ROOT = Path(__file__).resolve().parents[1]
 QUERIES = 20  # typed into the page
 IDLE = 10.0  # seconds in which a tab should do nothing
-WATCH = """() => {
+# the query's box, where a page says what it answers, and the images of its results
+NEW_PAGE = {"box": "#query", "answer": "#live", "images": ".tile img", "example": ".tile canvas"}
+OLD_PAGE = {"box": "#pv-words textarea, #pv-words input", "answer": "#pv-answer"} | {
+    "images": "#pv-grid img",
+    "example": "#pv-grid img",
+}
+WATCH = """(page) => {
   window.shifts = 0;
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
   }).observe({ type: "layout-shift", buffered: true });
   const whole = (image) => image.src && image.complete && image.naturalWidth > 0;
-  const shown = () => [...document.querySelectorAll(".tile img")].slice(0, 8);
+  const shown = () => [...document.querySelectorAll(page.images)].slice(0, 8);
   const until = (ready) => new Promise((done) => {
     const look = () => (ready() ? done(performance.now()) : requestAnimationFrame(look));
     look();
   });
-  window.example = until(() => document.querySelector(".tile canvas")?.clientWidth > 0);
+  window.example = until(() => document.querySelector(page.example)?.clientWidth > 0);
   window.answered = (query) => until(() => {
-    const text = document.querySelector("#live")?.innerText ?? "";
+    const text = document.querySelector(page.answer)?.innerText ?? "";
     return text.includes(query) && shown().length >= 4 && shown().every(whole);
   });
   addEventListener("keydown", (event) => {
@@ -56,6 +65,8 @@ WATCH = """() => {
   }, true);
 }"""
 TIMEOUT = 300.0  # seconds for a start, and for an answer
+CLIENTS = (16, 50)  # with --server
+ROUNDS, ASKED = 4, 1000  # and the questions of a round, those of all clients together
 Question = tuple[str, str]  # text and method
 Hits = list[tuple[int, float]]  # image and score, best first
 
@@ -81,43 +92,48 @@ def main(argv: Sequence[str]) -> int:
     """Measures and prints; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
-    parser.add_argument("--users", type=int, nargs="+", default=[16, 50])
-    parser.add_argument("--queries", type=int, default=1000, help="of all users together")
+    parser.add_argument("--users", type=int, default=50)
+    parser.add_argument("--queries", type=int, default=20, help="questions of each user")
     parser.add_argument("--page", action="store_true", help="measure the page in a browser")
+    parser.add_argument("--server", action="store_true", help="measure answers a second")
+    parser.add_argument("--beside", type=Path, help="also measure another checkout")
     options = parser.parse_args(argv)
-    if min(*options.users, options.queries) < 1:
+    if min(options.users, options.queries) < 1:
         parser.error("--users and --queries must be at least 1")
     print(
         f"{options.pack.name}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     )
     captions = [caption.text for caption in load_gallery(options.pack).captions]
-    if options.page:
-        print(measure_page(options.pack, captions[:QUERIES]))
-        return 0
-    methods, count = list(load_info(options.pack).methods), options.queries
+    short = [text for text in captions if len(text) < 30][:QUERIES]  # the old page cuts others
+    methods, count = list(load_info(options.pack).methods), options.users * options.queries
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(count)]
+    asked = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(ASKED)]
+    for root in filter(None, (ROOT, options.beside)):
+        if options.page:
+            print(f"{root.name}: {measure_page(options.pack, short, root.resolve())}")
+        if options.server:
+            print(f"{root.name}: {measure_server(options.pack, asked, root.resolve())}", flush=True)
+    if options.page or options.server:
+        return 0
+    shares = [questions[user :: options.users] for user in range(options.users)]
     with running(options.pack) as (url, process):
-        loads, answers = [starting(url, process, questions[0])], dict[Question, Hits]()
-        for users in (1, *options.users):
-            shares = [questions[user::users] for user in range(users)]
-            before = processor_seconds(process)
-            load, found = ask_all(url, shares, answers)
-            each = 1000 * (processor_seconds(process) - before) / count
-            print(f"{users} users: {load}, {each:.1f} ms of CPU each", flush=True)
-            answers = answers or found
-            loads.append(load)
-        print(f"RSS {memory(process):.0f} MB at the end")
-    failures = sorted({message for load in loads for message in load.failures})
+        first = starting(url, process, questions[0])
+        one, answers = ask_all(url, [questions], {})
+        many, _ = ask_all(url, shares, answers)
+        print(f"one user: {one}\n{options.users} users: {many}")
+        print(f"RSS {memory(process):.0f} MB after {2 * count + 1:,} questions")
+    failures = sorted({message for load in (first, one, many) for message in load.failures})
     print("\n".join(failures[:10]), end="\n" if failures else "")
     return 1 if failures else 0
 
 
-def measure_page(pack: Path, queries: Sequence[str]) -> str:
-    """Opens the page in headless Chromium and types queries; returns the figures."""
+def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
+    """Opens a checkout's page in headless Chromium and types queries; returns the figures."""
     from playwright.sync_api import Request, sync_playwright
 
+    page_of: Mapping[str, str] = NEW_PAGE if (root / "app/page/main.js").is_file() else OLD_PAGE
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    with running(pack) as (url, _), sync_playwright() as playwright:
+    with running(pack, root) as (url, _), sync_playwright() as playwright:
         wait(lambda: httpx.get(url).is_success)
         wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
         flags = ["--no-sandbox", "--disable-gpu"]
@@ -126,7 +142,7 @@ def measure_page(pack: Path, queries: Sequence[str]) -> str:
         page.set_default_timeout(1000 * TIMEOUT)
         requests: list[Request] = []
         page.on("requestfinished", lambda request: requests.append(request))
-        page.add_init_script(f"({WATCH})()")
+        page.add_init_script(f"({WATCH})({json.dumps(page_of)})")
         page.goto(url)
         start = "performance.getEntriesByType('navigation')[0].responseEnd"
         seconds = page.evaluate(f"example.then((time) => time - {start})")
@@ -135,7 +151,7 @@ def measure_page(pack: Path, queries: Sequence[str]) -> str:
         size = sum(each["responseHeadersSize"] + each["responseBodySize"] for each in texts)
         spent, shifts = [], page.evaluate("shifts")
         for query in queries:
-            page.locator("#query").fill(query)
+            page.locator(page_of["box"]).first.fill(query)
             page.keyboard.press("Enter")
             spent.append(page.evaluate("query => answered(query).then((t) => t - pressed)", query))
         page.wait_for_timeout(1000 * IDLE)
@@ -157,13 +173,46 @@ def measure_page(pack: Path, queries: Sequence[str]) -> str:
     )
 
 
+def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> str:
+    """Starts a checkout's app and lets clients ask; returns the best of some rounds."""
+    with running(pack, root) as (url, process):
+        wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
+        host = url.removeprefix("http://")
+
+        def use(share: Sequence[Question]) -> None:
+            client = http.client.HTTPConnection(host, timeout=TIMEOUT)
+            for text, method in share:
+                values = httpx.QueryParams({"q": text, "method": method, "k": 10})
+                client.request("GET", f"/api/v1/search?{values}")
+                answer = client.getresponse()
+                content = answer.read()
+                if answer.status != 200 or b'"hits"' not in content:
+                    raise SystemExit(f"{method}, {text}: {answer.status} {content[:200]!r}")
+
+        figures = []
+        for clients in CLIENTS:
+            rounds = []
+            for _ in range(ROUNDS):
+                began, before = time.perf_counter(), processor_seconds(process)
+                with ThreadPoolExecutor(clients) as pool:
+                    list(pool.map(use, [questions[one::clients] for one in range(clients)]))
+                spent = processor_seconds(process) - before
+                rounds.append((len(questions) / (time.perf_counter() - began), spent))
+            rate, spent = max(rounds)
+            milliseconds = 1000 * spent / len(questions)
+            figures.append(
+                f"{clients} clients {rate:.0f} answers/s ({milliseconds:.1f} ms of CPU each)"
+            )
+        return f"{', '.join(figures)}, RSS {memory(process):.0f} MB"
+
+
 @contextlib.contextmanager
-def running(pack: Path) -> Iterator[tuple[str, int]]:
+def running(pack: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
     """Starts the app on a free port with an empty cache; gives its URL and its process's id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = [sys.executable, str(ROOT / "app" / "main.py"), "--port", str(port)]
+    command = [sys.executable, str(root / "app" / "main.py"), "--port", str(port)]
     command += ["--device", "cpu", "--pack", str(pack.resolve())]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "POLYVIEW_CACHE": folder, "GRADIO_TEMP_DIR": f"{folder}/up"}
@@ -215,23 +264,22 @@ def ask_all(
     load, answers = Load(), dict[Question, Hits]()
 
     def use(questions: Sequence[Question]) -> None:
-        client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=TIMEOUT)
-        for text, method in questions:
-            start = time.perf_counter()
-            try:
-                values = urlencode({"q": text, "method": method, "k": 10})
-                client.request("GET", f"/api/v1/search?{values}")
-                answer = json.loads((response := client.getresponse()).read())
-                if response.status != 200:
-                    raise ValueError(f"status {response.status}")
-                hits = [(hit["image_id"], hit["score"]) for hit in answer["hits"]]
-                if not np.allclose(hits, reference.get((text, method), hits), rtol=0, atol=1e-5):
-                    raise ValueError("another answer than the single user's")
-            except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-                load.failures.append(f"{method}, {text}: {type(error).__name__}: {error}")
-                continue
-            load.spent.append(1000 * (time.perf_counter() - start))
-            answers[text, method] = hits
+        with httpx.Client(base_url=url, timeout=TIMEOUT) as client:
+            for text, method in questions:
+                start = time.perf_counter()
+                try:
+                    values: dict[str, str | int] = {"q": text, "method": method, "k": 10}
+                    answer = client.get("/api/v1/search", params=values).raise_for_status().json()
+                    hits = [(hit["image_id"], hit["score"]) for hit in answer["hits"]]
+                    if not np.allclose(
+                        hits, reference.get((text, method), hits), rtol=0, atol=1e-5
+                    ):
+                        raise ValueError("another answer than the single user's")
+                except (httpx.HTTPError, ValueError, KeyError) as error:
+                    load.failures.append(f"{method}, {text}: {type(error).__name__}: {error}")
+                    continue
+                load.spent.append(1000 * (time.perf_counter() - start))
+                answers[text, method] = hits
 
     began = time.perf_counter()
     with ThreadPoolExecutor(len(shares)) as users:
