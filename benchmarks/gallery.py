@@ -180,8 +180,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     for start in range(0, size, CHUNK):
         part = torch.from_numpy(images[start : start + CHUNK])
         gallery.add(range(start, start + len(part)), part)
-    with tempfile.TemporaryDirectory() as folder:
-        gallery.settle(probes, Path(folder) / name)
+    gallery.settle(probes)
     build = time.perf_counter() - began
 
     def ours(query: Views) -> list[int]:

@@ -78,7 +78,7 @@ class Runtime:
             DeviceError: the device cannot be used.
         """
         info = load_info(pack)
-        return cls(info, Sessions(info.path, device, threads))
+        return cls(info, Sessions(info.folder.joinpath, device, threads))
 
     def image_encoder_of(self, method: str | None) -> str | None:
         """The file of a method's image encoder, or for None of the pack's.

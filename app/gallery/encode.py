@@ -25,11 +25,19 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyview.app.gallery.images import ImageError, NotNowError, Refusal, Stamp, reader, unreadable
+from polyview.app.gallery.images import (
+    ImageError,
+    NotNowError,
+    Refusal,
+    Stamp,
+    read_frames,
+    reader,
+    unreadable,
+)
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
 from polyview.app.gallery.store import Key, Note, Store, Vectors
 from polyview.app.gallery.thumbnails import keep_thumbnail
-from polyview.app.gallery.video import open_frame, read_frames, windows
+from polyview.app.gallery.video import open_frame, read_video, windows
 from polyview.app.gallery.video_decoder import Moment
 from polyview.export.runtime import Runtime
 from polyview.models.views import pad_sets
@@ -115,6 +123,7 @@ class Encoder:
         self.folder = cache / "galleries" / place[:24]
         self.store = Store(self.folder)
         self._runtime, self._collection, self._thumbnails = runtime, collection, thumbnails
+        self._checksum = runtime.info.checksum
         self._together = runtime.info.image_encoder.frames
         self._reader = f"{reader()}, sets of {self._together}"
         # a method that reads what each image encoder gives, by the encoder's space
@@ -161,7 +170,7 @@ class Encoder:
         """
         views, features = dict[str, tuple[list[int], Tensor]](), Vectors()
         for name in methods if rows else ():
-            space, source = f"views {name} {self._runtime.info.checksum}", self._space(name)
+            space, source = f"views {name} {self._checksum}", self._space(name)
             known = self.store.load(space, [row.key for row in rows])
             new = {row.key: row for row in rows if row.key not in known}
             if new and source not in features:
@@ -221,7 +230,7 @@ class Encoder:
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
         """A method's views (n, V, D) of sentences."""
-        space = f"captions {method} {self._runtime.info.checksum}"
+        space = f"captions {method} {self._checksum}"
         known = self.store.load(space, texts)
         missing = list(dict.fromkeys(text for text in texts if text not in known))
         if missing:
@@ -311,7 +320,8 @@ class Encoder:
         """
         moments = []
         try:
-            for moment, frame in read_frames(file, image.file, self._together):
+            read = read_video if image.is_video else read_frames
+            for moment, frame in read(file, image.file, self._together):
                 if stop.is_set():
                     raise StoppedError
                 key = _key(digest, moment)

@@ -13,17 +13,19 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
 
 import PIL
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
+from polyview.app.gallery.video_decoder import Moment, sample
 from polyview.models.preprocess import flat_rgb, is_deep, to_rgb
 
 MAX_BYTES = 512 * 2**20  # of one file
@@ -43,6 +45,12 @@ _MARKER = re.compile(
 # A pipe answers at once instead of waiting for a writer; a terminal does not become ours.
 _FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 
+# of an animation: frames, pixels of all of them, and of one
+FRAMES, ALL_PIXELS, FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
+_ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
+_SHORTEST, _USUAL = 0.011, 0.1  # seconds; browsers show a frame of the first or less for the second
+
+Frames = Generator[tuple[Moment | None, Image.Image]]
 _one_large = threading.Semaphore(1)
 
 
@@ -167,7 +175,46 @@ def open_image(path: Path, name: str | None = None, root: Path | None = None) ->
 
 def decode(file: BinaryIO, name: str) -> Image.Image:
     """As `open_image`, of an open file."""
+    with open_header(file, name) as image:
+        return _decoded(image, name)
+
+
+def read_frames(file: BinaryIO, name: str, together: int = 1) -> Frames:
+    """A still image with None; or the frames by which an animation is found, always the same.
+
+    Args:
+        file: an open file.
+        name: what messages call it.
+        together: how many frames are read as one set.
+
+    Yields:
+        When a frame is on the screen, and the frame, as `open_image`. For sets, a frame that fills
+        several slots comes several times.
+
+    Raises:
+        ImageError: it cannot be used; the sentence says why.
+    """
+    with open_header(file, name) as image:
+        if image.format in _ANIMATED and getattr(image, "is_animated", False):
+            yield from _animation(image, name, together)
+        else:
+            yield None, _decoded(image, name)
+
+
+def decode_frame(file: BinaryIO, name: str, moment: Moment) -> Image.Image:
+    """A frame of an animation; see `read_frames`."""
     with open_header(file, name) as image, decoding(image, name):
+        try:
+            image.seek(moment.frame)
+        except EOFError:
+            raise NotNowError(
+                f"{name} has no frame at {moment.seconds:.1f} s any more; start again"
+            ) from None
+        return working_copy(flat_rgb(image))
+
+
+def _decoded(image: Image.Image, name: str) -> Image.Image:
+    with decoding(image, name):
         return working_copy(to_rgb(_shrunk(image)))
 
 
@@ -265,6 +312,37 @@ def _shrunk(image: Image.Image) -> Image.Image:
         small.paste(flat_rgb(band, most).reduce(factor), (0, top // factor))
     small.getexif()[ExifTags.Base.Orientation] = image.getexif().get(ExifTags.Base.Orientation, 1)
     return small
+
+
+def _animation(image: Image.Image, name: str, together: int) -> Frames:
+    pixels = image.width * image.height
+    if pixels > FRAME_PIXELS:
+        raise ImageError(
+            f"{name} has frames of {image.width} x {image.height} pixels, more than the "
+            f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
+        )
+    # a PNG may show another image to those that know no animations; it comes first
+    still = int(bool(getattr(image, "default_image", False)))
+    durations: list[float] = []
+    with decoding(image, name):
+        for number in range(FRAMES + 1):
+            try:
+                image.seek(number)
+                image.load()
+            except EOFError:
+                break
+            seconds = float(image.info.get("duration", 0)) / 1000
+            durations.append(0.0 if number < still else seconds if seconds > _SHORTEST else _USUAL)
+            if number == FRAMES or (number + 1) * pixels > ALL_PIXELS:
+                raise ImageError(
+                    f"{name} has more than {FRAMES:,} frames, or {ALL_PIXELS // 10**6:,} million "
+                    "pixels in all; save it as MP4, or make it smaller"
+                )
+        starts = accumulate(durations[:-1], initial=0.0)
+        moments = [(Moment(start, number), number) for number, start in enumerate(starts)]
+        for moment, number in sample(moments[still:], sum(durations), together):
+            image.seek(number)
+            yield moment, working_copy(flat_rgb(image))
 
 
 @cache

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import faiss
@@ -16,7 +14,6 @@ import torch
 from torch import Tensor
 
 from polyview.models import Method, Views
-from polyview.models.files import replacing
 
 HALF_FROM = 32 * 2**20  # bytes in float32 from which views are kept in float16
 HALF_SCORED_FROM = 2 * 2**30  # the same where every item is scored by the method
@@ -27,8 +24,6 @@ _CHUNK = 4096  # items scored at once
 _MARGIN = 2.0**-8  # of the lengths of two rows: twice what a product in float16 may be wrong by
 _LISTED = 1024  # rows that clusters list, at least
 _TRAINING = 40  # rows for each cluster that centres are found with
-
-_log = logging.getLogger(__name__)
 
 
 class Match(NamedTuple):
@@ -275,7 +270,7 @@ class Gallery:
         size = 2 * self._count * self._numbers
         return self.kept_as.startswith("float16") and size >= self._clustered_from
 
-    def settle(self, probes: Sequence[Views], kept: Path | None = None) -> None:
+    def settle(self, probes: Sequence[Views]) -> None:
         """Makes a large gallery fast once it is filled; searches go on meanwhile.
 
         Finding clusters takes minutes for millions of rows. As many of them are searched as give
@@ -283,28 +278,12 @@ class Gallery:
 
         Args:
             probes: queries (1, W, D) like those that will come; at least one.
-            kept: the first part of the name of the file that keeps clusters of exactly these
-                items; None for no file.
         """
-        if not self.is_large():
-            return
-        clusters: Any = None
-        for file in kept.parent.glob(f"{kept.name}-*.faiss") if kept else ():
-            try:
-                clusters, self.recall = faiss.read_index(str(file)), float(file.stem[-6:])
-            except (RuntimeError, ValueError) as error:
-                _log.warning("clusters are made again: %s", error)
-        if clusters is None:
+        if self.is_large():
             clusters = self._find_clusters()
             self.recall = self._tune(clusters, probes)
-            if kept is not None:
-                try:
-                    with replacing(kept.with_name(f"{kept.name}-{self.recall:.4f}.faiss")) as draft:
-                        faiss.write_index(clusters, str(draft))
-                except (OSError, RuntimeError) as error:
-                    _log.warning("clusters cannot be kept in %s: %s", kept.parent, error)
-        self._clusters = clusters
-        self.kept_as = f"float16, in {clusters.nlist:,} clusters of 8 bits"
+            self._clusters = clusters
+            self.kept_as = f"float16, in {clusters.nlist:,} clusters of 8 bits"
 
     def _find_clusters(self) -> faiss.IndexIVFScalarQuantizer:
         """An inverted file over rows, with about 2 sqrt(R) centres."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import sys
 import threading
@@ -249,7 +248,9 @@ class Index:
                     gallery.add(ids, views.embeddings)
                     self._step("views", ids.stop, self.files)
             return True
-        self._prepared = prepared.load(self._runtime.info, self._collection)
+        info = self._runtime.info
+        if self._collection.comes_with(info.folder):
+            self._prepared = prepared.load(info, self._collection)
         if self._prepared is None:
             return False
         self.clips.update(self._prepared.clips)
@@ -313,11 +314,7 @@ class Index:
             known = captions or self._runtime.reader.words()  # like what visitors will ask
             sentences = known[:: max(1, len(known) // _PROBES)][:_PROBES]
             probes = self._runtime.text_views(sentences, name).embeddings  # (Q, W, D)
-            contents = hashlib.sha256(f"{self._runtime.info.checksum} {name}".encode())
-            for row in self._rows:
-                contents.update(row.key)
-            kept = self.encoder.folder / contents.hexdigest()[:24] if self._rows else None
-            self._own[name].settle([Views(probe[None]) for probe in probes], kept)
+            self._own[name].settle([Views(probe[None]) for probe in probes])
 
 
 class ProgressBar:

@@ -27,7 +27,7 @@ from polyview.app.gallery.encode import Encoder
 from polyview.app.gallery.scan import Collection, from_pack
 from polyview.app.gallery.video import Clips
 from polyview.app.gallery.video_decoder import Moment
-from polyview.export.pack.schema import FOLDER, PackInfo
+from polyview.export.pack.schema import PackInfo
 from polyview.export.runtime import Runtime
 from polyview.models.checkpoint import load_tensors, save_tensors
 
@@ -69,14 +69,8 @@ def place(info: PackInfo, kind: str = "views") -> Path:
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """What comes with a pack of a collection; None where no file fits.
-
-    Args:
-        info: a pack.
-        collection: of any images.
-    """
-    own = collection.folder == (info.folder / FOLDER).resolve()
-    if not own or not place(info).is_file():
+    """What comes with a pack of its own images, `collection`; None where no file fits."""
+    if not place(info).is_file():
         return None
     try:
         tensors, about = load_tensors(place(info))

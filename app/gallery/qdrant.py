@@ -20,7 +20,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -57,6 +57,8 @@ _NUMBERS = 1 << 19  # of one request or answer; as JSON they take up to 10 MB, a
 _SPARE = 8  # candidates beyond k, so that equal scores are among them
 _RERANKED = 8  # candidates for each of k where their order is not the method's
 _MAX_NAME = 4096  # characters of a file's name
+
+Made = Mapping[str, tuple[list[int], torch.Tensor]]  # ids and views (n, V, D) by method
 
 
 class QdrantError(ValueError):
@@ -100,66 +102,55 @@ class Points:
 
     def vectors(self) -> dict[str, api.VectorParams] | None:
         """The collection's named vectors; None where it does not exist."""
-        with self._asking():
-            if not self._client.collection_exists(self.address.name):
-                return None
-            params = self._client.get_collection(self.address.name).config.params.vectors
+        if not self._ask("collection_exists"):
+            return None
+        params = self._ask("get_collection").config.params.vectors
         return params if isinstance(params, dict) else {}
 
     def create(self, widths: Mapping[str, int], half: bool, graph: bool) -> None:
         """Makes the collection, with rows of so many dimensions for each method."""
+        best = api.MultiVectorConfig(comparator=api.MultiVectorComparator.MAX_SIM)
         vectors = {
             name: api.VectorParams(
                 size=width,
                 distance=api.Distance.DOT,
-                multivector_config=api.MultiVectorConfig(
-                    comparator=api.MultiVectorComparator.MAX_SIM
-                ),
+                multivector_config=best,
                 datatype=api.Datatype.FLOAT16 if half else api.Datatype.FLOAT32,
                 hnsw_config=None if graph else api.HnswConfigDiff(m=0),
             )
             for name, width in widths.items()
         }
-        with self._asking():
-            self._client.create_collection(self.address.name, vectors_config=vectors)
+        self._ask("create_collection", vectors_config=vectors)
 
     def add(self, points: Sequence[api.PointStruct]) -> None:
         """Writes points, and returns once they are kept and searchable."""
-        with self._asking():
-            self._client.upsert(self.address.name, list(points), wait=True)
+        self._ask("upsert", points=list(points), wait=True)
 
     def move(self, point: str, payload: Mapping[str, object]) -> None:
         """Replaces fields of a point's payload."""
-        with self._asking():
-            self._client.set_payload(self.address.name, dict(payload), [point], wait=True)
+        self._ask("set_payload", payload=dict(payload), points=[point], wait=True)
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
         """Every point's id and payload, a page at a time."""
-        offset = None
-        while True:
-            with self._asking():
-                page, offset = self._client.scroll(
-                    self.address.name, limit=_PAGE, offset=offset, with_payload=True
-                )
+        offset, first = None, True
+        while first or offset is not None:
+            page, offset = self._ask("scroll", limit=_PAGE, offset=offset, with_payload=True)
             yield from ((str(record.id), record.payload or {}) for record in page)
-            if offset is None:
-                return
+            first = False
 
     def fetch(
         self, points: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
         """Payload, and rows (R, E) float32 of a named vector, of those points that exist."""
-        with self._asking():
-            records = self._client.retrieve(
-                self.address.name,
-                list(points),
-                with_payload=True,
-                with_vectors=[vector] if vector else False,
+        vectors = [vector] if vector else False
+        records = self._ask("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
+        return {
+            str(record.id): (
+                record.payload or {},
+                np.asarray((record.vector or {}).get(vector, []), np.float32),
             )
-        vectors = [one.vector if isinstance(one.vector, dict) else {} for one in records]
-        rows = [np.asarray(held.get(vector or "", []), np.float32) for held in vectors]
-        pairs = zip(records, rows, strict=True)
-        return {str(record.id): (record.payload or {}, row) for record, row in pairs}
+            for record in records
+        }
 
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
@@ -173,37 +164,33 @@ class Points:
             only: ids of the points that are searched; None for all.
         """
         chosen = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
+        params = api.SearchParams(exact=not self.address.approximate)
         requests = [
             api.QueryRequest(
-                query=rows.tolist(),
-                using=vector,
-                limit=count,
-                filter=chosen,
-                params=api.SearchParams(exact=not self.address.approximate),
+                query=rows.tolist(), using=vector, limit=count, filter=chosen, params=params
             )
             for rows in queries
         ]
-        with self._asking():
-            answers = self._client.query_batch_points(self.address.name, requests)
+        answers = self._ask("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for one in answers for point in one.points))
+
+    def _ask(self, call: str, **arguments: object) -> Any:
+        """Calls a method of the client on this collection."""
+        with self._asking():
+            return getattr(self._client, call)(self.address.name, **arguments)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """Turns what goes wrong into a sentence."""
         where = f"Qdrant at {self.address}"
         try:
-            if self.address.folder is None:
+            with nullcontext() if self.address.folder is None else self._lock:
                 yield
-            else:
-                with self._lock:
-                    yield
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
                 raise QdrantError(f"{where} wants another key; set the variable {KEY}") from error
             about = f"{error.status_code}: {error.reason_phrase:.200}"
-            raise QdrantError(
-                f"{where} refuses ({about}); see python -m polyview migrate"
-            ) from error
+            raise QdrantError(f"{where} refuses ({about}); see python -m app.migrate") from error
         except (ResponseHandlingException, OSError, RuntimeError, ValueError) as error:
             about = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise QdrantError(f"{where} does not answer ({about}); check the address") from error
@@ -266,7 +253,7 @@ class QdrantGallery(Gallery):
         """See `Gallery.views`."""
         views, dim = self.shape or (1, 1)
         step, names = max(1, _NUMBERS // (views * dim)), [self._names[i] for i in ids]
-        rows = []
+        rows = [np.empty((0, views, dim), np.float32)]
         for start in range(0, len(names), step):
             page = names[start : start + step]
             read = self._points.fetch(page, self._name)
@@ -275,9 +262,8 @@ class QdrantGallery(Gallery):
                     f"images of {self._points.address} were deleted, or their views are damaged; "
                     "start again, or migrate them again"
                 )
-            rows += [read[name][1].reshape(views, dim) for name in page]
-        stacked = np.stack(rows) if rows else np.empty((0, views, dim), np.float32)
-        return Views(torch.from_numpy(stacked).to(self._device))
+            rows += [read[name][1].reshape(1, views, dim) for name in page]
+        return Views(torch.from_numpy(np.concatenate(rows)).to(self._device))
 
     def chunks(self) -> Iterator[tuple[np.ndarray, Views]]:
         """See `Gallery.chunks`."""
@@ -429,20 +415,20 @@ def migrate(
         QdrantError: Qdrant cannot be reached, or the collection is another pack's.
     """
     encoder, report = Encoder(runtime, collection, cache), Report(refused=list(collection.left_out))
-    exists, seen, methods = points.vectors() is not None, set[str](), list(runtime.methods)
+    exists, seen, done = points.vectors() is not None, set[str](), 0
     for _, about in islice(points.payloads() if exists else (), 1):
         check_pack(points.address, about, runtime)
-    done = 0
     for chunk in encoder.read(collection.images, threading.Event()):
         report.refused += chunk.refused
-        clips = {file.image_id: file.file for file in chunk.images if file.image_id in chunk.clips}
         sentence = "is a clip, which Qdrant does not hold; search it from its folder"
-        report.refused += [Refusal(file, f"{file} {sentence}") for file in clips.values()]
-        stills = [row for row in chunk.rows if row.frames[0].moment is None]
-        rows = {_point(row): row for row in stills}
-        report.copies += sum(_point(row) in seen for row in stills) + len(stills) - len(rows)
-        rows = {point: row for point, row in rows.items() if point not in seen}
-        seen |= rows.keys()
+        for image in (image for image in chunk.images if image.image_id in chunk.clips):
+            report.refused.append(Refusal(image.file, f"{image.file} {sentence}"))
+        rows: dict[str, Row] = {}
+        for row in (row for row in chunk.rows if row.frames[0].moment is None):
+            report.copies += _point(row) in seen
+            if _point(row) not in seen:
+                rows[_point(row)] = row
+                seen.add(_point(row))
         for point, (about, _) in (points.fetch(list(rows)) if exists and rows else {}).items():
             check_pack(points.address, about, runtime)
             report.present += 1
@@ -450,32 +436,37 @@ def migrate(
             if any(about.get(key) != value for key, value in place.items()):
                 points.move(point, place)
                 report.moved += 1
-        views = encoder.views(list(rows.values()), methods)
-        if views:
-            shapes = {name: tuple(made.shape[1:]) for name, (_, made) in views.items()}
-            widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
-            if not exists:
-                points.create(widths, half, graph)
-                exists = True
-            cut = {
-                name: made.reshape(len(made), -1, widths[name]) for name, (_, made) in views.items()
-            }
-            about = {PACK: runtime.info.checksum, "shapes": {n: list(s) for n, s in shapes.items()}}
-            made_points = []
-            for i, (point, row) in enumerate(rows.items()):
-                image = row.frames[0]
-                known = {"captions": list(image.captions), "objects": list(image.objects)}
-                payload = {**_place(image), **known, "sha256": row.digest.hex(), **about}
-                vector: Any = {name: part[i].tolist() for name, part in cut.items()}
-                made_points.append(api.PointStruct(id=point, vector=vector, payload=payload))
-            step = max(1, _NUMBERS // sum(part[0].numel() for part in cut.values()))
-            for start in range(0, len(made_points), step):
-                points.add(made_points[start : start + step])
-            report.written += len(made_points)
+        views = encoder.views(list(rows.values()), list(runtime.methods))
+        if views and not exists:
+            points.create(_widths(runtime, views), half, graph)
+            exists = True
+        new = list(_points(runtime, rows, views)) if views else []
+        step = max(1, _NUMBERS // max(1, sum(made[0].numel() for _, made in views.values())))
+        for start in range(0, len(new), step):
+            points.add(new[start : start + step])
+        report.written += len(new)
         done += len(chunk.images)
         progress(done, len(collection.images))
     encoder.store.close()
     return report
+
+
+def _widths(runtime: Runtime, views: Made) -> dict[str, int]:
+    """Dimensions of a row of each method."""
+    return {name: runtime.methods[name].row_dim(*v.shape[1:]) for name, (_, v) in views.items()}
+
+
+def _points(runtime: Runtime, rows: Mapping[str, Row], views: Made) -> Iterator[api.PointStruct]:
+    """Images as points, by their ids."""
+    shapes = {name: list(made.shape[1:]) for name, (_, made) in views.items()}
+    widths = _widths(runtime, views)
+    for i, (point, row) in enumerate(rows.items()):
+        image, vector = row.frames[0], dict[str, Any]()
+        for name, (_, made) in views.items():
+            vector[name] = made[i].reshape(-1, widths[name]).tolist()
+        known = {"captions": list(image.captions), "objects": list(image.objects)}
+        about = {"sha256": row.digest.hex(), PACK: runtime.info.checksum, "shapes": shapes}
+        yield api.PointStruct(id=point, vector=vector, payload={**_place(image), **known, **about})
 
 
 def _point(row: Row) -> str:

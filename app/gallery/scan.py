@@ -30,6 +30,7 @@ from polyview.app.gallery.images import (
 )
 from polyview.app.gallery.video_decoder import Moment
 from polyview.export.pack.gallery import GalleryImage, load_gallery
+from polyview.export.pack.schema import FOLDER
 from polyview.models.files import replacing_folder
 
 # HEIC is listed so that it is refused with a reason where it cannot be read, not silently missed.
@@ -163,6 +164,10 @@ class Collection:
     def file_id(self, image_id: int) -> int:
         """The place in `images` of an image's file."""
         return image_id % len(self.images)
+
+    def comes_with(self, pack: Path) -> bool:
+        """Whether these are the images in a pack's folder."""
+        return self.folder == (pack / FOLDER).resolve()
 
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:

@@ -17,7 +17,7 @@ from polyview.app.search.comparison import Comparison, Run, Truth, compare
 from polyview.app.search.hits import NotReadyError
 from polyview.app.search.query import Term, describe
 from polyview.app.search.retriever import Retriever
-from polyview.export.pack.schema import FOLDER, current_name
+from polyview.export.pack.schema import current_name
 
 _RUNS = 3  # answers of which each column's time is the median
 _ENOUGH = 1.0  # seconds of a column's answers after which no further one is asked for
@@ -135,7 +135,7 @@ def _same_images(a: Retriever, b: Retriever) -> bool:
 def _images(pack: Retriever) -> tuple[str, ...]:
     """What tells a collection from others: the files, or names and checksum of a pack's own."""
     info, collection = pack.info, pack.collection
-    if info.gallery is None or collection.folder != (info.folder / FOLDER).resolve():
+    if info.gallery is None or not collection.comes_with(info.folder):
         return tuple(str(image.path) for image in collection.images)
     return info.gallery.images_sha256, *(image.file for image in collection.images)
 

@@ -7,7 +7,7 @@ import torch
 
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import PHOTOGRAPHS, SCENES
-from polyview.export.pack.schema import FOLDER, PackInfo, current_name
+from polyview.export.pack.schema import PackInfo, current_name
 
 _SAMPLE = 48  # images that are looked at
 _MOST = 0.5  # share of them that may be unlike the pack's own
@@ -40,7 +40,7 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     within, so these are told by their truth.
     """
     info, images = retriever.info, retriever.collection
-    if images.folder == (info.folder / FOLDER).resolve():
+    if images.comes_with(info.folder):
         return None
     photographs = knows_photographs(info)
     if photographs and images.relevant:

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from polyview.app.gallery import encode, store
-from polyview.app.gallery.images import Stamp
+from polyview.app.gallery.images import Frames, Stamp
 from polyview.app.gallery.indexing import Copy, Index, Progress
 from polyview.app.gallery.scan import from_folder
-from polyview.app.gallery.video import Frames
 from tests.app.conftest import finish
 from tests.app.pretended import METHODS, Pretended
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from polyview.app.gallery import encode
 from polyview.app.gallery import indexing as index_module
+from polyview.app.gallery.images import Frames
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.indexing import Index, Progress
 from polyview.app.gallery.scan import from_folder, from_pack
-from polyview.app.gallery.video import Frames
 from polyview.app.search.answers import Question, answer, remark
 from polyview.app.search.hits import NotReadyError
 from polyview.app.search.retriever import Retriever

@@ -265,7 +265,7 @@ def test_what_others_wrote_is_no_gallery(points: Points) -> None:
     ):
         vector: Any = {"vsepp": [[0.0] * 4]}
         points.add([api.PointStruct(id=point, vector=vector, payload=payload)])
-        with pytest.raises(QdrantError, match=r"was not written by python -m app\.migrate"):
+        with pytest.raises(QdrantError, match=r"was not written by python -m polyview migrate"):
             open_store(points)
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyview.app.gallery import video
-from polyview.app.gallery.images import ImageError, open_file
+from polyview.app.gallery import images, video
+from polyview.app.gallery.images import ImageError, open_file, read_frames
 from polyview.app.gallery.scan import CollectionImage
-from polyview.app.gallery.video import open_frame, read_frames
+from polyview.app.gallery.video import open_frame, read_video
 from polyview.app.gallery.video_decoder import MOST, Moment
 from polyview.training.data.image_files import read_frames as training_frames
 from tests.app.clip_files import (
@@ -38,7 +38,8 @@ GREY = [plain((10 * i, 10 * i, 10 * i)) for i in range(24)]
 
 def frames_of(path: Path, together: int = 1) -> list[tuple[Moment, Image.Image]]:
     with open_file(path, path.name) as file:
-        frames = list(read_frames(file, path.name, together))
+        read = read_video if path.suffix in VIDEOS else read_frames
+        frames = list(read(file, path.name, together))
     return [(moment, image) for moment, image in frames if moment is not None]
 
 
@@ -186,7 +187,7 @@ def test_of_ten_hours_key_frames_are_decoded(tmp_path: Path) -> None:
 
 
 def test_a_million_frames_of_one_pixel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video, "FRAMES", 500)
+    monkeypatch.setattr(images, "FRAMES", 500)
     two = [plain("red", (1, 1)), plain("blue", (1, 1))]
     content = write_animation(tmp_path / "two.gif", two).read_bytes()
     start = content.index(b"!\xf9")
@@ -233,7 +234,7 @@ def test_a_large_animation(tmp_path: Path, size: tuple[int, int], said: str) -> 
 
 
 def test_an_animation_of_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video, "ALL_PIXELS", 1_000_000)
+    monkeypatch.setattr(images, "ALL_PIXELS", 1_000_000)
     frames = [plain((i, 0, 0), (400, 300)) for i in range(9)]
     path = write_animation(tmp_path / "a.webp", frames)
     assert "or 1 million pixels in all; save it as MP4" in refusal_of(path)
