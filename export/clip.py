@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from polyview import models
-from polyview.export.build.command import Labels, labels_from, pack_parser, run_command
+from polyview.export.build.command import labels_from, pack_parser, run_command
 from polyview.export.build.pack import MethodParts, PackParts, build_pack
 from polyview.export.build.parity import TorchStack
 from polyview.export.encoders.sources import load_image_source, load_text_source
-from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.schema import Labels, PackInfo
 from polyview.models.checkpoint import load_strict
 from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.published import (

@@ -9,7 +9,6 @@ from threading import Event
 from huggingface_hub.utils import filter_repo_objects
 
 from polyview.export import clip, official
-from polyview.export.build.command import Labels
 from polyview.export.build.released import BERT_FILES, BERT_ID, choose_checkpoint, split_checkpoint
 from polyview.export.encoders.published import ENCODER_FILES
 from polyview.export.hub.client import (
@@ -22,7 +21,7 @@ from polyview.export.hub.client import (
     inspect_repo,
 )
 from polyview.export.hub.packs import pull
-from polyview.export.pack.schema import MANIFEST, UNKNOWN_LICENCE
+from polyview.export.pack.schema import MANIFEST, UNKNOWN_LICENCE, Labels
 from polyview.models.files import naming_full_disk
 
 PACK, CLIP, VSE_INFTY = "pack", "clip", "vse_infty"

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from polyview.export.build.command import Labels, labels_from, pack_parser, run_command
+from polyview.export.build.command import labels_from, pack_parser, run_command
 from polyview.export.build.pack import MethodParts, PackParts, build_pack
 from polyview.export.build.trained import DataAbout, TrainedRun, load_run
 from polyview.export.encoders.sources import LOGS, is_pack, load_image_source
-from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.schema import Labels, PackInfo
 from polyview.export.pack.validation import check
 from polyview.models import METHODS
 from polyview.models.preprocess import Preprocess

@@ -5,10 +5,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pydantic.dataclasses import dataclass
-
-from polyview.export.pack.schema import Line, Note, PackInfo, Page
-from polyview.export.pack.validation import STRICT, Name, check
+from polyview.export.pack.schema import Labels, PackInfo
+from polyview.export.pack.validation import check
 
 _LABELS = {
     "name": "short name: lower-case letters, digits, underscores",
@@ -17,17 +15,6 @@ _LABELS = {
     "credits": "whose work is in the pack",
     "description": "one or two sentences",
 }
-
-
-@dataclass(frozen=True, config=STRICT)
-class Labels:
-    """What a person reads about a pack; see the keys of the same names in pack.json."""
-
-    name: Name
-    title: Line
-    licence: Note
-    credits: Page
-    description: Page
 
 
 def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentParser:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from polyview.export.build.command import Labels
 from polyview.export.build.graph import export_image_encoder, export_text_encoder, round_to_half
 from polyview.export.build.parity import TorchStack, check_parity
 from polyview.export.pack.gallery import load_gallery
@@ -21,6 +20,7 @@ from polyview.export.pack.schema import (
     INDEX,
     REGIONS,
     ImageEncoderInfo,
+    Labels,
     MethodInfo,
     PackInfo,
     TokenizerInfo,

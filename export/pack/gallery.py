@@ -11,7 +11,6 @@
 Only `split`, `images`, `file`, `captions` and `text` are required; other keys are ignored.
 """
 
-from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -76,14 +75,15 @@ class GalleryImage:
     alike: Count | None = None
 
 
-@plain_dataclass(frozen=True)
+@dataclass(frozen=True, config=OPEN)
 class GalleryInfo:
-    """A validated gallery."""
+    """The content of a gallery's gallery.json, and the folder of that."""
 
-    folder: Path  # of `gallery.json`
-    split: str  # the part of the data set that the images are from
-    world: str | None  # the data set, if named
-    images: tuple[GalleryImage, ...]  # in the order of the indices in `relevant`
+    split: Line  # the part of the data set that the images are from
+    # in the order of the indices in `relevant`
+    images: Annotated[tuple[GalleryImage, ...], Field(min_length=1), FailFast()]
+    world: Line | None = None  # the data set, if named
+    folder: Path = Path()
 
     @cached_property
     def captions(self) -> tuple[GalleryCaption, ...]:
@@ -95,15 +95,6 @@ class GalleryInfo:
         """All images and masks, sorted, relative to the gallery folder."""
         masks = {image.mask for image in self.images if image.mask is not None}
         return tuple(sorted({image.file for image in self.images} | masks))
-
-
-@dataclass(frozen=True, config=OPEN)
-class _Index:
-    """The content of gallery.json; see `GalleryInfo`."""
-
-    split: Line
-    images: Annotated[tuple[GalleryImage, ...], Field(min_length=1), FailFast()]
-    world: Line | None = None
 
 
 def load_gallery(path: Path) -> GalleryInfo:
@@ -123,10 +114,10 @@ def read_gallery(folder: Path, files: bool = True) -> GalleryInfo:
     """Reads the gallery in exactly this folder; without `files` only its `gallery.json`."""
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"there is no gallery in {folder}: it has no {INDEX}")
-    index = check(_Index, read_json(folder / INDEX), INDEX)
+    index = check(GalleryInfo, read_json(folder / INDEX), INDEX)
     count = len(index.images)
     images = tuple(_with_indices(image, row, count) for row, image in enumerate(index.images))
-    gallery = GalleryInfo(folder, index.split, index.world, images)
+    gallery = replace(index, images=images, folder=folder)
     for file in gallery.files if files else ():
         if not (folder / file).is_file():
             raise FileNotFoundError(f"the gallery {folder} lacks {file}, which its {INDEX} names")

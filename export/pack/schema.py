@@ -142,14 +142,20 @@ class GallerySummary:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Manifest:
-    """The content of pack.json; attributes are named as the keys."""
+class Labels:
+    """What a person reads about a pack."""
 
     name: Name
     title: Line
     licence: Note
     credits: Page
     description: Page
+
+
+@dataclass(frozen=True, config=STRICT)
+class Manifest(Labels):
+    """The content of pack.json; attributes are named as the keys."""
+
     preprocess: Preprocess
     image_encoder: ImageEncoderInfo
     tokenizer: TokenizerInfo

@@ -17,7 +17,7 @@ from polyview.app.gallery.scan import from_pack
 from polyview.app.search.hits import Hit
 from polyview.app.search.query import Term
 from polyview.app.search.retriever import Retriever
-from polyview.export.build.command import Labels
+from polyview.export.pack.schema import Labels
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
 from tests.app.many import write_many

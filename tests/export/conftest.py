@@ -14,8 +14,8 @@ from huggingface_hub import constants
 from PIL import Image
 from torch import nn
 
-from polyview.export.build.command import Labels
 from polyview.export.pack.reading import describe_file
+from polyview.export.pack.schema import Labels
 from polyview.export.to_onnx import export_runs
 from polyview.models import METHODS, argument_defaults, build
 from polyview.models.checkpoint import save_tensors

@@ -1,4 +1,4 @@
-"""Calibrations are read as strictly as all else in a pack."""
+"""How sure hits are, and which images are unlike a pack's own: read as strictly as all else."""
 
 import json
 from pathlib import Path
@@ -6,52 +6,64 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from polyview.export.pack.calibration import Calibration
+from polyview.export.pack.calibration import Calibration, Domain
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import parse_info
 from polyview.export.pack.validation import PackError, check
+from polyview.export.runtime import Runtime
 from polyview.models import METHODS
 
+SCENES = Path(__file__).parents[3] / "app/bundled/scenes"
 NAME = next(iter(METHODS))
 GOOD: dict[str, Any] = {
     "question": [20.0, 0.5, -0.5, -8.0, -0.8, -1.0, -3.0],
     "refusal": [1.0, 0.5, -0.2, -4.0],
     "hit": [-2.0, 1.0, -1.0, 0.5, -1.0],
     "split": "val",
-    "command": "python -m polyview evaluate --calibrate",
+    "command": "python -m training.evaluate --calibrate",
     "hardware": "2 CPU cores",
     "seed": 0,
 }
+OWN: dict[str, Any] = {"mean": [0.0] * 24, "deviation": [1.0] * 24, "limit": 1.5}
 
 
-def with_calibration(pack: Path, values: Any) -> dict[str, Any]:
+def judged(pack: Path, calibration: dict[str, Any], domain: dict[str, Any]) -> dict[str, Any]:
+    """The content of a pack.json with a calibration and a domain, which packs need not have."""
     manifest = json.loads((pack / "pack.json").read_text("utf-8"))
-    manifest["methods"][NAME]["calibration"] = values
-    return manifest
+    assert "domain" not in manifest
+    assert "calibration" not in manifest["methods"][NAME]
+    manifest["methods"][NAME]["calibration"] = calibration
+    return {**manifest, "domain": domain}
 
 
 def test_a_pack_keeps_what_it_is_given_and_its_embeddings_stay_valid(pack: Path) -> None:
-    info = parse_info(with_calibration(pack, GOOD), pack)
-    assert json.loads(json.dumps(info.to_json())) == with_calibration(pack, GOOD)
+    info = parse_info(judged(pack, GOOD, OWN), pack)
+    assert json.loads(json.dumps(info.to_json())) == judged(pack, GOOD, OWN)
+    assert info.domain == Domain((0.0,) * 24, (1.0,) * 24, 1.5)
     assert info.checksum == load_info(pack).checksum
     assert info.identity != load_info(pack).identity
-    plain = json.loads((pack / "pack.json").read_text("utf-8"))
-    assert "calibration" not in plain["methods"][NAME]
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("calibration", "domain"),
     [
-        {"question": GOOD["question"][:-1]},
-        {"refusal": [1e7, 0.5, 0.1, -4.0]},
-        {"hit": [float("nan")] * 5},
-        {"seed": -1},
+        ({"question": GOOD["question"][:-1]}, {}),
+        ({"refusal": [1e7, 0.5, 0.1, -4.0]}, {}),
+        ({"hit": [float("nan")] * 5}, {}),
+        ({"seed": -1}, {}),
+        ({}, {"mean": [0.0] * 23}),
+        ({}, {"deviation": [0.0] * 24}),
+        ({}, {"limit": 0}),
+        ({}, {"limit": None}),
     ],
 )
-def test_a_calibration_that_makes_no_sense_is_refused(pack: Path, change: dict[str, Any]) -> None:
+def test_what_makes_no_sense_is_refused(
+    pack: Path, calibration: dict[str, Any], domain: dict[str, Any]
+) -> None:
     with pytest.raises(PackError):
-        parse_info(with_calibration(pack, GOOD | change), pack)
+        parse_info(judged(pack, GOOD | calibration, OWN | domain), pack)
 
 
 def test_a_score_that_stands_out_is_surer() -> None:
@@ -69,3 +81,16 @@ def test_a_score_that_stands_out_is_surer() -> None:
     assert equal is not None
     assert np.isfinite(equal.hits).all()
     assert calibration.judge_answer(scores, sample, 9, words, {}) is None
+
+
+def test_the_bundled_scenes_know_their_own_and_wonder_at_noise(pack: Path) -> None:
+    runtime = Runtime.load(SCENES, "cpu")
+    own = [Image.open(SCENES / f"gallery/images/test-{i:06}.webp") for i in range(0, 1000, 50)]
+    noise = np.random.default_rng(0).integers(256, size=(2, 64, 96, 3), dtype=np.uint8)
+    others = [*map(Image.fromarray, noise), Image.new("L", (50, 70), 255)]
+    known, unknown = runtime.unfamiliar(own), runtime.unfamiliar(others)
+    assert known is not None
+    assert unknown is not None
+    assert known.mean() <= 0.1
+    assert unknown.all()
+    assert Runtime.load(pack, "cpu").unfamiliar([Image.new("RGB", (64, 64))]) is None

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyview.export.build.command import Labels
 from polyview.export.pack.reading import load_info
+from polyview.export.pack.schema import Labels
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
 from polyview.training import evaluate, train
