@@ -54,6 +54,7 @@ def test_a_pack_keeps_what_it_is_given_and_its_embeddings_stay_valid(pack: Path)
         ({"hit": [float("nan")] * 5}, {}),
         ({"seed": -1}, {}),
         ({}, {"mean": [0.0] * 23}),
+        ({}, {"mean": [0.0] * 22, "deviation": [1.0] * 22}),
         ({}, {"deviation": [0.0] * 24}),
         ({}, {"limit": 0}),
         ({}, {"limit": None}),
