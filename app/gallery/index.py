@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, NamedTuple
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor
@@ -285,11 +284,13 @@ class Gallery:
             self._clusters = clusters
             self.kept_as = f"float16, in {clusters.nlist:,} clusters of 8 bits"
 
-    def _find_clusters(self) -> faiss.IndexIVFScalarQuantizer:
+    def _find_clusters(self) -> Any:
         """An inverted file over rows, with about 2 sqrt(R) centres."""
         views = self._filled()[1]
         dim, count = self._rows(views).shape[1], len(self._rows(views))
         clusters = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING))
+        import faiss  # 13 MB of memory, which most galleries never need
+
         kind, product = faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
         centres = faiss.IndexFlatIP(dim)
         # rows themselves are kept, not their differences from the centre
