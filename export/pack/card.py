@@ -33,7 +33,7 @@ def render(info: PackInfo) -> str:
     Returns:
         Markdown with the Hub's front matter.
     """
-    first, entry = next(iter(info.methods.items()))
+    first = next(iter(info.methods))
     measured = {name: m.metrics for name, m in info.methods.items() if m.metrics is not None}
     methods = []
     for name, m in info.methods.items():
@@ -67,7 +67,6 @@ def render(info: PackInfo) -> str:
         rounded=any(m.parity.get("fp16_numbers", 1.0) for m in info.methods.values()),
         parity=_table("method|largest difference|ranking|effect of rounding on scores", parity),
         first=first,
-        reader=f', "{first}"' if entry.image_encoder else "",
     )
     return str(card) + "\n"
 
