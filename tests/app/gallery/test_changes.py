@@ -11,7 +11,6 @@ from typing import BinaryIO
 from unittest.mock import Mock
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -228,23 +227,6 @@ def test_a_file_changed_while_read_is_left(tmp_path: Path, monkeypatch: pytest.M
     assert "changed while it was read" in index.refused[0].reason
     assert folder.runtime.encoded == 0
     folder.index()
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"])
-def test_every_format_is_indexed_first_frame_first(tmp_path: Path, kind: str) -> None:
-    suffix = {"JPEG": "jpg", "TIFF": "tif"}.get(kind, kind.lower())
-    (tmp_path / "photos").mkdir()
-    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "lime")]
-    path = tmp_path / "photos" / f"a.{suffix}"
-    if kind in ("GIF", "TIFF", "WEBP"):
-        frames[0].save(path, kind, save_all=True, append_images=frames[1:])
-    else:
-        frames[0].save(path, kind)
-    index = indexed(tmp_path / "photos", tmp_path / "cache", Pretended())
-    [row] = index.images["one"].views([0]).embeddings.tolist()
-    torch.testing.assert_close(
-        torch.tensor(row), torch.tensor([[1.0, 0, 0]] * 2), atol=0.02, rtol=0
-    )
 
 
 def test_a_name_that_is_not_utf8_is_indexed(tmp_path: Path) -> None:

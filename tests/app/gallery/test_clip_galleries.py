@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from polyview.app.gallery.indexing import Copy, Index
-from polyview.app.gallery.scan import from_folder, open_images
+from polyview.app.gallery.scan import from_folder
 from polyview.app.search.ranking import Scores, best_of_files
 from tests.app.clip_files import plain, write_animation, write_video
 from tests.app.conftest import finish
@@ -110,16 +109,6 @@ def test_a_clip_that_cannot_be_read_is_named_and_the_rest_is_there(
         assert refused.file == "broken.mp4"
         assert refused.reason.startswith("broken.mp4 is damaged, or not a clip that can be read")
         assert len(index) == 4
-
-
-def test_a_clip_in_an_archive_is_read(photos: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
-        for path in sorted(photos.iterdir()):
-            archive.write(path, path.name)
-    cache = tmp_path / "cache"
-    collection = open_images(tmp_path / "photos.zip", cache)
-    index = finish(Index(Pretended().runtime, collection, cache))
-    assert {place: len(moments) for place, moments in index.clips.items()} == {1: SECONDS, 2: 3}
 
 
 def test_stopped_within_a_clip_nothing_of_it_is_shown(photos: Path, tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from polyview.app.search.hits import NotReadyError
 from polyview.app.search.retriever import Retriever
 from polyview.export.runtime import Runtime
 from polyview.models import Views
-from tests.app import hostile
 from tests.app.conftest import IMAGES, draw, find, finish
 
 
@@ -77,20 +76,6 @@ def photos(tmp_path: Path) -> Path:
 
 def fill(runtime: Counting, folder: Path, cache: Path) -> Index:
     return finish(Index(runtime, from_folder(folder), cache))  # type: ignore[arg-type]
-
-
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_every_file_works_or_is_named_with_a_reason(counting: Counting, tmp_path: Path) -> None:
-    folder = tmp_path / "mixed"
-    folder.mkdir()
-    for name in (*hostile.USABLE, *hostile.REFUSED):
-        hostile.write(folder, name)
-    index = fill(counting, folder, tmp_path / "cache")
-    assert len(index) == len(hostile.USABLE)
-    assert {refusal.file for refusal in index.refused} == set(hostile.REFUSED)
-    for refusal in index.refused:
-        assert hostile.REFUSED[refusal.file] in refusal.reason
-    assert str(index.progress) == f"{len(hostile.USABLE)} images ready"
 
 
 def test_refused_files_are_not_opened_again_unless_another_reader_does(

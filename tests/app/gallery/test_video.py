@@ -72,10 +72,11 @@ def test_of_a_short_animation_every_frame_is_taken_once(tmp_path: Path, suffix: 
     assert [colour_of(image) for _, image in found] == list(COLOURS)
 
 
-@pytest.mark.parametrize("suffix", [".gif", ".webp", ".png"])
+@pytest.mark.parametrize("suffix", [".gif", ".webp", ".png", ".tif"])
 def test_a_still_image_is_no_clip(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
-    plain("red").save(path)
+    pages = [plain("blue")] if suffix == ".tif" else []
+    plain("red").save(path, save_all=True, append_images=pages)
     with open_file(path, path.name) as file:
         [(moment, image)] = read_frames(file, path.name)
     assert (moment, colour_of(image)) == (None, "red")
