@@ -1,8 +1,8 @@
 """Registers each question twice: as a route below /api/v1, and as an endpoint of Gradio.
 
 A question is a function with flat, typed parameters and an answer of `app/api/answers.py`. Both
-registrations check the parameters with pydantic's `validate_call` and run the function in a thread,
-of which a bounded number work and wait. Gradio itself does not enforce types and ranges.
+registrations check the parameters with a pydantic model made of the function's signature, and run
+the function in a thread, of which a bounded number work and wait.
 """
 
 from __future__ import annotations
@@ -12,38 +12,37 @@ import inspect
 import logging
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import gradio as gr
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, TypeAdapter, ValidationError, validate_call
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from polyview.app.access import Refusal
 from polyview.app.api.answers import Blob, Refused
+from polyview.app.api.parameters import IMAGE_BYTES, Collection, Pack
 from polyview.app.limits import read_json
 from polyview.app.packs.errors import ForbiddenError, FullError, GoneError
 from polyview.app.packs.opened import Opened
 from polyview.app.search.hits import NotReadyError
+from polyview.app.search.ranking import MANY
 
 PREFIX = "/api/v1"
 WAITING = 64  # questions at a time, those that are being answered included
 _AT_ONCE = max(2, os.cpu_count() or 1)  # questions that run a model at the same time
 _LONGEST = 2000  # characters of a sentence, which may repeat what was sent
-_HTTP_NAMES = {"query": "q", "filters": "filter"}  # other names than the parameter's
 _log = logging.getLogger(__name__)
 
 
@@ -93,36 +92,95 @@ class Slots:
             self._count -= 1
 
 
-@dataclass(frozen=True)
 class Question:
     """A function that answers one question.
 
-    Attributes:
-        function: with flat, typed parameters; its docstring describes it.
+    Args:
+        function: with flat, typed parameters; its docstring describes it. Where it takes `opened`,
+            it gets all that is open; where it takes `retriever`, the question has the parameters
+            `pack` and `collection`, and the function gets the first over the second.
         path: of the route, below `PREFIX`.
-        name: of Gradio's endpoint.
         methods: of HTTP.
-        quick: it takes a millisecond or so.
+        quick: it takes a millisecond or so in a small gallery.
+
+    Attributes:
+        name: of Gradio's endpoint: the function's.
+        parameters: a model that checks them.
+        types: of the parameters, as Gradio describes them: bytes are data URIs there.
+        body: the parameter that the body of a POST holds; "" for none.
+        lists: the parameters that may come several times, by both names.
     """
 
-    function: Callable[..., BaseModel]
-    path: str
-    name: str
-    methods: tuple[str, ...] = ("GET",)
-    quick: Callable[[], bool] = field(default=lambda: False)
-
-    @property
-    def parameters(self) -> dict[str, inspect.Parameter]:
-        """The parameters with their whole annotations."""
-        hints = get_type_hints(self.function, include_extras=True)
-        signature = inspect.signature(self.function).parameters
-        return {name: one.replace(annotation=hints[name]) for name, one in signature.items()}
+    def __init__(
+        self,
+        function: Callable[..., BaseModel],
+        path: str,
+        methods: Sequence[str] = ("GET",),
+        quick: bool = False,
+    ) -> None:
+        self.function, self.path, self.methods, self.quick = function, path, methods, quick
+        self.name, self.about = function.__name__, inspect.cleandoc(function.__doc__ or "")
+        signature = inspect.signature(function).parameters
+        self._takes = {"opened", "retriever"} & signature.keys()
+        hints, plain = get_type_hints(function, include_extras=True), get_type_hints(function)
+        self.answer = plain["return"]
+        fields: dict[str, Any] = {
+            name: (hints[name], ... if one.default is one.empty else one.default)
+            for name, one in signature.items()
+            if name not in self._takes
+        }
+        if "retriever" in self._takes:
+            fields |= {"pack": (Pack, ""), "collection": (Collection, "")}
+        config = ConfigDict(populate_by_name=True, loc_by_alias=False)
+        self.parameters = create_model(self.name, __config__=config, **fields)
+        self.types = {name: plain.get(name, str) for name in fields}
+        contents = [n for n, kind in self.types.items() if bytes in (kind, *get_args(kind))]
+        self.types |= {n: str if self.types[n] is bytes else str | None for n in contents}
+        self.body = contents[0] if contents else ""
+        lists = {name for name, kind in self.types.items() if get_origin(kind) is list}
+        self.lists = lists | {str(self.parameters.model_fields[name].alias) for name in lists}
 
     @property
     def defaults(self) -> list[Any]:
         """The default of each parameter; None where there is none."""
-        kinds = self.parameters.values()
-        return [None if one.default is one.empty else one.default for one in kinds]
+        return [
+            field.get_default(call_default_factory=True) if not field.is_required() else None
+            for field in self.parameters.model_fields.values()
+        ]
+
+    def run(self, opened: Opened, values: Mapping[str, Any]) -> BaseModel:
+        """The answer.
+
+        Raises:
+            ValidationError: a value makes no sense.
+            ValueError: what the function refuses.
+        """
+        fields = self.parameters.model_fields.items()
+        names = [one.alias or name for name, one in fields]
+        if unknown := sorted(values.keys() - names - self.types.keys()):
+            known = ", ".join(sorted(names)) or "none"
+            raise ValueError(f'there is no parameter "{unknown[0][:80]}"; there are {known}')
+        checked = dict(self.parameters.model_validate(values))
+        if "retriever" in self._takes:
+            pack, collection = checked.pop("pack"), checked.pop("collection")
+            checked["retriever"] = opened.retriever(pack, collection)
+        if "opened" in self._takes:
+            checked["opened"] = opened
+        return self.function(**checked)
+
+    def describe(self) -> dict[str, Any]:
+        """Parameters and body, for the OpenAPI description."""
+        schema, parameters = self.parameters.model_json_schema(), []
+        fields = {one.alias or name: name for name, one in self.parameters.model_fields.items()}
+        for alias, about in schema.get("properties", {}).items():
+            if fields[alias] != self.body:
+                place = "path" if f"{{{alias}}}" in self.path else "query"
+                told = {"name": alias, "in": place, "required": alias in schema.get("required", ())}
+                description = about.pop("description", "")
+                parameters.append({**told, "schema": about, "description": description})
+        content: dict[str, Any] = {"image/*": {}, "application/json": {}}
+        body = {"requestBody": {"content": content}} if self.body else {}
+        return {"parameters": parameters, **body}
 
 
 class Adapter:
@@ -130,7 +188,7 @@ class Adapter:
 
     Args:
         server: of Gradio.
-        opened: words errors for whoever reaches the app.
+        opened: what is open; words errors for whoever reaches the app.
         slots: shared by all questions.
     """
 
@@ -141,90 +199,84 @@ class Adapter:
 
     def add(self, question: Question) -> None:
         """Registers a question both ways."""
-        call = validate_call(question.function)
-        self._add_route(question, call)
+        self._add_route(question)
         # `Slots` bounds what runs; Gradio's own queue would run one question at a time
-        endpoint = self._endpoint(question, call)
+        endpoint = self._endpoint(question)
         self._server.api(endpoint, name=question.name, concurrency_limit=None)
 
-    def _add_route(self, question: Question, call: Callable[..., BaseModel]) -> None:
-        kinds = question.parameters
-        names = {_HTTP_NAMES.get(name, name): name for name in kinds} | {n: n for n in kinds}
-        body = next((n for n, one in kinds.items() if bytes in _types(one.annotation)), "")
-        lists = {n for n, one in kinds.items() if get_origin(_plain(one.annotation)) is list}
+    async def _answer(self, question: Question, values: Mapping[str, Any]) -> BaseModel:
+        quick = question.quick and len(self._opened.first.index) < MANY
+        decodes, run = bool(values.get(question.body)), partial(question.run, self._opened, values)
+        answer = await self._slots.run(run, quick, decodes)
+        assert isinstance(answer, BaseModel)
+        return answer
 
+    def _add_route(self, question: Question) -> None:
         async def route(request: Request) -> Response:
-            values: dict[str, Any] = dict(request.path_params)
-            for key in request.query_params:
-                name = _known(key, names)
-                several = request.query_params.getlist(key)
-                values[name] = several if name in lists else several[-1]
             try:
-                if request.method == "POST":
-                    values |= await _read(request, names, body)
-                decodes = bool(values.get(body))
-                bound = partial(call, **values)
-                answer = await self._slots.run(bound, question.quick(), decodes)
+                answer = await self._answer(question, await _read(request, question))
             except Exception as error:
                 return refused(*self.refusal(error))
             if isinstance(answer, Blob):
                 headers = {"cache-control": "private, max-age=600"}
-                return Response(answer.data, media_type=answer.media_type, headers=headers)
+                if answer.file is None:
+                    return Response(answer.data, media_type=answer.media_type, headers=headers)
+                headers = {"content-encoding": "identity", "cache-control": "private, no-cache"}
+                return FileResponse(answer.file, headers=headers, media_type=answer.media_type)
             content = answer.model_dump_json(exclude_unset=True)
             return Response(content, media_type="application/json")
 
-        answers = inspect.signature(question.function).return_annotation
-        model = get_type_hints(question.function)["return"] if answers else None
-        refusals = {status: {"model": Refused} for status in (400, 404, 410, 429, 503)}
-        about = inspect.cleandoc(question.function.__doc__ or "")
+        path, methods = f"{PREFIX}{question.path}", list(question.methods)
+        responses = {status: {"model": Refused} for status in (400, 404, 410, 429, 503)}
+        if question.answer is not Blob:
+            responses[200] = {"model": question.answer}
         # a plain route: FastAPI would look into a request once more, and describes it only
-        methods = list(question.methods)
-        self._server.add_route(f"{PREFIX}{question.path}", route, methods, include_in_schema=False)
+        self._server.add_route(path, route, methods, include_in_schema=False)
         for method in methods:
             self._described.add_api_route(
-                f"{PREFIX}{question.path}",
+                path,
                 route,
                 methods=[method],
                 response_model=None,
-                responses=refusals | ({} if model is Blob else {200: {"model": model}}),  # type: ignore[dict-item]
+                responses=responses,  # type: ignore[arg-type]
                 operation_id=f"{question.name}_{method.lower()}",
-                summary=about.splitlines()[0],
-                description=about,
-                openapi_extra=_description(kinds, question.path, body if method == "POST" else ""),
+                summary=question.about.splitlines()[0],
+                description=question.about,
+                openapi_extra=question.describe(),
             )
 
-    def _endpoint(self, question: Question, call: Callable[..., BaseModel]) -> Callable[..., Any]:
+    def _endpoint(self, question: Question) -> Callable[..., Any]:
         """A question as Gradio calls it: values in order, plain types, a dictionary as answer."""
-        kinds = question.parameters
 
         async def endpoint(*values: Any) -> dict[str, Any]:
-            bound = partial(call, **dict(zip(kinds, values, strict=False)))
-            decodes = any(isinstance(one, str) and one.startswith("data:") for one in values)
             try:
-                answer = await self._slots.run(bound, question.quick(), decodes)
+                answer = await self._answer(question, dict(zip(question.types, values)))  # noqa: B905
+                if isinstance(answer, Blob):
+                    return _inline(answer)
             except Exception as error:
                 raise gr.Error(self.refusal(error)[1], print_exception=False) from None
-            if isinstance(answer, Blob):
-                encoded = base64.b64encode(answer.data).decode()
-                data = f"data:{answer.media_type};base64,{encoded}"
-                return {"media_type": answer.media_type, "data": data}
             return answer.model_dump(mode="json", exclude_unset=True)
 
-        plain = {name: _for_gradio(one.annotation) for name, one in kinds.items()}
+        fields = question.parameters.model_fields
         endpoint.__name__ = question.name
-        endpoint.__doc__ = _documented(question)
-        endpoint.__annotations__ = {**plain, "return": dict[str, Any]}
-        signature = inspect.Signature(
-            [one.replace(annotation=plain[name]) for name, one in kinds.items()],
-            return_annotation=dict[str, Any],
+        about = [f"    {name}: {one.description or name}" for name, one in fields.items()]
+        endpoint.__doc__ = "\n".join([question.about, "", "Args:", *about])
+        endpoint.__annotations__ = {**question.types, "return": dict[str, Any]}
+        kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+        parameters = [
+            inspect.Parameter(name, kind, default=value, annotation=question.types[name])
+            for (name, one), default in zip(fields.items(), question.defaults, strict=True)
+            for value in [empty if one.is_required() else default]
+        ]
+        endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            parameters, return_annotation=dict[str, Any]
         )
-        endpoint.__signature__ = signature  # type: ignore[attr-defined]
         return endpoint
 
     def refusal(self, error: Exception) -> tuple[int, str, int]:
         """Status, sentence and seconds to wait for an error."""
         if isinstance(error, ValidationError):
-            return 400, _of_value(error), 0
+            return 400, _sentence(error), 0
         if isinstance(error, Refusal):
             return error.status, str(error), error.wait
         if isinstance(error, BusyError):
@@ -247,18 +299,16 @@ class Adapter:
         """Exception handlers of the server: every refusal is {"error": sentence}."""
 
         async def refuse(_: Request, error: Exception) -> Response:
-            return refused(*self.refusal(error))
-
-        async def say(_: Request, error: Exception) -> Response:
             if isinstance(error, HTTPException):
                 return refused(error.status_code, f"{error.detail}; see {PREFIX}")
-            assert isinstance(error, RequestValidationError)
-            first = error.errors()[0]
-            sentence = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
-            return refused(400, f"{sentence}; see {PREFIX}")
+            if isinstance(error, RequestValidationError):
+                first = error.errors()[0]
+                sentence = f"{first['loc'][-1]} cannot be read: {first['msg'].lower()}"
+                return refused(400, f"{sentence}; see {PREFIX}")
+            return refused(*self.refusal(error))
 
-        known: dict[Any, Any] = {ValueError: refuse, FileNotFoundError: refuse}
-        return known | {HTTPException: say, RequestValidationError: say}
+        kinds = (ValueError, FileNotFoundError, HTTPException, RequestValidationError)
+        return dict.fromkeys(kinds, refuse)
 
 
 _STATUSES: tuple[tuple[type[Exception], int, int], ...] = (
@@ -282,96 +332,49 @@ def page(schema: Mapping[str, Any]) -> HTMLResponse:
     rows = []
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
-            if not path.startswith(PREFIX):
-                continue
-            names = ", ".join(one["name"] for one in about.get("parameters", ()))
-            summary = escape(about["summary"])
-            rows.append(
-                f"<tr><td>{method.upper()} {escape(path)}</td><td>{escape(names)}</td>"
-                f"<td>{summary}</td></tr>"
+            cells = (
+                f"{method.upper()} {path}",
+                ", ".join(one["name"] for one in about.get("parameters", ())),
+                about["summary"],
             )
+            rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     head = "<!doctype html><meta charset=utf-8><title>Polyview API</title>"
     style = "<style>body{font:15px system-ui;margin:2em}td{padding:.2em 1em .2em 0}</style>"
     link = f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>'
     return HTMLResponse(f"{head}{style}<h1>Polyview API</h1>{link}<table>{''.join(rows)}</table>")
 
 
-async def _read(request: Request, names: Mapping[str, str], body: str) -> dict[str, Any]:
-    """The values in a body: a file, or a JSON object."""
-    content = await request.body()
-    if not content:
-        return {}
+async def _read(request: Request, question: Question) -> dict[str, Any]:
+    """The values of a request: in the path, behind the "?", and in the body of a POST."""
+    values: dict[str, Any] = dict(request.path_params)
+    for key in request.query_params:
+        several = request.query_params.getlist(key)
+        values[key] = several if key in question.lists else several[-1]
+    content = await request.body() if request.method == "POST" else b""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if body and kind != "application/json":
-        return {body: content}
-    return {_known(key, names): one for key, one in read_json(content).items()}
+    if not content:
+        return values
+    if question.body and kind != "application/json":
+        return {**values, question.body: content}
+    return values | read_json(content)
 
 
-def _known(key: str, names: Mapping[str, str]) -> str:
-    if key not in names:
-        known = ", ".join(sorted({_HTTP_NAMES.get(n, n) for n in names.values()}))
-        raise ValueError(f'there is no parameter "{key[:80]}"; there are {known or "none"}')
-    return names[key]
+def _inline(blob: Blob) -> dict[str, str]:
+    """A file as a data URI."""
+    data = blob.data
+    if blob.file is not None:
+        if blob.file.stat().st_size > IMAGE_BYTES:
+            raise ValueError(f"the file is too large to be sent at once; get it by {PREFIX}/clip")
+        data = blob.file.read_bytes()
+    encoded = base64.b64encode(data).decode()
+    return {"media_type": blob.media_type, "data": f"data:{blob.media_type};base64,{encoded}"}
 
 
-def _plain(annotation: Any) -> Any:
-    """A type without its metadata."""
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-
-
-def _types(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type itself."""
-    plain = _plain(annotation)
-    several = get_origin(plain) in (Union, UnionType)
-    return tuple(map(_plain, get_args(plain))) if several else (plain,)
-
-
-def _for_gradio(annotation: Any) -> Any:
-    """A type that Gradio describes: bytes are data URIs there."""
-    plain = get_type_hints(_Holder(annotation))["value"]
-    if plain is bytes:
-        return str
-    return str | None if plain == bytes | None else plain
-
-
-def _documented(question: Question) -> str:
-    """A question's docstring with its parameters, which MCP tools are described by."""
-    lines = [inspect.cleandoc(question.function.__doc__ or ""), "", "Args:"]
-    for name, one in question.parameters.items():
-        about = TypeAdapter(one.annotation).json_schema().get("description", name)
-        lines.append(f"    {name}: {about}")
-    return "\n".join(lines)
-
-
-class _Holder:
-    """Holds an annotation, whose metadata `get_type_hints` leaves out at every depth."""
-
-    def __init__(self, annotation: Any) -> None:
-        self.__annotations__ = {"value": annotation}
-
-
-def _description(kinds: Mapping[str, inspect.Parameter], path: str, body: str) -> dict[str, Any]:
-    """Parameters and body of a route, for the OpenAPI description."""
-    parameters = []
-    for name, one in kinds.items():
-        if bytes in _types(one.annotation):
-            continue
-        schema = TypeAdapter(one.annotation).json_schema()
-        required = one.default is inspect.Parameter.empty
-        if not required:
-            schema["default"] = one.default
-        place = "path" if f"{{{name}}}" in path else "query"
-        about = {"name": _HTTP_NAMES.get(name, name), "in": place, "required": required}
-        parameters.append({**about, "schema": schema, "description": schema.pop("description", "")})
-    content: dict[str, Any] = {"image/*": {}, "application/json": {}}
-    return {"parameters": parameters} | ({"requestBody": {"content": content}} if body else {})
-
-
-def _of_value(error: ValidationError) -> str:
+def _sentence(error: ValidationError) -> str:
     """Which value cannot be used, and why."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else "the question"
-    if first["type"] in ("missing_argument", "missing"):
+    if first["type"] == "missing":
         return f"{name} is missing; see {PREFIX}"
     why = first["msg"].removeprefix("Value error, ")
     value = first.get("input")

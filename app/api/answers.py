@@ -5,6 +5,7 @@ Ids of images and views count from 0. Numbers of maps are nested lists, row by r
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,10 +23,11 @@ class Refused(BaseModel):
 
 
 class Blob(BaseModel):
-    """A file: the body of an HTTP answer, a data URI elsewhere."""
+    """A file: the body of an HTTP answer, a data URI elsewhere; it lies at `file`, or is `data`."""
 
     media_type: str
-    data: bytes
+    data: bytes = b""
+    file: Path | None = None
 
 
 class Hits(BaseModel):

@@ -3,143 +3,162 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.packs import fit
 from polyview.app.packs.description import describe, describe_gallery
 from polyview.app.packs.downloads import Download, Downloads
+from polyview.app.packs.errors import ForbiddenError, GoneError
 from polyview.app.packs.opened import Opened
 from polyview.app.packs.presets import PRESETS
-from polyview.app.packs.results import results
+from polyview.app.packs.results import results as recorded
+from polyview.app.search.retriever import Retriever
 
 _LONGEST = 500  # characters of a pack's description
+_CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
+    f".{kind}": f"image/{kind}" for kind in ("gif", "webp", "png", "apng")
+}
 
 
-class CollectionQuestions:
-    """The questions, over whatever is open."""
+def image(retriever: Retriever, image_id: p.ImageId, large: p.Large = False) -> answers.Blob:
+    """Shows an image of the collection, as a WebP without metadata."""
+    if not large:
+        data = retriever.thumbnail(image_id).read_bytes()
+        return answers.Blob(media_type="image/webp", data=data)
+    file = io.BytesIO()
+    retriever.open(image_id).save(file, "WEBP", quality=90, method=2)
+    return answers.Blob(media_type="image/webp", data=file.getvalue())
 
-    def __init__(self, opened: Opened) -> None:
-        self._opened = opened
 
-    def image(
-        self,
-        image_id: p.ImageId,
-        large: p.Large = False,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> answers.Blob:
-        """Shows an image of the collection, as a WebP without metadata."""
-        retriever = self._opened.retriever(pack, collection)
-        if not large:
-            data = retriever.thumbnail(image_id).read_bytes()
-            return answers.Blob(media_type="image/webp", data=data)
-        file = io.BytesIO()
-        retriever.open(image_id).save(file, "WEBP", quality=90, method=2)
-        return answers.Blob(media_type="image/webp", data=file.getvalue())
+def clip(
+    opened: Opened, image_id: p.ImageId, pack: p.Pack = "", collection: p.Collection = ""
+) -> answers.Blob:
+    """Sends a clip's file, or over HTTP the part that the header Range names."""
+    pack, collection = opened.resolve(pack, collection)
+    if not opened.sends_files(collection):
+        raise ForbiddenError("clips of this collection are sent to its owner's machine alone")
+    try:
+        found = opened.retriever(pack, collection).image(image_id)
+    except GoneError:
+        raise
+    except ValueError as error:
+        raise FileNotFoundError(str(error)) from error
+    if found.moment is None:
+        raise FileNotFoundError(f"image {image_id} is no clip")
+    with found.reached().open():  # it is a regular file, inside of its folder
+        kind = _CLIPS.get(PurePath(found.file).suffix.lower(), "video/mp4")
+    return answers.Blob(media_type=kind, file=found.path.resolve())
 
-    def images(
-        self,
-        start: p.Start = 0,
-        count: p.Count = 60,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> answers.Hits:
-        """Lists the images of the collection, without copies and files that cannot be read."""
-        retriever = self._opened.retriever(pack, collection)
-        readable = retriever.shown_images()
-        hits = [retriever.hit(one.image_id) for one in readable[start : start + count]]
-        return answers.Hits(total=len(readable), hits=hits)
 
-    def info(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
-        """Says what is searched: pack, methods, device, gallery, facts to filter by."""
-        retriever = self._opened.retriever(pack, collection)
-        about = describe(retriever)
-        about["gallery"]["key"] = self._opened.resolve(pack, collection)[1]
-        about["gallery"]["first"] = retriever.index.first  # searchable while images are read
-        known = retriever.collection.facts.items()
-        facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in known}
-        return answers.Info(**about, facts=facts)
+def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> answers.Hits:
+    """Lists the images of the collection, without copies and files that cannot be read."""
+    readable = retriever.shown_images()
+    hits = [retriever.hit(one.image_id) for one in readable[start : start + count]]
+    return answers.Hits(total=len(readable), hits=hits)
 
-    def health(self) -> answers.Health:
-        """Says that the app answers, and how many images can be searched by now."""
-        index = self._opened.first.index
-        pictures = len(self._opened.first.collection.images)
-        return answers.Health(searchable=len(index), pictures=pictures, complete=index.complete)
 
-    def results(self, pack: p.Pack = "") -> answers.Results:
-        """Gives what was measured of a pack: results, speed, trainings, ablations."""
-        key, _ = self._opened.resolve(pack, "")
-        return answers.Results(**results(self._opened.retriever(key, "")))
+def info(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
+    """Says what is searched: pack, methods, device, gallery, facts to filter by."""
+    retriever = opened.retriever(pack, collection)
+    about = describe(retriever)
+    about["gallery"]["key"] = opened.resolve(pack, collection)[1]
+    about["gallery"]["first"] = retriever.index.first  # searchable while images are read
+    known = retriever.collection.facts.items()
+    facts = {fact: {v: len(ids) for v, ids in values.items()} for fact, values in known}
+    return answers.Info(**about, facts=facts)
 
-    def collections(self) -> answers.Collections:
-        """Lists the collections that may be named: packs' own images, and opened folders."""
-        known = self._opened.collections().items()
-        names = ("key", "kind", "title", "pictures")
-        listed = [dict(zip(names, (key, *about), strict=True)) for key, about in known]
-        return answers.Collections(collections=listed)
 
-    def open_collection(self, place: p.Place) -> answers.Progress:
-        """Opens a folder of images, or a ZIP archive of them, of the app's own machine."""
-        return self.progress("", self._opened.open_place(place))
+def health(opened: Opened) -> answers.Health:
+    """Says that the app answers, and how many images can be searched by now."""
+    index, pictures = opened.first.index, len(opened.first.collection.images)
+    return answers.Health(searchable=len(index), pictures=pictures, complete=index.complete)
 
-    def new_collection(self) -> answers.Progress:
-        """Begins a collection of uploaded files, whose key is secret."""
-        return self.progress("", self._opened.new_upload())
 
-    def add_file(
-        self, collection: p.Upload, name: p.FileName, content: p.Content
-    ) -> answers.Progress:
-        """Adds a file to an upload; it is read once the collection is started."""
-        self._opened.add_file(collection, name, content)
-        return self.progress("", collection)
+def results(opened: Opened, pack: p.Pack = "") -> answers.Results:
+    """Gives what was measured of a pack: results, speed, trainings, ablations."""
+    key, _ = opened.resolve(pack, "")
+    return answers.Results(**recorded(opened.retriever(key, "")))
 
-    def start_collection(self, collection: p.Upload, pack: p.Pack = "") -> answers.Progress:
-        """Begins to read the files that were uploaded so far; again after more of them."""
-        self._opened.start_upload(collection, pack)
-        return self.progress(pack, collection)
 
-    def progress(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Progress:
-        """Says how much of a collection a pack has read, and which files are left out."""
-        key, collection = self._opened.resolve(pack, collection)
-        waiting = self._opened.waiting(collection)
-        if waiting is not None:
-            stage, count = waiting
-            return answers.Progress(collection=collection, pack=key, stage=stage, pictures=count)
-        retriever = self._opened.retriever(key, collection)
-        index, about = retriever.index, describe_gallery(retriever)
-        wrong = fit.mismatch(retriever)
-        names = ("title", "pictures", "searchable", "progress")
-        left = ("refused_count", "refused", "copies_count", "copies")
-        return answers.Progress(
-            collection=collection,
-            pack=key,
-            stage=index.progress.stage,
-            done=index.progress.done,
-            total=index.progress.total,
-            complete=index.complete,
-            mismatch=None if wrong is None else wrong._asdict(),
-            **{name: about[name] for name in names + left},
-        )
+def collections(opened: Opened) -> answers.Collections:
+    """Lists the collections that may be named: packs' own images, and opened folders."""
+    names = ("key", "kind", "title", "pictures")
+    known = opened.collections().items()
+    listed = [dict(zip(names, (key, *about), strict=True)) for key, about in known]
+    return answers.Collections(collections=listed)
 
-    def stop_reading(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Progress:
-        """Stops the reading of a collection; what was read can be searched."""
-        self._require_own(collection)
-        self._opened.stop_opening(collection)
-        if self._opened.waiting(collection) is None:
-            self._opened.retriever(pack, collection).index.stop()
-        return self.progress(pack, collection)
 
-    def resume_reading(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Progress:
-        """Goes on reading a collection where it was stopped."""
-        self._require_own(collection)
-        self._opened.retriever(pack, collection).index.start()
-        return self.progress(pack, collection)
+def open_collection(opened: Opened, place: p.Place) -> answers.Progress:
+    """Opens a folder of images, or a ZIP archive of them, of the app's own machine."""
+    return progress(opened, "", opened.open_place(place))
 
-    def _require_own(self, collection: str) -> None:
-        if not collection.startswith("upload-"):
-            self._opened.require_owner("reading is stopped by the app's owner; upload own files")
+
+def new_collection(opened: Opened) -> answers.Progress:
+    """Begins a collection of uploaded files, whose key is secret."""
+    return progress(opened, "", opened.new_upload())
+
+
+def add_file(
+    opened: Opened, collection: p.Upload, name: p.FileName, content: p.Content
+) -> answers.Progress:
+    """Adds a file to an upload; it is read once the collection is started."""
+    opened.add_file(collection, name, content)
+    return progress(opened, "", collection)
+
+
+def start_collection(opened: Opened, collection: p.Upload, pack: p.Pack = "") -> answers.Progress:
+    """Begins to read the files that were uploaded so far; again after more of them."""
+    opened.start_upload(collection, pack)
+    return progress(opened, pack, collection)
+
+
+def progress(opened: Opened, pack: p.Pack = "", collection: p.Collection = "") -> answers.Progress:
+    """Says how much of a collection a pack has read, and which files are left out."""
+    key, collection = opened.resolve(pack, collection)
+    waiting = opened.waiting(collection)
+    if waiting is not None:
+        stage, count = waiting
+        return answers.Progress(collection=collection, pack=key, stage=stage, pictures=count)
+    retriever = opened.retriever(key, collection)
+    about, wrong = describe_gallery(retriever), fit.mismatch(retriever)
+    done, names = retriever.index.progress, answers.Progress.model_fields
+    return answers.Progress(
+        collection=collection,
+        pack=key,
+        stage=done.stage,
+        done=done.done,
+        total=done.total,
+        complete=retriever.index.complete,
+        mismatch=None if wrong is None else wrong._asdict(),
+        **{name: value for name, value in about.items() if name in names},
+    )
+
+
+def stop_reading(
+    opened: Opened, pack: p.Pack = "", collection: p.Collection = ""
+) -> answers.Progress:
+    """Stops the reading of a collection; what was read can be searched."""
+    _require_own(opened, collection)
+    opened.stop_opening(collection)
+    if opened.waiting(collection) is None:
+        opened.retriever(pack, collection).index.stop()
+    return progress(opened, pack, collection)
+
+
+def resume_reading(
+    opened: Opened, pack: p.Pack = "", collection: p.Collection = ""
+) -> answers.Progress:
+    """Goes on reading a collection where it was stopped."""
+    _require_own(opened, collection)
+    opened.retriever(pack, collection).index.start()
+    return progress(opened, pack, collection)
+
+
+def _require_own(opened: Opened, collection: str) -> None:
+    if not collection.startswith("upload-"):
+        opened.require_owner("reading is stopped by the app's owner; upload own files")
 
 
 class PackQuestions:

@@ -28,195 +28,178 @@ from polyview.models.views import NamedArray
 _MAX_NUMBERS = 500_000  # of one answer about several images
 _DIGITS = 8  # of evidence, so that what is added up stays the score
 _MAP_DIGITS = 5
+_meters = Meters()  # of all packs
 
 
-class EvidenceQuestions:
-    """The questions, over whatever is open."""
-
-    def __init__(self, opened: Opened) -> None:
-        self._opened, self._meters = opened, Meters()
-
-    def explain(
-        self,
-        query: p.Words,
-        image: p.ImageOrFile,
-        method: p.Method = "",
-        per_view: p.PerView = False,
-        like: p.Like = None,
-        content: p.MaybeContent = None,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> answers.Explanation:
-        """Splits the score of an image over its cells and the words, or the image asked with."""
-        start = time.perf_counter()
-        retriever = self._opened.retriever(pack, collection)
-        terms, spec = _terms(retriever, query, like, content), method or retriever.methods.best
-        target = find_image(retriever, image)
-        seen = evidence.explain(retriever, terms, spec, [target.image_id])
-        answer: dict[str, Any] = {
-            "query": query,
-            "read_as": ", ".join(describe(terms)),
-            "image_id": target.image_id,
-            "file": target.file,
-            "method": spec,
-            "words": [word for term in seen.terms for word in term.words],
-            "terms": _counted(seen),
-            "grid": list(seen.grid),
-            **({"seconds": list(seen.seconds[0])} if any(seen.seconds) else {}),
-            "score": float(seen.scores[0]),
-            **_sums(seen, 0),
-        }
-        if per_view:
-            split = evidence.explain(retriever, terms, spec, [target.image_id], per_view=True)
-            answer["per_view"] = [
-                {"view": view, "score": float(score), **_sums(split, (0, view))}
-                for view, score in enumerate(split.scores[0])
-            ]
-        answer["remark"] = remark(retriever, *(term.words for term in terms if term.words))
-        return answers.Explanation(**answer, ms=milliseconds(start))
-
-    def explain_hits(
-        self,
-        query: p.Words,
-        images: p.ManyIds,
-        method: p.Method = "",
-        like: p.Like = None,
-        more: p.ImageIds = p.NONE,
-        less: p.ImageIds = p.NONE,
-        weight: p.Weight = 1.0,
-        content: p.MaybeContent = None,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> answers.HitExplanations:
-        """Splits the scores of several images at once, as arrays over the images."""
-        start = time.perf_counter()
-        retriever = self._opened.retriever(pack, collection)
-        spec = method or retriever.methods.best
-        terms = _terms(retriever, query, like, content, more, less, weight)
-        seen = evidence.explain(retriever, terms, spec, images)
-        count, cells = len(images), seen.grid[0] * seen.grid[1]
-        parts = [term.cells.reshape(count, cells, -1) for term in seen.terms]
-        table = np.concatenate([np.zeros((count, cells, 0)), *parts], axis=-1)  # (n, N, M)
-        if table.size > _MAX_NUMBERS:
-            raise ValueError(
-                f"{count} images of {cells} cells and {table.shape[2]} words are {table.size:,} "
-                f"numbers; ask for fewer images, at most {_MAX_NUMBERS:,} numbers"
-            )
-        whole = sum((term.whole_sentence for term in seen.terms), np.zeros((count, *seen.grid)))
-        sheet, frames = _sheet(retriever, images)
-        return answers.HitExplanations(
-            query=query,
-            method=spec,
-            images=images,
-            grid=list(seen.grid),
-            words=[word for term in seen.terms for word in term.words],
-            terms=_counted(seen),
-            scores=_list(seen.scores, _DIGITS),
-            base=_list(sum((t.base for t in seen.terms), np.zeros(count)), _DIGITS),
-            cells=_list(table, _DIGITS),
-            whole_sentence=_list(whole.reshape(count, cells), _DIGITS),
-            boxes=[box(retriever, one) for one in images],
-            sheet=sheet,
-            seconds=[list(one) for one in seen.seconds],
-            frames=frames,
-            ms=milliseconds(start),
-        )
-
-    def explain_image(
-        self,
-        query: p.Words,
-        image: p.ImageOrFile,
-        method: p.Method = "",
-        word: p.Word = "",
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> answers.Blob:
-        """Lights an image where its score for words, or for one of them, comes from, as a PNG."""
-        retriever = self._opened.retriever(pack, collection)
-        terms, target = parse(checked(query)), find_image(retriever, image)
-        spec = method or retriever.methods.best
-        seen = evidence.explain(retriever, terms, spec, [target.image_id])
-        lit = io.BytesIO()
-        light(retriever, seen, target.image_id, word or None).save(lit, "PNG")
-        return answers.Blob(media_type="image/png", data=lit.getvalue())
-
-    def views(
-        self,
-        image: p.ImageOrFile,
-        method: p.Method = "",
-        query: p.Words = "",
-        settings: p.Settings = p.NONE,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> answers.Views:
-        """Looks inside one image: every view's map, and with a text every view's score."""
-        start = time.perf_counter()
-        retriever = self._opened.retriever(pack, collection)
-        spec, target = method or retriever.methods.best, find_image(retriever, image)
-        one = retriever.methods.one(spec)
-        knobs = {knob.name: knob for knob in one.knobs}
-        chosen_texts = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
-        if unknown := chosen_texts.keys() - knobs.keys():
-            known = ", ".join(knobs) or "none"
-            raise ValueError(f'{spec} has no setting "{min(unknown)[:80]}"; there are {known}')
-        chosen = {k: int(v) if v.isdecimal() else v for k, v in chosen_texts.items()}
-        seen = look(retriever, target.image_id, spec, query, chosen)
-        maps = seen.maps
-        views: list[dict[str, Any]] = [
-            {"view": v, "attention": None if maps is None else _list(maps[v])}
-            for v in range(len(seen.similarity))
+def explain(
+    retriever: Retriever,
+    query: p.Words,
+    image: p.ImageOrFile,
+    method: p.Method = "",
+    per_view: p.PerView = False,
+    like: p.Like = None,
+    content: p.MaybeContent = None,
+) -> answers.Explanation:
+    """Splits the score of an image over its cells and the words, or the image asked with."""
+    start = time.perf_counter()
+    terms, spec = _terms(retriever, query, like, content), method or retriever.methods.best
+    target = find_image(retriever, image)
+    seen = evidence.explain(retriever, terms, spec, [target.image_id])
+    answer = answers.Explanation(
+        query=query,
+        read_as=", ".join(describe(terms)),
+        image_id=target.image_id,
+        file=target.file,
+        method=spec,
+        words=[word for term in seen.terms for word in term.words],
+        terms=_counted(seen),
+        grid=list(seen.grid),
+        score=float(seen.scores[0]),
+        remark=remark(retriever, *(term.words for term in terms if term.words)),
+        ms=0.0,
+        **{name: values[0] for name, values in _sums(seen).items()},
+    )
+    if any(seen.seconds):
+        answer.seconds = list(seen.seconds[0])
+    if per_view:
+        split = evidence.explain(retriever, terms, spec, [target.image_id], per_view=True)
+        sums = {name: values[0] for name, values in _sums(split).items()}
+        answer.per_view = [
+            {"view": view, "score": float(score)} | {n: values[view] for n, values in sums.items()}
+            for view, score in enumerate(split.scores[0])
         ]
-        sheet, frames = _sheet(retriever, [target.image_id])
-        answer: dict[str, Any] = {
-            "image_id": target.image_id,
-            "file": target.file,
-            "method": spec,
-            "grid": list(retriever.grid if maps is None else maps.shape[1:]),
-            "box": box(retriever, target.image_id),
-            "sheet": sheet,
-            "frames": frames[0] if frames else [],
-            "attention_is": one.attention_is,
-            "attention_sums_to_one": one.attention_sums_to_one,
-            "views": views,
-            "similarity": _list(seen.similarity),
-            "inside": [_array(array) for array in seen.arrays],
-            "knobs": [
-                {**knob._asdict(), "value": chosen.get(knob.name, knob.default)}
-                for knob in one.knobs
-            ],
-            "collapsed": self._meters.collapsed(retriever, spec),
-        }
-        if seen.view_scores is not None:
-            for view, score in zip(views, seen.view_scores.tolist(), strict=True):
-                view["score"] = round(score, _MAP_DIGITS)
-            answer |= {
-                "text": query,
-                "score": round(seen.score or 0.0, _MAP_DIGITS),
-                "view_scores_are": one.view_scores_are,
-                "winner": int(seen.view_scores.argmax()),
-                "words": list(seen.words),
-                "word_attention": None if seen.word_maps is None else _list(seen.word_maps),
-                "text_similarity": _list(seen.text_similarity),
-                "mentioned": sorted(seen.mentioned),
-                "remark": remark(retriever, query),
-            }
-        return answers.Views(**answer, ms=milliseconds(start))
+    answer.ms = milliseconds(start)
+    return answer
 
-    def collapse(
-        self, method: p.Method = "", pack: p.Pack = "", collection: p.Collection = ""
-    ) -> answers.Collapse:
-        """Measures whether a method's views differ; the first time begins to, and none waits."""
-        retriever = self._opened.retriever(pack, collection)
-        spec = method or retriever.methods.best
-        retriever.methods.one(spec)
-        reading = self._meters.read(retriever, spec)
-        state = "ready" if reading.result else "failed" if reading.problem else "running"
-        doing = reading.progress or self._opened.sentence(ValueError(reading.problem))
-        if reading.result is None:
-            return answers.Collapse(method=spec, state=state, progress=doing)
-        result = reading.result
-        known = {**asdict(result), "in_use": result.in_use, "collapsed": result.collapsed}
-        return answers.Collapse(method=spec, state=state, progress=doing, **known)
+
+def explain_hits(
+    retriever: Retriever,
+    query: p.Words,
+    images: p.ManyIds,
+    method: p.Method = "",
+    like: p.Like = None,
+    more: p.ImageIds = p.NONE,
+    less: p.ImageIds = p.NONE,
+    weight: p.Weight = 1.0,
+    content: p.MaybeContent = None,
+) -> answers.HitExplanations:
+    """Splits the scores of several images at once, as arrays over the images."""
+    start = time.perf_counter()
+    spec = method or retriever.methods.best
+    terms = _terms(retriever, query, like, content, more, less, weight)
+    seen = evidence.explain(retriever, terms, spec, images)
+    count, cells = len(images), seen.grid[0] * seen.grid[1]
+    columns = sum(term.cells.shape[-1] for term in seen.terms)
+    if (numbers := count * cells * columns) > _MAX_NUMBERS:
+        raise ValueError(
+            f"{count} images of {cells} cells and {columns} words are {numbers:,} numbers; ask for "
+            f"fewer images, at most {_MAX_NUMBERS:,} numbers"
+        )
+    sheet, frames = _sheet(retriever, images)
+    return answers.HitExplanations(
+        query=query,
+        method=spec,
+        images=images,
+        grid=list(seen.grid),
+        words=[word for term in seen.terms for word in term.words],
+        terms=_counted(seen),
+        scores=_list(seen.scores, _DIGITS),
+        **_sums(seen),
+        boxes=[box(retriever, one) for one in images],
+        sheet=sheet,
+        seconds=[list(one) for one in seen.seconds],
+        frames=frames,
+        ms=milliseconds(start),
+    )
+
+
+def explain_image(
+    retriever: Retriever,
+    query: p.Words,
+    image: p.ImageOrFile,
+    method: p.Method = "",
+    word: p.Word = "",
+) -> answers.Blob:
+    """Lights an image where its score for words, or for one of them, comes from, as a PNG."""
+    terms, target = parse(checked(query)), find_image(retriever, image)
+    spec = method or retriever.methods.best
+    seen = evidence.explain(retriever, terms, spec, [target.image_id])
+    lit = io.BytesIO()
+    light(retriever, seen, target.image_id, word or None).save(lit, "PNG")
+    return answers.Blob(media_type="image/png", data=lit.getvalue())
+
+
+def views(
+    retriever: Retriever,
+    image: p.ImageOrFile,
+    method: p.Method = "",
+    query: p.Words = "",
+    settings: p.Settings = p.NONE,
+) -> answers.Views:
+    """Looks inside one image: every view's map, and with a text every view's score."""
+    start = time.perf_counter()
+    spec, target = method or retriever.methods.best, find_image(retriever, image)
+    one = retriever.methods.one(spec)
+    knobs = {knob.name: knob for knob in one.knobs}
+    chosen_texts = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
+    if unknown := chosen_texts.keys() - knobs.keys():
+        known = ", ".join(knobs) or "none"
+        raise ValueError(f'{spec} has no setting "{min(unknown)[:80]}"; there are {known}')
+    chosen = {k: int(v) if v.isdecimal() else v for k, v in chosen_texts.items()}
+    seen = look(retriever, target.image_id, spec, query, chosen)
+    maps = seen.maps
+    views: list[dict[str, Any]] = [
+        {"view": v, "attention": None if maps is None else _list(maps[v])}
+        for v in range(len(seen.similarity))
+    ]
+    sheet, frames = _sheet(retriever, [target.image_id])
+    answer: dict[str, Any] = {
+        "image_id": target.image_id,
+        "file": target.file,
+        "method": spec,
+        "grid": list(retriever.grid if maps is None else maps.shape[1:]),
+        "box": box(retriever, target.image_id),
+        "sheet": sheet,
+        "frames": frames[0] if frames else [],
+        "attention_is": one.attention_is,
+        "attention_sums_to_one": one.attention_sums_to_one,
+        "views": views,
+        "similarity": _list(seen.similarity),
+        "inside": [_array(array) for array in seen.arrays],
+        "knobs": [
+            {**knob._asdict(), "value": chosen.get(knob.name, knob.default)} for knob in one.knobs
+        ],
+        "collapsed": _meters.collapsed(retriever, spec),
+    }
+    if seen.view_scores is not None:
+        for view, score in zip(views, seen.view_scores.tolist(), strict=True):
+            view["score"] = round(score, _MAP_DIGITS)
+        answer |= {
+            "text": query,
+            "score": round(seen.score or 0.0, _MAP_DIGITS),
+            "view_scores_are": one.view_scores_are,
+            "winner": int(seen.view_scores.argmax()),
+            "words": list(seen.words),
+            "word_attention": None if seen.word_maps is None else _list(seen.word_maps),
+            "text_similarity": _list(seen.text_similarity),
+            "mentioned": sorted(seen.mentioned),
+            "remark": remark(retriever, query),
+        }
+    return answers.Views(**answer, ms=milliseconds(start))
+
+
+def collapse(opened: Opened, retriever: Retriever, method: p.Method = "") -> answers.Collapse:
+    """Measures whether a method's views differ; the first time begins to, and none waits."""
+    spec = method or retriever.methods.best
+    retriever.methods.one(spec)
+    reading = _meters.read(retriever, spec)
+    state = "ready" if reading.result else "failed" if reading.problem else "running"
+    doing = reading.progress or opened.sentence(ValueError(reading.problem))
+    if reading.result is None:
+        return answers.Collapse(method=spec, state=state, progress=doing)
+    result = reading.result
+    known = {**asdict(result), "in_use": result.in_use, "collapsed": result.collapsed}
+    return answers.Collapse(method=spec, state=state, progress=doing, **known)
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
@@ -254,15 +237,15 @@ def _counted(seen: evidence.Explained) -> list[QueryTerm]:
     ]
 
 
-def _sums(seen: evidence.Explained, place: int | tuple[int, int]) -> dict[str, Any]:
-    """Base, cells and whole sentence of one score, over all terms."""
-    count = seen.grid[0] * seen.grid[1]
-    cells = [term.cells[place].reshape(count, -1) for term in seen.terms]  # (N, M) each
-    whole = sum((term.whole_sentence[place] for term in seen.terms), np.zeros(seen.grid))
+def _sums(seen: evidence.Explained) -> dict[str, Any]:
+    """Base, cells and whole sentence of each score, over all terms; see `HitExplanations`."""
+    scores, count = seen.scores.shape, seen.grid[0] * seen.grid[1]  # (n,) or (n, V)
+    cells = [term.cells.reshape(*scores, count, -1) for term in seen.terms]  # (n, ..., N, M) each
+    whole = sum((term.whole_sentence for term in seen.terms), np.zeros((*scores, *seen.grid)))
     return {
-        "base": round(float(sum(term.base[place] for term in seen.terms)), _DIGITS),
-        "cells": _list(np.concatenate([np.zeros((count, 0)), *cells], axis=1), _DIGITS),
-        "whole_sentence": _list(whole.reshape(count), _DIGITS),
+        "base": _list(sum((term.base for term in seen.terms), np.zeros(scores)), _DIGITS),
+        "cells": _list(np.concatenate([np.zeros((*scores, count, 0)), *cells], axis=-1), _DIGITS),
+        "whole_sentence": _list(whole.reshape(*scores, count), _DIGITS),
     }
 
 

@@ -12,6 +12,7 @@ from polyview.app.search.query import MAX_QUERY, MAX_WEIGHT
 from polyview.app.search.retriever import MAX_HITS
 
 IMAGE_BYTES = 50_000_000  # of one image that is sent
+TABLE_BYTES = 1_000_000
 
 
 def _split(value: Any) -> Any:
@@ -19,12 +20,8 @@ def _split(value: Any) -> Any:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
-    split = [piece for part in parts for piece in (part.split(",") if _text(part) else [part])]
-    return [piece.strip() if _text(piece) else piece for piece in split if piece != ""]
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+    split = [x for one in parts for x in (one.split(",") if isinstance(one, str) else [one])]
+    return [x.strip() if isinstance(x, str) else x for x in split if x != ""]
 
 
 def _content(value: Any) -> Any:
@@ -54,60 +51,59 @@ def _whole(value: Any) -> Any:
     return value
 
 
-ID = {"ge": 0, "le": 10**9}
-NUMBER = BeforeValidator(_whole)
+def _text(most: int, description: str, alias: str | None = None) -> Any:
+    return Field(alias=alias, max_length=most, description=description)
+
+
+def _range(least: float, most: float, description: str | None = None) -> Any:
+    return Field(ge=least, le=most, description=description)
+
+
+def _list(least: int, most: int, description: str, alias: str | None = None) -> Any:
+    return Field(alias=alias, min_length=least, max_length=most, description=description)
+
+
+NUMBER, LIST, CONTENT = map(BeforeValidator, (_whole, _split, _content))
 NONE: list[Any] = []  # the default of lists; nobody changes it
 
+_Item = Annotated[str, Field(max_length=500)]
+_Id = Annotated[int, NUMBER, _range(0, 10**9)]
 Words = Annotated[
     str,
-    Field(
-        max_length=MAX_QUERY,
-        description="a sentence, or terms whose weighted scores are added: 2: dog + beach - people",
+    _text(
+        MAX_QUERY,
+        "a sentence, or terms whose weighted scores are added: 2: dog + beach - people",
+        "q",  # over HTTP; so is "filter" below
     ),
 ]
 Method = Annotated[
-    str,
-    Field(
-        max_length=500,
-        description="a method of the pack, or an average of several, a+b; empty: the best",
-    ),
+    str, _text(500, "a method of the pack, or an average of several, a+b; empty: the best")
 ]
 Methods = Annotated[
-    list[Annotated[str, Field(max_length=500)]],
-    BeforeValidator(_split),
-    Field(
-        min_length=2,
-        max_length=8,
-        description="2 to 8; a+b averages two, pack/a is a method of another open pack",
-    ),
+    list[_Item],
+    LIST,
+    _list(2, 8, "2 to 8; a+b averages two, pack/a is a method of another open pack"),
 ]
-Count = Annotated[int, NUMBER, Field(ge=1, le=MAX_HITS, description="how many images, 1 to 1,000")]
-CompareCount = Annotated[
-    int, NUMBER, Field(ge=1, le=100, description="how many images each method lists, 1 to 100")
-]
+Count = Annotated[int, NUMBER, _range(1, MAX_HITS, "how many images, 1 to 1,000")]
+CompareCount = Annotated[int, NUMBER, _range(1, 100, "how many images each method lists, 1 to 100")]
 Facts = Annotated[
-    list[Annotated[str, Field(max_length=500)]],
-    Field(
-        max_length=100,
-        description="fact:value, such as setting:beach; of one fact any of its values is enough",
+    list[_Item],
+    _list(
+        0,
+        100,
+        "fact:value, such as setting:beach; of one fact any of its values is enough",
+        "filter",
     ),
 ]
-ImageId = Annotated[int, NUMBER, Field(**ID, description="an image of the collection, by its id")]
+ImageId = Annotated[int, NUMBER, _range(0, 10**9, "an image of the collection, by its id")]
 Like = Annotated[
-    Annotated[int, NUMBER, Field(**ID)] | None,
-    Field(description="an image of the collection that is asked with, by its id"),
+    _Id | None, Field(description="an image of the collection that is asked with, by its id")
 ]
 ImageIds = Annotated[
-    list[Annotated[int, NUMBER, Field(**ID)]],
-    BeforeValidator(_split),
-    Field(max_length=10, description="images of the collection as examples, at most 10"),
+    list[_Id], LIST, _list(0, 10, "images of the collection as examples, at most 10")
 ]
 ManyIds = Annotated[
-    list[Annotated[int, NUMBER, Field(**ID)]],
-    BeforeValidator(_split),
-    Field(
-        min_length=1, max_length=100, description="1 to 100 images of the collection, by their ids"
-    ),
+    list[_Id], LIST, _list(1, 100, "1 to 100 images of the collection, by their ids")
 ]
 ImageOrFile = Annotated[
     int | Annotated[str, Field(max_length=4096)],
@@ -118,92 +114,69 @@ ImageOrFile = Annotated[
 Weight = Annotated[
     float,
     NUMBER,
-    Field(
-        ge=-MAX_WEIGHT,
-        le=MAX_WEIGHT,
-        description="what the scores of the image asked with are multiplied by beside words",
+    _range(
+        -MAX_WEIGHT,
+        MAX_WEIGHT,
+        "what the scores of the image asked with are multiplied by beside words",
     ),
 ]
 Weights = Annotated[
-    list[Annotated[float, NUMBER, Field(ge=0, le=1)]],
-    BeforeValidator(_split),
-    Field(
-        min_length=1,
-        max_length=1000,
-        description="for each view of an image a number from 0 (off) to 1, not all 0",
-    ),
+    list[Annotated[float, NUMBER, _range(0, 1)]],
+    LIST,
+    _list(1, 1000, "for each view of an image a number from 0 (off) to 1, not all 0"),
 ]
 Settings = Annotated[
     list[Annotated[str, Field(max_length=100)]],
-    BeforeValidator(_split),
-    Field(max_length=20, description="name:value, of the knobs of a method"),
+    LIST,
+    _list(0, 20, "name:value, of the knobs of a method"),
 ]
 Content = Annotated[
     bytes,
-    BeforeValidator(_content),
-    Field(
-        min_length=1,
-        max_length=IMAGE_BYTES,
-        description="an image as a data URI (data:image/png;base64,...); over HTTP the body",
-    ),
+    CONTENT,
+    _list(1, IMAGE_BYTES, "an image as a data URI (data:image/png;base64,...); over HTTP the body"),
 ]
 MaybeContent = Annotated[
     Annotated[bytes, Field(max_length=IMAGE_BYTES)] | None,
-    BeforeValidator(_content),
+    CONTENT,
     Field(description="an image that is asked with, as a data URI; over HTTP the body of a POST"),
 ]
 Layout = Annotated[bool, Field(description="also sizes, and which hits look nearly the same")]
 PerView = Annotated[bool, Field(description="also split the score of each view; of one method")]
 Large = Annotated[bool, Field(description="up to 2,048 pixels instead of 320")]
-Word = Annotated[str, Field(max_length=200, description="one word of the query; empty: all")]
-Job = Annotated[str, Field(max_length=200, description="as fetch answered it")]
-Place = Annotated[
-    str, Field(max_length=4096, description="a folder of images of this machine, or a ZIP archive")
-]
-FileName = Annotated[str, Field(max_length=1000, description="what the file is called")]
-Address = Annotated[
-    str,
-    Field(max_length=500, description="owner/name[@revision], a folder, or the name of an offer"),
-]
+Word = Annotated[str, _text(200, "one word of the query; empty: all")]
+Job = Annotated[str, _text(200, "as fetch answered it")]
+Place = Annotated[str, _text(4096, "a folder of images of this machine, or a ZIP archive")]
+FileName = Annotated[str, _text(1000, "what the file is called")]
+Address = Annotated[str, _text(500, "owner/name[@revision], a folder, or the name of an offer")]
 Kind = Annotated[Literal["pack", "clip", "vse_infty"], Field(description="what the address holds")]
-Start = Annotated[int, NUMBER, Field(ge=0, le=10**9, description="the first, from 0")]
-Depth = Annotated[int, NUMBER, Field(ge=1, le=MAX_HITS, description="found is what ranks within k")]
+Start = Annotated[int, NUMBER, _range(0, 10**9, "the first, from 0")]
+Depth = Annotated[int, NUMBER, _range(1, MAX_HITS, "found is what ranks within k")]
 Cell = Annotated[
     Literal["a", "b", "both", "neither", "all", "labels"],
     Field(description="who finds the captions; labels: suspected label errors"),
 ]
-CaptionKind = Annotated[
-    str, Field(max_length=100, description="a kind of caption, or word:dog for those with a word")
-]
+CaptionKind = Annotated[str, _text(100, "a kind of caption, or word:dog for those with a word")]
 Order = Annotated[
     Literal["gap", "a", "b", "caption"],
     Field(description="by gap, by a's or b's rank, or as they are"),
 ]
 Within = Annotated[
-    list[Annotated[int, NUMBER, Field(ge=1, le=2**31)]],
-    BeforeValidator(_split),
-    Field(max_length=4, description="lowest and highest rank by a, then by b; empty: all"),
+    list[Annotated[int, NUMBER, _range(1, 2**31)]],
+    LIST,
+    _list(0, 4, "lowest and highest rank by a, then by b; empty: all"),
 ]
-Rows = Annotated[int, NUMBER, Field(ge=1, le=5000, description="how many captions, 1 to 5,000")]
-Queries = Annotated[str, Field(max_length=100, description="as queries answered; empty: captions")]
+Rows = Annotated[int, NUMBER, _range(1, 5000, "how many captions, 1 to 5,000")]
+Queries = Annotated[str, _text(100, "as queries answered; empty: captions")]
 Table = Annotated[
     bytes,
-    BeforeValidator(_content),
-    Field(
-        min_length=1,
-        max_length=1_000_000,
-        description="CSV: query, image and kind; a data URI, over HTTP the body",
-    ),
+    CONTENT,
+    _list(1, TABLE_BYTES, "CSV: query, image and kind; a data URI, over HTTP the body"),
 ]
 Format = Annotated[Literal["json", "csv"], Field(description="csv: a table of all of the cell")]
-Upload = Annotated[str, Field(max_length=200, description="the secret key of an upload")]
-Pack = Annotated[
-    str,
-    Field(max_length=200, description="a key of packs; empty: the one the app was started with"),
-]
+Upload = Annotated[str, _text(200, "the secret key of an upload")]
+Pack = Annotated[str, _text(200, "a key of packs; empty: the one the app was started with")]
 Collection = Annotated[
-    str,
-    Field(max_length=200, description="a key of collections; empty: what the app was started with"),
+    str, _text(200, "a key of collections; empty: what the app was started with")
 ]
 
 

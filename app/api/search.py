@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
+from pathlib import Path
 
 from PIL import Image
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.explain import lens
+from polyview.app.explain.lens import rank
 from polyview.app.gallery.images import decode
 from polyview.app.packs.columns import Columns
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, answer, remark
-from polyview.app.search.comparison import Comparison
+from polyview.app.search.comparison import Comparison, Place
 from polyview.app.search.duplicates import fingerprint, first_alike
 from polyview.app.search.examples import algebra, curated, sentences
 from polyview.app.search.hits import Answer, Hit
@@ -47,12 +48,16 @@ def add_layout(retriever: Retriever, hits: Sequence[Hit]) -> None:
     """Adds the sizes of thumbnails, and which hits look nearly the same as an earlier one."""
     thumbnails = retriever.thumbnails([hit.image_id for hit in hits])
     present = [hit for hit in hits if hit.image_id in thumbnails]
-    for hit in present:
-        with suppress(OSError):
-            hit.width, hit.height = image_size(str(thumbnails[hit.image_id]))
     firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in present])
     for hit, first in zip(present, firsts, strict=True):
+        add_size(hit, thumbnails)
         hit.alike = None if present[first] is hit else present[first].rank
+
+
+def add_size(image: Hit | Place, thumbnails: Mapping[int, Path]) -> None:
+    """Adds the size of an image's thumbnail, where it has one."""
+    with suppress(OSError, KeyError):
+        image.width, image.height = image_size(str(thumbnails[image.image_id]))
 
 
 @lru_cache(50_000)
@@ -66,142 +71,114 @@ def image_size(file: str) -> tuple[int, int]:
         return image.size
 
 
-class SearchQuestions:
-    """The questions, over whatever is open."""
+def search_text(
+    retriever: Retriever,
+    query: p.Words = "",
+    method: p.Method = "",
+    k: p.Count = 10,
+    filters: p.Facts = p.NONE,
+    like: p.Like = None,
+    more: p.ImageIds = p.NONE,
+    less: p.ImageIds = p.NONE,
+    weight: p.Weight = 1.0,
+    layout: p.Layout = False,
+) -> Answer:
+    """Finds the images that fit words best; or an image of the collection, or examples."""
+    question = Question(query, like, None, weight, more, less)
+    return _answer(retriever, question, method, k, filters, layout)
 
-    def __init__(self, opened: Opened) -> None:
-        self._opened = opened
 
-    def search_text(
-        self,
-        query: p.Words = "",
-        method: p.Method = "",
-        k: p.Count = 10,
-        filters: p.Facts = p.NONE,
-        like: p.Like = None,
-        more: p.ImageIds = p.NONE,
-        less: p.ImageIds = p.NONE,
-        weight: p.Weight = 1.0,
-        layout: p.Layout = False,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> Answer:
-        """Finds the images that fit words best; or an image of the collection, or examples."""
-        retriever = self._opened.retriever(pack, collection)
-        question = Question(query, like, None, weight, tuple(more), tuple(less))
-        return self._answer(retriever, question, method, k, filters, layout)
+def search_image(
+    retriever: Retriever,
+    image: p.Content,
+    method: p.Method = "",
+    k: p.Count = 10,
+    query: p.Words = "",
+    weight: p.Weight = 1.0,
+    filters: p.Facts = p.NONE,
+    layout: p.Layout = False,
+) -> Answer:
+    """Finds the images, and captions, that fit an image best, or an image and words."""
+    question = Question(query, image=sent_image(image), weight=weight)
+    answered = _answer(retriever, question, method, k, filters, layout)
+    answered.images = answered.hits
+    return answered
 
-    def search_image(
-        self,
-        image: p.Content,
-        method: p.Method = "",
-        k: p.Count = 10,
-        query: p.Words = "",
-        weight: p.Weight = 1.0,
-        filters: p.Facts = p.NONE,
-        layout: p.Layout = False,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> Answer:
-        """Finds the images, and captions, that fit an image best, or an image and words."""
-        retriever = self._opened.retriever(pack, collection)
-        question = Question(query, image=sent_image(image), weight=weight)
-        answer = self._answer(retriever, question, method, k, filters, layout)
-        answer.images = answer.hits
-        return answer
 
-    def compare(
-        self,
-        query: p.Words,
-        methods: p.Methods,
-        k: p.CompareCount = 10,
-        like: p.Like = None,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> Comparison:
-        """Ranks the images by several methods and says how far they agree."""
-        retriever = self._opened.retriever(pack, collection)
-        columns = Columns(retriever, self._opened.beside(retriever))
-        terms = Question(query, like).terms(retriever)
-        compared = columns.ask(terms, methods, k, like)
-        thumbnails = retriever.thumbnails(list(compared.ranks))
-        for place in (place for column in compared.columns for place in column.hits):
-            image = retriever.image(place.image_id)
-            place.file, place.captions = image.file, list(image.captions)
-            if image.moment is not None:
-                place.seconds, place.frame = image.moment.seconds, image.moment.frame
-            if place.image_id in thumbnails:
-                with suppress(OSError):
-                    place.width, place.height = image_size(str(thumbnails[place.image_id]))
-        return compared
+def compare(
+    opened: Opened,
+    retriever: Retriever,
+    query: p.Words,
+    methods: p.Methods,
+    k: p.CompareCount = 10,
+    like: p.Like = None,
+) -> Comparison:
+    """Ranks the images by several methods and says how far they agree."""
+    columns = Columns(retriever, opened.beside(retriever))
+    compared = columns.ask(Question(query, like).terms(retriever), methods, k, like)
+    thumbnails = retriever.thumbnails(list(compared.ranks))
+    for place in (place for column in compared.columns for place in column.hits):
+        image = retriever.image(place.image_id)
+        place.file, place.captions = image.file, list(image.captions)
+        if image.moment is not None:
+            place.seconds, place.frame = image.moment.seconds, image.moment.frame
+        add_size(place, thumbnails)
+    return compared
 
-    def lens(
-        self,
-        query: p.Words,
-        method: p.Method,
-        weights: p.Weights,
-        k: p.Count = 10,
-        layout: p.Layout = False,
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> answers.Lens:
-        """Finds images while some of their views count less, or not at all."""
-        start = time.perf_counter()
-        retriever = self._opened.retriever(pack, collection)
-        method = method or retriever.methods.best
-        ranking = lens.rank(retriever, query, method, weights, k)
-        hits = [one.model_copy(update={"before": before}) for one, before in ranking.hits]
-        if layout:
-            add_layout(retriever, hits)
-        return answers.Lens(
-            query=query,
-            method=method,
-            weights=list(weights),
-            searched=len(ranking.ids),
-            stayed=ranking.stayed,
-            hits=hits,
-            remark=remark(retriever, query),
-            ms=milliseconds(start),
-        )
 
-    def timeline(
-        self,
-        image: p.ImageId,
-        query: p.Words,
-        method: p.Method = "",
-        pack: p.Pack = "",
-        collection: p.Collection = "",
-    ) -> answers.Hits:
-        """Scores every frame that was chosen of a clip, in the order they are shown."""
-        retriever = self._opened.retriever(pack, collection)
-        terms, spec = parse(checked(query)), method or retriever.methods.best
-        retriever.methods.names(spec)
-        frames = retriever.timeline(image, terms, spec)
-        return answers.Hits(total=len(frames), hits=frames)
+def lens(
+    retriever: Retriever,
+    query: p.Words,
+    method: p.Method,
+    weights: p.Weights,
+    k: p.Count = 10,
+    layout: p.Layout = False,
+) -> answers.Lens:
+    """Finds images while some of their views count less, or not at all."""
+    start = time.perf_counter()
+    method = method or retriever.methods.best
+    ranking = rank(retriever, query, method, weights, k)
+    hits = [hit.model_copy(update={"before": before}) for hit, before in ranking.hits]
+    if layout:
+        add_layout(retriever, hits)
+    return answers.Lens(
+        query=query,
+        method=method,
+        weights=list(weights),
+        searched=len(ranking.ids),
+        stayed=ranking.stayed,
+        hits=hits,
+        remark=remark(retriever, query),
+        ms=milliseconds(start),
+    )
 
-    def examples(self, pack: p.Pack = "", collection: p.Collection = "") -> answers.Examples:
-        """Queries to try: captions that one method alone answers well, sentences, and a sum."""
-        retriever = self._opened.retriever(pack, collection)
-        return answers.Examples(
-            curated=[asdict(one) for one in curated(retriever.info, retriever.collection)],
-            queries=sentences(retriever, EXAMPLES),
-            algebra=algebra(retriever),
-        )
 
-    def _answer(
-        self,
-        retriever: Retriever,
-        question: Question,
-        method: str,
-        k: int,
-        filters: list[str],
-        layout: bool,
-    ) -> Answer:
-        facts = p.pairs(filters, "filter", "setting:beach")
-        answered = answer(retriever, question, method or retriever.methods.best, k, facts)
-        if layout:
-            add_layout(retriever, answered.hits)
-        return answered
+def timeline(
+    retriever: Retriever, image: p.ImageId, query: p.Words, method: p.Method = ""
+) -> answers.Hits:
+    """Scores every frame that was chosen of a clip, in the order they are shown."""
+    spec = method or retriever.methods.best
+    frames = retriever.timeline(image, parse(checked(query)), spec)
+    return answers.Hits(total=len(frames), hits=frames)
+
+
+def examples(retriever: Retriever) -> answers.Examples:
+    """Queries to try: captions that one method alone answers well, sentences, and a sum."""
+    return answers.Examples(
+        curated=[asdict(example) for example in curated(retriever.info, retriever.collection)],
+        queries=sentences(retriever, EXAMPLES),
+        algebra=algebra(retriever),
+    )
+
+
+def _answer(
+    retriever: Retriever, question: Question, method: str, k: int, filters: list[str], layout: bool
+) -> Answer:
+    facts = p.pairs(filters, "filter", "setting:beach")
+    answered = answer(retriever, question, method or retriever.methods.best, k, facts)
+    if layout:
+        add_layout(retriever, answered.hits)
+    return answered
 
 
 def milliseconds(start: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from polyview.app.gallery.store import cache_folder
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
 from tests.app.api.conftest import Run, Running, data_uri, encoded
+from tests.app.clip_files import write_animation
 from tests.app.conftest import draw
 
 IMAGE = data_uri(encoded(3))
@@ -62,7 +62,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 # asked apart, below: they change what is open
 CHANGING = {"open_collection", "new_collection", "add_file", "start_collection", "fetch_pack"}
-CHANGING |= {"pack_job", "cancel_pack"}
+CHANGING |= {"pack_job", "cancel_pack", "clip"}
 WRONG: dict[str, Any] = {
     "query": "x" * 10_001, "method": "nope", "k": 0, "filters": ["nocolon"], "like": -1,
     "more": [-1], "less": ["x"], "weight": 1000.0, "layout": "maybe", "pack": "nope",
@@ -73,6 +73,7 @@ WRONG: dict[str, Any] = {
     "order": "nope", "within": [1], "queries": "nope", "format": "nope",
 }  # fmt: skip
 OTHERS = {
+    "clip": {"image_id": 3},
     "open_collection": {"place": "x"},
     "add_file": {"collection": "upload-x", "name": "x.png", "content": IMAGE},
     "start_collection": {"collection": "upload-x"},
@@ -139,7 +140,7 @@ def test_wrong_values_are_refused_in_the_same_sentence(
 ) -> None:
     valid = dict(reversed(ASKED)) | OTHERS
     for name, question in table.items():
-        for parameter in inspect.signature(question.function).parameters:
+        for parameter in question.types:
             wrong = "x,y" if (name, parameter) == ("search_image", "image") else WRONG[parameter]
             if (name, parameter) == ("results", "pack"):
                 wrong = "x" * 300
@@ -273,3 +274,12 @@ def test_docs_name_every_route(table: dict[str, Any]) -> None:
     for question in table.values():
         assert f"{question.path}`" in text, question.path
         assert f"`{question.name}`" in text, question.name
+
+
+def test_a_clip_is_a_data_uri_for_gradio(server: Running, tmp_path: Path) -> None:
+    write_animation(tmp_path / "a.gif", [draw(0)[0], draw(1)[0]], 500)
+    key = server.post("collections/open", place=str(tmp_path))["collection"]
+    server.await_stage("ready", key)
+    content = data_uri((tmp_path / "a.gif").read_bytes()).replace("image/png", "image/gif")
+    sent = server.predict("clip", image_id=0, collection=key)
+    assert sent == {"media_type": "image/gif", "data": content}
