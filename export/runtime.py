@@ -207,7 +207,7 @@ class Runtime:
             ValueError: an unknown method, or features of another width.
         """
         head = self._method(method)
-        return self._in_batches(head.encode_image, features, self._mask(features, mask), attention)
+        return self.in_batches(head.encode_image, features, self._mask(features, mask), attention)
 
     @torch.no_grad()
     def image_parts(self, features: Tensor, method: str, mask: Tensor | None = None) -> Parts:
@@ -278,7 +278,7 @@ class Runtime:
         """Turns texts into views (B, V, D), see `text_features`; attention is (B, V, M)."""
         head = self._method(method)
         features, mask = self.text_features(texts, method)
-        return self._in_batches(head.encode_text, features, mask, attention)
+        return self.in_batches(head.encode_text, features, mask, attention)
 
     @torch.no_grad()
     def text_parts(self, texts: Sequence[str], method: str) -> Parts:
@@ -302,7 +302,7 @@ class Runtime:
             )
         return torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
 
-    def _in_batches(
+    def in_batches(
         self, encode: Encode, features: Tensor | np.ndarray, mask: Tensor, attention: bool
     ) -> Views:
         """Runs a head over features (B, N, d) and mask (B, N) in batches, which bounds memory."""

@@ -131,15 +131,20 @@ class Model:
                 raise TypeError(f"an image is a path or a PIL image, not {_kind(item)}")
             if not isinstance(item, Image.Image) and not Path(item).is_file():
                 raise FileNotFoundError(f"there is no image file {item}; check the path")
-
-        def encode(batch: Sequence[ImageLike]) -> Views:
-            sets = self.runtime.image_features([_opened(item) for item in batch], self.name)
+        if not listed:
+            raise ValueError("there is no image to encode; give at least one")
+        show = len(listed) >= _LONG and sys.stderr.isatty() if progress is None else progress
+        batches = []
+        for start in tqdm(range(0, len(listed), _BATCH), "images", disable=not show):
+            opened = [_opened(item) for item in listed[start : start + _BATCH]]
+            sets = self.runtime.image_features(opened, self.name)
             views = self.runtime.image_views(sets, self.name, attention=True)
-            return _keep(views, sets, None) if features else views
+            batches.append(_keep(views, sets, None) if features else views)
+        maps = [batch.attention for batch in batches if batch.attention is not None]
+        extras = {name: torch.cat([b.extras[name] for b in batches]) for name in batches[0].extras}
+        return Views(torch.cat([b.embeddings for b in batches]), torch.cat(maps), extras)
 
-        return self._in_batches(encode, listed, "image", progress)
-
-    def encode_texts(self, texts: str | Sequence[str], *, progress: bool | None = None) -> Views:
+    def encode_texts(self, texts: str | Sequence[str]) -> Views:
         """Encodes texts into views; a bare string is one text.
 
         Returns:
@@ -155,13 +160,10 @@ class Model:
                 raise TypeError(f"a text is a string, not {_kind(text)}")
             if not text.strip():
                 raise ValueError(f"text {row + 1} of {len(listed)} is empty; give it a word")
-
-        def encode(batch: Sequence[str]) -> Views:
-            sets, mask = self.runtime.text_features(batch, self.name)
-            return _keep(self.method.encode_text(sets, mask, attention=True), sets, mask)
-
+        sets, mask = self.runtime.text_features(listed, self.name)
         with torch.no_grad():
-            return self._in_batches(encode, listed, "text", progress)
+            views = self.runtime.in_batches(self.method.encode_text, sets, mask, attention=True)
+        return _keep(views, sets, mask)
 
     def words(self, text: str) -> list[str]:
         """The M words of a text as the encoder reads them: the last axis of `evidence`."""
@@ -242,15 +244,6 @@ class Model:
         with torch.no_grad():
             return score(*(views.to(self.runtime.device) for views in pair))
 
-    def _in_batches(
-        self, encode: Callable[[Any], Views], items: Sequence[Any], kind: str, bar: bool | None
-    ) -> Views:
-        if not items:
-            raise ValueError(f"there is no {kind} to encode; give at least one")
-        show = len(items) >= _LONG and sys.stderr.isatty() if bar is None else bar
-        starts = tqdm(range(0, len(items), _BATCH), f"{kind}s", disable=not show)
-        return _joined([encode(items[start : start + _BATCH]) for start in starts])
-
 
 def _keep(views: Views, features: Tensor, mask: Tensor | None) -> Views:
     """The same views with the features (B, N, d) and mask (B, N) that they were made of."""
@@ -258,27 +251,6 @@ def _keep(views: Views, features: Tensor, mask: Tensor | None) -> Views:
     device = views.embeddings.device
     kept = {"features": features.to(device), "mask": mask.to(device)}
     return Views(views.embeddings, views.attention, kept)
-
-
-def _joined(batches: Sequence[Views]) -> Views:
-    """Batches as one; attention and features are padded to the longest set."""
-    if len(batches) == 1:
-        return batches[0]
-
-    def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
-        longest = max(tensor.shape[axis] for tensor in tensors)
-        ends = [longest - tensor.shape[axis] for tensor in tensors]
-        after = 2 * (tensors[0].dim() - 1 - axis)
-        pads = ([0] * (after + 1) + [end] for end in ends)
-        padded = (torch.nn.functional.pad(t, p) for t, p in zip(tensors, pads, strict=True))
-        return torch.cat(list(padded))
-
-    maps = [batch.attention for batch in batches if batch.attention is not None]
-    extras = {
-        name: join([batch.extras[name] for batch in batches], 1) for name in batches[0].extras
-    }
-    embeddings = join([batch.embeddings for batch in batches], 1)  # V may be M
-    return Views(embeddings, join(maps, 2) if maps else None, extras)
 
 
 def _opened(item: ImageLike) -> Image.Image:
