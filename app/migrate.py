@@ -46,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _migrate(options: argparse.Namespace) -> int:
     address = Address.parse(options.to)
-    from polyview.app.gallery.qdrant import Points, migrate  # needs a package that few have
+    from polyview.app.gallery.migration import migrate  # needs a package that few have
+    from polyview.app.gallery.qdrant import Points
 
     points = Points(address)  # before the pack is loaded, which takes seconds
     try:

@@ -82,24 +82,16 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
         known.update(clips)
         ids = [row for image in collection.images for row in known.rows(image.image_id)]
         counts = (len(clips.get(image.image_id, ())) or 1 for image in collection.images)
-        *starts, count = accumulate(counts, initial=0)
+        *starts, _ = accumulate(counts, initial=0)
         rows = {len(tensor) for tensor in tensors.values()}
-        if about.get("checksum") != info.checksum or tensors.keys() != info.methods.keys():
-            return None
-        features = place(info, "features")
-        if clips:
-            with safe_open(features, framework="pt") as file:
-                rows |= {
-                    file.get_slice(name).get_shape()[0] - count + len(ids)
-                    for name in file.keys()  # noqa: SIM118
-                }
-        if rows != {len(ids)}:
+        ours = about.get("checksum") == info.checksum and tensors.keys() == info.methods.keys()
+        if not ours or rows != {len(ids)} or (clips and not place(info, "features").is_file()):
             return None
     except (SafetensorError, ValueError, TypeError, OSError) as error:
         _log.warning("the images are encoded again: %s", error)
         return None
     views = {name: tensor.float() for name, tensor in tensors.items()}
-    return Prepared(ids, views, clips, features, starts)
+    return Prepared(ids, views, clips, place(info, "features"), starts)
 
 
 def write(runtime: Runtime, collection: Collection) -> list[Path]:

@@ -12,17 +12,14 @@ is the method's score where it can be.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import threading
-import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,8 +27,6 @@ import numpy as np
 import torch
 
 from polyview.app.gallery.address import Address
-from polyview.app.gallery.encode import Encoder, Row
-from polyview.app.gallery.images import Refusal
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import SUFFIXES, Collection, CollectionImage
 from polyview.export.runtime import Runtime
@@ -53,12 +48,10 @@ SCORED_UP_TO = 4096  # images that are all scored where candidates prove nothing
 READ_UP_TO = 20_000  # images whose views, or captions, are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait
 _PAGE = 1000  # payloads of one answer
-_NUMBERS = 1 << 19  # of one request or answer; as JSON they take up to 10 MB, and a server takes 32
+NUMBERS = 1 << 19  # of one request or answer; as JSON they take up to 10 MB, and a server takes 32
 _SPARE = 8  # candidates beyond k, so that equal scores are among them
 _RERANKED = 8  # candidates for each of k where their order is not the method's
 _MAX_NAME = 4096  # characters of a file's name
-
-Made = Mapping[str, tuple[list[int], torch.Tensor]]  # ids and views (n, V, D) by method
 
 
 class QdrantError(ValueError):
@@ -252,7 +245,7 @@ class QdrantGallery(Gallery):
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """See `Gallery.views`."""
         views, dim = self.shape or (1, 1)
-        step, names = max(1, _NUMBERS // (views * dim)), [self._names[i] for i in ids]
+        step, names = max(1, NUMBERS // (views * dim)), [self._names[i] for i in ids]
         rows = [np.empty((0, views, dim), np.float32)]
         for start in range(0, len(names), step):
             page = names[start : start + step]
@@ -372,111 +365,3 @@ def _image(about: Mapping[str, Any], folder: Path | None) -> CollectionImage:
     captions, objects = (tuple(map(str, about[key])) for key in ("captions", "objects"))
     facts = {str(name): str(value) for name, value in about["facts"].items()}
     return CollectionImage(0, path, file, captions, objects, root=root, known=facts)
-
-
-@dataclass
-class Report:
-    """What came of a migration: how many images were written, or were there; and files left out."""
-
-    written: int = 0
-    present: int = 0
-    moved: int = 0
-    copies: int = 0
-    refused: list[Refusal] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.written:,} images written, {self.present:,} were there ({self.moved:,} moved), "
-            f"{self.copies:,} copies left out, {len(self.refused):,} files refused"
-        )
-
-
-def migrate(
-    runtime: Runtime,
-    collection: Collection,
-    points: Points,
-    cache: Path,
-    progress: Callable[[int, int], None],
-    half: bool = False,
-    graph: bool = False,
-) -> Report:
-    """Writes the images of a collection that Qdrant lacks; it may be stopped and started again.
-
-    Args:
-        runtime: the pack that makes the views.
-        collection: the images.
-        points: where they go.
-        cache: the user's cache folder.
-        progress: called with how many images are done, and of how many.
-        half: a new collection keeps float16: half the memory; scores move by less than 0.001.
-        graph: a new collection gets an HNSW graph for approximate search.
-
-    Raises:
-        QdrantError: Qdrant cannot be reached, or the collection is another pack's.
-    """
-    encoder, report = Encoder(runtime, collection, cache), Report(refused=list(collection.left_out))
-    exists, seen, done = points.vectors() is not None, set[str](), 0
-    for _, about in islice(points.payloads() if exists else (), 1):
-        check_pack(points.address, about, runtime)
-    for chunk in encoder.read(collection.images, threading.Event()):
-        report.refused += chunk.refused
-        sentence = "is a clip, which Qdrant does not hold; search it from its folder"
-        for image in (image for image in chunk.images if image.image_id in chunk.clips):
-            report.refused.append(Refusal(image.file, f"{image.file} {sentence}"))
-        rows: dict[str, Row] = {}
-        for row in (row for row in chunk.rows if row.frames[0].moment is None):
-            report.copies += _point(row) in seen
-            if _point(row) not in seen:
-                rows[_point(row)] = row
-                seen.add(_point(row))
-        for point, (about, _) in (points.fetch(list(rows)) if exists and rows else {}).items():
-            check_pack(points.address, about, runtime)
-            report.present += 1
-            place = _place(rows.pop(point).frames[0])
-            if any(about.get(key) != value for key, value in place.items()):
-                points.move(point, place)
-                report.moved += 1
-        views = encoder.views(list(rows.values()), list(runtime.methods))
-        if views and not exists:
-            points.create(_widths(runtime, views), half, graph)
-            exists = True
-        new = list(_points(runtime, rows, views)) if views else []
-        step = max(1, _NUMBERS // max(1, sum(made[0].numel() for _, made in views.values())))
-        for start in range(0, len(new), step):
-            points.add(new[start : start + step])
-        report.written += len(new)
-        done += len(chunk.images)
-        progress(done, len(collection.images))
-    encoder.store.close()
-    return report
-
-
-def _widths(runtime: Runtime, views: Made) -> dict[str, int]:
-    """Dimensions of a row of each method."""
-    return {name: runtime.methods[name].row_dim(*v.shape[1:]) for name, (_, v) in views.items()}
-
-
-def _points(runtime: Runtime, rows: Mapping[str, Row], views: Made) -> Iterator[api.PointStruct]:
-    """Images as points, by their ids."""
-    shapes = {name: list(made.shape[1:]) for name, (_, made) in views.items()}
-    widths = _widths(runtime, views)
-    for i, (point, row) in enumerate(rows.items()):
-        image, vector = row.frames[0], dict[str, Any]()
-        for name, (_, made) in views.items():
-            vector[name] = made[i].reshape(-1, widths[name]).tolist()
-        known = {"captions": list(image.captions), "objects": list(image.objects)}
-        about = {"sha256": row.digest.hex(), PACK: runtime.info.checksum, "shapes": shapes}
-        yield api.PointStruct(id=point, vector=vector, payload={**_place(image), **known, **about})
-
-
-def _point(row: Row) -> str:
-    """An image's id, so that writing the same image again changes nothing."""
-    image, digest = row.frames[0], row.digest
-    if image.captions:
-        digest = hashlib.sha256(digest + image.file.encode()).digest()
-    return str(uuid.UUID(bytes=digest[:16]))
-
-
-def _place(image: CollectionImage) -> dict[str, object]:
-    """The part of the payload that goes by where an image's file lies."""
-    return {"file": image.file, "facts": image.facts}

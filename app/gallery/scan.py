@@ -94,8 +94,7 @@ class CollectionImage:
         if self.truth is None:
             folder, _, _ = self.file.rpartition("/")
             return {"folder": folder} if folder else {}
-        known = {"setting": self.truth.setting, "time": self.truth.time}
-        known["weather"] = self.truth.weather
+        known = {name: getattr(self.truth, name) for name in ("setting", "time", "weather")}
         return {name: value for name, value in known.items() if value}
 
     def reached(self) -> CollectionImage:
@@ -203,22 +202,16 @@ def from_pack(pack: Path) -> Collection:
         FileNotFoundError: it has none.
         ValueError: its gallery is not valid.
     """
-    gallery = load_gallery(pack)
-    paths = [(gallery.folder / image.file).resolve() for image in gallery.images]
-    images = tuple(
-        CollectionImage(
-            image_id=i,
-            path=path,
-            file=image.file,
-            captions=tuple(caption.text for caption in image.captions),
-            objects=tuple(item.name for item in image.objects),
-            truth=image,
-            root=path.parent,
+    gallery, images = load_gallery(pack), list[CollectionImage]()
+    for i, image in enumerate(gallery.images):
+        path = (gallery.folder / image.file).resolve()
+        captions = tuple(caption.text for caption in image.captions)
+        objects = tuple(item.name for item in image.objects)
+        images.append(
+            CollectionImage(i, path, image.file, captions, objects, image, root=path.parent)
         )
-        for i, (image, path) in enumerate(zip(gallery.images, paths, strict=True))
-    )
-    world = gallery.world or pack.name
-    return Collection(f"{world}, {gallery.split} split", gallery.folder.resolve(), images)
+    title = f"{gallery.world or pack.name}, {gallery.split} split"
+    return Collection(title, gallery.folder.resolve(), tuple(images))
 
 
 def open_images(
@@ -308,10 +301,9 @@ def _files(root: Path, follow_links: bool, left_out: list[Refusal]) -> Iterator[
         folder = Path(place)
         below = _printable(folder.relative_to(root).as_posix())
         if folders and len(folder.parts) - len(root.parts) >= MAX_DEPTH:
-            message = (
-                f"the folders in {below[:_LONGEST]} are more than {MAX_DEPTH} deep; move them up"
-            )
-            left_out.append(Refusal(below[:_LONGEST], message))
+            message = f"are more than {MAX_DEPTH} deep; move them up"
+            name = below[:_LONGEST]
+            left_out.append(Refusal(name, f"the folders in {name} {message}"))
             folders.clear()
         real = os.path.realpath(place)
         if real in walked:  # a link to a folder above, or to one that was seen before

@@ -13,19 +13,12 @@ import pytest
 import torch
 
 from polyview.app import migrate
-from polyview.app.gallery import encode, qdrant
+from polyview.app.gallery import encode, migration, qdrant
 from polyview.app.gallery.address import Address
 from polyview.app.gallery.images import ImageError
 from polyview.app.gallery.index import Gallery, Match
-from polyview.app.gallery.qdrant import (
-    PACK,
-    Points,
-    QdrantError,
-    QdrantGallery,
-    Report,
-    api,
-    open_store,
-)
+from polyview.app.gallery.migration import Report
+from polyview.app.gallery.qdrant import PACK, Points, QdrantError, QdrantGallery, api, open_store
 from polyview.app.gallery.scan import Collection, from_folder, from_pack
 from polyview.app.packs.opened import Opened
 from polyview.app.search.answers import Question, answer
@@ -144,7 +137,7 @@ def test_two_thousand_images_rank_alike(points: Points) -> None:
 
 
 def moved(runtime: Runtime, collection: Collection, points: Points, cache: Path) -> Report:
-    return qdrant.migrate(runtime, collection, points, cache, lambda *_: None)
+    return migration.migrate(runtime, collection, points, cache, lambda *_: None)
 
 
 def over(points: Points, runtime: Runtime, cache: Path) -> Retriever:
