@@ -1,5 +1,6 @@
 """Files and folders are written whole or not at all."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,6 +34,9 @@ def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
         fail_half_way(draft)
     assert path.read_text("utf-8") == "ä"
     assert list(path.parent.iterdir()) == [path]
+    os.link(path, tmp_path / "old")  # the former file's bytes are never written over
+    write_whole(path, "new")
+    assert (path.read_text("utf-8"), (tmp_path / "old").read_text("utf-8")) == ("new", "ä")
 
 
 def test_threads_may_write_one_file_at_once(tmp_path: Path) -> None:
