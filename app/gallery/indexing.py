@@ -285,10 +285,9 @@ class Index:
         """The rows of a chunk; of files that are the same, those of the first."""
         copies = set()
         for image in chunk.images:
-            digest = chunk.digests.get(image.file)
-            if digest is None or image.captions or chunk.notes[digest].refusal:
+            if image.file in chunk.reasons or image.captions:
                 continue
-            first = self._first_files.setdefault(digest, image.file)
+            first = self._first_files.setdefault(chunk.digests[image.file], image.file)
             if first != image.file:
                 self.copies.append(Copy(image.file, first))
                 copies.add(image.image_id)

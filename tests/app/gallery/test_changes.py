@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from polyview.app.gallery import encode, store
-from polyview.app.gallery.images import Frames, Stamp
+from polyview.app.gallery.images import Frames, NotNowError, Stamp
 from polyview.app.gallery.indexing import Copy, Index, Progress
 from polyview.app.gallery.scan import from_folder
 from tests.app.conftest import finish
@@ -210,6 +210,25 @@ def test_what_is_told_is_on_the_disk_and_a_stopped_start_goes_on(
     assert folder.runtime.encoded <= 5  # some files are being read when one is done
     indexed(folder.root, folder.cache, folder.runtime)
     assert folder.runtime.encoded == 5
+
+
+def test_a_known_file_that_another_pack_cannot_read_now_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_UNSURE_NS", 0)
+    folder = Folder(tmp_path)
+    for name in ("a.png", "b.jpg"):
+        folder.write(name, content(0))
+    indexed(folder.root, folder.cache, folder.runtime)
+
+    def failing(_: BinaryIO, name: str, _together: int) -> Frames:
+        yield from ()
+        raise NotNowError(f"{name} needs more memory than there is")
+
+    monkeypatch.setattr(encode, "read_frames", failing)
+    index = indexed(folder.root, folder.cache, Pretended("another pack", "another encoder"))
+    assert [refusal.file for refusal in index.refused] == ["a.png", "b.jpg"]
+    assert (len(index), index.copies) == (0, [])
 
 
 def test_a_file_changed_while_read_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
