@@ -6,8 +6,8 @@ columns (methods that are compared) and N the number of images that all of them 
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
@@ -27,8 +27,7 @@ class Truth(BaseModel):
     complete: bool
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """What one method answered; see `Column`.
 
     Attributes:

@@ -74,15 +74,14 @@ def checked_weight(weight: Any) -> float:
     return float(weight)
 
 
-def checked_k(k: Any, most: int | None = None) -> int:
+def checked_k(k: Any) -> int:
     """How many of the best are wanted.
 
     Raises:
-        ValueError: it is no whole number from 1 to `most`.
+        ValueError: it is no whole number of at least 1.
     """
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= (most or MAX_WHOLE):
-        size = f"from 1 to {most}" if most else "of at least 1"
-        raise ValueError(f"k must be a whole number {size}, not {k!r:.80}")
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAX_WHOLE:
+        raise ValueError(f"k must be a whole number of at least 1, not {k!r:.80}")
     return k
 
 

@@ -180,10 +180,7 @@ class Retriever:
         self.methods.one(name)
         if isinstance(subject, str):
             return self.runtime.text_views([self.reworded(subject).text], name, attention)
-        if isinstance(subject, int):
-            features, _ = self._sets.features([subject], name)
-        else:
-            features = self.runtime.image_features([subject], name)  # (1, N, d)
+        features, _ = self._features([subject] if isinstance(subject, int) else subject, name)
         return self.runtime.image_views(features, name, attention)
 
     def parts(self, subject: str | Sequence[int] | Image.Image, name: str) -> Parts:
@@ -199,9 +196,7 @@ class Retriever:
         self.methods.one(name)
         if isinstance(subject, str):
             return self.runtime.text_parts([self.reworded(subject).text], name)
-        if isinstance(subject, Image.Image):
-            return self.runtime.image_parts(self.runtime.image_features([subject], name), name)
-        features, mask = self._sets.features(subject, name)
+        features, mask = self._features(subject, name)
         return self.runtime.image_parts(features, name, mask)
 
     def subject(self, term: Term) -> str | list[int] | Image.Image:
@@ -361,20 +356,30 @@ class Retriever:
                 query[name].append((term.weight, views))
         return query
 
+    def _features(
+        self, subject: Sequence[int] | Image.Image, name: str
+    ) -> tuple[Tensor, Tensor | None]:
+        """What a method reads of images: (n, N, d), and the mask (n, N) where sets differ."""
+        if isinstance(subject, Image.Image):
+            return self.runtime.image_features([subject], name), None
+        return self._sets.features(subject, name)
+
     def _captions(self, query: Query, k: int) -> list[Caption]:
         """The k best captions; none where the collection has none."""
         captions = self.collection.captions
         if not k or not captions:
             return []
         matches, scores = self._ranking.best(query, k, texts=True)
-        found = []
-        for rank, match in enumerate(matches, start=1):
-            text, image_id = captions[match.id]
-            view = match.view if scores is None else None
-            found.append(
-                Caption(text=text, image_id=image_id, score=match.score, view=view, rank=rank)
+        return [
+            Caption(
+                text=captions[match.id][0],
+                image_id=captions[match.id][1],
+                score=match.score,
+                view=match.view if scores is None else None,
+                rank=rank,
             )
-        return found
+            for rank, match in enumerate(matches, start=1)
+        ]
 
     def _judgement(
         self,

@@ -2,73 +2,30 @@
 
 A pack of word vectors knows the words of its training captions and no others. A person types
 "puppies" where the captions say "puppy", or "automobile" where they say "car". English has few
-endings, so a few rules find the other forms of a word; a short hand-written list has synonyms of
-what people photograph. Both only propose: a proposal is used if the pack knows it.
+endings, so a few rules find the other forms of a word; a short hand-written list, `words.txt`, has
+synonyms of what people photograph. Both only propose: a proposal is used if the pack knows it.
 """
 
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from polyview.export.pack.calibration import SMALL_WORDS
 from polyview.export.texts import Tokens
 
 _MIN_LETTERS, _MAX_LETTERS = 3, 30  # of a word, and of a verb's stem: "king" is no form of "k"
-_IRREGULAR = (
-    "man men", "woman women", "child children", "person people", "foot feet", "tooth teeth",
-    "goose geese", "mouse mice", "ox oxen", "run ran", "sit sat", "stand stood", "swim swam swum",
-    "ride rode ridden", "drive drove driven", "eat ate eaten", "hold held", "throw threw thrown",
-    "catch caught", "wear wore worn", "fly flew flown", "fall fell fallen", "sleep slept",
-    "lie lay lying", "lead led", "sing sang sung", "drink drank drunk", "fight fought",
-    "build built", "write wrote written", "draw drew drawn", "blow blew blown", "tie tying",
-)  # fmt: skip
 _NO_PLURALS = {"news", "means", "goods"}  # of "new", "mean", "good"
 _DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")  # "run", whose "n" is doubled in "running"
 
-# Groups of synonyms.
-_SYNONYMS = (
-    "bicycle bike", "airplane aeroplane plane aircraft", "television tv", "couch sofa",
-    "car automobile", "truck lorry", "taxi cab", "refrigerator fridge", "motorcycle motorbike",
-    "phone telephone cellphone smartphone", "sidewalk pavement", "street road", "sea ocean",
-    "beach shore seashore seaside", "forest woods woodland", "stream creek",
-    "sweater jumper pullover", "pants trousers slacks", "backpack rucksack", "stroller pram",
-    "doughnut donut", "hamburger burger", "cookie biscuit", "photo photograph picture image pic",
-    "mother mom mum mommy", "father dad daddy", "child kid", "big large huge",
-    "small little tiny", "gray grey", "sunset sundown", "running jogging",
-    "walking strolling", "jumping leaping", "rabbit bunny",
-)  # fmt: skip
-# A general name, and its kinds, which it replaces.
-_KINDS = {
-    "dog": "puppy pup doggy hound labrador husky chihuahua corgi",
-    "cat": "kitten kitty",
-    "horse": "pony foal",
-    "cow": "calf cattle",
-    "sheep": "lamb",
-    "pig": "piglet",
-    "chicken": "hen rooster",
-    "bird": "seagull sparrow parrot crow dove eagle duck goose",
-    "fish": "goldfish trout",
-    "man": "guy gentleman dude grandpa",
-    "woman": "lady grandma grandmother",
-    "baby": "infant newborn",
-    "people": "folks",
-    "car": "taxi jeep minivan suv",
-    "train": "tram locomotive",
-    "boat": "ship ferry yacht",
-    "computer": "laptop",
-    "cup": "mug",
-    "house": "cottage",
-    "lake": "pond",
-    "mountain": "hill",
-    "grass": "lawn",
-    "flower": "tulip rose daisy blossom",
-    "coat": "jacket",
-    "shoe": "sneaker trainer",
-    "bag": "handbag purse",
-    "dress": "gown",
-    "red": "scarlet",
-    "purple": "violet",
-}
+
+@cache
+def _groups(name: str) -> list[list[str]]:
+    """The groups of words of a section of words.txt."""
+    text = Path(__file__).with_name("words.txt").read_text("utf-8")
+    section = text.partition(f"[{name}]")[2].partition("[")[0]
+    return [line.split() for line in section.splitlines()[1:] if line]
 
 
 @dataclass(frozen=True)
@@ -138,8 +95,8 @@ def forms(word: str) -> list[str]:
 def _proposals(word: str) -> Iterator[str]:
     yield from forms(word)
     for base in (word, *_bases(word)):
-        names = [name for group in _SYNONYMS if base in group.split() for name in group.split()]
-        names += [name for name, kinds in _KINDS.items() if base in kinds.split()]
+        names = [name for group in _groups("synonyms") if base in group for name in group]
+        names += [name for name, *kinds in _groups("kinds") if base in kinds]
         for name in names:
             candidates = [name, *forms(name)]
             if base != word:  # prefer the same ending: "cats" rather than "cat" for "kittens"
@@ -150,7 +107,7 @@ def _proposals(word: str) -> Iterator[str]:
 
 def _bases(word: str) -> list[str]:
     """Words that a plural or a verb's form may come from, likely ones first."""
-    bases = [group.split()[0] for group in _IRREGULAR if word in group.split()[1:]]
+    bases = [base for base, *others in _groups("irregular") if word in others]
     if word.endswith("men"):
         bases.append(f"{word[:-3]}man")
     if word.endswith("s") and not word.endswith("ss") and word not in _NO_PLURALS:
@@ -183,7 +140,7 @@ def _unstemmed(stem: str) -> list[str]:
 
 
 def _plurals(word: str) -> list[str]:
-    plurals = [form for g in _IRREGULAR if word == g.split()[0] for form in g.split()[1:]]
+    plurals = [form for base, *others in _groups("irregular") if word == base for form in others]
     if word.endswith("man"):
         plurals.append(f"{word[:-3]}men")
     if word[-1] == "y" and word[-2:-1] not in tuple("aeiou"):
