@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from polyview.app.access import HOST, is_loopback
 from polyview.app.gallery.address import Address
@@ -63,12 +63,13 @@ class Settings:
         if self.port is not None and not 1 <= self.port <= 65535:
             raise ValueError(f"--port must be 1 to 65535, not {self.port}")
         for name in self.allow_hosts:
-            if not is_name(name):
+            if HOST.fullmatch(name.lower()) is None:
                 raise ValueError(
                     f'--allow-host "{name}" is no name; give one such as polyview.example'
                 )
         proxies = os.environ.get("FORWARDED_ALLOW_IPS", "")
-        if trusts_everybody(proxies) and not (self.private or self.on_space):
+        everybody = any(p.strip() == "*" or p.strip().endswith("/0") for p in proxies.split(","))
+        if everybody and not (self.private or self.on_space):
             raise ValueError(
                 f'FORWARDED_ALLOW_IPS="{proxies}" lets every client say what its address is; name '
                 "the proxy's own, such as 10.0.0.2"
@@ -83,21 +84,16 @@ class Settings:
     def from_argv(cls, argv: Sequence[str]) -> Settings:
         """Reads a command line; prints the sentence and exits with 2 where it makes no sense."""
         parser = _parser()
-        given = parser.parse_args(argv)
+        values, variables = vars(parser.parse_args(argv)), os.environ
         try:
-            return cls(
-                pack=given.pack,
-                gallery=_gallery(given.gallery),
-                device=cast(Device, given.device),
-                host=f"[{given.host.strip('[]')}]" if ":" in given.host else given.host,
-                port=given.port,
-                mcp=given.mcp,
-                allow_packs=tuple(
-                    given.allow_pack or os.environ.get("POLYVIEW_ALLOW_PACK", "").split()
-                ),
-                follow_links=given.follow_links,
-                allow_hosts=tuple(given.allow_host or _allowed_hosts()),
-            )
+            if (place := values["gallery"]) is not None:
+                values["gallery"] = Address.parse(place) if Address.meant(place) else Path(place)
+            if ":" in values["host"]:
+                values["host"] = f"[{values['host'].strip('[]')}]"
+            names = variables.get("POLYVIEW_ALLOW_HOST", "").split(",")
+            names = values["allow_hosts"] or [name.strip() for name in names if name]
+            packs = values["allow_packs"] or variables.get("POLYVIEW_ALLOW_PACK", "").split()
+            return cls(**{**values, "allow_hosts": tuple(names), "allow_packs": tuple(packs)})
         except ValueError as error:
             parser.error(str(error))
 
@@ -150,34 +146,6 @@ def bundled_pack(name: str) -> Path | None:
     return folder if plain and (folder / "pack.json").is_file() else None
 
 
-def is_name(text: str) -> bool:
-    """Whether `--allow-host` can take a text: a name or an address, with or without a port.
-
-    >>> [is_name(text) for text in ("polyview.example", "polyview.example:8443", "http://x", "a/b")]
-    [True, True, False, False]
-    """
-    return HOST.fullmatch(text.lower()) is not None
-
-
-def trusts_everybody(proxies: str) -> bool:
-    """Whether FORWARDED_ALLOW_IPS lets every client say what its address is.
-
-    >>> [trusts_everybody(proxies) for proxies in ("*", "10.0.0.1, 0.0.0.0/0", "10.0.0.0/8", "")]
-    [True, True, False, False]
-    """
-    return any(part.strip() == "*" or part.strip().endswith("/0") for part in proxies.split(","))
-
-
-def _gallery(text: str | None) -> Path | Address | None:
-    if text is None:
-        return None
-    return Address.parse(text) if Address.meant(text) else Path(text)
-
-
-def _allowed_hosts() -> list[str]:
-    return [name.strip() for name in os.environ.get("POLYVIEW_ALLOW_HOST", "").split(",") if name]
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python app/main.py",
@@ -203,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--allow-host",
+        dest="allow_hosts",
         action="append",
         metavar="NAME",
         help="a name by which others reach the app, such as polyview.example; may be repeated "
@@ -218,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--allow-pack",
+        dest="allow_packs",
         action="append",
         metavar="OWNER/NAME[@REVISION]",
         help="where others than this machine reach the app, a pack that visitors may load from the "

@@ -19,6 +19,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     settings = Settings.from_argv([])
     assert settings == Settings(None, None, "auto", "127.0.0.1", None, mcp=False)
+    assert Settings.from_argv(["--mcp"]).mcp
     assert settings.first_pack == "scenes"
 
 
@@ -46,11 +47,6 @@ def test_images_of_ones_own_are_searched_with_the_pack_for_photographs(tmp_path:
     assert Settings(gallery=tmp_path).first_pack == "photos"
     assert Settings("scenes", tmp_path).first_pack == "scenes"
     assert Settings(gallery=Address.parse("qdrant://host:6333/mine")).first_pack == "scenes"
-
-
-def test_mcp_is_off_unless_it_is_asked_for() -> None:
-    assert not Settings.from_argv([]).mcp
-    assert Settings.from_argv(["--mcp"]).mcp
 
 
 def test_without_its_package_mcp_is_refused_in_a_sentence(
@@ -123,11 +119,12 @@ def test_a_bundled_pack_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_a_public_app_lets_no_client_name_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.2,*")
-    assert Settings().private  # which answers nothing that was forwarded
-    with pytest.raises(ValueError, match="FORWARDED_ALLOW_IPS"):
-        Settings(host="0.0.0.0")
-    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.2")
+    for everybody in ("10.0.0.2,*", "10.0.0.1, 0.0.0.0/0"):
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", everybody)
+        assert Settings().private  # which answers nothing that was forwarded
+        with pytest.raises(ValueError, match="FORWARDED_ALLOW_IPS"):
+            Settings(host="0.0.0.0")
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.0/8")
     assert not Settings(host="0.0.0.0").private
 
 
