@@ -8,23 +8,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from polyview import models
 from polyview.export.build.command import labels_from, pack_parser, run_command
 from polyview.export.build.pack import MethodParts, PackParts, build_pack
 from polyview.export.build.parity import TorchStack
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from polyview.export.pack.schema import Labels, PackInfo
-from polyview.models.checkpoint import load_strict
-from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.published import (
     CLIPImageEncoder,
     CLIPTextEncoder,
     SiglipImageEncoder,
     SiglipTextEncoder,
 )
+from polyview.models.encoders.rows import ImageRows, TextRows
 
 METHOD = "clip"
 DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), as pre-trained."
@@ -44,20 +40,20 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
         FileNotFoundError: there is no such folder.
         ValueError: the source is no CLIP, or cannot be fetched.
     """
-    weights = {}
-    for side, load in (("image", load_image_source), ("text", load_text_source)):
-        weights[f"project_{side}.weight"] = _projection(
-            load(f"{source}#projected", rounded=False)[0], source
-        )
-    images, preprocess, _ = load_image_source(source, rounded=False)
-    texts, tokenizer, about = load_text_source(source, rounded=False)
-    arguments = {"embed_dim": len(weights["project_image.weight"])}
+    whole = f"{source}#projected"
+    images, preprocess, _ = load_image_source(whole, rounded=False)
+    texts, tokenizer, about = load_text_source(whole, rounded=False)
+    if not isinstance(images, CLIPImageEncoder | SiglipImageEncoder) or not isinstance(
+        texts, CLIPTextEncoder | SiglipTextEncoder
+    ):
+        raise ValueError(f"{source} is not a CLIP with a joint space of images and texts")
+    image_rows, text_rows = ImageRows(images), TextRows(texts)
+    arguments = {"embed_dim": images.dim, "rows": True}
     method = models.build(METHOD, images.dim, texts.dim, arguments)
-    load_strict(method, weights, source)
-    stack = TorchStack(images, texts, method.eval())
+    stack = TorchStack(image_rows, text_rows, method.eval())
     config = {"method": METHOD, "backbone": source, "text": {"source": source}, "seed": 0}
     parts = PackParts(
-        image_encoder=images,
+        image_encoder=image_rows,
         image_dim=images.dim,
         preprocess=preprocess,
         tokenizer=tokenizer.to_str(pretty=True),
@@ -66,15 +62,6 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
         gallery=gallery,
     )
     return build_pack(out, labels, parts)
-
-
-def _projection(encoder: ImageEncoder | TextEncoder, source: str) -> Tensor:
-    """The map (D, d) from an encoder's width to the joint space; SigLIP needs none."""
-    if isinstance(encoder, SiglipImageEncoder | SiglipTextEncoder):
-        return torch.eye(encoder.dim)
-    if not isinstance(encoder, CLIPImageEncoder | CLIPTextEncoder) or encoder.projection is None:
-        raise ValueError(f"{source} is not a CLIP with a joint space of images and texts")
-    return encoder.projection.weight.detach()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,6 +23,7 @@ class Tokens:
     truncated: bool  # whether tokens beyond `max_length` were cut off
     unknown: Mapping[int, str] = field(default_factory=dict)
     spans: Sequence[tuple[int, int]] = ()  # start and end of each token in the stripped text
+    marks: frozenset[int] = frozenset()  # places of tokens that are no words, such as [CLS]
 
 
 class TextReader:
@@ -92,7 +93,10 @@ class TextReader:
             for place, (start, end) in enumerate(spans)
             if words[place] == self._unknown and not marks[place]
         }
-        return Tokens(ids, list(map(_plain, words)), truncated, unknown, spans)
+        places = frozenset(place for place, mark in enumerate(marks[:limit]) if mark)
+        if truncated and marks[-1]:
+            places |= {limit - 1}
+        return Tokens(ids, list(map(_plain, words)), truncated, unknown, spans, places)
 
 
 def _plain(token: str) -> str:

@@ -41,7 +41,8 @@ class Method(nn.Module, ABC):
     Attributes:
         title: the name people know the method by.
         paper: authors, venue and year.
-        attention_is: what the maps of `attention` are, in words, for captions under heatmaps.
+        attention_is: what the maps of `attention` are, in words, for captions under heatmaps. An
+            instance may say other than its class.
         attention_sums_to_one: a map holds shares of the set, none negative, that sum to 1; where
             False, it holds cosines in [-1, 1].
         summary_token: the method reads the set's first element as the encoder's summary of all
@@ -58,6 +59,8 @@ class Method(nn.Module, ABC):
             than its class.
         views_are_elements: view v is the set's v-th real element, and 0 beyond the last, so that
             views stand in the order of the set.
+        features_add_up: an image's views follow from the sum of its features, so that a gallery
+            keeps nothing else of them. An instance may say other than its class.
         order_matters: an image's features are a sequence, such as the frames of a clip in order of
             time, and another order makes other views. An instance may say other than its class.
         view_scores_are: what `view_scores` are, in words, for people. An instance may say other
@@ -68,13 +71,14 @@ class Method(nn.Module, ABC):
 
     title: ClassVar[str]
     paper: ClassVar[str]
-    attention_is: ClassVar[str]
+    attention_is: str
     attention_sums_to_one: ClassVar[bool] = True
     summary_token: ClassVar[bool] = False
     own_summaries: tuple[str, ...] = ()
     row_search: bool = True
     views_add_up: bool = False
     views_are_elements: ClassVar[bool] = False
+    features_add_up: bool = False
     order_matters: bool = False
     view_scores_are: str = "each view's best cosine with the text; the highest is the score"
     config_type: ClassVar[type[Any] | None] = None

@@ -88,7 +88,7 @@ class HitExplanations(BaseModel):
 
     `boxes` (n, 4) is the part of each image that the cells cover, relative left, top, right,
     bottom. Of clips read as sets, cells lie on a sheet of `sheet` rows and columns of `frames`
-    (image ids), shown at `seconds`.
+    (image ids), shown at `seconds`. A `remark` says why there is no map.
     """
 
     query: str
@@ -105,6 +105,7 @@ class HitExplanations(BaseModel):
     sheet: list[int] | None
     seconds: Rows
     frames: Rows
+    remark: str = ""
     ms: float
 
 

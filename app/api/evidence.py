@@ -45,6 +45,7 @@ def explain(
     terms, spec = _terms(retriever, query, like, content), method or retriever.methods.best
     target = find_image(retriever, image)
     seen = evidence.explain(retriever, terms, spec, [target.image_id])
+    of_words = remark(retriever, *(term.words for term in terms if term.words))
     answer = answers.Explanation(
         query=query,
         read_as=", ".join(describe(terms)),
@@ -55,7 +56,7 @@ def explain(
         terms=_counted(seen),
         grid=list(seen.grid),
         score=float(seen.scores[0]),
-        remark=remark(retriever, *(term.words for term in terms if term.words)),
+        remark=f"{of_words} {_no_place(seen)}".strip(),
         ms=0.0,
         **{name: values[0] for name, values in _sums(seen).items()},
     )
@@ -109,6 +110,7 @@ def explain_hits(
         sheet=sheet,
         seconds=[list(one) for one in seen.seconds],
         frames=frames,
+        remark=_no_place(seen),
         ms=milliseconds(start),
     )
 
@@ -235,6 +237,11 @@ def _counted(seen: evidence.Explained) -> list[QueryTerm]:
     return [
         QueryTerm(words=t.term.words, weight=t.term.weight, count=len(t.words)) for t in seen.terms
     ]
+
+
+def _no_place(seen: evidence.Explained) -> str:
+    """Why there is no map to show; empty where there is one."""
+    return evidence.NO_PLACE if seen.placeless else ""
 
 
 def _sums(seen: evidence.Explained) -> dict[str, Any]:

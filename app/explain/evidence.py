@@ -15,6 +15,10 @@ from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 
 MAX_IMAGES = 100  # of one call
+NO_PLACE = (
+    "This method reads one summary of the whole image, so that no part of the score has a place in "
+    "it and no map can be drawn. Convert a CLIP or SigLIP again to see its patches."
+)
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,11 @@ class TermEvidence:
 
     Attributes:
         term: the term.
-        words: M words as their encoder reads them; none for an image, whose columns are its cells.
+        words: M words as their encoder reads them, without marks such as [CLS]; none for an image,
+            whose columns are its cells.
         cells: (n, rows, columns, M) what a cell finds in a word, or in a cell.
-        whole_sentence: (n, rows, columns) what a cell finds in what cannot be split over words.
+        whole_sentence: (n, rows, columns) what a cell finds in marks, and in what cannot be split
+            over words.
         base: (n,) the rest: constants, and what a summary such as [CLS] brings, which has no place.
     """
 
@@ -54,6 +60,12 @@ class Explained:
     scores: np.ndarray
     terms: tuple[TermEvidence, ...]
     seconds: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def placeless(self) -> bool:
+        """Whether scores have terms, but no part with a place in an image: no map can be drawn."""
+        maps = (array for term in self.terms for array in (term.cells, term.whole_sentence))
+        return bool(self.terms) and not any(array.any() for array in maps)
 
 
 @torch.inference_mode()
@@ -109,8 +121,13 @@ def _placed(
 ) -> TermEvidence:
     """Evidence on the grid; what has no place there goes to where it adds up."""
     subject = retriever.subject(term)
-    by_words = isinstance(subject, str)
+    by_words, words = isinstance(subject, str), list[str]()
     table, whole = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
+    if isinstance(subject, str):
+        tokens = retriever.read(subject)
+        marks, places = sorted(tokens.marks), sorted({*range(len(tokens.words))} - tokens.marks)
+        whole, table = whole + table[..., marks].sum(dim=-1), table[..., places]
+        words = [tokens.words[place] for place in places]
     if retriever.reads_sets:  # an image that is a term is one column
         table = table if by_words else table.sum(dim=-1, keepdim=True)
         cells, whole_map = on_sheet(retriever, table.mT), on_sheet(retriever, whole)
@@ -129,7 +146,7 @@ def _placed(
         whole_map = placed(retriever, whole[..., -count:], images)
     return TermEvidence(
         term,
-        tuple(retriever.read(subject).words) if isinstance(subject, str) else (),
+        tuple(words),
         cells.movedim(-3, -1).float().cpu().numpy(),
         whole_map.float().cpu().numpy(),
         base.float().cpu().numpy(),

@@ -6,7 +6,7 @@ A clip that is read as a set is drawn as a sheet of its frames, row by row in or
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from polyview.app.explain.evidence import Explained
+from polyview.app.explain.evidence import NO_PLACE, Explained
 from polyview.app.explain.places import sheet_shape
 from polyview.app.search.retriever import Retriever
 from polyview.models.preprocess import Box
@@ -23,8 +23,10 @@ def light(retriever: Retriever, seen: Explained, image_id: int, word: str | None
     """Lights an image by what it finds in one word, wherever it stands, or in all.
 
     Raises:
-        ValueError: there is no such word, or the image cannot be opened.
+        ValueError: there is no such word, nothing has a place, or the image cannot be opened.
     """
+    if seen.placeless:
+        raise ValueError(NO_PLACE)
     if word is not None and word.strip():  # as the pack reads it
         word = retriever.reworded(word).text
     cells = _cells(seen, word)

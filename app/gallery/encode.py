@@ -35,7 +35,7 @@ from polyview.app.gallery.images import (
     unreadable,
 )
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
-from polyview.app.gallery.store import Key, Note, Store, Vectors
+from polyview.app.gallery.store import Key, Note, Recent, Store, Vectors
 from polyview.app.gallery.thumbnails import keep_thumbnail
 from polyview.app.gallery.video import open_frame, read_video, windows
 from polyview.app.gallery.video_decoder import Moment
@@ -107,7 +107,9 @@ class Encoder:
     """A pack's runtime that keeps what it has computed for one collection.
 
     Views are kept under the pack's checksum, features under that of the image encoder, which packs
-    may share. Of ready-made features nothing is kept: heads alone take milliseconds.
+    may share. Of features that count by their sum alone (`Method.features_add_up`) the sum is kept;
+    those of the images that were looked at last stay in memory. Of ready-made features nothing is
+    kept: heads alone take milliseconds.
 
     Args:
         runtime: the loaded pack.
@@ -121,7 +123,7 @@ class Encoder:
     ) -> None:
         place = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         self.folder = cache / "galleries" / place[:24]
-        self.store = Store(self.folder)
+        self.store, self._recent = Store(self.folder), Recent()
         self._runtime, self._collection, self._thumbnails = runtime, collection, thumbnails
         self._checksum = runtime.info.checksum
         self._together = runtime.info.image_encoder.frames
@@ -215,7 +217,8 @@ class Encoder:
                     digests[image.file] = _digest(file, threading.Event())
         keys = {image.image_id: _key(digests[image.file], image.moment) for image in images}
         space = self._space(method)
-        known = self.store.load(space, keys.values())
+        kept = self._recent if self._runtime.methods[method].features_add_up else self.store
+        known = kept.load(space, keys.values())
         missing = [] if at_hand else [one for one in images if keys[one.image_id] not in known]
         for start in range(0, len(missing), self._at_once):
             part = missing[start : start + self._at_once]
@@ -224,7 +227,7 @@ class Encoder:
                 keys[image.image_id]: square(open_frame(image)) for image in part
             }
             fresh = self._encode(squares, space)
-            self.store.save({space: fresh})
+            kept.save({space: fresh})
             known |= fresh
         return {i: torch.from_numpy(known[key].copy()) for i, key in keys.items() if key in known}
 
@@ -301,6 +304,9 @@ class Encoder:
             known = self.store.known(space, squares)
             new = {key: square for key, square in squares.items() if key not in known}
             vectors[space] = self._encode(new, space)
+            if self._runtime.methods[self._encoders[space]].features_add_up:
+                sums = {key: rows.sum(0, keepdims=True) for key, rows in vectors[space].items()}
+                vectors[space] = sums  # (1, d)
         self.store.save(vectors, files, notes, self._reader)
         chunk.digests |= {file: digest for file, (_, _, digest) in files.items()}
         chunk.notes |= notes
@@ -374,6 +380,8 @@ class Encoder:
         """Where features of a method's image encoder are kept, whichever pack it is in."""
         info, file = self._runtime.info, self._runtime.image_encoder_of(method)
         about = [asdict(info.preprocess), info.files[file].sha256 if file else None]
+        if self._runtime.methods[method].features_add_up:
+            about.append("sum")
         return f"features {hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}"
 
 

@@ -47,6 +47,7 @@ def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
         "title": method.title,
         "paper": method.paper,
         "attention_is": method.attention_is,
+        "features_add_up": method.features_add_up,
         "views": views,
         "dim": dim,
         "head_parameters": sum(tensor.numel() for tensor in method.parameters()),

@@ -326,14 +326,14 @@ class Compare {
   /** The explanation whose words are the chips: that of the first column that has one. */
   get #lead() {
     const entries = this.answer.columns.map((column) => this.evidence.get(column.method));
-    const first = entries.find((entry) => !entry?.problem);
+    const first = entries.find((entry) => !entry?.problem && !entry?.explanation?.remark);
     return first?.explanation ?? null;
   }
 
   /** The chosen words of the chips, as places among a column's own words. */
   #words(now, explanation) {
     const lead = this.#lead;
-    if (now.plain || !lead) return [];
+    if (now.plain || !lead || explanation.remark) return [];
     const same = lead.words.join(" ") === explanation.words.join(" ");
     return lead.shown(now.words).map((word) => (same ? word : explanation.words.indexOf(lead.words[word])));
   }
@@ -420,6 +420,7 @@ class Compare {
     const sentences = [
       this.context.examples.curated.find((each) => each.caption === now.q)?.why,
       this.answer.remark,
+      ...new Set([...this.evidence.values()].map((entry) => entry.explanation?.remark)),
       ignored && "Compare looks at words, or one image of the collection; filters and examples stay in Explore.",
     ];
     const texts = sentences.filter(Boolean).map((text) => el("span", {}, text));

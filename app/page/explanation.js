@@ -30,6 +30,8 @@ export class Explanation {
     this.words = this.columns.map(({ word }) => word);
     this.negative = this.columns.map(({ weight }) => weight < 0);
     this.grid = answer.grid;
+    /** Why there is no map; empty where there is one. */
+    this.remark = answer.remark;
     /** Rows and columns of a clip's frames; null where cells are places in one image. */
     this.sheet = answer.sheet;
     /** @type {Map<number, ImageEvidence>} */
@@ -85,6 +87,7 @@ export class Explanation {
 
   /** The words to show: those chosen, or the one that adds most to the first page. @param {number[]|null} chosen @returns {number[]} */
   shown(chosen) {
+    if (this.remark) return [];
     if (chosen) return chosen.filter((word) => word < this.words.length).slice(0, MAX_WORDS);
     if (!this.words.length) return [];
     const telling = (word) => this.columns[word].start >= 0 && !isFunctionWord(this.words[word]);

@@ -14,6 +14,7 @@ const PAGE = 60; // hits asked for at a time
 const MAX_HITS = 1000;
 const WIDE = 760; // pixels of a window in which the panel stands beside the results
 const EXPLAINED = 100; // images in one request for evidence
+const COMPUTED = 6; // the same where an image is encoded anew for its evidence
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */
 export function render(container, context) {
@@ -142,7 +143,7 @@ class Explore {
     const missing = this.grid.hits
       .map((hit) => hit.image_id)
       .filter((id) => this.grid.visible.has(id) && !this.explanation?.by.has(id))
-      .slice(0, EXPLAINED);
+      .slice(0, this.context.info.methods[methodOf(state())]?.features_add_up ? COMPUTED : EXPLAINED);
     if (!missing.length) return;
     const question = (this.explaining = this.question);
     const now = state();

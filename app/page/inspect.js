@@ -235,6 +235,7 @@ export class Inspect {
   #drawWords(now) {
     const { explanation } = this;
     if (!explanation) return [el("p.caption", {}, "Ask with words or an image to see what matched.")];
+    if (explanation.remark) return [el("p.caption", {}, explanation.remark)];
     const own = explanation.by.get(now.image);
     const sums = explanation.contributions(now.image);
     const chosen = this.#shownWords(now);

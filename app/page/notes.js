@@ -30,6 +30,7 @@ export function drawNotes(now, answer, explanation, chosen, context) {
       ...likeChips(now),
       ...wordChips(now, explanation, chosen, answer.hits[0]?.image_id ?? null),
       ...hints(now, answer, context),
+      explanation?.remark && el("span", {}, explanation.remark),
       el("span.try", {}, "Try: ", ...suggestions.flatMap((q, i) => [i ? " · " : "", askFor(q, q)])),
     ),
   );
@@ -44,7 +45,7 @@ export function drawNotes(now, answer, explanation, chosen, context) {
  * @param {(word: number|null) => void} [preview] called while the pointer is on a word
  */
 export function wordChips(now, explanation, chosen, id, preview) {
-  if (!explanation) return now.q ? now.q.split(/\s+/).slice(0, 12).map((word) => el("span.chip", {}, word)) : [];
+  if (!explanation || explanation.remark) return now.q ? now.q.split(/\s+/).slice(0, 12).map((word) => el("span.chip", {}, word)) : [];
   const sums = explanation.contributions(id ?? -1);
   const most = Math.max(...sums.map(Math.abs), 1e-9);
   return explanation.words.map((word, index) => {

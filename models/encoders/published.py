@@ -284,14 +284,18 @@ class SiglipTextEncoder(TextEncoder):
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         longest = ids.shape[1]
-        positions = torch.arange(cast(int, self.max_length), device=ids.device)  # (M,)
-        extended = ids[:, positions.clamp(max=longest - 1)]  # (B, M)
-        padded = torch.where(positions < lengths[:, None], extended, self.padding)
-        output = self.model(padded)
+        output = self.model(self.padded(ids, lengths))
         tokens = self.model.head(output.last_hidden_state)[:, :longest]  # (B, L, d)
-        last = (positions[:longest] == lengths[:, None] - 1)[..., None]  # (B, L, 1)
+        positions = torch.arange(longest, device=ids.device)
+        last = (positions == lengths[:, None] - 1)[..., None]  # (B, L, 1)
         features = torch.where(last, output.pooler_output[:, None], tokens)
         return features * lengths_to_mask(lengths, longest)[..., None]
+
+    def padded(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Token ids (B, `max_length`) with SigLIP's padding behind each text."""
+        positions = torch.arange(cast(int, self.max_length), device=ids.device)  # (M,)
+        extended = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, M)
+        return torch.where(positions < lengths[:, None], extended, self.padding)
 
 
 def _shared_space(config: Any) -> nn.Linear:

@@ -1,0 +1,186 @@
+"""CLIP and SigLIP as rows that add up to their embeddings: what each patch and each word brings.
+
+Yossi Gandelsman, Alexei Efros, Jacob Steinhardt: Interpreting CLIP's Image Representation via
+Text-Based Decomposition, ICLR 2024. The state of the token that CLIP reads is a sum over layers:
+
+    x_L[t] = x_0[t] + sum_l (sum_i c[l, i] + b[l]) + sum_l mlp[l]
+    c[l, i] = sum_h a[l, h, t, i] * v[l, h, i] @ W_O[l, h]
+
+where a is the attention of head h from t to token i, and v the value of i. With the deviation of the last layer norm held, norm and projection are linear, and the row of i is
+the projection of sum_l c[l, i]. The rest (the token's own embedding, MLPs, biases, [CLS], padding)
+is the difference to the embedding. The paper leaves out the first layers; here all are added up.
+
+SigLIP pools patches by attention of one learned query, whose product with values and W_O is split;
+the MLP behind it belongs to the rest. Its text is read as CLIP's, at the last position.
+
+Each row has read other patches or words in earlier layers.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
+from polyview.models.encoders.published import (
+    CLIPImageEncoder,
+    CLIPTextEncoder,
+    SiglipImageEncoder,
+    SiglipTextEncoder,
+)
+from polyview.models.views import lengths_to_mask
+
+_MASKED = -1e30  # of attention; infinity is not allowed in a pack
+
+
+class ImageRows(ImageEncoder):
+    """The first row holds what has no place, the others what each patch brings.
+
+    Args:
+        encoder: SigLIP, or CLIP with its projection.
+    """
+
+    summary_token: ClassVar[bool] = True
+
+    def __init__(self, encoder: CLIPImageEncoder | SiglipImageEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.dim = encoder.dim
+
+    def grid(self, size: int) -> tuple[int, int]:
+        return self.encoder.grid(size)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Rows (B, 1 + N, D) that add up to the image's embedding, not scaled to unit length."""
+        if isinstance(self.encoder, CLIPImageEncoder):
+            embedding, rows = self._clip(self.encoder, pixels)
+        else:
+            embedding, rows = self._siglip(self.encoder, pixels)
+        return torch.cat([embedding[:, None] - rows.sum(dim=1, keepdim=True), rows], dim=1)
+
+    def _clip(self, encoder: CLIPImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        model, projection = encoder.model, _projection(encoder)
+        hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
+        place = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
+        state, brought = read_token(model.encoder.layers, hidden, place)
+        rows = hold_norm(model.post_layernorm, brought[:, 1:], state)
+        return projection(model.post_layernorm(state)), projection(rows)
+
+    def _siglip(self, encoder: SiglipImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        head = encoder.model.head
+        attention: nn.MultiheadAttention = head.attention
+        hidden = encoder.model(pixels).last_hidden_state  # (B, N, d)
+        projections = zip(
+            (head.probe, hidden, hidden),
+            attention.in_proj_weight.chunk(3),
+            attention.in_proj_bias.chunk(3),
+            strict=True,
+        )
+        heads = attention.num_heads
+        query, keys, values = (_heads(nn.functional.linear(*p), heads) for p in projections)
+        weights = (query @ keys.transpose(2, 3) * query.shape[-1] ** -0.5).softmax(
+            dim=-1
+        )  # (B, H, 1, N)
+        rows = _attended(weights[:, :, 0], values, attention.out_proj.weight)  # (B, N, d)
+        pooled = rows.sum(dim=1) + attention.out_proj.bias  # (B, d)
+        return pooled + head.mlp(head.layernorm(pooled)), rows
+
+
+class TextRows(TextEncoder):
+    """The rows of a text's tokens; that of the last one, [EOS], holds the rest, too.
+
+    Args:
+        encoder: SigLIP, or CLIP with its projection.
+    """
+
+    def __init__(self, encoder: CLIPTextEncoder | SiglipTextEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.dim, self.max_length = encoder.dim, encoder.max_length
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Rows (B, L, D), 0 on padding, that add up to the text's embedding."""
+        encoder, model, longest = self.encoder, self.encoder.model, ids.shape[1]
+        last = lengths - 1  # (B,)
+        if isinstance(encoder, CLIPTextEncoder):
+            projection, place = _projection(encoder), last
+            hidden = model.embeddings(input_ids=ids)  # (B, L, h)
+            positions = torch.arange(longest, device=ids.device)
+            later = positions[None] > positions[:, None]  # [EOS] sees no padding, which is later
+            mask = torch.zeros_like(later, dtype=hidden.dtype).masked_fill(later, _MASKED)
+        else:
+            projection, mask = model.head, None
+            hidden = model.embeddings(input_ids=encoder.padded(ids, lengths))  # (B, max_length, h)
+            place = torch.full_like(lengths, hidden.shape[1] - 1)
+        state, brought = read_token(model.encoder.layers, hidden, place, mask)
+        held = hold_norm(model.final_layer_norm, brought[:, :longest], state)
+        embedding = projection(model.final_layer_norm(state))  # (B, D)
+        rows = nn.functional.linear(held, projection.weight)  # (B, L, D)
+        rows = rows * lengths_to_mask(lengths, longest)[..., None]
+        ends = torch.arange(longest, device=ids.device) == last[:, None]  # (B, L)
+        return rows + ends[..., None] * (embedding - rows.sum(dim=1))[:, None]
+
+
+def read_token(
+    layers: Iterable[Any], hidden: Tensor, place: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Runs the layers of CLIP or SigLIP for the last state of one token.
+
+    Args:
+        layers: of `transformers`.
+        hidden: (B, N, h) embedded tokens.
+        place: (B,) the token of each sequence that is read.
+        mask: (N, N), added to the products of queries and keys.
+
+    Returns:
+        The token's state (B, h), and what the attention of all layers brought to it from each
+        token (B, N, h), without biases of `out_proj`.
+    """
+    *_, last = layers
+    brought = torch.zeros_like(hidden)
+    rows = torch.arange(hidden.shape[0], device=hidden.device)
+    for layer in layers:
+        attention, normed = layer.self_attn, layer.layer_norm1(hidden)
+        heads = attention.num_heads
+        keys, values = (_heads(p(normed), heads) for p in (attention.k_proj, attention.v_proj))
+        products = _heads(attention.q_proj(normed), heads) @ keys.transpose(2, 3) * attention.scale
+        weights = (products if mask is None else products + mask).softmax(dim=-1)  # (B, H, N, N)
+        own = weights.transpose(1, 2)[rows, place]  # (B, H, N)
+        split = _attended(own, values, attention.out_proj.weight)  # (B, N, h)
+        brought = brought + split
+        if layer is last:  # nothing but the token is read of it
+            hidden = hidden[rows, place][:, None]  # (B, 1, h)
+            attended = split.sum(dim=1, keepdim=True) + attention.out_proj.bias
+        else:
+            attended = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))
+        hidden = hidden + attended
+        hidden = hidden + layer.mlp(layer.layer_norm2(hidden))
+    return hidden[:, 0], brought
+
+
+def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
+    """Applies a layer norm to parts (B, N, h) of a state (B, h), whose deviation is held.
+
+    The norm's bias belongs to the rest.
+    """
+    deviation = (state.var(dim=1, correction=0) + norm.eps).sqrt()[:, None, None]
+    centred = rows - rows.mean(dim=2, keepdim=True)
+    return centred / deviation * norm.weight
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    """(B, N, h) -> (B, H, N, h / H)."""
+    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+
+
+def _attended(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
+    """What each token brings: weights (B, H, N), values (B, H, N, h / H), W_O -> (B, N, h)."""
+    weighted = (weights[..., None] * values).transpose(1, 2).flatten(2)
+    return nn.functional.linear(weighted, out)
+
+
+def _projection(encoder: CLIPImageEncoder | CLIPTextEncoder) -> nn.Linear:
+    if encoder.projection is None:
+        raise ValueError("a CLIP without its projection has no joint space of images and texts")
+    return encoder.projection
