@@ -6,9 +6,10 @@ Text-Based Decomposition, ICLR 2024. The state of the token that CLIP reads is a
     x_L[t] = x_0[t] + sum_l (sum_i c[l, i] + b[l]) + sum_l mlp[l]
     c[l, i] = sum_h a[l, h, t, i] * v[l, h, i] @ W_O[l, h]
 
-where a is the attention of head h from t to token i, and v the value of i. With the deviation of the last layer norm held, norm and projection are linear, and the row of i is
-the projection of sum_l c[l, i]. The rest (the token's own embedding, MLPs, biases, [CLS], padding)
-is the difference to the embedding. The paper leaves out the first layers; here all are added up.
+where a is the attention of head h from t to token i, and v the value of i. With the deviation of
+the last layer norm held, norm and projection are linear, and the row of i is the projection of
+sum_l c[l, i]. The rest (the token's own embedding, MLPs, biases, [CLS], padding) is the difference
+to the embedding. The paper leaves out the first layers; here all are added up.
 
 SigLIP pools patches by attention of one learned query, whose product with values and W_O is split;
 the MLP behind it belongs to the rest. Its text is read as CLIP's, at the last position.
