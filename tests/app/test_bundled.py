@@ -57,13 +57,6 @@ def test_what_is_not_there_is_refused_and_true_captions_are_not(
         assert sure == sorted(sure, reverse=True)
 
 
-def test_sums_ensembles_and_images_are_not_judged(bundled: Server) -> None:
-    for words, method in (("2: dog + beach", "mv_vse"), ("a dog", "mv_vse+avse")):
-        answer = bundled.get("search", q=words, method=method, k=3)
-        assert answer["matches"] is None
-        assert {hit["probability"] for hit in answer["hits"]} == {None}
-
-
 def test_a_scene_finds_itself_and_its_captions(bundled: Server, gallery: GalleryInfo) -> None:
     image = 17
     content = (PACK / "gallery" / gallery.images[image].file).read_bytes()

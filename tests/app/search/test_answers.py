@@ -222,6 +222,11 @@ def test_unknown_things_are_refused(scenes: Retriever, words: str) -> None:
     assert ask(scenes, words).matches is False
 
 
+def test_sums_and_ensembles_are_not_judged(scenes: Retriever) -> None:
+    for found in (ask(scenes, "2: dog + beach"), ask(scenes, "a dog", "mv_vse+avse")):
+        assert (found.matches, {hit.probability for hit in found.hits}) == (None, {None})
+
+
 def test_the_library_the_shell_and_the_server_say_it(
     bundled: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,22 +108,6 @@ def test_every_method_ranks_clips_by_their_best_frame(library: Library) -> None:
             assert len(files) == 3
 
 
-def test_a_clip_has_a_score_for_each_frame(library: Library) -> None:
-    retriever = library._retriever
-    retriever.index.images_done.wait()
-    first, second, *_ = retriever.methods
-    terms = [Term("a dog", weight=2.0), Term("a tree", weight=-1.0)]
-    for spec in (first, f"{first}+{second}"):
-        best = retriever.search(terms, spec, 3).hits
-        for hit in best:
-            line = retriever.timeline(hit.image_id, terms, spec)
-            assert len(line) == len(retriever.index.clips[hit.image_id % 10]) >= 4
-            assert [one.seconds for one in line] == sorted(one.seconds or 0 for one in line)
-            top = max(line, key=lambda one: one.score)
-            assert (top.image_id, top.seconds) == (hit.image_id, hit.seconds)
-            assert top.score == pytest.approx(hit.score, abs=1e-5)
-
-
 def test_compared_methods_rank_clips_each_by_its_own_moment(library: Library) -> None:
     retriever = library._retriever
     retriever.index.images_done.wait()
@@ -150,13 +134,6 @@ def test_the_lens_ranks_files(library: Library) -> None:
     one = lens.rank(retriever, "a dog", "mv_vse", (1.0, 0.0, 0.0), 10)
     assert sorted(hit.image_id % 10 for hit, _ in one.hits) == list(range(10))
     assert sorted(before for _, before in one.hits) == list(range(1, 11))
-
-
-def test_what_is_explained_is_the_moment(library: Library) -> None:
-    best, *_ = library.search("a dog", k=1)
-    why = library.explain("a dog", best)
-    assert why.score == pytest.approx(best.score, abs=1e-5)
-    assert why.base + why.cells.sum() == pytest.approx(why.score, abs=1e-4)
 
 
 def test_the_shell_prints_when(

@@ -104,15 +104,6 @@ def test_refuses_weights_that_are_none(weight: Any) -> None:
         checked_weight(weight)
 
 
-def test_several_terms_rank_by_their_scores(views_retriever: Retriever) -> None:
-    terms = parse("2: a red circle - a blue bar")
-    scores = views_retriever.scores(terms, "vse_infty+mv_vse")
-    hits = views_retriever.search(terms, "vse_infty+mv_vse", 6).hits
-    assert [hit.image_id for hit in hits] == scores.values.argsort()[::-1][:6].tolist()
-    assert [hit.score for hit in hits] == sorted(scores.values.tolist(), reverse=True)[:6]
-    assert {hit.view for hit in hits} == {None}
-
-
 def test_a_view_wins_where_all_terms_agree(views_retriever: Retriever) -> None:
     terms, method = parse("a red circle + a picture of"), views_retriever.methods["mv_vse"]
     found = views_retriever.search(terms, "mv_vse", IMAGES)

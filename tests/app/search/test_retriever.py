@@ -16,7 +16,7 @@ from polyview.app.gallery.scan import from_pack
 from polyview.app.search import ranking
 from polyview.app.search.answers import remark
 from polyview.app.search.hits import NotReadyError
-from polyview.app.search.query import Term, parse
+from polyview.app.search.query import parse
 from polyview.app.search.retriever import Retriever
 from polyview.export.methods import Methods
 from polyview.export.pack.calibration import Calibration
@@ -42,30 +42,6 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
     for hit in hits:
         assert hit.score == pytest.approx(float(scores[hit.image_id]), abs=1e-5)
         assert hit.file == f"images/test-{hit.image_id:06}.webp"
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_picture_finds_itself_first(retriever: Retriever, method: str) -> None:
-    first = retriever.search([Term(image=retriever.open(11))], method, 3).hits[0]
-    assert first.image_id == 11
-    assert first.score == pytest.approx(1.0, abs=1e-4)
-
-
-def test_a_picture_finds_captions(retriever: Retriever) -> None:
-    runtime = retriever.runtime
-    texts = [text for text, _ in retriever.collection.captions]
-    image = runtime.image_views(runtime.image_features([retriever.open(2)]), "vse_infty")
-    scores = runtime.methods["vse_infty"].score(image, runtime.text_views(texts, "vse_infty"))[0]
-    hits = retriever.search([Term(image=retriever.open(2))], "vse_infty", 1, captions=4).captions
-    torch.testing.assert_close(
-        torch.tensor([h.score for h in hits]), scores.topk(4).values, atol=1e-5, rtol=0
-    )
-    for hit in hits:
-        assert hit.text in retriever.collection.images[hit.image_id].captions
-
-
-def test_more_than_there_are_is_everything(retriever: Retriever) -> None:
-    assert len(find(retriever, "a bar", "vsepp", 10**6)) == IMAGES
 
 
 @pytest.mark.parametrize(
