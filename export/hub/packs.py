@@ -21,7 +21,6 @@ from polyview.export.pack.schema import (
     MANIFEST,
     MAX_MANIFEST,
     UNKNOWN_LICENCE,
-    current_name,
     parse_info,
 )
 from polyview.export.pack.validation import MAX_JSON, PackError, read_json
@@ -189,9 +188,8 @@ def resolve(pack: str) -> Path:
         HubError: the repository could not be fetched, or is no pack.
     """
     path = Path(pack).expanduser()
-    for folder in (path, path.parent / current_name(path.name)):
-        if folder.is_dir():
-            return folder
+    if path.is_dir():
+        return path
     if not client.is_hub_id(pack) or (path.parent.is_dir() and "@" not in pack):
         advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
         raise FileNotFoundError(no_such("folder", path, advice))
