@@ -138,7 +138,11 @@ def bundled_packs() -> list[str]:
 
 def bundled_pack(name: str) -> Path | None:
     """The folder of a pack that comes with the app, or None if there is none of that name."""
-    plain, folder = name.replace("_", "").isalnum(), BUNDLED / name
+    from polyview.export.pack.schema import (
+        current_name,  # late, because it takes seconds with torch
+    )
+
+    plain, folder = name.replace("_", "").isalnum(), BUNDLED / current_name(name)
     return folder if plain and (folder / "pack.json").is_file() else None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from huggingface_hub import SpaceCardData, SpaceHardware, metadata_load
 
 from polyview.export.pack.reading import list_files, load_info
-from polyview.export.pack.schema import MANIFEST, PackInfo
+from polyview.export.pack.schema import MANIFEST, PackInfo, current_name
 from polyview.models.files import replacing_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,8 +97,8 @@ def build_space(out: Path, plan: Plan, root: Path = ROOT) -> Path:
 def _find_pack(name: str, root: Path) -> PackInfo:
     """A pack by its bundled name or its folder, checked."""
     bundled = root / BUNDLED
-    if name == Path(name).name and (bundled / name / MANIFEST).is_file():
-        return load_info(bundled / name)
+    if name == Path(name).name and (bundled / current_name(name) / MANIFEST).is_file():
+        return load_info(bundled / current_name(name))
     if not Path(name).is_dir():
         known = ", ".join(sorted(path.parent.name for path in bundled.glob(f"*/{MANIFEST}")))
         raise FileNotFoundError(

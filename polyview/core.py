@@ -20,7 +20,7 @@ from tqdm import tqdm
 import polyview.models
 from polyview.export.hub.packs import resolve
 from polyview.export.methods import Methods
-from polyview.export.pack.schema import MANIFEST
+from polyview.export.pack.schema import MANIFEST, current_name
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import Device
 from polyview.models import METHODS, Method, Views
@@ -51,7 +51,7 @@ def load(pack: str | Path, method: str | None = None, *, device: Device = "auto"
         FileNotFoundError: no such pack.
         ValueError: the pack is damaged, has no such method, or the device cannot be used.
     """
-    folder = bundled() / str(pack)
+    folder = bundled() / current_name(str(pack))
     if not (folder / MANIFEST).is_file():
         folder = resolve(str(pack))
     return Model(Runtime.load(folder, device), method)

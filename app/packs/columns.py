@@ -17,6 +17,7 @@ from polyview.app.search.comparison import Comparison, Run, Truth, compare
 from polyview.app.search.hits import NotReadyError
 from polyview.app.search.query import Term, describe
 from polyview.app.search.retriever import Retriever
+from polyview.export.pack.schema import current_name
 
 _RUNS = 3  # answers of which each column's time is the median
 _ENOUGH = 1.0  # seconds of a column's answers after which no further one is asked for
@@ -110,6 +111,7 @@ class Columns:
 
     def _column(self, key: str) -> _Column:
         label, _, spec = key.strip().rpartition("/")
+        label = label if label in self.others else current_name(label)
         pack = self.others.get(label) if label else self.home
         if pack is None:
             known = ", ".join(self.others) or "none"

@@ -7,7 +7,7 @@ import torch
 
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import PHOTOGRAPHS, SCENES
-from polyview.export.pack.schema import PackInfo
+from polyview.export.pack.schema import PackInfo, current_name
 
 _SAMPLE = 48  # images that are looked at
 _MOST = 0.5  # share of them that may be unlike the pack's own
@@ -27,6 +27,11 @@ def knows_scenes(info: PackInfo) -> bool:
     return info.name == SCENES
 
 
+def knows_photographs(info: PackInfo) -> bool:
+    """Whether a pack is the one for photographs, or a copy of it from before it had that name."""
+    return current_name(info.name) == PHOTOGRAPHS
+
+
 def mismatch(retriever: Retriever) -> Mismatch | None:
     """What is wrong with a pack over images; None where nothing is known to be.
 
@@ -37,7 +42,7 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     info, images = retriever.info, retriever.collection
     if images.comes_with(info.folder):
         return None
-    photographs = info.name == PHOTOGRAPHS
+    photographs = knows_photographs(info)
     if photographs and images.relevant:
         return Mismatch("This pack knows photographs, and these are drawn scenes.", SCENES)
     if not photographs and _unfamiliar(retriever):

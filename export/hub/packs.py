@@ -21,6 +21,7 @@ from polyview.export.pack.schema import (
     MANIFEST,
     MAX_MANIFEST,
     UNKNOWN_LICENCE,
+    current_name,
     parse_info,
 )
 from polyview.export.pack.validation import MAX_JSON, PackError, read_json
@@ -188,8 +189,9 @@ def resolve(pack: str) -> Path:
         HubError: the repository could not be fetched, or is no pack.
     """
     path = Path(pack).expanduser()
-    if path.is_dir():
-        return path
+    for folder in (path, path.parent / current_name(path.name)):
+        if folder.is_dir():
+            return folder
     if not client.is_hub_id(pack) or (path.parent.is_dir() and "@" not in pack):
         advice = "name a pack's folder, or a Hub repository as owner/name or owner/name@revision"
         raise FileNotFoundError(no_such("folder", path, advice))

@@ -34,6 +34,7 @@ MANIFEST, CARD = "pack.json", "README.md"
 FOLDER, INDEX = "gallery", "gallery.json"
 REGIONS = "regions.safetensors"  # beside INDEX, see `export/pack/regions.py`
 UNKNOWN_LICENCE = "unknown"  # of weights whose authors do not say
+_FORMER_NAMES = {"photos_mini": "photos"}  # in people's commands, variables and links
 MAX_MANIFEST = 2**20  # bytes of pack.json
 MAX_FILE = 2**31 - 1  # bytes of any other file; no ONNX file can be larger
 
@@ -257,6 +258,15 @@ class PackInfo(Manifest):
     def path(self, name: str) -> Path:
         """Returns the path of one of the pack's files."""
         return self.folder / name
+
+
+def current_name(name: str) -> str:
+    """The present name of a bundled pack that was renamed; any other name unchanged.
+
+    >>> current_name("photos_mini"), current_name("scenes")
+    ('photos', 'scenes')
+    """
+    return _FORMER_NAMES.get(name, name)
 
 
 def parse_info(values: Any, folder: Path) -> PackInfo:

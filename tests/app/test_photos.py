@@ -3,15 +3,20 @@
 import csv
 import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from polyview.app.settings import BUNDLED
+from polyview.app.packs import fit
+from polyview.app.packs.opened import Opened
+from polyview.app.settings import BUNDLED, Settings
+from polyview.export.hub.packs import resolve
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
+from polyview.export.space import Plan, build_space
 from polyview.models import argument_defaults
 from polyview.training.evaluate import main as evaluate
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
@@ -79,6 +84,20 @@ def test_every_method_came_of_its_recipe_and_is_measured() -> None:
         assert method.metrics.values["rsum"] == pytest.approx(best, abs=1.0)
     best = max(m.metrics.values["rsum"] for m in info.methods.values() if m.metrics)
     assert best >= 205
+
+
+def test_its_former_name_still_means_it(images: Path, tmp_path: Path) -> None:
+    info = load_info(PACK)
+    before = replace(info, name="photos_mini", title="Photographs, small")
+    assert before.checksum == info.checksum  # so what was encoded under that name holds
+    assert fit.knows_photographs(before)  # a copy, such as one on the Hub
+    assert resolve(str(BUNDLED / "photos_mini")) == PACK
+    opened = Opened(Settings("photos_mini", images, "cpu"), tmp_path / "cache")
+    assert opened.first.info.folder == PACK
+    opened.close()
+    build_space(tmp_path / "space", Plan(("scenes", "photos_mini")))
+    packs = (tmp_path / "space/app/bundled").glob("*/pack.json")
+    assert {path.parent.name for path in packs} == {"scenes", "photos"}
 
 
 def test_a_folder_of_ones_own_is_searched(photos: Server) -> None:
