@@ -124,11 +124,11 @@ class Settings:
     @property
     def names(self) -> tuple[str, ...]:
         """Every name but loopback's by which the app may be asked (`app.access`)."""
-        given = (*self.allow_hosts, self.host)
+        own_names = (*self.allow_hosts, self.host)
         if self.on_space:
             own = os.environ.get("SPACE_HOST", "").split(",")
-            return (*given, *filter(None, own), *_SPACE_NAMES)
-        return (*given, *(_SHARE_NAMES if self.shared else ()))
+            return (*own_names, *filter(None, own), *_SPACE_NAMES)
+        return (*own_names, *(_SHARE_NAMES if self.shared else ()))
 
 
 def bundled_packs() -> list[str]:

@@ -125,8 +125,8 @@ class Question:
         hints, plain = get_type_hints(function, include_extras=True), get_type_hints(function)
         self.answer = plain["return"]
         fields: dict[str, Any] = {
-            name: (hints[name], ... if one.default is one.empty else one.default)
-            for name, one in signature.items()
+            name: (hints[name], ... if each.default is each.empty else each.default)
+            for name, each in signature.items()
             if name not in self._takes
         }
         if "retriever" in self._takes:
@@ -156,7 +156,7 @@ class Question:
             ValueError: what the function refuses.
         """
         fields = self.parameters.model_fields.items()
-        names = [one.alias or name for name, one in fields]
+        names = [field.alias or name for name, field in fields]
         if unknown := sorted(values.keys() - names - self.types.keys()):
             known = ", ".join(sorted(names)) or "none"
             raise ValueError(f'there is no parameter "{unknown[0][:80]}"; there are {known}')
@@ -168,18 +168,18 @@ class Question:
             checked["opened"] = opened
         return self.function(**checked)
 
-    def describe(self) -> dict[str, Any]:
-        """Parameters and body, for the OpenAPI description."""
+    def describe(self, method: str) -> dict[str, Any]:
+        """Parameters and, of a POST, the body, for the OpenAPI description."""
         schema, parameters = self.parameters.model_json_schema(), []
-        fields = {one.alias or name: name for name, one in self.parameters.model_fields.items()}
+        aliases = {field.alias: name for name, field in self.parameters.model_fields.items()}
         for alias, about in schema.get("properties", {}).items():
-            if fields[alias] != self.body:
+            if aliases.get(alias, alias) != self.body:
                 place = "path" if f"{{{alias}}}" in self.path else "query"
-                told = {"name": alias, "in": place, "required": alias in schema.get("required", ())}
-                description = about.pop("description", "")
-                parameters.append({**told, "schema": about, "description": description})
+                required = alias in schema.get("required", ())
+                names = {"name": alias, "description": about.pop("description", "")}
+                parameters.append({**names, "in": place, "required": required, "schema": about})
         content: dict[str, Any] = {"image/*": {}, "application/json": {}}
-        body = {"requestBody": {"content": content}} if self.body else {}
+        body = {"requestBody": {"content": content}} if self.body and method == "POST" else {}
         return {"parameters": parameters, **body}
 
 
@@ -242,7 +242,7 @@ class Adapter:
                 operation_id=f"{question.name}_{method.lower()}",
                 summary=question.about.splitlines()[0],
                 description=question.about,
-                openapi_extra=question.describe(),
+                openapi_extra=question.describe(method),
             )
 
     def _endpoint(self, question: Question) -> Callable[..., Any]:
@@ -259,14 +259,14 @@ class Adapter:
 
         fields = question.parameters.model_fields
         endpoint.__name__ = question.name
-        about = [f"    {name}: {one.description or name}" for name, one in fields.items()]
+        about = [f"    {name}: {field.description or name}" for name, field in fields.items()]
         endpoint.__doc__ = "\n".join([question.about, "", "Args:", *about])
         endpoint.__annotations__ = {**question.types, "return": dict[str, Any]}
         kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
         parameters = [
             inspect.Parameter(name, kind, default=value, annotation=question.types[name])
-            for (name, one), default in zip(fields.items(), question.defaults, strict=True)
-            for value in [empty if one.is_required() else default]
+            for (name, field), default in zip(fields.items(), question.defaults, strict=True)
+            for value in [empty if field.is_required() else default]
         ]
         endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             parameters, return_annotation=dict[str, Any]
@@ -334,7 +334,7 @@ def page(schema: Mapping[str, Any]) -> HTMLResponse:
         for method, about in methods.items():
             cells = (
                 f"{method.upper()} {path}",
-                ", ".join(one["name"] for one in about.get("parameters", ())),
+                ", ".join(each["name"] for each in about.get("parameters", ())),
                 about["summary"],
             )
             rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")

@@ -40,22 +40,22 @@ def clip(
     if not opened.sends_files(collection):
         raise ForbiddenError("clips of this collection are sent to its owner's machine alone")
     try:
-        found = opened.retriever(pack, collection).image(image_id)
+        source = opened.retriever(pack, collection).image(image_id)
     except GoneError:
         raise
     except ValueError as error:
         raise FileNotFoundError(str(error)) from error
-    if found.moment is None:
+    if source.moment is None:
         raise FileNotFoundError(f"image {image_id} is no clip")
-    with found.reached().open():  # it is a regular file, inside of its folder
-        kind = _CLIPS.get(PurePath(found.file).suffix.lower(), "video/mp4")
-    return answers.Blob(media_type=kind, file=found.path.resolve())
+    with source.reached().open():  # it is a regular file, inside of its folder
+        kind = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
+    return answers.Blob(media_type=kind, file=source.path.resolve())
 
 
 def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> answers.Hits:
     """Lists the images of the collection, without copies and files that cannot be read."""
     readable = retriever.shown_images()
-    hits = [retriever.hit(one.image_id) for one in readable[start : start + count]]
+    hits = [retriever.hit(each.image_id) for each in readable[start : start + count]]
     return answers.Hits(total=len(readable), hits=hits)
 
 

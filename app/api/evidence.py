@@ -106,9 +106,9 @@ def explain_hits(
         terms=_counted(seen),
         scores=_list(seen.scores, _DIGITS),
         **_sums(seen),
-        boxes=[box(retriever, one) for one in images],
+        boxes=[box(retriever, image_id) for image_id in images],
         sheet=sheet,
-        seconds=[list(one) for one in seen.seconds],
+        seconds=[list(times) for times in seen.seconds],
         frames=frames,
         remark=_no_place(seen),
         ms=milliseconds(start),
@@ -141,8 +141,8 @@ def views(
     """Looks inside one image: every view's map, and with a text every view's score."""
     start = time.perf_counter()
     spec, target = method or retriever.methods.best, find_image(retriever, image)
-    one = retriever.methods.one(spec)
-    knobs = {knob.name: knob for knob in one.knobs}
+    entry = retriever.methods.one(spec)
+    knobs = {knob.name: knob for knob in entry.knobs}
     chosen_texts = {k: v[-1] for k, v in p.pairs(settings, "settings", "match:maxsim").items()}
     if unknown := chosen_texts.keys() - knobs.keys():
         known = ", ".join(knobs) or "none"
@@ -163,13 +163,13 @@ def views(
         "box": box(retriever, target.image_id),
         "sheet": sheet,
         "frames": frames[0] if frames else [],
-        "attention_is": one.attention_is,
-        "attention_sums_to_one": one.attention_sums_to_one,
+        "attention_is": entry.attention_is,
+        "attention_sums_to_one": entry.attention_sums_to_one,
         "views": views,
         "similarity": _list(seen.similarity),
         "inside": [_array(array) for array in seen.arrays],
         "knobs": [
-            {**knob._asdict(), "value": chosen.get(knob.name, knob.default)} for knob in one.knobs
+            {**knob._asdict(), "value": chosen.get(knob.name, knob.default)} for knob in entry.knobs
         ],
         "collapsed": _meters.collapsed(retriever, spec),
     }
@@ -179,7 +179,7 @@ def views(
         answer |= {
             "text": query,
             "score": round(seen.score or 0.0, _MAP_DIGITS),
-            "view_scores_are": one.view_scores_are,
+            "view_scores_are": entry.view_scores_are,
             "winner": int(seen.view_scores.argmax()),
             "words": list(seen.words),
             "word_attention": None if seen.word_maps is None else _list(seen.word_maps),
@@ -212,9 +212,9 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
     """
     if isinstance(image, int):
         return retriever.image(image)
-    for one in retriever.collection.images:
-        if one.file == image:
-            return one
+    for entry in retriever.collection.images:
+        if entry.file == image:
+            return entry
     raise ValueError(f'there is no image "{image[:80]}" here; give a file or an id of a hit')
 
 
@@ -260,7 +260,7 @@ def _sheet(retriever: Retriever, images: list[int]) -> tuple[list[int] | None, l
     """Rows and columns of the sheets on which clips are read, and the frames of each."""
     if not retriever.reads_sets:
         return None, []
-    frames = [retriever.index.clips.read_with(one) for one in images]
+    frames = [retriever.index.clips.read_with(image_id) for image_id in images]
     return list(sheet_shape(max(map(len, frames)))), frames
 
 

@@ -20,7 +20,7 @@ def _split(value: Any) -> Any:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
-    split = [x for one in parts for x in (one.split(",") if isinstance(one, str) else [one])]
+    split = [x for part in parts for x in (part.split(",") if isinstance(part, str) else [part])]
     return [x.strip() if isinstance(x, str) else x for x in split if x != ""]
 
 

@@ -113,9 +113,9 @@ def answer(
     alone = len(terms) == 1 and not texts and not (question.more or question.less)
     captions = min(max(k, _AMONG_CAPTIONS), MAX_HITS) if alone else 0
     own = {collection.file_id(image_id) for image_id in question.own}
-    found = retriever.search(terms, spec, k + len(own), only, captions)
-    others = [h for h in found.hits if not own or collection.file_id(h.image_id) not in own]
-    hits, searched = others[:k], found.searched - (len(found.hits) - len(others))
+    result = retriever.search(terms, spec, k + len(own), only, captions)
+    others = [h for h in result.hits if not own or collection.file_id(h.image_id) not in own]
+    hits, searched = others[:k], result.searched - (len(result.hits) - len(others))
     for rank, hit in enumerate(hits, start=1):
         hit.rank = rank
     ms = (time.perf_counter() - start) * 1000
@@ -125,7 +125,7 @@ def answer(
     sent = question.image
     unlike = None if sent is None else retriever.runtime.unfamiliar([sent])
     image = "" if question.image_id is None else retriever.image(question.image_id).file
-    caveat = _CANCELLED if found.cancelled else found.caveat
+    caveat = _CANCELLED if result.cancelled else result.caveat
     return Answer(
         query=question.words,
         read_as=", ".join(describe(terms, image or "the image")),
@@ -135,14 +135,14 @@ def answer(
         searched=searched,
         ms=round(ms, 1),
         terms=[QueryTerm(words=term.words, weight=term.weight) for term in terms],
-        exact=not found.caveat,
-        matches=found.matches,
+        exact=not result.caveat,
+        matches=result.matches,
         unfamiliar=None if unlike is None else bool(unlike.any()),
         unknown=unknown_words(retriever, *texts),
         unsupported=unsupported_aspects(retriever.info, *texts),
         remark=" ".join(filter(None, (caveat, remark(retriever, *texts)))),
         hits=hits,
-        captions=found.captions[:k],
+        captions=result.captions[:k],
     )
 
 

@@ -219,7 +219,7 @@ def compare(
         return kendall_tau(values[a, union], values[b, union])
 
     pairs = range(len(runs))
-    shown = {int(images[c, i]): i for c, places in enumerate(lists) for i in places}
+    rows_by_id = {int(images[c, i]): i for c, places in enumerate(lists) for i in places}
     return Comparison(
         query=query,
         k=k,
@@ -229,7 +229,7 @@ def compare(
         overlap=[[overlap(a, b) for b in lists] for a in lists],
         tau=[[tau(a, b) for b in pairs] for a in pairs],
         only_found=only_found,
-        ranks={image_id: ranks[:, i].tolist() for image_id, i in shown.items()},
+        ranks={image_id: ranks[:, i].tolist() for image_id, i in rows_by_id.items()},
         remark=remark,
     )
 

@@ -33,18 +33,18 @@ def first_alike(prints: Sequence[np.ndarray]) -> list[int]:
     one image to a very different one by steps.
     """
     firsts: list[int] = []
-    found: list[int] = []
+    alike: list[int] = []
     known = np.empty((len(prints), len(prints[0]) if prints else 0), np.float32)
-    for place, one in enumerate(prints):
-        apart = np.abs(known[: len(firsts)] - one)
-        same = apart[:, 0] <= _RATIO * one[0]
+    for place, cells in enumerate(prints):
+        apart = np.abs(known[: len(firsts)] - cells)
+        same = apart[:, 0] <= _RATIO * cells[0]
         same &= (apart[:, 1:].mean(axis=1) <= _MEAN) & (
             apart[:, 1:].max(axis=1, initial=0) <= _MOST
         )
         if same.any():
-            found.append(firsts[int(same.argmax())])
+            alike.append(firsts[int(same.argmax())])
             continue
-        known[len(firsts)] = one
+        known[len(firsts)] = cells
         firsts.append(place)
-        found.append(place)
-    return found
+        alike.append(place)
+    return alike

@@ -155,8 +155,8 @@ class Ranking:
         if files:
             _, first = np.unique(scores.ids[best] % files, return_index=True)
             best = best[np.sort(first)]
-        found = zip(scores.ids[best[:k]].tolist(), scores.values[best[:k]].tolist(), strict=True)
-        return [Match(item, score, 0) for item, score in found], scores
+        pairs = zip(scores.ids[best[:k]].tolist(), scores.values[best[:k]].tolist(), strict=True)
+        return [Match(item, score, 0) for item, score in pairs], scores
 
     @torch.inference_mode()
     def winners(self, query: Query, matches: Sequence[Match]) -> list[int | None]:
@@ -197,8 +197,8 @@ class Ranking:
             views = gallery.views(subsample(ids, most))
             if only is None:
                 self._samples[name] = len(ids), views
-        found = gallery.method.score(views, text.to(views.embeddings.device))
-        return found[:, 0].float().cpu().numpy()
+        scores = gallery.method.score(views, text.to(views.embeddings.device))
+        return scores[:, 0].float().cpu().numpy()
 
     def searched(self, query: Query, only: AbstractSet[int] | None) -> tuple[int, int, str]:
         """How many images and how many files are ranked, and in what way that is not exact."""
@@ -249,12 +249,12 @@ def _search(
     """The k best items of a gallery; of each of so many files one, if any are given."""
     most = k
     while True:
-        found = gallery.search(views, most, only)
+        matches = gallery.search(views, most, only)
         if not files:
-            return found
+            return matches
         best: dict[int, Match] = {}
-        for match in found:
+        for match in matches:
             best.setdefault(match.id % files, match)
-        if len(best) >= k or len(found) < most:
+        if len(best) >= k or len(matches) < most:
             return list(best.values())[:k]
         most *= 4
