@@ -1,4 +1,4 @@
-"""How long searching takes: `python -m benchmarks.gallery latency|candidates|index`.
+"""How long searching takes: `python -m benchmarks.gallery latency|candidates|index|mistakes`.
 
 `latency`: a text query, end to end (tokenize, ONNX text encoder, head, exact top-k), on captions of
 a pack's own gallery, one at a time, beside the text encoder alone in the same run.
@@ -10,6 +10,9 @@ every method of the recipes for scenes, with random weights and features.
 NumPy's brute force over float32 (for Sinkhorn matching, the method's own score of everything),
 whose ten best are what recall is measured against. A million images of 4 x 512 take 15 GB.
 
+`mistakes`: captions ranked over random images as in the screen Mistakes, and the peak of memory
+beside that of the views: `mistakes --rules max --sizes 100000 --queries 5000`.
+
 `latency` and `candidates` store their medians beside the pack with `--record`, for the app.
 """
 
@@ -17,6 +20,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shlex
 import sys
 import tempfile
@@ -30,13 +34,16 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from polyview import models
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
+from polyview.app.search.mistakes import rank_all
 from polyview.app.search.query import Term
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
+from polyview.export.mistakes import Captions
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware, processor
 from polyview.models import Method, Views
@@ -62,7 +69,7 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 def main(argv: Sequence[str]) -> int:
     """Measures and prints a table; see the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
-    parser.add_argument("what", choices=["latency", "candidates", "index"])
+    parser.add_argument("what", choices=["latency", "candidates", "index", "mistakes"])
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--queries", type=int, default=40, help="for each number")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="images")
@@ -79,6 +86,11 @@ def main(argv: Sequence[str]) -> int:
     elif options.what == "candidates":
         sizes = sorted(set(options.sizes or [1000, 3000, 10_000, 30_000, 100_000]))
         measured = growth(sizes, options.queries, command)
+    elif options.what == "mistakes":
+        for rule in options.rules:
+            for size in options.sizes or [10**4, 10**5]:
+                rank_queries(rule, size, options.queries)
+        return 0
     else:
         print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
         print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
@@ -198,6 +210,34 @@ def index_rows(rule: str, size: int, queries: int) -> None:
             f"{share:>6.3f} {times}",
             flush=True,
         )
+
+
+def rank_queries(rule: str, size: int, queries: int) -> None:
+    """Prints how long ranking queries takes over random images, and the most memory it needs."""
+    name, arguments, views, dim, query_views = RULES[rule]
+    torch.manual_seed(0)
+    method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
+    before, gallery = peak_bytes(), Gallery("images", method, expected=size)
+    for start in range(0, size, CHUNK):
+        ids = range(start, min(start + CHUNK, size))
+        gallery.add(ids, F.normalize(torch.randn(len(ids), views, dim), dim=2))
+    texts = Views(F.normalize(torch.randn(queries, query_views, dim), dim=2))
+    labelled = np.arange(queries) % size
+    captions = Captions([""] * queries, labelled, list(labelled[:, None]), [""] * queries)
+    began = time.perf_counter()
+    rank_all({name: gallery}, [name], lambda _, start, end: texts[start:end], captions, size)
+    seconds = time.perf_counter() - began
+    print(
+        f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views "
+        f"{gallery.bytes / 2**20:,.0f} MB ({gallery.kept_as}), peak "
+        f"{(peak_bytes() - before) / gallery.bytes:.2f} times as much",
+        flush=True,
+    )
+
+
+def peak_bytes() -> int:
+    """The most memory that this process had so far."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def draw(size: int, views: int, dim: int) -> np.ndarray:

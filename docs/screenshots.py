@@ -1,6 +1,7 @@
-"""Takes the animated screenshot that the README shows: `python docs/screenshots.py [DIR]`.
+"""Takes the screenshots of README and docs/app.md: `python docs/screenshots.py [DIR]`.
 
-A WebP file of at most 400 kB beside this script, or in DIR: one word is chosen, another, both.
+WebP files of at most 400 kB beside this script, or in DIR: a search, in which one word is chosen,
+another, both; and the mistakes of PVSE and VSE-infinity.
 """
 
 import io
@@ -48,6 +49,10 @@ def main(argv: Sequence[str]) -> None:
             page.locator(".panel .stage canvas").wait_for(timeout=PATIENCE)
             frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
         save(frames, out / "search.webp")
+        page.goto(f"{address}/?screen=mistakes&a=pvse&b=vse_infty")
+        page.locator(".captions .tile >> nth=30").wait_for(timeout=PATIENCE)
+        page.wait_for_load_state("networkidle")
+        save([Image.open(io.BytesIO(page.screenshot())).convert("RGB")], out / "mistakes.webp")
         browser.close()
 
 

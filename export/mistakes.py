@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 CELLS = ("a", "b", "both", "neither")  # who finds a right image within k
 UNRANKED = np.iinfo(np.int32).max  # the rank of an image that a list is too short for
@@ -69,8 +67,8 @@ class Ranks(NamedTuple):
     first: np.ndarray
 
 
-def rank_captions(scores: Tensor, right: Sequence[np.ndarray]) -> Ranks:
-    """Ranks of captions by scores (N, Q); -inf stands for images that cannot be found.
+def rank_captions(scores: np.ndarray, right: Sequence[np.ndarray]) -> Ranks:
+    """Ranks of captions by scores (Q, N); -inf stands for images that cannot be found.
 
     Args:
         scores: of all images.
@@ -79,18 +77,14 @@ def rank_captions(scores: Tensor, right: Sequence[np.ndarray]) -> Ranks:
     Raises:
         ValueError: a score is NaN, which has no rank.
     """
-    if scores.isnan().any():
-        raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
-    rows = torch.from_numpy(np.concatenate(right))  # (P,) pairs of image and caption
-    columns = torch.from_numpy(np.repeat(np.arange(len(right)), [len(own) for own in right]))
-    pairs, absent = scores[rows, columns], len(scores)
-    best = torch.full_like(scores[0], -torch.inf).scatter_reduce_(0, columns, pairs, "amax")
-    row = torch.full((len(right),), absent)  # the first of equal right images
-    row.scatter_reduce_(0, columns, rows.where(pairs == best[columns], absent), "amin")
-    ranks = (scores > best).sum(dim=0) + 1
-    for column in torch.nonzero((scores == best).sum(dim=0) > 1)[:, 0].tolist():
-        ranks[column] += (scores[: row[column], column] == best[column]).sum()
-    return Ranks(ranks.int().numpy(), scores.argmax(dim=0).int().numpy())
+    ranks, first = np.empty((2, len(scores)), np.int32)
+    for q, (row, own) in enumerate(zip(scores, right, strict=True)):
+        best, first[q] = row[own].max(), row.argmax()  # NaN counts as the highest
+        if np.isnan(row[first[q]]):
+            raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
+        before = row[: own[row[own] == best].min()]  # the first of equal right images
+        ranks[q] = 1 + np.count_nonzero(row > best) + np.count_nonzero(before == best)
+    return Ranks(ranks, first)
 
 
 def cells(a: Ranks, b: Ranks, k: int) -> np.ndarray:

@@ -18,6 +18,10 @@ runs, such as two seeds of a recipe, are a row each, and their scores' average a
 over ready-made features of regions are measured on a folder of those: `--run RUN --split testall
 --folds 5`, or `--pack PACK --data DIR`.
 
+`--mistakes A B` says how many captions A finds within `--k` images and B misses, of what kinds and
+words, with McNemar's test; `--csv OUT` lists all captions. A and B are methods, ensembles, runs, or
+run files of another tool in TREC's format.
+
 `--json` writes metrics, differences and how they were measured, `--scores OUT.npz` the score
 matrices and the rank of each query, `--trec DIR` runs for `trec_eval` and `ranx`
 (`training/evaluation/report.py`).
@@ -67,6 +71,7 @@ from polyview.training.evaluation.metrics import (
     everyday_truth,
     print_questions,
 )
+from polyview.training.evaluation.mistakes import is_run, print_mistakes
 from polyview.training.evaluation.questions import half
 from polyview.training.evaluation.report import (
     COLUMNS,
@@ -94,7 +99,8 @@ from polyview.training.loop.trained_run import run_views
 
 _Rows = dict[str, dict[str, float]]  # metrics of each row of the table
 _RUN_OPTIONS = {
-    "run", "data", "split", "folds", "json", "cache", "device", "compare", "scores", "trec"
+    "run", "data", "split", "folds", "json", "cache", "device", "compare", "scores", "trec",
+    "mistakes", "k", "csv"
 }  # fmt: skip
 
 
@@ -136,6 +142,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--ensemble", metavar="A+B", help=what, **again)
     what = "95%% interval of the rsum difference of two methods, ensembles or runs; may be repeated"
     add("--compare", metavar="A,B", help=what, **again)
+    what = (
+        "captions that A finds and B misses; a method, ensemble, run, or run file of TREC's format"
+    )
+    add("--mistakes", nargs=2, metavar=("A", "B"), help=what)
+    add(
+        "--k", type=int, default=1, help="of --mistakes: found is what ranks within k; 1 without it"
+    )
     for flag, what in (
         ("views", "also how often each view wins and whether it looks at what captions mention"),
         ("evidence", "also whether evidence lies where words say, and matters to the score"),
@@ -153,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--captions", type=int, default=0, metavar="N", help=what)
     add("--folds", type=int, default=1, help="average over so many folds")
     for name, metavar, what in (
+        ("csv", "OUT", "with --mistakes every caption with its ranks to this file"),
         ("json", "OUT", "metrics, differences, command and checksums to this file"),
         ("scores", "OUT.npz", "score matrices and ranks to this NumPy archive"),
         ("trec", "DIR", "rankings in TREC's format, a file a method and direction"),
@@ -192,6 +206,7 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     pairs = compared_pairs(options.compare, scores, "run")
     rows = {name: score_metrics(matrix, first, options.folds) for name, matrix in scores.items()}
     _print_rows(rows, first, options)
+    ensemble_parts([n for n in options.mistakes or () if not is_run(n)], scores, "run")
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
     return {"sources": sources, **_compare_and_export(options, rows, pairs, scores, first)}
 
@@ -203,7 +218,9 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     data, known = as_read(runtime, data), list(runtime.info.methods)
     names = [*([options.method] if options.method else known), *options.ensemble]
     pairs = compared_pairs(options.compare, known, "method")
-    parts = ensemble_parts([*names, *(name for pair in pairs for name in pair)], known, "method")
+    also = [*(name for pair in pairs for name in pair)]
+    also += [name for name in options.mistakes or () if not is_run(name)]
+    parts = ensemble_parts([*names, *also], known, "method")
     photographs = options.data is not None and data.relevant is None
     truth = everyday_truth(data.captions, data.image_of) if photographs else {}
     covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
@@ -290,7 +307,10 @@ def _compare_and_export(
         write_scores(options.scores, table, data)
     if options.trec:
         write_trec(options.trec, table, data)
-    return {"methods": rows, "differences": differences}
+    if options.csv and not options.mistakes:
+        raise ValueError("--csv lists the captions of --mistakes; add --mistakes A B")
+    more = {"mistakes": print_mistakes(options, scores, data)} if options.mistakes else {}
+    return {"methods": rows, "differences": differences, **more}
 
 
 def _open_pack(options: argparse.Namespace) -> tuple[Path, Split]:

@@ -77,10 +77,10 @@ class MistakeQuestions:
                 raise ValueError("within must hold four ranks, such as 1,1,10,1000")
             low, high = np.reshape(within, (2, 2)).T[:, :, None]
             inside = ((low <= pairs) & (pairs <= high)).all(axis=0)
-            words = [map(captions.words, places[part]) for part in (inside, ~inside)]
+            words = contrast(*(map(captions.words, places[part]) for part in (inside, ~inside)))
             places = places[inside]
-            about = summary(captions, first, second, k, places)
-            about["words_a"], about["words_b"] = contrast(*words)
+            chosen = summary(captions, first, second, k, places)
+            about |= {"counts": chosen["counts"], "words_a": words[0], "words_b": words[1]}
         suspected = suspects(captions, first, second, table.above)
         labels = int((suspected[places] >= 0).sum())
         own = np.array(CELLS)[cells(first, second, k)[places]]

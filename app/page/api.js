@@ -25,7 +25,7 @@ export class Refusal extends Error {
  * @param {string} path below `/api/v1`
  * @param {Record<string, any>} [parameters] empty ones are left out
  * @param {{lane?: string, method?: string, body?: BodyInit, json?: any}} [options]
- * @returns {Promise<any>}
+ * @returns {Promise<any>} a Blob where the answer is a file
  */
 export async function ask(path, parameters = {}, { lane = "", method = "GET", body, json } = {}) {
   let signal;
@@ -41,7 +41,8 @@ export async function ask(path, parameters = {}, { lane = "", method = "GET", bo
     let response;
     try {
       response = await fetch(`${BASE}${path}${queryString(parameters)}`, options);
-      if (response.ok) return await response.json();
+      const isJson = response.headers.get("content-type")?.startsWith("application/json");
+      if (response.ok) return await (isJson ? response.json() : response.blob());
     } catch (error) {
       if (signal?.aborted) return new Promise(() => {});
       throw new Refusal("The server does not answer. Is the app still running?", 0);
@@ -147,6 +148,14 @@ export const timeline = (state, image, method) =>
 /** @param {import("./state.js").State} state @param {string} method */
 export const collapse = (state, method) => ask("/collapse", { method, ...where(state) }, { lane: "collapse" });
 
+/** Captions that one method finds and another misses; all of the cell as a file for "csv". @param {import("./state.js").State} state @param {number} count @param {string} [format] */
+export const mistakes = ({ a, b, k, cell, kind, order, within, queries, ...state }, count, format = "") =>
+  ask("/mistakes", { a, b, k, cell, kind, order, within, queries, count, format, ...where(state) },
+    { lane: `mistakes ${count} ${format}` });
+
+/** Takes queries from a CSV file. @param {import("./state.js").State} state @param {Blob} body */
+export const addQueries = (state, body) => ask("/mistakes/queries", where(state), { method: "POST", body });
+
 /** @param {import("./state.js").State} state */
 export const info = (state) => ask("/info", where(state));
 
@@ -166,11 +175,8 @@ export const imageUrl = (state, image, large = false) =>
   `${BASE}/image/${image}${queryString({ large: large || "", ...where(state) })}`;
 
 /** Content of an image, as large as the server has it. @param {import("./state.js").State} state @param {number} image @returns {Promise<ArrayBuffer>} */
-export async function imageFile(state, image) {
-  const response = await fetch(imageUrl(state, image, true));
-  if (!response.ok) throw new Refusal(`Image ${image} could not be read.`, response.status);
-  return response.arrayBuffer();
-}
+export const imageFile = async (state, image) =>
+  (await ask(`/image/${image}`, { large: true, ...where(state) })).arrayBuffer();
 
 /** Address of a clip's file. @param {import("./state.js").State} state @param {number} image */
 export const clipUrl = (state, image) => `${BASE}/clip/${image}${queryString(where(state))}`;

@@ -4,7 +4,7 @@
  */
 
 import * as api from "./api.js";
-import { announce, button, el, icon, toast } from "./dom.js";
+import { announce, button, el, icon, select, toast } from "./dom.js";
 import { go, isOwn, state } from "./state.js";
 
 const TOGETHER = 3; // files on their way at once
@@ -168,11 +168,9 @@ function models({ packs, offers, accepts, private: near }, current) {
   const outcome = el("div", { role: "status" });
   const offer = ({ name, title, about, facts }) =>
     el("li", {}, el("b", {}, title), el("small", {}, `${about} ${facts}.`), button("Get", () => look(outcome, name, "pack")));
-  const kind = el(
-    "select",
-    { "aria-label": "What the address holds", onchange: () => (address.placeholder = KINDS[kind.selectedIndex][2]) },
-    ...KINDS.map(([value, title]) => el("option", { value }, title)),
-  );
+  const kinds = KINDS.map(([value, title]) => el("option", { value }, title));
+  const hint = () => (address.placeholder = KINDS[kind.selectedIndex][2]);
+  const kind = select("What the address holds", kinds, KINDS[0][0], hint);
   const label = { "aria-label": "Hub address or folder", title: accepts };
   const address = el("input", { ...label, placeholder: KINDS[0][2], required: true });
   const ask = (event) => {

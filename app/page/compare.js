@@ -4,7 +4,7 @@
  */
 
 import * as api from "./api.js";
-import { announce, button, closeMenus, el, icon, menu, nearest, redraw, save, toast } from "./dom.js";
+import { announce, button, closeMenus, el, icon, menu, nearest, redraw, save, select, toast } from "./dom.js";
 import { Explanation } from "./explanation.js";
 import { drawSheet, toCsv, toJson } from "./export.js";
 import { canvasOver, captionOf, clock, justify } from "./grid.js";
@@ -30,6 +30,17 @@ export function columnsOf(now, methods) {
   const names = Object.keys(methods);
   const first = FIRST.filter((name) => names.includes(name));
   return [...first, ...names.filter((name) => !first.includes(name))].slice(0, 4);
+}
+
+/** Options for methods and averages of two. @param {Record<string, any>} methods of the pack @param {string[]} without */
+export function methodOptions(methods, without) {
+  const option = (value, title) => !without.includes(value) && el("option", { value }, title);
+  const names = Object.entries(methods);
+  const averages = names.flatMap(([a, one], i) =>
+    names.slice(i + 1).map(([b, other]) => option(`${a}+${b}`, `${one.title} + ${other.title}`)),
+  );
+  const group = el("optgroup", { label: "Averages" }, ...averages);
+  return [...names.map(([key, { title }]) => option(key, title)), group];
 }
 
 class Compare {
@@ -204,22 +215,9 @@ class Compare {
   #bar(methods) {
     const { info, examples } = this.context;
     const open = this.bar.querySelector("details[open] > summary")?.textContent;
-    const option = (value, title) => !methods.includes(value) && el("option", { value }, title);
-    const names = Object.entries(info.methods);
-    const averages = names.flatMap(([a, one], i) =>
-      names.slice(i + 1).map(([b, other]) => option(`${a}+${b}`, `${one.title} + ${other.title}`)),
-    );
-    const add = el(
-      "select",
-      {
-        "aria-label": "Add a method",
-        disabled: methods.length >= COLUMNS[1],
-        onchange: () => this.#change((all) => [...all, add.value]),
-      },
-      el("option", { value: "" }, "+ method"),
-      ...names.map(([key, { title }]) => option(key, title)),
-      el("optgroup", { label: "Averages" }, ...averages),
-    );
+    const options = [el("option", { value: "" }, "+ method"), ...methodOptions(info.methods, methods)];
+    const add = select("Add a method", options, "", (method) => this.#change((all) => [...all, method]));
+    add.disabled = methods.length >= COLUMNS[1];
     const example = (each) =>
       el("button", { type: "button", onclick: () => this.#example(each) }, each.caption, el("small", {}, each.why));
     const parts = [examples.curated.length && menu("Examples", "list", ...examples.curated.map(example)), add];

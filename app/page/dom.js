@@ -39,6 +39,14 @@ export const toggle = (tag, key, pressed, onclick, ...children) =>
 export const icon = (label, sign, onclick) =>
   button(sign, onclick, "button.quiet.round", { "aria-label": label, title: label });
 
+/** @param {string} label read aloud @param {any[]} options @param {any} value @param {(value: string) => void} change */
+export function select(label, options, value, change) {
+  const shared = { "aria-label": label, "data-key": label, onchange: () => change(chosen.value) };
+  const chosen = el("select", shared, ...options);
+  chosen.value = value;
+  return chosen;
+}
+
 /** An SVG element. @param {string} tag @param {Record<string, any>} [attributes] @param {...(Node|string)} children @returns {any} */
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);

@@ -1,7 +1,7 @@
 /** Inspect: the selected image on the full page, with its words, its views, the lens and the insides of the method. */
 
 import * as api from "./api.js";
-import { button, el, icon, redraw, toast, toggle } from "./dom.js";
+import { button, el, icon, redraw, select, toast, toggle } from "./dom.js";
 import { AGAINST, ATTENTION_COLOUR, COLOURS, attentionOf } from "./evidence.js";
 import { drawAttention, drawEvidence, drawStrip, stretch } from "./evidence.js";
 import { Explanation, toggled } from "./explanation.js";
@@ -85,12 +85,8 @@ export class Inspect {
     this.caption = el("p.caption");
     this.clip = el("div.clip");
     this.strip = el("div.strip", { hidden: true, tabIndex: 0, role: "group", "aria-label": "Frames of the clip" });
-    const choose = el(
-      "select",
-      { "aria-label": "Method", onchange: () => go({ by: choose.value, view: null }, { replace: true }) },
-      ...Object.entries(this.context.info.methods).map(([value, about]) => el("option", { value }, about.title)),
-    );
-    choose.value = this.method;
+    const options = Object.entries(this.context.info.methods).map(([value, { title }]) => el("option", { value }, title));
+    const choose = select("Method", options, this.method, (by) => go({ by, view: null }, { replace: true }));
     const tab = ([name, label]) =>
       button(label, () => go({ inspect: name }, { replace: true }), "button", {
         role: "tab",

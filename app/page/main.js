@@ -20,6 +20,7 @@ import { content, go, isOwn, isPrivate, keep, link, state, subscribe } from "./s
 const SCREENS = {
   explore: () => import("./explore.js"),
   compare: () => import("./compare.js"),
+  mistakes: () => import("./mistakes.js"),
   results: () => import("./results.js"),
 };
 const HISTORY = "polyview.queries";

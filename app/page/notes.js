@@ -1,7 +1,7 @@
 /** The line between the query and the results: words, examples that are asked with, hints, suggestions. */
 
 import * as api from "./api.js";
-import { button, el, icon, redraw, toggle } from "./dom.js";
+import { button, el, icon, redraw, select, toggle } from "./dom.js";
 import { COLOURS } from "./evidence.js";
 import { isFunctionWord, toggled } from "./explanation.js";
 import { go, state } from "./state.js";
@@ -164,11 +164,9 @@ export function factSelects(facts) {
   return Object.entries(facts).map(([fact, values]) => {
     const own = (filter) => filter.startsWith(`${fact}:`);
     const others = filters.filter((filter) => !own(filter));
-    const change = () => go({ filters: select.value ? [...others, select.value] : others, image: null });
+    const change = (value) => go({ filters: value ? [...others, value] : others, image: null });
     const option = ([value, count]) => el("option", { value: `${fact}:${value}` }, `${value} (${count})`);
-    const any = el("option", { value: "" }, `any ${fact}`);
-    const select = el("select", { "aria-label": fact, onchange: change }, any, ...Object.entries(values).map(option));
-    select.value = filters.find(own) ?? "";
-    return select;
+    const options = [el("option", { value: "" }, `any ${fact}`), ...Object.entries(values).map(option)];
+    return select(fact, options, filters.find(own) ?? "", change);
   });
 }

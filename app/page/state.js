@@ -24,6 +24,9 @@
  * @property {string} inspect open tab of Inspect: "", "words", "views", "lens" or "inside"
  * @property {number|null} view chosen view of the selected image
  * @property {string} by method whose views are looked at; empty for the method that searches
+ * @property {string} a of Mistakes, as all that follow: who finds; `b` misses, within the first `k`; empty for the default
+ * @property {string} cell whose captions of `kind` ("word:dog", too) are listed in an `order`, of a file of `queries`
+ * @property {number[]} within lowest and highest rank by A, then by B
  * @property {boolean} plain whether images are shown without evidence
  */
 
@@ -69,6 +72,9 @@ const FIELDS = {
     write: (value) => (value === null ? [] : [value.join(",")]),
   },
   inspect: text("inspect"),
+  ...Object.fromEntries(["a", "b", "cell", "kind", "order", "queries"].map((name) => [name, text(name)])),
+  k: number("k"),
+  within: numbers("within"),
   view: number("view"),
   by: text("by"),
   plain: { name: "plain", read: (all) => all[0] === "1", write: (value) => (value ? ["1"] : []) },

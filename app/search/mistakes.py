@@ -15,12 +15,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from polyview.app.gallery.index import Gallery
 from polyview.app.search.hits import NotReadyError
@@ -33,7 +33,8 @@ from polyview.models import Views
 from polyview.models.files import replacing
 
 MAX_QUERIES = 5000  # captions of one file
-BLOCK_BYTES, MAX_BLOCK = 32 * 2**20, 512  # of scores at a time; captions of a block
+BLOCK_BYTES, MAX_BLOCK = 24 * 2**20, 512  # of scores at a time; captions of a block
+_PART = 1024  # images scored at a time
 _TABLES = 4  # files of queries over one retriever
 _FILES = 16  # kept on disk for one collection
 
@@ -64,41 +65,42 @@ def rank_all(
         Ranks by spec; and (Q,) the image that all of `specs` rank above the labelled one, the last
         one's best where there are several, -1 where there is none.
     """
-    count, blocks, above = len(captions.texts), dict[str, list[Ranks]](), list[Tensor]()
-    labelled = torch.from_numpy(captions.labelled)
+    count, blocks, above = len(captions.texts), dict[str, list[Ranks]](), list[np.ndarray]()
     step = max(1, min(MAX_BLOCK, BLOCK_BYTES // (4 * files)))
     for start in range(0, count, step):
         end = min(start + step, count)
-        higher = torch.ones(files, end - start, dtype=torch.bool)
+        higher, own = np.ones((end - start, files), np.bool_), captions.labelled[start:end, None]
         for spec in specs:
             with shared_processors(files):
-                parts = ((galleries[name], texts(name, start, end)) for name in spec.split("+"))
-                scores = _scores(*next(parts), files)
-                for gallery, views in parts:
-                    scores += _scores(gallery, views, files)
-                ranks = mistakes.rank_captions(scores, captions.right[start:end])
-                higher &= scores > scores.gather(0, labelled[None, start:end])
+                parts = ((galleries[n], texts(n, start, end)) for n in spec.split("+"))
+                scores = reduce(np.add, (_scores(*part, files) for part in parts))
+            ranks = mistakes.rank_captions(scores, captions.right[start:end])
             blocks.setdefault(spec, []).append(ranks)
-        best = scores.masked_fill_(~higher, -torch.inf).argmax(dim=0)
-        above.append(torch.where(higher.any(dim=0), best, -1))
+            higher &= scores > np.take_along_axis(scores, own, axis=1)
+        scores[~higher] = -np.inf
+        above.append(np.where(higher.any(axis=1), scores.argmax(axis=1), -1))
+        del scores, higher
         tell(end)
     ranked = {
         spec: Ranks(*map(np.concatenate, zip(*each, strict=True))) for spec, each in blocks.items()
     }
-    return ranked, torch.cat(above).int().numpy()
+    return ranked, np.concatenate(above).astype(np.int32)
 
 
-def _scores(gallery: Gallery, texts: Views, files: int) -> Tensor:
-    """Scores (files, C) for C captions (C, W, D); -inf for files that are not in the gallery."""
-    scores, clips = torch.full((files, len(texts)), -torch.inf), gallery.ids().max() >= files
+def _scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
+    """Scores (C, files) for C captions (C, W, D); -inf for files that are not in the gallery."""
+    scores, clips = torch.full((len(texts), files), -torch.inf), gallery.ids().max() >= files
     for ids, views in gallery.chunks():
-        part = gallery.method.score(views, texts.to(views.embeddings.device)).float().cpu()
-        rows = torch.from_numpy(ids % files)
-        if clips:
-            scores.index_reduce_(0, rows, part, "amax")
-        else:
-            scores[rows] = part
-    return scores
+        for start in range(0, len(ids), _PART):  # scoring copies views
+            images = views[start : start + _PART]
+            part = gallery.method.score(images, texts.to(images.embeddings.device))
+            rows = torch.from_numpy(ids[start : start + _PART] % files)
+            if clips:
+                scores.index_reduce_(1, rows, part.float().cpu().T, "amax")
+            else:
+                scores[:, rows] = part.float().cpu().T
+        del views, images  # before the next ones are read
+    return scores.numpy()
 
 
 @dataclass

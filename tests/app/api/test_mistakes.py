@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.app.api.conftest import Run, Running
+from tests.app.api.conftest import ROOT, Run, Running
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +69,9 @@ def test_filters_and_pages(server: Running) -> None:
     inside = answered(server, **asked, cell="all", within="2,9,1,4", count=5000)
     expected = [r for r in rows if 2 <= r["rank_a"] <= 9 and r["rank_b"] <= 4]
     assert inside["total"] == sum(inside["counts"].values()) == len(expected) > 0
+    assert inside["p"] == whole["p"]  # of all: who chooses by ranks tests nothing
     nothing = answered(server, **asked, within="999,1000,999,1000")
-    assert (nothing["total"], nothing["difference"], nothing["p"]) == (0, 0, 1)
+    assert nothing["total"] == sum(nothing["counts"].values()) == 0
     labels = answered(server, **asked, cell="labels", count=5000)
     assert labels["total"] == labels["labels"] > 0
     for row in labels["captions"]:
@@ -100,3 +103,18 @@ def test_queries_of_a_file(server: Running) -> None:
     gone = server.http.get("mistakes", params={"queries": "0"})
     assert gone.status_code == 410
     assert "send the file again" in gone.json()["error"]
+
+
+def test_a_collection_without_captions_asks_for_queries(server: Running, tmp_path: Path) -> None:
+    for image in sorted((ROOT / "app/bundled/scenes/gallery/images").iterdir())[:3]:
+        shutil.copyfile(image, tmp_path / image.name)
+    key = server.post("collections/open", place=str(tmp_path))["collection"]
+    where = {"collection": key, "pack": "scenes"}
+    server.await_stage("ready", **where)
+    reply = server.http.get("mistakes", params=where)
+    assert (reply.status_code, "send a CSV file" in reply.json()["error"]) == (400, True)
+    content = b"query,image,kind\nan owl,test-000001.webp,bird\na dog,2,dog"
+    queries = server.http.post("mistakes/queries", content=content, params=where).json()
+    answer = answered(server, **where, **queries, k=3, cell="both")
+    assert [one["kind"] for one in answer["kinds"]] == ["bird", "dog"]
+    assert answer["total"] == 2

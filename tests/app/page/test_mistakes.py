@@ -1,0 +1,167 @@
+"""Mistakes in a browser: choose methods, brush ranks, open in Compare and Inspect, link, files."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.app.api.conftest import Running
+from tests.app.page.conftest import DESKTOP, PHONE, NewTab, Tab
+
+pytestmark = pytest.mark.browser
+PAIR = "?screen=mistakes&a=pvse&b=vse_infty"
+
+
+@pytest.fixture(scope="module")
+def server(run: Callable[..., Running]) -> Running:
+    """The app over the bundled scenes."""
+    return run()
+
+
+def opened(new_tab: NewTab, server: Running, search: str = PAIR, **window: Any) -> Tab:
+    """A tab with the screen, once its captions are listed."""
+    tab = new_tab(server.url, **window)
+    tab.open(search, ".captions .tile img")
+    return tab
+
+
+def answer(server: Running, **values: Any) -> dict[str, Any]:
+    return server.get("mistakes", **{"a": "pvse", "b": "vse_infty", "count": 5000} | values)
+
+
+def texts(tab: Tab) -> list[str]:
+    return tab.page.locator(".captions .link").all_inner_texts()
+
+
+def ranks(tab: Tab) -> list[tuple[int, int]]:
+    """The ranks by A and B of the captions that are listed."""
+    lines = tab.page.locator(".captions .key").all_inner_texts()
+    found = [re.findall(r"at (\d+) by", line) for line in lines]
+    return [(int(a), int(b)) for a, b in found]
+
+
+def count(cell: Locator) -> int:
+    return int(cell.locator("b").inner_text().replace(",", ""))
+
+
+def test_two_methods_are_chosen(new_tab: NewTab, server: Running) -> None:
+    tab = opened(new_tab, server, "?screen=mistakes", size=DESKTOP)
+    page = tab.page
+    expect(page.locator("h2")).to_contain_text("that VSE∞ finds and MV-VSE misses")
+    page.get_by_label("Method A").select_option("pvse")
+    expect(page.locator("h2")).to_contain_text("that PVSE finds and MV-VSE misses")
+    page.get_by_label("Method B").select_option("vse_infty")
+    expect(page.locator("h2")).to_contain_text("that PVSE finds and VSE∞ misses")
+    expected = answer(server)
+    for cell, number in expected["counts"].items():
+        assert count(page.locator(f".cell.{cell}")) == number
+    assert count(page.locator(".cell.labels")) == expected["labels"]
+    assert texts(tab) == [row["text"] for row in expected["captions"][:24]]
+    expect(page.locator(".figures tr th button").first).to_have_text("counting")
+    expect(page.locator(".figures .chip").first).to_contain_text("four")
+    assert tab.top(".captions .tile") <= 300
+    assert tab.fits()
+    tab.button("Show more").click()
+    expect(page.locator(".captions li")).to_have_count(48)
+    page.locator(".cell.b").click()
+    expect(page.locator("h2")).to_contain_text("that VSE∞ finds and PVSE misses")
+    page.get_by_role("button", name="setting", exact=True).click()
+    expect(page.locator(".captions .key").first).to_contain_text("setting")
+    part = answer(server, cell="b", kind="setting")
+    expect(page.locator("h2")).to_contain_text(f"{part['total']} captions")
+    assert texts(tab) == [row["text"] for row in part["captions"][:24]]
+    assert tab.serious() == []
+    page.get_by_label("Found in the").select_option("10")
+    expect(page.locator("h2")).not_to_contain_text(f"{part['total']} captions")
+    for _ in range(3):
+        page.go_back()
+    expect(page.locator("h2")).to_contain_text("that PVSE finds and VSE∞ misses")
+    tab.button("Swap A and B").click()
+    expect(page.get_by_label("Method A")).to_have_value("vse_infty")
+
+
+def test_ranks_are_brushed_or_typed(new_tab: NewTab, server: Running) -> None:
+    tab = opened(new_tab, server)
+    page, canvas = tab.page, tab.page.locator(".figures canvas")
+    box = canvas.bounding_box()
+    assert box is not None
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 2, steps=3)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"cell=all.*within=\d+,\d+,\d+,\d+"))
+    low_a, high_a, low_b, high_b = map(int, re.findall(r"within=([\d,]+)", page.url)[0].split(","))
+    expected = answer(server, cell="all", within=f"{low_a},{high_a},{low_b},{high_b}")
+    expect(page.locator("h2")).to_contain_text(f"{expected['total']} caption")
+    assert 0 < expected["total"] < 500
+    assert all(low_a <= a <= high_a and low_b <= b <= high_b for a, b in ranks(tab))
+    expect(page.get_by_label("Lowest rank by PVSE")).to_have_value(str(low_a))
+    page.reload()
+    expect(page.locator("h2")).to_contain_text(f"{expected['total']} caption")
+    page.get_by_label("Lowest rank by VSE∞").fill("1")
+    page.keyboard.press("Enter")
+    wider = answer(server, cell="all", within=f"{low_a},{high_a},1,{high_b}")
+    expect(page.locator("h2")).to_contain_text(f"{wider['total']} caption")
+    tab.button("Clear").click()
+    expect(page.locator("h2")).to_contain_text("5,000 captions")
+
+
+def test_a_caption_opens_in_compare_and_an_image_in_inspect(
+    new_tab: NewTab, server: Running
+) -> None:
+    tab = opened(new_tab, server, f"{PAIR}&kind=counting")
+    page, first = tab.page, answer(server, kind="counting")["captions"][0]
+    page.get_by_role("button", name=first["text"], exact=True).click()
+    columns = page.locator(".column")
+    expect(columns).to_have_count(2)
+    for place, rank in enumerate((first["rank_a"], first["rank_b"])):
+        expect(columns.nth(place).locator(".at")).to_contain_text(f"right at {rank}")
+    page.go_back()
+    expect(page.locator(".captions li").first).to_contain_text(first["text"])
+    expect(page.locator("h2")).to_contain_text("that PVSE finds and VSE∞ misses")
+    page.locator(".captions li").first.locator(".found").nth(1).click()
+    expect(page.locator("#inspect-title")).to_contain_text(first["text"])
+    expect(page.locator("#inspect").get_by_label("Method", exact=True)).to_have_value("vse_infty")
+    assert f"image={first['first_b']}" in page.url
+    expect(page.locator("#inspect .word").first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#inspect")).not_to_be_visible()
+    expect(page.locator(".captions li").first).to_be_visible()
+
+
+def test_files_and_queries(new_tab: NewTab, server: Running) -> None:
+    tab = opened(new_tab, server, f"{PAIR}&cell=labels&k=5")
+    page, expected = tab.page, answer(server, cell="labels", k=5)
+    files = {}
+    for kind in ("CSV", "JSON"):
+        page.locator("summary", has_text="Save").click()
+        with page.expect_download() as download:
+            tab.button(kind).click()
+        files[kind] = download.value.path().read_text("utf-8")
+    table = list(csv.DictReader(io.StringIO(files["CSV"])))
+    assert [int(row["suspect"]) for row in table] == [r["suspect"] for r in expected["captions"]]
+    assert json.loads(files["JSON"])["captions"] == expected["captions"]
+    page.locator("summary", has_text="Save").click()
+    content = {"name": "queries.csv", "mimeType": "text/csv", "buffer": b"a dog,3\na zebra,5"}
+    page.locator("input[type=file][accept*=csv]").set_input_files(content)  # type: ignore[arg-type]
+    expect(page.locator(".bar .chip")).to_contain_text("queries of a file")
+    expect(page.locator(".cell b").first).to_have_text(re.compile("^[0-2]$"))
+    page.go_back()
+    expect(page.locator("h2")).to_contain_text(f"{expected['total']} captions")
+
+
+def test_a_phone(new_tab: NewTab, server: Running) -> None:
+    tab = opened(new_tab, server, size=PHONE, dark=True)
+    assert tab.top(".captions .tile") <= 260
+    assert tab.fits()
+    tab.page.locator(".figures summary").click()
+    expect(tab.page.locator(".figures canvas")).to_be_visible()
+    assert tab.serious() == []
+    tab.page.evaluate("window.shifts = 0")
+    assert tab.fits()

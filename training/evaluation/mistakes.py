@@ -1,0 +1,123 @@
+"""What one method finds and another misses, from scores or from another tool's run file."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyview.export import mistakes
+from polyview.export.mistakes import UNRANKED, Captions, Ranks
+from polyview.models.files import no_such, write_whole
+from polyview.training.data.image_files import ImageFiles
+from polyview.training.data.split import Split
+from polyview.training.evaluation.report import print_rows
+from polyview.training.evaluation.scoring import ensemble_scores
+
+
+def print_mistakes(
+    options: argparse.Namespace, scores: Mapping[str, np.ndarray], data: Split
+) -> dict[str, Any]:
+    """Prints what the options ask about two methods, and writes every caption to a CSV file.
+
+    Args:
+        options: `mistakes`, two names of `scores`, ensembles or run files; `k`; `csv`, or None.
+        scores: (N_img, N_txt) by method.
+        data: what was measured.
+
+    Returns:
+        `summary` of the captions, with the names `a` and `b`.
+    """
+    if options.k < 1:
+        raise ValueError(f"--k must be at least 1, not {options.k}")
+    captions = as_captions(data)
+    a, b = (
+        read_run(Path(name), data, options.k)
+        if is_run(name)
+        else mistakes.rank_captions(ensemble_scores(scores, name).T, captions.right)
+        for name in options.mistakes
+    )
+    first, second = options.mistakes
+    about = mistakes.summary(captions, a, b, options.k)
+    rows = [{"kind": "all", "captions": len(captions.texts), **about["counts"]}, *about["kinds"]]
+    titles = ["captions", "number", f"only {first}", f"only {second}", "both", "neither"]
+    print()
+    print_rows(titles, [[str(cell) for cell in row.values()] for row in rows])
+    print(
+        f"\n{first} - {second}: {about['difference']:+.1f} points found within {options.k}, 95 % "
+        f"interval [{about['low']:+.1f}, {about['high']:+.1f}], McNemar p = {about['p']:.2g}"
+    )
+    for side, name in (("a", first), ("b", second)):
+        words = [f"{one['word']} ({one['a']} : {one['b']})" for one in about[f"words_{side}"]]
+        print(f"words of what only {name} finds: {', '.join(words) or 'none'}")
+    if options.csv:
+        suspected = mistakes.suspects(captions, a, b, _above_labelled(scores, data.image_of))
+        table = mistakes.rows(captions, a, b, options.k, suspected, range(len(captions.texts)))
+        write_whole(options.csv, mistakes.to_csv(table))
+    return {"a": first, "b": second, "k": options.k, **about}
+
+
+def _above_labelled(scores: Mapping[str, np.ndarray], image_of: np.ndarray) -> np.ndarray:
+    """For each caption the image that all methods score above the labelled one; -1 for none."""
+    own = image_of, np.arange(len(image_of))
+    higher = np.logical_and.reduce([matrix > matrix[own] for matrix in scores.values()])
+    best = np.where(higher, next(iter(scores.values())), -np.inf).argmax(axis=0)
+    return np.where(higher.any(axis=0), best, -1)
+
+
+def as_captions(data: Split) -> Captions:
+    """The captions of a split with their right images."""
+    own = [np.array([row]) for row in data.image_of]
+    right = own if data.relevant is None else data.relevant()
+    return Captions(data.captions, data.image_of, right, data.kinds or (None,) * len(own))
+
+
+def is_run(name: str) -> bool:
+    """Whether a name is that of a run file, not of a method or a run's folder."""
+    return name.endswith((".trec", ".run", ".txt", ".tsv")) or Path(name).is_file()
+
+
+def read_run(path: Path, data: Split, k: int) -> Ranks:
+    """Ranks of a run in TREC's format: lines `qid Q0 docid rank score tag`, as `write_trec` has.
+
+    Captions are `t0`, `t1`, ... or `0`, `1`, ... by their rows, or their image's name, `#` or `_`
+    and their place among its captions; images `i0`, ... or `0`, ..., or a file's name, with or
+    without ending. Higher scores rank first, equal ones by the rank column.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line cannot be read, names what the data do not have, or lists are shorter
+            than k.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            no_such("run file", path, "name a method, or a file in TREC format")
+        )
+    images = {form.format(row): row for row in range(data.image_count) for form in ("i{}", "{}")}
+    texts = {form.format(row): row for row in range(len(data.captions)) for form in ("t{}", "{}")}
+    if isinstance(data.images, ImageFiles):
+        names = [{file.name, file.stem} for file in data.images.paths]
+        images |= {name: row for row, each in enumerate(names) for name in each}
+        place = np.arange(len(data.captions)) - np.searchsorted(data.image_of, data.image_of)
+        for text, (row, number) in enumerate(zip(data.image_of, place, strict=True)):
+            texts |= {f"{name}{sign}{number}": text for name in names[row] for sign in "#_"}
+    lists: list[list[tuple[float, int, int]]] = [[] for _ in data.captions]
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        try:
+            query, _, image, rank, score, *_ = line.split()
+            lists[texts[query]].append((-float(score), int(rank), images[image]))
+        except (ValueError, KeyError) as error:
+            raise ValueError(
+                f"{path}, line {number}: {error}; lines are `qid Q0 docid rank score tag`, with "
+                "captions t0, t1, ... and images i0, i1, ... by their rows, or files' names"
+            ) from error
+    if max(map(len, lists)) < min(k, data.image_count):
+        raise ValueError(f"{path} lists fewer than {k} images a caption; choose a smaller --k")
+    orders = [[row for *_, row in sorted(each)] for each in lists]
+    right = as_captions(data).right
+    places = [
+        next((place for place, row in enumerate(order, 1) if row in own), UNRANKED)
+        for order, own in zip(orders, map(set, right), strict=True)
+    ]
+    return Ranks(np.array(places), np.array([order[0] if order else -1 for order in orders]))
