@@ -1,6 +1,6 @@
 """A pack that searches with CLIP or SigLIP as pre-trained: `python -m polyview clip --help`.
 
-python -m polyview clip --from openai/clip-vit-base-patch32 --out PACK
+python -m polyview clip --from wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M --out PACK
 """
 
 import argparse
@@ -56,7 +56,7 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
         image_encoder=image_rows,
         image_dim=images.dim,
         preprocess=preprocess,
-        tokenizer=tokenizer.to_str(pretty=True),
+        tokenizer=tokenizer.to_str(),
         max_length=about["max_length"],
         methods={METHOD: MethodParts(stack, arguments, config, about["sha256"])},
         gallery=gallery,

@@ -1,15 +1,16 @@
 """Tiny random networks in the layouts of published CLIPs: files, names, sizes and settings."""
 
 import json
+import string
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 
-VIT_B_32, VIT_B_16, SIGLIP = "ViT-B/32", "ViT-B/16", "SigLIP"
+VIT_B_32, VIT_B_16, SIGLIP, SIGLIP_2 = "ViT-B/32", "ViT-B/16", "SigLIP", "SigLIP 2"
 SIDE, CONTEXT = 224, 77
 WORDS = ["a", "red", "dog", "cat", "on", "the", "beach", "two", "cars", "plate", "of", "food"]
 _LAYERS = {
@@ -28,12 +29,13 @@ def save_twin(folder: Path, layout: str, seed: int = 0) -> Path:
     ViT-B/32 as its first upload: whole weights with `position_ids`, text settings whose end mark is
     2 and not the tokenizer's, a processor whose sizes are plain numbers. ViT-B/16 with weights in
     shards, and a vocabulary with merges in place of `tokenizer.json`. SigLIP with a sigmoid's bias,
-    pooling by attention, and word pieces of SentencePiece.
+    pooling by attention, and word pieces of SentencePiece. SigLIP 2 is the same with Gemma's
+    pieces, whose padding is 0, though its configuration does not say so.
     """
     torch.manual_seed(seed)
     folder.mkdir(parents=True)
-    if layout == SIGLIP:
-        _siglip(folder)
+    if layout in (SIGLIP, SIGLIP_2):
+        _siglip(folder, gemma() if layout == SIGLIP_2 else unigram())
     else:
         _clip(folder, layout)
     return folder
@@ -80,11 +82,11 @@ def _clip(folder: Path, layout: str) -> None:
         write(folder / "tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"})
 
 
-def _siglip(folder: Path) -> None:
+def _siglip(folder: Path, tokenizer: Tokenizer) -> None:
     from transformers import SiglipConfig, SiglipModel
 
-    pieces = unigram_pieces()
-    text = {**_LAYERS, "vocab_size": len(pieces), "max_position_embeddings": 64}
+    size = tokenizer.get_vocab_size()
+    text = {**_LAYERS, "vocab_size": size, "max_position_embeddings": 64}
     config = SiglipConfig(
         text_config=text, vision_config={**_LAYERS, "image_size": SIDE, "patch_size": 16}
     )
@@ -96,10 +98,39 @@ def _siglip(folder: Path) -> None:
         "size": {"height": SIDE, "width": SIDE},
     }
     write(folder / "preprocessor_config.json", settings)
-    tokenizer = Tokenizer(models.Unigram(pieces, 2))
-    tokenizer.normalizer = normalizers.Lowercase()  # less than SigLIP does to a text
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def unigram() -> Tokenizer:
+    """SigLIP's tokenizer, which does less to a text than SigLIP."""
+    tokenizer = Tokenizer(models.Unigram(unigram_pieces(), 2))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokenizer
+
+
+def gemma() -> Tokenizer:
+    """SigLIP 2's tokenizer: pieces of bytes where no other fits, and no lower case."""
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["▁", *string.ascii_letters]
+    merges = []
+    for word in WORDS:
+        whole = "▁"
+        for letter in word:
+            if (whole, letter) not in merges:
+                merges.append((whole, letter))
+                pieces.append(whole + letter)
+            whole += letter
+    vocabulary = {piece: place for place, piece in enumerate(pieces)}
+    model = models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A <eos>", special_tokens=[("<eos>", 1)]
+    )
+    tokenizer.add_special_tokens(pieces[:4])
+    return tokenizer
 
 
 def spread(network: Any) -> Any:

@@ -93,8 +93,8 @@ class Library:
     What was read once is kept on this machine, and only what is new is read again.
 
     Args:
-        pack: a bundled name, a folder, a Hub id, or a preset ("clip"), which is fetched once; None
-            takes the bundled one that suits.
+        pack: a bundled name, a folder, a Hub id, or a preset ("tinyclip"), which is fetched once;
+            None takes the bundled one that suits.
         gallery: a folder of images, or a ZIP archive of them; None takes the pack's own.
         method: that is asked where a call names none; None takes the one that measured best.
         device: "cpu", "cuda", or "auto".

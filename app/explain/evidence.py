@@ -16,8 +16,8 @@ from polyview.models.evidence import Evidence, mean_evidence
 
 MAX_IMAGES = 100  # of one call
 NO_PLACE = (
-    "This method reads one summary of the whole image, so that no part of the score has a place in "
-    "it and no map can be drawn. Convert a CLIP or SigLIP again to see its patches."
+    "No map can be drawn: in this pack the method reads one summary of the whole image. "
+    "Convert a CLIP again to see patches."
 )
 
 

@@ -13,7 +13,7 @@ const MOST = 1000; // files of an upload
 const EVERY = 1000; // milliseconds between questions about progress
 const KINDS = [
   ["pack", "A pack", "owner/name"],
-  ["clip", "CLIP, zero-shot", "openai/clip-vit-base-patch32"],
+  ["clip", "CLIP or SigLIP, zero-shot", "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"],
   ["vse_infty", "VSE∞, the authors' weights", "owner/name/folder"],
 ];
 const dialog = () => /** @type {HTMLDialogElement} */ (document.getElementById("menu"));

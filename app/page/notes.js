@@ -131,7 +131,7 @@ function hints(now, answer, context) {
 /** Said once to each visitor. */
 function notice() {
   const models = () => document.getElementById("collection")?.click();
-  const clip = button("CLIP (605 MB)", models, "button.link");
+  const clip = button("TinyCLIP (97 MB)", models, "button.link");
   const box = el("span", {}, "This small model often misses; results are guesses. Better: ", clip);
   const close = () => {
     localStorage.setItem(NOTICE, "read");

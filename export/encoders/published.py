@@ -15,7 +15,12 @@ from tokenizers import Tokenizer
 from tokenizers.models import Unigram
 from torch import Tensor, nn
 
-from polyview.export.pack.tokens import siglip_tokenizer
+from polyview.export.pack.tokens import (
+    GEMMA_END,
+    GEMMA_PADDING,
+    siglip2_tokenizer,
+    siglip_tokenizer,
+)
 from polyview.models.encoders.huggingface import import_transformers, quiet, read_preprocess
 from polyview.models.files import sha256_of
 
@@ -103,6 +108,11 @@ def describe_published(source: Source, kind: str) -> dict[str, Any]:
         shared = {"projection_dim": config.get("projection_dim", 512)} if entry.projects else {}
         config = {**config[f"{entry.part}_config"], **shared}
         config["model_type"] = f"{model_type}_{entry.part}_model"
+    if entry.arch == "siglip_text":
+        # SigLIP 2's config does not state its padding, and transformers' default is SigLIP's
+        tokenizer = read_tokenizer(source.folder)
+        if tokenizer.token_to_id(GEMMA_END) is not None:
+            config["pad_token_id"] = tokenizer.token_to_id(GEMMA_PADDING)
     arguments = {"config": config} | ({"projected": source.projected} if entry.projects else {})
     about: dict[str, Any] = {"kind": kind, "arch": entry.arch, "arguments": arguments}
     files = [source.folder / "config.json", *_weight_files(source)]
@@ -141,6 +151,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         raise SourceError(f"{folder} holds no tokenizer that can be read: {error}") from error
     if isinstance(tokenizer.model, Unigram):
         tokenizer = siglip_tokenizer(tokenizer)
+    elif tokenizer.token_to_id(GEMMA_END) is not None:
+        tokenizer = siglip2_tokenizer(tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

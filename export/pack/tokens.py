@@ -22,6 +22,7 @@ WORDS = (
 )
 # CLIP's, as transformers writes it now and as the converted files on the Hub have it.
 _CLIP = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+GEMMA_END, GEMMA_PADDING = "<eos>", "<pad>"  # of SigLIP 2
 _PUNCTUATION = r"[!-/:-@\[-`{-~]"  # ASCII's, which SigLIP leaves out
 # The allowed regular expressions: another one may take exponential time.
 _PATTERNS = {r"\s+", WORDS, _CLIP, rf"<\|startoftext\|>|<\|endoftext\|>|{_CLIP}", _PUNCTUATION}
@@ -80,6 +81,22 @@ def siglip_tokenizer(published: Tokenizer) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {end}", special_tokens=[(end, published.token_to_id(end))]
+    )
+    return tokenizer
+
+
+def siglip2_tokenizer(published: Tokenizer) -> Tokenizer:
+    """Reads a text as SigLIP 2 does: lower case, in Gemma's pieces, with <eos> at the end.
+
+    Files differ in whether they say so: its processor, not its tokenizer, made texts lower case.
+    """
+    content = json.loads(published.to_str())
+    content["pre_tokenizer"] = None  # spaces are part of pieces
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    steps = [normalizers.Lowercase(), normalizers.Replace(" ", "▁")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {GEMMA_END}", special_tokens=[(GEMMA_END, published.token_to_id(GEMMA_END))]
     )
     return tokenizer
 

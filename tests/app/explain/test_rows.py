@@ -104,7 +104,7 @@ def test_a_pack_without_rows_says_that_there_is_no_map(
     assert not np.any(one.cells)
     assert "one summary of the whole image" in one.remark
     assert one.remark.endswith(some.remark)
-    with pytest.raises(ValueError, match="no map can be drawn"):
+    with pytest.raises(ValueError, match="No map can be drawn"):
         evidence.explain_image(retriever, TEXT, 2, word="dog")
 
 

@@ -13,11 +13,12 @@ from polyview.app.packs.presets import PRESETS, pack_folder
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
 from tests.app.packs.test_obtaining import ID, fetched, leftovers
-from tests.clip_twins import VIT_B_16, VIT_B_32, enlarge, save_twin
+from tests.clip_twins import SIGLIP, VIT_B_32, enlarge, save_twin
 from tests.export.hub_server import HubState, Repo
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
-B32, B16 = "openai/clip-vit-base-patch32", "openai/clip-vit-base-patch16"
+TINY = "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"
+SIGLIP_224, SIGLIP_256 = "google/siglip-base-patch16-224", "google/siglip-base-patch16-256"
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def twin(hub: HubState, tmp_path: Path) -> Path:
     """A twin of the preset's CLIP, on the Hub under its name, large enough to be cut off."""
     folder = enlarge(save_twin(tmp_path / "twin", VIT_B_32))
-    stock(hub, B32, folder)
+    stock(hub, TINY, folder)
     return folder
 
 
@@ -56,18 +57,21 @@ def stock(hub: HubState, repo_id: str, folder: Path) -> str:
 def test_clip_is_fetched_by_name_and_then_needs_no_network(
     hub: HubState, twin: Path, tmp_path: Path, photographs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert search(["a red dog", "--pack", "clip", "--gallery", str(photographs)]) == 0
+    assert search(["a red dog", "--pack", "tinyclip", "--gallery", str(photographs)]) == 0
     told = capfd.readouterr()
     size = sum(path.stat().st_size for path in twin.iterdir() if path.name != "merges.txt")
-    commit = hub.repos[B32].branches["main"]
-    assert f"fetching CLIP from {B32}@{commit[:8]}: {size / 1e6:,.0f} MB, licence mit" in told.err
+    commit = hub.repos[TINY].branches["main"]
+    assert (
+        f"fetching TinyCLIP 8M from {TINY}@{commit[:8]}: {size / 1e6:,.0f} MB, licence mit"
+        in told.err
+    )
     assert len(told.out.splitlines()) == 3
     hub.down = True
     asked = len(hub.requests)
-    opened = Opened(Settings("clip", photographs, "cpu"), tmp_path / "cache")
+    opened = Opened(Settings("tinyclip", photographs, "cpu"), tmp_path / "cache")
     assert opened.first.info.licence == "mit"
-    assert f"{B32}@{commit}" in opened.first.info.credits
-    with Library("clip", photographs, device="cpu") as library:
+    assert f"{TINY}@{commit}" in opened.first.info.credits
+    with Library("tinyclip", photographs, device="cpu") as library:
         assert library.methods == ("clip",)
         assert len(library.search("a red dog")) == 3
     assert len(hub.requests) == asked
@@ -77,11 +81,11 @@ def test_clip_is_fetched_by_name_and_then_needs_no_network(
 def test_of_several_repositories_the_first_with_safe_weights_is_taken(
     hub: HubState, tmp_path: Path
 ) -> None:
-    hub.repos[B32] = Repo()
-    hub.repos[B32].add_commit("main", {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
-    stock(hub, B16, save_twin(tmp_path / "twin", VIT_B_16))
-    offer = PRESETS["clip"].offer()
-    assert offer.address == B16
+    hub.repos[SIGLIP_224] = Repo()
+    hub.repos[SIGLIP_224].add_commit("main", {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
+    stock(hub, SIGLIP_256, save_twin(tmp_path / "twin", SIGLIP))
+    offer = PRESETS["siglip"].offer()
+    assert offer.address == SIGLIP_256
     assert not any("pytorch_model" in name for name in offer.parts[0].files)
     assert fetched(hub) == []
 
@@ -94,33 +98,35 @@ def test_without_a_network_nothing_but_a_sentence(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UnreachableError, match=r"cannot be reached.* is fetched once, and then"):
-        pack_folder("clip", tmp_path / "cache")
-    assert search(["a dog", "--pack", "clip"]) == 2
-    assert "CLIP is not on this machine yet" in capfd.readouterr().err
+        pack_folder("tinyclip", tmp_path / "cache")
+    assert search(["a dog", "--pack", "tinyclip"]) == 2
+    assert "TinyCLIP 8M is not on this machine yet" in capfd.readouterr().err
     assert hub.requests == []
 
 
 def test_what_the_environment_names_is_offered_as_no_more_than_that(
     hub: HubState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clip = PRESETS["clip"]
+    clip = PRESETS["tinyclip"]
     assert clip.find(tmp_path) is None
-    assert "605 MB once, MIT licence" in clip.facts
-    monkeypatch.setenv("POLYVIEW_CLIP", f"{ID}@v1")
+    assert "97 MB once, MIT licence" in clip.facts
+    monkeypatch.setenv("POLYVIEW_TINYCLIP", f"{ID}@v1")
     assert f"from {ID}@v1, under its publisher" in clip.facts
     assert "MIT" not in clip.facts
-    monkeypatch.setenv("POLYVIEW_CLIP", "no id <b>")
-    with pytest.raises(ValueError, match="is no Hub id"):
+    monkeypatch.setenv("POLYVIEW_TINYCLIP", "no id <b>")
+    with pytest.raises(FileNotFoundError, match="or one of tinyclip, tinyclip-39m, siglip"):
         pack_folder("clip", tmp_path)
+    with pytest.raises(ValueError, match="is no Hub id"):
+        pack_folder("tinyclip", tmp_path)
     assert hub.requests == []
 
 
 def test_what_has_become_much_larger_is_not_fetched(hub: HubState, twin: Path) -> None:
     hub.stated["model.safetensors"] = 4_000_000_000
-    with pytest.raises(ValueError, match="has 4,000 MB now, not about 605 MB; nothing is fetched"):
-        PRESETS["clip"].offer()
+    with pytest.raises(ValueError, match="has 4,000 MB now, not about 97 MB; nothing is fetched"):
+        PRESETS["tinyclip"].offer()
     hub.stated["model.safetensors"] = None
     with pytest.raises(ValueError, match="has an unknown size now"):
-        PRESETS["clip"].offer()
+        PRESETS["tinyclip"].offer()
     assert fetched(hub) == []
     assert twin.is_dir()

@@ -153,7 +153,7 @@ def test_the_menu_names_packs_the_device_and_is_accessible(
     open_menu(page, server)
     menu = page.locator("#menu")
     expect(menu.locator(".card", has_text="Scenes in motion")).to_contain_text("300 images")
-    expect(menu.locator(".packs")).to_contain_text("605 MB")
+    expect(menu.locator(".packs")).to_contain_text("97 MB")
     expect(menu).to_contain_text("CPUExecutionProvider")
     menu.locator("input[aria-label='Hub address or folder']").fill("nobody/nothing")
     menu.get_by_role("button", name="Look").click()

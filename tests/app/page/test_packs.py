@@ -102,7 +102,7 @@ def test_photographs_have_no_badges_and_one_notice(server: Running, new_tab: New
     expect(tab.page.locator(".panel .sure")).to_have_count(0)
     assert "weak" not in tab.page.evaluate("document.body.innerText")
     notice = tab.page.locator("#notes", has_text="This small model often misses")
-    expect(notice).to_contain_text("CLIP (605 MB)")
+    expect(notice).to_contain_text("TinyCLIP (97 MB)")
     tab.button("Hide this notice").click()
     tab.page.reload()
     expect(tab.tiles.first).to_be_visible()

@@ -15,7 +15,16 @@ from torch import Tensor
 from polyview.export import clip
 from polyview.export.encoders.sources import SourceError
 from polyview.export.runtime import Runtime
-from tests.clip_twins import SIGLIP, VIT_B_16, VIT_B_32, save_twin, unigram_pieces, write
+from tests.clip_twins import (
+    SIGLIP,
+    SIGLIP_2,
+    VIT_B_16,
+    VIT_B_32,
+    gemma,
+    save_twin,
+    unigram_pieces,
+    write,
+)
 from tests.export.conftest import LABELS
 
 TEXTS = [
@@ -28,7 +37,7 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=[VIT_B_32, VIT_B_16, SIGLIP])
+@pytest.fixture(scope="module", params=[VIT_B_32, VIT_B_16, SIGLIP, SIGLIP_2])
 def twin(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path, Path]:
@@ -56,6 +65,26 @@ def test_scores_and_ranking_are_those_of_transformers(twin: tuple[str, Path, Pat
     for reference, slack in ((same, 4e-4), (theirs, 1e-2)):
         ranked = reference.gather(0, scores.argsort(0, descending=True))
         assert bool((ranked[:-1] - ranked[1:] >= -slack).all())
+
+
+@torch.no_grad()
+def test_rows_of_a_pack_add_up_to_the_embeddings(twin: tuple[str, Path, Path]) -> None:
+    layout, source, pack = twin
+    runtime = Runtime.load(pack, "cpu", threads=1)
+    network, pixels = _network(layout, source), runtime.preprocess(_images(3))
+    whole = network.get_image_features(torch.from_numpy(pixels)).pooler_output
+    torch.testing.assert_close(runtime.pixel_features(pixels).sum(1), whole, rtol=0, atol=1e-5)
+    whole = network.get_text_features(**_ids(layout, source)).pooler_output
+    features, _ = runtime.text_features(TEXTS, "clip")
+    torch.testing.assert_close(features.sum(1), whole, rtol=0, atol=1e-5)
+    evidence = runtime.methods["clip"].evidence
+    images = runtime.image_parts(runtime.pixel_features(pixels[:1]), "clip")
+    views = [runtime.text_views([text], "clip") for text in TEXTS]
+    for text, view in zip(TEXTS, views, strict=True):
+        split = evidence(images, runtime.text_parts([text], "clip"))
+        score = view.embeddings[:, 0] @ images.total[0, 0]
+        torch.testing.assert_close(split.score, score, rtol=0, atol=1e-5)
+        assert split.cells.abs().max() > 1e-4
 
 
 def test_maps_are_of_patches_in_the_space_of_the_whole(twin: tuple[str, Path, Path]) -> None:
@@ -105,7 +134,8 @@ def _network(layout: str, source: Path) -> Any:
     """The reference, with weights rounded as packs ship them."""
     import transformers
 
-    kind = transformers.SiglipModel if layout == SIGLIP else transformers.CLIPModel
+    siglip = layout in (SIGLIP, SIGLIP_2)
+    kind = transformers.SiglipModel if siglip else transformers.CLIPModel
     return kind.from_pretrained(source).half().float().eval()
 
 
@@ -121,6 +151,10 @@ def _ids(layout: str, source: Path) -> dict[str, Tensor]:
     if layout == SIGLIP:
         rows = [_pieces(text) for text in TEXTS]
         return {"input_ids": torch.tensor([[*row, *[1] * (64 - len(row))] for row in rows])}
+    if layout == SIGLIP_2:
+        rows = [gemma().encode(text.lower()).ids for text in TEXTS]
+        rows = [[*row[:-1][:63], 1] for row in rows]
+        return {"input_ids": torch.tensor([[*row, *[0] * (64 - len(row))] for row in rows])}
     from transformers import CLIPTokenizer
 
     read = CLIPTokenizer.from_pretrained(source)
