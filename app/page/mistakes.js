@@ -11,7 +11,6 @@ const DEPTHS = [1, 5, 10, 50];
 const [PAGE, ALL] = [24, 5000]; // captions listed at a time; in a file
 const ASK_AGAIN = 500; // milliseconds while captions are being ranked
 const [EDGE, FOOT, PAD] = [34, 32, 16]; // pixels beside, below and within the scatter
-const COLOURS = { a: "#2563eb", b: "#d97706" };
 
 /** @param {HTMLElement} container @param {import("./main.js").Context} context */
 export function render(container, context) {
@@ -85,10 +84,9 @@ class Mistakes {
     redraw(this.about, ...this.#words(now), ...this.#kinds(now));
     this.#scatter();
     const count = `${answer.total.toLocaleString("en")} ${answer.total === 1 ? "caption" : "captions"}`;
-    const about = {
-      "": `that ${a} finds and ${b} misses`, b: `that ${b} finds and ${a} misses`, both: "that both find",
-      neither: "that neither finds", labels: "with a doubtful label",
-    }[now.cell];
+    const alone = (one, other) => `that ${one} finds and ${other} misses`;
+    const others = { both: "that both find", neither: "that neither finds", labels: "with a doubtful label" };
+    const about = { "": alone(a, b), b: alone(b, a), ...others }[now.cell];
     const orders = [["", "widest gap"], ["a", `${a}'s rank`], ["b", `${b}'s rank`], ["caption", "as they are"]];
     const options = orders.map(([value, words]) => el("option", { value }, words));
     const order = select("Order", options, now.order, (value) => go({ order: value }, { replace: true }));
@@ -205,11 +203,8 @@ class Mistakes {
       const framed = el("span.tile", { "data-right": right }, thumb, el("span.rank"));
       return el("button.found", { type: "button", "aria-label": label, onclick: inspect }, framed, el("small", {}, title));
     };
-    const first = (side, name) => {
-      const [image, rank] = [row[`first_${side}`], row[`rank_${side}`]];
-      return tile(image, `${name}'s first`, this.answer[side], rank === 1 || image === row.image);
-    };
-    const tiles = [first("a", this.a), first("b", this.b), tile(row.image, "labelled", a, true)];
+    const tiles = [tile(row.first_a, `${this.a}'s first`, a, row.rank_a === 1)];
+    tiles.push(tile(row.first_b, `${this.b}'s first`, b, row.rank_b === 1), tile(row.image, "labelled", a, true));
     if (now.cell === "labels") tiles.push(tile(row.suspect, this.answer.exact ? "right, too" : "right, too?", a, this.answer.exact));
     const compare = () => go({ ...fresh, image: null, methods: [a, b], screen: "compare" });
     const title = { title: "Compare both methods", "data-key": `caption ${row.caption}` };
@@ -258,7 +253,7 @@ class Mistakes {
     pen.globalAlpha = 0.6;
     for (const [a, b, count] of answer.pairs) {
       const [found, also] = [a <= answer.k, b <= answer.k];
-      pen.fillStyle = found === also ? quiet : COLOURS[found ? "a" : "b"];
+      pen.fillStyle = found === also ? quiet : found ? "#2563eb" : "#d97706";
       pen.beginPath();
       pen.arc(x(a), y(b), Math.min(PAD - 2, 1.8 * Math.sqrt(count)), 0, 7);
       pen.fill();

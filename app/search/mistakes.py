@@ -33,7 +33,7 @@ from polyview.models import Views
 from polyview.models.files import replacing
 
 MAX_QUERIES = 5000  # captions of one file
-BLOCK_BYTES, MAX_BLOCK = 24 * 2**20, 512  # of scores at a time; captions of a block
+BLOCK_BYTES, MAX_BLOCK = 12 * 2**20, 512  # of scores at a time; captions of a block
 _PART = 1024  # images scored at a time
 _TABLES = 4  # files of queries over one retriever
 _FILES = 16  # kept on disk for one collection

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.pack_gallery import from_pack
 from polyview.training.evaluate import main
 from tests.training.sample import write_sample
@@ -34,10 +35,9 @@ def test_a_run_file_of_our_scores_gives_the_same(
     own, captions = compared(pack, "vse_infty", tmp_path, "--trec", str(tmp_path))
     assert f"| all | 300 | {own['counts']['a']} | {own['counts']['b']} |" in capsys.readouterr().out
     run = tmp_path / "vse_infty.t2i.trec"
-    for names in (
-        {},
-        {f"i{i}": p.stem for i, p in enumerate(from_pack(pack, "test").images.paths)},
-    ):  # type: ignore[attr-defined]
+    files = from_pack(pack, "test").images
+    assert isinstance(files, ImageFiles)
+    for names in ({}, {f"i{i}": file.stem for i, file in enumerate(files.paths)}):
         lines = [line.split() for line in run.read_text().splitlines()]
         lines = [[q, q0, names.get(i, i), *rest] for q, q0, i, *rest in lines]
         random.Random(0).shuffle(lines)  # as long as ranks and scores are there
