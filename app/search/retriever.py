@@ -122,14 +122,11 @@ class Retriever:
             plain = scores is None
             views = [m.view for m in matches] if plain else self._ranking.winners(query, matches)
             image_ids = self.moments([match.id for match in matches], terms, spec)
-            hits = [
-                self.hit(image_id, match.score, view, rank)
-                for rank, (image_id, match, view) in enumerate(
-                    zip(image_ids, matches, views, strict=True), start=1
-                )
-            ]
-            for place, hit in enumerate(hits):
+            hits = []
+            for place, (match, view) in enumerate(zip(matches, views, strict=True)):
+                hit = self.hit(image_ids[place], match.score, view, place + 1)
                 hit.probability = judgement and judgement.hits[place]
+                hits.append(hit)
             matching, cancelled = judgement and judgement.matches, not any(query.values())
             texts = self._captions(query, captions)
             return Found(hits, texts, searched, caveat, matching, cancelled)
@@ -162,8 +159,8 @@ class Retriever:
         file_id = self.collection.file_id(self.image(image_id).image_id)
         scores = self._ranking.scores(self._encoded(terms, spec))
         known = dict(zip(scores.ids.tolist(), scores.values.tolist(), strict=True))
-        places = range(len(self.index.clips.get(file_id, ())))
-        ids = [file_id + place * self.index.files for place in places]
+        count, files = len(self.index.clips.get(file_id, ())), self.index.files
+        ids = range(file_id, file_id + count * files, files)
         return [self.hit(frame_id, known[frame_id]) for frame_id in ids if frame_id in known]
 
     def views(self, subject: str | int | Image.Image, name: str, attention: bool = False) -> Views:
@@ -391,12 +388,9 @@ class Retriever:
         count: int,
     ) -> Judgement | None:
         """How sure a method is of what it found for one sentence; None for other queries."""
-        plain = single(query)
-        words = next((term.words for term in combined(terms)), "")
-        if plain is None or not words:
-            return None
-        calibration = self.info.methods[plain[0]].calibration
-        if calibration is None:
+        plain, words = single(query), next((term.words for term in combined(terms)), "")
+        calibration = plain and self.info.methods[plain[0]].calibration
+        if plain is None or calibration is None or not words:
             return None
         if scores is None:
             sample = self._ranking.sample(*plain, only)
