@@ -93,12 +93,12 @@ def _scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
     for ids, views in gallery.chunks():
         for start in range(0, len(ids), _PART):  # scoring copies views
             images = views[start : start + _PART]
-            part = gallery.method.score(images, texts.to(images.embeddings.device))
+            part = gallery.method.score(images, texts.to(images.embeddings.device)).float().cpu().T
             rows = torch.from_numpy(ids[start : start + _PART] % files)
             if clips:
-                scores.index_reduce_(1, rows, part.float().cpu().T, "amax")
+                scores.scatter_reduce_(1, rows.expand_as(part), part, "amax")
             else:
-                scores[:, rows] = part.float().cpu().T
+                scores[:, rows] = part
         del views, images  # before the next ones are read
     return scores.numpy()
 

@@ -56,8 +56,11 @@ def test_the_sign_test_is_the_binomial_tail(wins: int, losses: int) -> None:
 def test_the_interval_is_that_of_a_bootstrap_over_images() -> None:
     random = np.random.default_rng(0)
     labelled = np.repeat(np.arange(400), 5)
-    ease = random.normal(size=400)[labelled]  # captions of an image are alike
-    a, b = (ease + random.normal(size=2000) > level for level in (0.0, 0.3))
+    ease = random.normal(size=(2, 400))[:, labelled]  # captions of an image are alike
+    a, b = (
+        own + 0.5 * random.normal(size=2000) > level
+        for own, level in zip(ease, (0.0, 0.3), strict=True)
+    )
     captions = described(labelled, ["x"] * 2000)
     found = mistakes.summary(captions, ranked(np.where(a, 1, 9)), ranked(np.where(b, 1, 9)), 1)
     assert found["difference"] == pytest.approx(100 * (a.mean() - b.mean()))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search import mistakes
 from polyview.app.search.mistakes import Mistakes, Table
@@ -15,18 +16,10 @@ from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.mistakes import Captions, summary
 from polyview.export.runtime import Runtime
+from polyview.models import Views, build
 from tests.app.conftest import filled
 
 PAIRS = [("pvse", "vse_infty"), ("avse", "mvam"), ("mv_vse+mvam", "vse_infty")]
-
-
-def searchable(pack: str, cache: Path) -> Retriever:
-    """A bundled pack over its images, whose captions are not read."""
-    retriever = Retriever(Runtime.load(BUNDLED / pack, "cpu"), from_pack(BUNDLED / pack), cache)
-    retriever.index.start()
-    assert retriever.index.images_done.wait(60)
-    retriever.index.stop()
-    return retriever
 
 
 def some(retriever: Retriever, step: int) -> Captions:
@@ -45,7 +38,14 @@ def finished(service: Mistakes, retriever: Retriever, specs: list[str], queries:
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
-    return searchable("scenes", tmp_path_factory.mktemp("scenes"))
+    """The bundled scenes, whose captions are not read."""
+    pack = BUNDLED / "scenes"
+    runtime, cache = Runtime.load(pack, "cpu"), tmp_path_factory.mktemp("scenes")
+    retriever = Retriever(runtime, from_pack(pack), cache)
+    retriever.index.start()
+    assert retriever.index.images_done.wait(60)
+    retriever.index.stop()
+    return retriever
 
 
 def test_counts_on_scenes_are_those_of_brute_force(
@@ -99,14 +99,20 @@ def test_ranks_are_those_that_compare_shows(scenes: Retriever) -> None:
             assert ranked[spec].rank[q] == 1 + np.isin(order, captions.right[q]).argmax()
 
 
-def test_a_clip_ranks_by_its_best_window(tmp_path: Path) -> None:
-    moving = searchable("scenes_moving", tmp_path)
-    captions, files = some(moving, 50), len(moving.collection.images)
-    texts = mistakes.text_views(moving, captions.texts)
-    ranked, _ = mistakes.rank_all(moving.index.images, ["pvse"], texts, captions, files)
-    for q, text in enumerate(captions.texts):
-        scores = moving.scores([Term(text)], "pvse")
-        assert ranked["pvse"].first[q] == scores.ids[scores.values.argmax()]
+def test_a_clip_ranks_by_its_best_frame() -> None:
+    gallery = Gallery("images", build("vsepp", 16, 16, {"embed_dim": 8}).eval())
+    frames = torch.nn.functional.normalize(torch.randn(5, 1, 8), dim=2)
+    gallery.add([0, 1, 2, 4, 5], frames)  # of three files, the last two again
+    texts = Views(torch.randn(9, 1, 8))
+    labelled = np.arange(9) % 3
+    captions = Captions(["a dog"] * 9, labelled, list(labelled[:, None]), [None] * 9)
+    ranked, _ = mistakes.rank_all(
+        {"x": gallery}, ["x"], lambda *at: texts[slice(*at[1:])], captions, 3
+    )
+    scores = gallery.method.score(Views(frames), texts).numpy()
+    best = np.stack([scores[0], scores[[1, 3]].max(axis=0), scores[[2, 4]].max(axis=0)])
+    assert ranked["x"].first.tolist() == best.argmax(axis=0).tolist()
+    assert ranked["x"].rank.tolist() == (best >= best[labelled, np.arange(9)]).sum(axis=0).tolist()
 
 
 def test_ranks_are_kept_on_disk(views_pack: Path, tmp_path: Path) -> None:

@@ -95,6 +95,9 @@ def test_a_run_is_measured_without_an_export(
     shipped = split_views(runtime, "mv_vse", split, image_features(runtime, split))
     packed = score_matrix(runtime.methods["mv_vse"], *shipped)
     np.testing.assert_allclose(scores, packed, atol=5e-3)  # the pack's weights are rounded
+    same = str(shutil.copytree(world / "run", world / "same"))
+    evaluate.main([*run, "--run", same, "--split", "val", "--mistakes", f"{world}/run", same])
+    assert "+0.0 points found within 1, 95 % interval [+0.0, +0.0]" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="--views measures packs; export the run"):
         evaluate.main([*run, "--views"])
     with pytest.raises(SystemExit, match="holds an image encoder; name the run of a method"):
