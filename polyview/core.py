@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -169,6 +169,14 @@ class Model:
         """The M words of a text as the encoder reads them: the last axis of `evidence`."""
         return self.runtime.tokenize(text).words
 
+    @overload
+    def similarity(
+        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[True]
+    ) -> np.ndarray: ...
+    @overload
+    def similarity(
+        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[False] = False
+    ) -> Tensor: ...
     def similarity(
         self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
     ) -> Tensor | np.ndarray:
@@ -179,12 +187,24 @@ class Model:
         """
         return _out(self._compare(self.method.score, images, texts), as_numpy)
 
+    @overload
+    def view_scores(
+        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[True]
+    ) -> np.ndarray: ...
+    @overload
+    def view_scores(
+        self, images: Encoded, texts: Encoded, *, as_numpy: Literal[False] = False
+    ) -> Tensor: ...
     def view_scores(
         self, images: Encoded, texts: Encoded, *, as_numpy: bool = False
     ) -> Tensor | np.ndarray:
         """The scores of each of the images' views (V, B_img, B_txt); see `similarity`."""
         return _out(self._compare(self.method.view_scores, images, texts), as_numpy)
 
+    @overload
+    def attention(self, images: Views, *, as_numpy: Literal[True]) -> np.ndarray: ...
+    @overload
+    def attention(self, images: Views, *, as_numpy: Literal[False] = False) -> Tensor: ...
     def attention(self, images: Views, *, as_numpy: bool = False) -> Tensor | np.ndarray:
         """Where each view looks: (B, V, rows, columns) on the encoder's grid, else (B, V, N).
 

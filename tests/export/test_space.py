@@ -78,7 +78,7 @@ def test_every_import_is_met_within_the_folder(space: Path) -> None:
     # the Hub brings spaces, and gradio the next four; app/gallery/qdrant says what is missing
     # before it imports the others
     others = {"onnxruntime-gpu", "spaces", "httpx", "h11", "fastapi", "typing-extensions"}
-    others |= {"grpcio", "qdrant-client"}
+    others |= {"grpcio", "qdrant-client", "pydantic-core"}
     required = requirements_of(space).keys() | others
     owners = importlib.metadata.packages_distributions()
     for path in space.rglob("*.py"):
