@@ -86,7 +86,9 @@ def test_a_gallery_keeps_sums_and_few_rows(
     features = encoder.features(images, "clip")
     assert {tuple(rows.shape) for rows in features.values()} == {(17, 10)}
     assert list(encoder.features(images, "clip", at_hand=True)) == [3, 4]
+    encoder.features(images[3:4], "clip")
     torch.testing.assert_close(encoder.features(images[:1], "clip")[0], features[0])
+    assert list(encoder.features(images, "clip", at_hand=True)) == [0, 3]
 
 
 def test_a_pack_without_rows_says_that_there_is_no_map(
