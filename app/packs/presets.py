@@ -120,7 +120,7 @@ _SIGLIP = Preset(
     published=("google/siglip-base-patch16-224", "google/siglip-base-patch16-256"),
     licence="Apache-2.0",
     megabytes=816,
-    time="then some minutes and about 6 GB of memory to convert it, once",
+    time="then some minutes and about 5 GB of memory to convert it, once",
 )
 _SIGLIP_2 = Preset(
     name="siglip2",
