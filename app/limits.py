@@ -168,7 +168,7 @@ class Door:
         if join and b'"event_id"' in answer.first:
             event = str(json.loads(answer.first)["event_id"])
             self._unread[event] = session or event
-            client.asked[event] = time.monotonic()
+            client.unanswered[event] = time.monotonic()
             if len(self._unread) > UNREAD:
                 task = asyncio.create_task(self._fetch(self._unread.popitem(last=False)[1]))
                 self._tasks.add(task)
@@ -229,7 +229,7 @@ class Door:
         for event in answer.delivered:
             event = event or scope["path"].rpartition("/")[2]
             self._unread.pop(event, None)
-            client.asked.pop(event, None)
+            client.unanswered.pop(event, None)
 
     async def _fetch(self, session: str) -> None:
         """Fetches, for nobody, the answers of a session that Gradio would keep."""
@@ -246,7 +246,7 @@ class _Client:
 
     def __init__(self) -> None:
         self.open = 0
-        self.asked: dict[str, float] = {}  # when each unanswered event of Gradio's queue began
+        self.unanswered: dict[str, float] = {}  # when each unanswered event of Gradio's queue began
         self._left, self._then = BURST, time.monotonic()
 
     def use(self, requests: float) -> None:
@@ -258,8 +258,8 @@ class _Client:
     def check_asked(self) -> None:
         """Raises `Refusal` where too many questions in Gradio's queue have no answer yet."""
         now = time.monotonic()
-        self.asked = {e: then for e, then in self.asked.items() if now - then < ASKED_SECONDS}
-        if len(self.asked) >= ASKED:
+        self.unanswered = {e: then for e, then in self.unanswered.items() if now - then < ASKED_SECONDS}
+        if len(self.unanswered) >= ASKED:
             sentence = f"{ASKED} questions of yours wait or were not fetched; fetch their answers"
             raise Refusal(429, sentence, 5)
 

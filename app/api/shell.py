@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Search a folder of pictures; prints a score and a path a line.",
         epilog="Ends with 0 where something was found, 1 where nothing matches, 2 after an error.",
     )
-    what = 'words, or terms as "2: dog + beach - people"; or @FILE, a picture'
+    what = 'words, or terms as "2: dog + beach - people"; or @FILE, an image'
     parser.add_argument("query", help=what)
     what = "a folder of pictures, or a ZIP archive of them (default: the pack's own pictures)"
     parser.add_argument("--gallery", help=what)
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--json", action="store_true", help="print JSON")
     what = "print paths alone, each ended by a NUL, for xargs -0"
     form.add_argument("--paths0", action="store_true", help=what)
-    what = "write the best picture, lit where its score comes from"
+    what = "write the best image, lit where its score comes from"
     parser.add_argument("--explain", type=Path, metavar="OUT.png", help=what)
     parser.add_argument("--device", default="auto", choices=DEVICES)
     return parser

@@ -157,10 +157,10 @@ class Mistakes:
                 tables[""] = own_table(retriever)
             table = tables.get(queries)
             if table is not None:
-                wanted = {*retriever.methods, *specs} - {*table.ranks, *table.running}
-                if wanted and not table.problem:
-                    table.running |= wanted
-                    work = (retriever, table, wanted)
+                missing = {*retriever.methods, *specs} - {*table.ranks, *table.running}
+                if missing and not table.problem:
+                    table.running |= missing
+                    work = (retriever, table, missing)
                     threading.Thread(target=self._rank, args=work, daemon=True).start()
             return table
 
@@ -174,14 +174,14 @@ class Mistakes:
                 del tables[old]
         return key
 
-    def _rank(self, retriever: Retriever, table: Table, wanted: set[str]) -> None:
+    def _rank(self, retriever: Retriever, table: Table, missing: set[str]) -> None:
         best_last = reversed(retriever.methods.best_first)
         try:
             with self._turn:
                 file = _file(retriever, table.captions)
                 if not table.ranks:
                     _load(table, file)
-                averages = sorted(wanted - set(retriever.methods))
+                averages = sorted(missing - set(retriever.methods))
                 for specs in ([*best_last], averages):
                     if not set(specs) - table.ranks.keys():
                         continue
@@ -200,7 +200,7 @@ class Mistakes:
             _log.exception("captions could not be ranked")
             table.problem = f"the captions could not be ranked: {error}"
         finally:
-            table.running -= wanted
+            table.running -= missing
 
 
 def own_table(retriever: Retriever) -> Table:
@@ -223,7 +223,7 @@ def own_table(retriever: Retriever) -> Table:
 
 
 def read_queries(retriever: Retriever, content: bytes) -> Table:
-    """Captions of a CSV file with the columns query, image and, where wanted, kind.
+    """Captions of a CSV file with the columns query, image and, optionally, kind.
 
     An image is a file's name, with or without its folders, or its id. Several lines of one query
     name several right images, the labelled one first.
