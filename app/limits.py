@@ -257,8 +257,8 @@ class _Client:
 
     def check_asked(self) -> None:
         """Raises `Refusal` where too many questions in Gradio's queue have no answer yet."""
-        now = time.monotonic()
-        self.unanswered = {e: then for e, then in self.unanswered.items() if now - then < ASKED_SECONDS}
+        oldest = time.monotonic() - ASKED_SECONDS
+        self.unanswered = {e: then for e, then in self.unanswered.items() if then > oldest}
         if len(self.unanswered) >= ASKED:
             sentence = f"{ASKED} questions of yours wait or were not fetched; fetch their answers"
             raise Refusal(429, sentence, 5)
