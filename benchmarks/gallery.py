@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import shlex
 import sys
 import tempfile
@@ -237,6 +236,8 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
 
 def peak_bytes() -> int:
     """The most memory that this process had so far."""
+    import resource  # of POSIX alone
+
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

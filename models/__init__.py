@@ -89,7 +89,7 @@ def argument_defaults(name: str) -> dict[str, Any]:
     """The named arguments of a method, in order, with their defaults.
 
     >>> argument_defaults("clip")
-    {'embed_dim': 512}
+    {'embed_dim': 512, 'rows': False}
     """
     method = METHODS[name]
     if method.config_type is not None:

@@ -72,7 +72,7 @@ def test_strangers_may_not_use_the_machine(server: Running, tiny_pack: Path) -> 
         ("collections/resume", {}, 403, "owner"),
         ("packs/look", {"address": str(tiny_pack)}, 400, "may not be loaded"),
         ("packs/fetch", {"address": "owner/other"}, 400, "may not be loaded"),
-        ("packs/fetch", {"address": "clip"}, 403, "where the app runs"),
+        ("packs/fetch", {"address": "tinyclip"}, 403, "where the app runs"),
         (
             "packs/fetch",
             {"address": "openai/clip-vit-base-patch32", "kind": "clip"},
