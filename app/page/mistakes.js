@@ -104,7 +104,7 @@ class Mistakes {
       const change = (value) => go({ [own]: value, [other]: answer[other] });
       const options = methodOptions(this.context.info.methods, [answer[other]]);
       const choose = select(`Method ${own.toUpperCase()}`, options, answer[own], change);
-      return el("label.side", {}, el(`i.${own}`, { "aria-hidden": "true" }), choose);
+      return el("label.chooser", {}, el(`i.${own}`, { "aria-hidden": "true" }), choose);
     };
     const depths = [...new Set([...DEPTHS, answer.k])].map((k) => el("option", { value: k }, `top ${k}`));
     const chip = (words, change) => el("span.chip", {}, words, icon(`Remove ${words}`, "×", () => go(change)));
