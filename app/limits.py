@@ -36,10 +36,8 @@ RATE, BURST = 20.0, 200.0  # requests of a client in a second in the long run, a
 CHEAP = 0.1  # of a request that an image or a file of the page counts
 OPEN = 128  # requests of one client at a time
 UNREAD = 300  # answers in Gradio's queue that nobody has fetched; older ones are dropped
-ASKED, ASKED_SECONDS = (
-    12,
-    120.0,
-)  # a client's questions in Gradio's queue without an answer, for how long
+UNANSWERED = 12  # questions of one client in Gradio's queue
+UNANSWERED_SECONDS = 120.0  # after which they no longer count
 _CLIENTS = 10_000  # remembered
 
 _OURS = r"/|/favicon\.ico|/page/.*|/api/v1(/[\w./-]*)?"
@@ -146,7 +144,7 @@ class Door:
             client.use(len(body) / 1e6)
             if join:
                 if not self._hosts.private:
-                    client.check_asked()
+                    client.check_unanswered()
                 body, session = self._question(join[1], body)
                 rest = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
                 scope["headers"] = [*rest, (b"content-length", str(len(body)).encode())]
@@ -255,13 +253,13 @@ class _Client:
         self._left = min(BURST, self._left + (now - self._then) * RATE) - requests
         self._then = now
 
-    def check_asked(self) -> None:
+    def check_unanswered(self) -> None:
         """Raises `Refusal` where too many questions in Gradio's queue have no answer yet."""
-        oldest = time.monotonic() - ASKED_SECONDS
+        oldest = time.monotonic() - UNANSWERED_SECONDS
         self.unanswered = {e: then for e, then in self.unanswered.items() if then > oldest}
-        if len(self.unanswered) >= ASKED:
-            sentence = f"{ASKED} questions of yours wait or were not fetched; fetch their answers"
-            raise Refusal(429, sentence, 5)
+        if len(self.unanswered) >= UNANSWERED:
+            waiting = f"{UNANSWERED} questions of yours wait or were not fetched"
+            raise Refusal(429, f"{waiting}; fetch their answers", 5)
 
     def check(self, path: str) -> None:
         """Counts a request, or raises `Refusal` where it must wait."""

@@ -183,10 +183,10 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     count = queries + PROBES
     near = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
     texts = unit(near[:, None] + noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
-    asked = [Views(torch.from_numpy(text[None])) for text in texts]
-    asked, probes = asked[:queries], asked[queries:]
+    drawn = [Views(torch.from_numpy(text[None])) for text in texts]
+    measured, probes = drawn[:queries], drawn[queries:]
     search = brute_force(images, method)
-    truth = [search(query) for query in asked]
+    truth = [search(query) for query in measured]
     began, gallery = time.perf_counter(), Gallery("images", method, expected=size)
     for start in range(0, size, CHUNK):
         part = torch.from_numpy(images[start : start + CHUNK])
@@ -197,13 +197,13 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     def ours(query: Views) -> list[int]:
         return [hit.id for hit in gallery.search(query, BEST)]
 
-    hits = [ours(query) for query in asked]
+    hits = [ours(query) for query in measured]
     recall = np.mean([len({*a} & {*b}) / len(b) for a, b in zip(hits, truth, strict=True)])
     for store, way, memory, seconds, share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
         (f"polyview ({gallery.kept_as})", ours, gallery.bytes, build, recall),
     ):
-        times = " ".join(f"{value:>9.1f}" for value in timed(way, asked))
+        times = " ".join(f"{value:>9.1f}" for value in timed(way, measured))
         print(
             f"{rule:<9} {size:>9,} {store:<42} {memory / 2**20:>7,.0f} {seconds:>8.1f} "
             f"{share:>6.3f} {times}",

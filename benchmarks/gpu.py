@@ -129,19 +129,22 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--images and --runs must be at least 1")
     images = [Image.open(gallery.folder / image.file) for image in gallery.images[:count]]
     captions = [caption.text for caption in gallery.captions[: max(4, count // 4)]]
-    here = Runtime.load(options.pack, "cpu")
-    there = Runtime.load(options.pack, "cuda" if real else "cpu")
+    reference = Runtime.load(options.pack, "cpu")
+    compared = Runtime.load(options.pack, "cuda" if real else "cpu")
     card = torch.cuda.get_device_name() if real else "no GPU"
     lines = [
         "# A GPU beside the CPU\n",
         f"`{' '.join(['python -m benchmarks.gpu', *argv])}`\n",
         f"{card}; {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch "
-        f"{torch.__version__}, onnxruntime {onnxruntime.__version__} ({', '.join(there.providers)})"
-        f", Python {platform.python_version()}. The pack {options.pack.name}, {count:,} images.\n",
+        f"{torch.__version__}, onnxruntime {onnxruntime.__version__} "
+        f"({', '.join(compared.providers)}), Python {platform.python_version()}. "
+        f"The pack {options.pack.name}, {count:,} images.\n",
         *([] if real else [f"{REHEARSAL}\n"]),
         f"## Differences, as shares of the largest number, at most {TOLERANCE:g}\n",
     ]
-    sides = {n: [acts(r, n, images, captions) for r in (here, there)] for n in here.methods}
+    sides = {
+        n: [acts(r, n, images, captions) for r in (reference, compared)] for n in reference.methods
+    }
     apart = {name: differences(*pair) for name, pair in sides.items()}
     failed = []
     for name, found in apart.items():
@@ -152,10 +155,10 @@ def main(argv: Sequence[str]) -> int:
         for name, pair in sides.items()
         for key in ("query", "heatmap", "evidence")
     }
-    pixels = here.preprocess(images)
+    pixels = reference.preprocess(images)
     pairs[f"image encoder, {count} images"] = [
         lambda r=r: r.pixel_features(pixels)  # type: ignore[misc]
-        for r in (here, there)
+        for r in (reference, compared)
     ]
     times = {key: [milliseconds(act, runs) for act in pair] for key, pair in pairs.items()}
     lines.append("\n## Milliseconds, medians\n")

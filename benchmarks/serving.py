@@ -66,7 +66,7 @@ WATCH = """(page) => {
 }"""
 TIMEOUT = 300.0  # seconds for a start, and for an answer
 CLIENTS = (16, 50)  # with --server
-ROUNDS, ASKED = 4, 1000  # and the questions of a round, those of all clients together
+ROUNDS, QUESTIONS = 4, 1000  # and the questions of a round, those of all clients together
 Question = tuple[str, str]  # text and method
 Hits = list[tuple[int, float]]  # image and score, best first
 
@@ -107,12 +107,15 @@ def main(argv: Sequence[str]) -> int:
     short = [text for text in captions if len(text) < 30][:QUERIES]  # the old page cuts others
     methods, count = list(load_info(options.pack).methods), options.users * options.queries
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(count)]
-    asked = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(ASKED)]
+    questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(QUESTIONS)]
     for root in filter(None, (ROOT, options.beside)):
         if options.page:
             print(f"{root.name}: {measure_page(options.pack, short, root.resolve())}")
         if options.server:
-            print(f"{root.name}: {measure_server(options.pack, asked, root.resolve())}", flush=True)
+            print(
+                f"{root.name}: {measure_server(options.pack, questions, root.resolve())}",
+                flush=True,
+            )
     if options.page or options.server:
         return 0
     shares = [questions[user :: options.users] for user in range(options.users)]

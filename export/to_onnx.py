@@ -188,7 +188,7 @@ def _history(source: str) -> dict[str, Path]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = pack_parser("to_onnx", "Build a pack from run folders.")
+    parser = pack_parser("export", "Build a pack from run folders.")
     backbone = "image encoder: run folder, pack, Hugging Face folder or Hub id; none for runs on "
     parser.add_argument("--backbone", help=backbone + "ready-made features")
     run = "run folder of a method; repeat; NAME=FOLDER if two are of one method"

@@ -269,8 +269,8 @@ def _keep(views: Views, features: Tensor, mask: Tensor | None) -> Views:
     """The same views with the features (B, N, d) and mask (B, N) that they were made of."""
     mask = torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
     device = views.embeddings.device
-    kept = {"features": features.to(device), "mask": mask.to(device)}
-    return Views(views.embeddings, views.attention, kept)
+    extras = {"features": features.to(device), "mask": mask.to(device)}
+    return Views(views.embeddings, views.attention, extras)
 
 
 def _opened(item: ImageLike) -> Image.Image:

@@ -14,6 +14,8 @@ import torch
 from PIL import Image
 
 import polyview
+from polyview.__main__ import COMMANDS
+from polyview.__main__ import main as command_line
 from polyview.core import Model
 from polyview.models import METHODS, Views
 from polyview.models.vse_infty import VSEInfinity
@@ -112,6 +114,14 @@ def test_mistakes_get_a_sentence(model: Model, call, error: type[Exception], sen
     with pytest.raises(error, match=sentence) as caught:
         call(model)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"app"}))
+def test_each_command_names_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        command_line([name, "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: python -m polyview {name} [-h]")
 
 
 def test_loading_needs_nothing_of_the_app() -> None:

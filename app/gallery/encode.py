@@ -217,8 +217,8 @@ class Encoder:
                     digests[image.file] = _digest(file, threading.Event())
         keys = {image.image_id: _key(digests[image.file], image.moment) for image in images}
         space = self._space(method)
-        kept = self._recent if self._runtime.methods[method].features_add_up else self.store
-        known = kept.load(space, keys.values())
+        store = self._recent if self._runtime.methods[method].features_add_up else self.store
+        known = store.load(space, keys.values())
         missing = [] if at_hand else [one for one in images if keys[one.image_id] not in known]
         for start in range(0, len(missing), self._at_once):
             part = missing[start : start + self._at_once]
@@ -227,7 +227,7 @@ class Encoder:
                 keys[image.image_id]: square(open_frame(image)) for image in part
             }
             fresh = self._encode(squares, space)
-            kept.save({space: fresh})
+            store.save({space: fresh})
             known |= fresh
         return {i: torch.from_numpy(known[key].copy()) for i, key in keys.items() if key in known}
 

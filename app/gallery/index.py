@@ -172,11 +172,11 @@ class Gallery:
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """The views (n, V, D) float32 of n ids, each of which was added before."""
         known, views = self._filled()
-        wanted = np.asarray(ids, np.int64)
-        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        if (known[places] != wanted).any():  # ids did not come in ascending order
+        requested = np.asarray(ids, np.int64)
+        places = np.minimum(np.searchsorted(known, requested), len(known) - 1)
+        if (known[places] != requested).any():  # ids did not come in ascending order
             order = np.argsort(known, kind="stable")
-            places = order[np.searchsorted(known, wanted, sorter=order)]
+            places = order[np.searchsorted(known, requested, sorter=order)]
         if views.is_cuda:
             return Views(views[torch.from_numpy(places).to(self._device)])
         # numpy gathers a few rows faster than torch
@@ -309,9 +309,9 @@ class Gallery:
         exact = [{match.id for match in self.search(probe, _BEST)} for probe in probes]
         while True:
             shares = []
-            for probe, wanted in zip(probes, exact, strict=True):
+            for probe, best in zip(probes, exact, strict=True):
                 ids = self._clustered(probe, _BEST, clusters)
-                shares.append(1.0 if ids is None else len(wanted & {*ids.tolist()}) / len(wanted))
+                shares.append(1.0 if ids is None else len(best & {*ids.tolist()}) / len(best))
             recall = sum(shares) / len(shares)
             if recall >= RECALL or clusters.nprobe >= clusters.nlist:
                 return recall

@@ -106,7 +106,7 @@ class Columns:
             best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
             moments = retriever.moments(images[best].tolist(), terms, spec)
             images[best] = [self.home.local_image_id(retriever.image(one)) for one in moments]
-            scores = scores._replace(shown=images)
+            scores = scores._replace(best_images=images)
         return Run(key, title, paper, scores, round(1000 * median(spent), 1), len(spent))
 
     def _column(self, key: str) -> _Column:

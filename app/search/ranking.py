@@ -57,17 +57,17 @@ def shared_processors(images: int) -> Iterator[None]:
 class Scores(NamedTuple):
     """Scores (N,) float32 of images and their ids (N,), in the order of the gallery.
 
-    Where they are of files, each by its best image, `shown` says by which: ids (N,).
+    Where they are of files, each by its best image, `best_images` says by which: ids (N,).
     """
 
     ids: np.ndarray
     values: np.ndarray
-    shown: np.ndarray | None = None
+    best_images: np.ndarray | None = None
 
     @property
     def images(self) -> np.ndarray:
         """Ids (N,) of the images that the scores are of."""
-        return self.ids if self.shown is None else self.shown
+        return self.ids if self.best_images is None else self.best_images
 
 
 def best_of_files(scores: Scores, files: int) -> Scores:
@@ -78,7 +78,7 @@ def best_of_files(scores: Scores, files: int) -> Scores:
         files: how many the collection has; see `Collection.file_id`.
 
     >>> best_of_files(Scores(np.array([0, 1, 3, 5]), np.array([0.1, 0.2, 0.4, 0.3])), 2)
-    Scores(ids=array([0, 1]), values=array([0.1, 0.4]), shown=array([0, 3]))
+    Scores(ids=array([0, 1]), values=array([0.1, 0.4]), best_images=array([0, 3]))
     """
     best = np.lexsort((scores.ids, -scores.values))
     owners, first = np.unique(scores.ids[best] % files, return_index=True)

@@ -22,7 +22,7 @@ def pack_parser(command: str, purpose: str, **labels: str) -> argparse.ArgumentP
 
     `labels` are the defaults of the options for the pack's `Labels`.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m export.{command}", description=purpose)
+    parser = argparse.ArgumentParser(prog=f"python -m polyview {command}", description=purpose)
     parser.add_argument("--out", type=Path, required=True, help="folder of the new pack")
     parser.add_argument("--force", action="store_true", help="replace the folder at --out")
     gallery = "folder with a gallery.json, copied into the pack"

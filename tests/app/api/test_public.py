@@ -236,7 +236,7 @@ def test_questions_without_an_answer_are_bounded_for_each_client(server: Running
     body = {"data": ["a red circle"], "session_hash": "s" * 11}
     with client(server, "127.0.2.1") as line, client(server, "127.0.2.2") as other:
         events = []
-        for _ in range(limits.ASKED):
+        for _ in range(limits.UNANSWERED):
             reply = line.post(f"{API}/call/search_text", json=body)
             events.append(reply.json()["event_id"])
         assert "were not fetched" in refused(line.post(f"{API}/call/search_text", json=body), 429)
