@@ -62,25 +62,30 @@ def main(argv: Sequence[str] | None = None) -> int:
             title = opened.first.info.title
             print(f"polyview: the gallery is searched with {title}; --pack names another pack")
         declare_zerogpu()
+        # The last thing that is done at the end, since exit functions run in reverse: where a
+        # thread still computes, the interpreter's own end is torch's "terminate called".
+        atexit.register(os._exit, 0)
         launch(build(settings, opened), settings)
     except (ValueError, OSError) as error:
+        atexit.unregister(os._exit)
         print(f"polyview: {error}", file=sys.stderr)
         return 1
     finally:
         gc.enable()
-    atexit.register(opened.close)
     gc.collect()
     gc.freeze()  # what the start made stays, and is not looked through for garbage
-    # only now, so that the first page does not wait for processors busy with images
-    opened.first.index.start(ProgressBar())
-    threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, as Ctrl-C does
     wait = threading.Event()
     try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, as Ctrl-C does
+        # only now, so that the first page does not wait for processors busy with images
+        opened.first.index.start(ProgressBar())
+        threading.Thread(target=opened.first.make_thumbnails, daemon=True).start()
         while not wait.wait(_SWEEP_SECONDS):
             opened.sweep()
     except KeyboardInterrupt:
         print("polyview: stopped", file=sys.stderr)
+    finally:
+        opened.close()
     return 0
 
 

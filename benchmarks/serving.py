@@ -106,16 +106,15 @@ def main(argv: Sequence[str]) -> int:
     captions = [caption.text for caption in load_gallery(options.pack).captions]
     short = [text for text in captions if len(text) < 30][:QUERIES]  # the old page cuts others
     methods, count = list(load_info(options.pack).methods), options.users * options.queries
+    if options.server:
+        count = QUESTIONS
     questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(count)]
-    questions = [(captions[i % len(captions)], methods[i % len(methods)]) for i in range(QUESTIONS)]
     for root in filter(None, (ROOT, options.beside)):
         if options.page:
             print(f"{root.name}: {measure_page(options.pack, short, root.resolve())}")
         if options.server:
-            print(
-                f"{root.name}: {measure_server(options.pack, questions, root.resolve())}",
-                flush=True,
-            )
+            figures = measure_server(options.pack, questions, root.resolve())
+            print(f"{root.name}: {figures}", flush=True)
     if options.page or options.server:
         return 0
     shares = [questions[user :: options.users] for user in range(options.users)]

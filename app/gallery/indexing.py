@@ -170,6 +170,11 @@ class Index:
         """Ends the filling after its present step; what was read can be searched."""
         self._stopped.set()
 
+    def join(self, seconds: float) -> None:
+        """Waits for the end of the filling, at most so long."""
+        if self._filling is not None:
+            self._filling.join(seconds)
+
     def wait(self, seconds: float | None = None) -> bool:
         """Waits until images and captions are ready; False where that took too long."""
         return self.images_done.wait(seconds) and self.captions_done.wait(seconds)

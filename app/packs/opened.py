@@ -33,6 +33,7 @@ MAX_FOLDERS = 8
 MAX_PACKS = 4  # in memory, the first included
 MAX_RETRIEVERS = 6  # over other images than uploads
 _OPENING_SECONDS = 2.0  # until the answer says that a place is still being opened
+_LAST_STEP = 10.0  # seconds that the end waits for what is being read
 
 
 @dataclass
@@ -291,12 +292,15 @@ class Opened:
                 self._forget(key)
 
     def close(self) -> None:
-        """Stops what is being read, and deletes every upload."""
+        """Stops what is being read, and deletes every upload; waits for the reading to end."""
         with self._lock:
             for key in list(self._uploads):
                 self._forget(key)
-            for retriever in self._retrievers.values():
-                retriever.index.stop()
+            indexes = [retriever.index for retriever in self._retrievers.values()]
+            for index in indexes:
+                index.stop()
+        for index in indexes:
+            index.join(_LAST_STEP)
 
     def require_owner(self, sentence: str) -> None:
         """Raises ForbiddenError with a sentence where others than this machine reach the app."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -122,8 +123,8 @@ def servers(new_folder: Callable[[], Path], main: Path = MAIN) -> Iterator[Serve
     finally:
         for process in running:
             process.terminate()
-        for process in running:
-            process.wait(20)
+        codes = {process.wait(PATIENCE) for process in running}
+        assert codes <= {0, -signal.SIGKILL}, f"an app ended with {codes}"
 
 
 def free_port() -> int:

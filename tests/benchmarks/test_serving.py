@@ -26,7 +26,7 @@ def test_the_app_answers_all_of_them(tiny_pack: Path, capsys: pytest.CaptureFixt
 def test_clients_are_counted(
     tiny_pack: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "ASKED", 60)
+    monkeypatch.setattr(serving, "QUESTIONS", 60)
     assert serving.main(["--pack", str(tiny_pack), "--server"]) == 0
     line = capsys.readouterr().out.splitlines()[1]
     assert re.search(r": 16 clients \d+ answers/s \([\d.]+ ms of CPU each\), 50 clients \d+", line)

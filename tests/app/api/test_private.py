@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -27,6 +28,7 @@ from tests.app import hostile
 from tests.app.api.assistant import Assistant
 from tests.app.api.conftest import Run, Running, data_uri, encoded
 from tests.app.conftest import draw
+from tests.app.serving import PATIENCE
 
 EVIL = "evil.example"
 PATHS = ("/", "/config", "/gradio_api/info", "/api/v1/info", "/api/v1/image/3", "/page/x.js")
@@ -215,6 +217,30 @@ def test_uploads_end_with_the_process(run: Run, tiny_pack: Path, tmp_path: Path)
     while list(tmp_path.glob("polyview-upload-*")) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not list(tmp_path.glob("polyview-upload-*"))
+
+
+@pytest.mark.parametrize("stage", ["pictures", "captions"])
+def test_reading_ends_with_the_process(
+    run: Run, tiny_pack: Path, tmp_path: Path, stage: str
+) -> None:
+    arguments: list[str | Path] = []
+    if stage == "pictures":
+        draw(0)[0].convert("RGB").resize((2400, 1800)).save(tmp_path / "0.jpg")
+        content = (tmp_path / "0.jpg").read_bytes()
+        for i in range(300):  # other bytes behind the image: other files
+            (tmp_path / f"{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
+        arguments = ["--pack", tiny_pack, "--gallery", tmp_path]
+    server = run(*arguments, wait=False)
+    server.await_stage(stage)
+    while not server.get("collections/progress")["done"]:
+        time.sleep(0.1)
+    os.kill(server.process, signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE
+    unit = stage.replace("pictures", "images")
+    while not re.search(rf"stopped after .* {unit}\n", server.log.read_text()):
+        assert time.monotonic() < deadline, server.log.read_text()
+        time.sleep(0.1)
+    assert "could not be read" not in server.log.read_text()  # and `run` wants 0 at the end
 
 
 def test_a_line_of_the_log_is_one_short_line() -> None:
