@@ -60,6 +60,7 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
         max_length=about["max_length"],
         methods={METHOD: MethodParts(stack, arguments, config, about["sha256"])},
         gallery=gallery,
+        logs={METHOD: Path(source)},  # of one that was trained here
     )
     return build_pack(out, labels, parts)
 

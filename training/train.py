@@ -13,6 +13,7 @@ from polyview.models import CONTEXT_DEFAULTS, METHODS, argument_defaults
 from polyview.models.contextual import ContextConfig
 from polyview.training.data.features import Extraction, load_features
 from polyview.training.data.texts import TextConfig
+from polyview.training.loop.clip import ClipTraining
 from polyview.training.loop.command import run_command
 from polyview.training.loop.config import OptimizerConfig, TrainConfig
 from polyview.training.loop.trainer import Trainer, build_trainer
@@ -26,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_command(argv, program, TrainConfig, _build, cached=True, settings=_settings)
 
 
-def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer:
+def _build(config: TrainConfig, options: argparse.Namespace) -> Trainer | ClipTraining:
+    if config.network:
+        return ClipTraining(config, options.out, resume=options.resume)
     if options.skip_damaged and not config.backbone_frozen:
         raise ValueError(
             "--skip-damaged needs backbone_frozen=true; remove the images that "

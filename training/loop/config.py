@@ -74,6 +74,9 @@ class TrainConfig(Settings):
             keep their statistics.
         backbone_lr_scale: learning rate of an image encoder that is trained, as a share of the base
             rate (VSE-infinity trains a CNN with 0.1, one pretrained on billions of tags with 0.01).
+        network: a CLIP to train from random weights with InfoNCE, as a `CLIPConfig` of transformers
+            in JSON (`training/loop/clip.py`); with method "clip". Of the other settings it reads
+            data, optimizer, epochs, batches, precision, seed, train_images and two of text's.
         init: run folder whose best weights training starts from; empty for none.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
@@ -111,6 +114,7 @@ class TrainConfig(Settings):
     backbone: str = "runs/backbone"
     backbone_frozen: bool = True
     backbone_lr_scale: float = Field(default=1.0, gt=0, le=1)
+    network: dict[str, Any] = Field(default_factory=dict)
     init: str = ""
     text: TextConfig = TextConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -142,7 +146,10 @@ class TrainConfig(Settings):
             )
         if not self.backbone_frozen and not self.backbone:
             raise ValueError("backbone must be named where backbone_frozen is false")
-        build_objective(self.method, self.objective)
+        if not self.network:
+            build_objective(self.method, self.objective)
+        elif self.method != "clip":
+            raise ValueError(f'network describes a CLIP; set method="clip", not "{self.method}"')
         return self
 
 

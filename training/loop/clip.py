@@ -1,0 +1,125 @@
+"""Trains a CLIP of `transformers` from random weights with InfoNCE, on captioned images.
+
+`python -m polyview train --recipe scenes/clip_tiny --out RUN`
+
+Alec Radford et al., ICML 2021, section 2.3. RUN/model holds the best weights as the Hub's CLIPs
+are laid out: `python -m polyview clip --from RUN/model --out PACK` makes a pack of them.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from polyview.models.encoders.huggingface import build_network, quiet
+from polyview.models.preprocess import Preprocess
+from polyview.training.data.batches import Batch, ahead, batches
+from polyview.training.data.features import check_images
+from polyview.training.data.open_split import describe_data, open_split
+from polyview.training.data.split import Pixels
+from polyview.training.data.texts import END, PAD, START, TokenTable, build_tokenizer
+from polyview.training.evaluation.metrics import retrieval_metrics
+from polyview.training.loop.config import TrainConfig
+from polyview.training.loop.loop import Loop, check_pace
+from polyview.training.loop.runs import CONFIG, LOG, TOKENIZER
+from polyview.training.objectives.losses import info_nce, same_image
+
+MODEL = "model"  # folder of the best weights in a run
+_SHARPEST = math.log(100)  # of the learned temperature's inverse, as in the paper
+_LONGEST = 77  # tokens of a text where the recipe states none
+
+
+class ClipTraining(Loop[TrainConfig, Batch]):
+    """Trains the CLIP that `config.network` describes; images are stretched to its size.
+
+    Of `config.text` it reads `min_count` and `unknown_rate`.
+    """
+
+    best_by = "rsum"
+
+    def __init__(self, config: TrainConfig, out: Path, *, resume: bool) -> None:
+        super().__init__(config)
+        data, network = Path(config.data), config.network
+        train, val = open_split(data, "train").first(config.train_images), open_split(data, "val")
+        check_images(train, trained=True)
+        check_pace(config, len(train.captions))
+        texts = {"max_position_embeddings": _LONGEST, **network.get("text_config", {})}
+        self.tokenizer = build_tokenizer(train.captions, config.text.min_count, marks=True)
+        self.tokenizer.enable_truncation(texts["max_position_embeddings"])
+        self.tables = [TokenTable(self.tokenizer, split.captions) for split in (train, val)]
+        marks = {"bos_token_id": START, "eos_token_id": END, "pad_token_id": PAD}
+        texts |= {name: self.tokenizer.token_to_id(mark) for name, mark in marks.items()}
+        texts["vocab_size"] = self.tokenizer.get_vocab_size()
+        settings = {**network, "model_type": "clip", "text_config": texts}
+        self.model = build_network("CLIPModel", settings).to(self.device)
+        self.preprocess = Preprocess(self.model.config.vision_config.image_size)
+        self.train, self.val = (
+            replace(split, features=Pixels(split.images, self.preprocess)) for split in (train, val)
+        )
+        self.start(self.model, out, items=len(self.train.captions), resume=resume)
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """See `Loop`."""
+        config, seed = self.config, (self.config.seed, epoch)
+        options = config.text.unknown_rate, config.captions_per_image
+        return ahead(batches(self.train, self.tables[0], config.batch_size, seed, *options))
+
+    def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:  # noqa: ARG002
+        """See `Loop`."""
+        batch = batch.to(self.device)
+        with self.autocast():
+            output = self.model(input_ids=batch.ids, pixel_values=batch.features)
+        images, texts = output.image_embeds.float()[batch.rows], output.text_embeds.float()
+        positives = same_image(batch.image_ids, batch.image_ids)
+        temperature = (-self.model.logit_scale).exp()
+        return {"contrastive": info_nce(images @ texts.mT, positives, temperature)}
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """See `Loop`."""
+        self.model.logit_scale.clamp_(max=_SHARPEST)
+
+    @torch.no_grad()
+    def validate(self, epoch: int) -> dict[str, float]:  # noqa: ARG002
+        """Retrieval metrics on the validation split."""
+        self.model.eval()
+        images, texts = [], []
+        for start in range(0, self.val.image_count, 100):
+            some = np.asarray(self.val.features[start : start + 100])
+            pixels = torch.from_numpy(some).to(self.device)
+            images.append(self.model.get_image_features(pixels).pooler_output)
+        for rows in np.array_split(np.arange(len(self.val.captions)), 10):
+            ids = torch.from_numpy(self.tables[1].rows(rows)[0]).to(self.device)
+            texts.append(self.model.get_text_features(ids).pooler_output)
+        first, second = (F.normalize(torch.cat(parts), dim=1) for parts in (images, texts))
+        return retrieval_metrics((first @ second.mT).cpu().numpy(), self.val.image_of)
+
+    def described(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """See `Loop`; also writes RUN/model."""
+        folder = self.run.path / MODEL
+        with quiet():
+            self.model.save_pretrained(folder)
+        self.tokenizer.no_truncation()
+        self.tokenizer.save(str(folder / TOKENIZER))
+        squares = self.preprocess
+        processor = {
+            "image_processor_type": "CLIPImageProcessor",
+            "do_center_crop": False,
+            "size": {"height": squares.size, "width": squares.size},
+            "image_mean": squares.mean,
+            "image_std": squares.std,
+        }
+        text = json.dumps(processor, indent=1) + "\n"
+        (folder / "preprocessor_config.json").write_text(text, "utf-8")
+        for name in (CONFIG, LOG):
+            shutil.copyfile(self.run.path / name, folder / name)
+        data = describe_data(Path(self.config.data), (), self.train)
+        return self.model.state_dict(), {"kind": "clip", "data": data}
