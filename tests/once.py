@@ -8,10 +8,15 @@ import pytest
 from filelock import FileLock
 
 
+def shared_root(factory: pytest.TempPathFactory) -> Path:
+    """The temporary folder of all processes of a run."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """A folder that `make` fills in the first process that wants it; nobody may change it."""
-    own = factory.getbasetemp()
-    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    root = shared_root(factory)
     with FileLock(root / f"{name}.lock"):
         if not (root / name).is_dir():
             draft = factory.mktemp(name)

@@ -8,6 +8,7 @@ import pytest
 from polyview.export import to_onnx
 from polyview.training import train
 from polyview.training.data import region_gallery
+from tests.once import made_once
 from tests.training.conftest import make_features, write_regions
 
 RECIPE = """
@@ -22,13 +23,17 @@ text = {{ word_dim = 8, hidden_dim = 8 }}
 LABELS = ("--licence", "research only")
 
 
-def write_world(root: Path) -> Path:
+def shared_world(factory: pytest.TempPathFactory) -> Path:
+    """What `write_world` writes, once for all processes; nobody may change it."""
+    return made_once(factory, "regions", write_world)
+
+
+def write_world(root: Path) -> None:
     """Writes `data`, `runs/vsepp_0`, `runs/vsepp_1` (another seed), `runs/mv_vse_0` and `pack`.
 
     The pack holds all of them, the second as `vsepp_2`, and comes with the features of the test
     split as its gallery. `testall` has five equal rows an image, as COCO's.
     """
-    root.mkdir(exist_ok=True)
     write_regions(root / "data")
     split = make_features(20, 7)
     np.save(root / "data" / "testall_ims.npy", np.repeat(split.features[:], 5, axis=0))
@@ -47,4 +52,3 @@ def write_world(root: Path) -> Path:
         runs = ["runs/vsepp_0", "vsepp_2=runs/vsepp_1", "runs/mv_vse_0"]
         given = [option for run in runs for option in ("--run", run)]
         assert to_onnx.main([*given, "--gallery", "gallery", "--out", "pack", *LABELS]) == 0
-    return root

@@ -31,7 +31,7 @@ from polyview.training.evaluation.metrics import folded_metrics
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
 from polyview.training.loop.trained_run import run_views
 from tests.app.looking import maps_of
-from tests.regions import LABELS, RECIPE, write_world
+from tests.regions import LABELS, RECIPE, shared_world
 from tests.training.conftest import write_regions
 from tests.training.photographs import write_photographs
 
@@ -40,8 +40,8 @@ BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`data`, `runs` and `pack`, see `write_world`; nobody changes them."""
-    return write_world(tmp_path_factory.mktemp("regions"))
+    """`data`, `runs` and `pack`, see `write_world`; nobody may change them."""
+    return shared_world(tmp_path_factory)
 
 
 @pytest.fixture(autouse=True)

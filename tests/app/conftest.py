@@ -17,6 +17,7 @@ from polyview.app.gallery.scan import from_pack
 from polyview.app.search.hits import Hit
 from polyview.app.search.query import Term
 from polyview.app.search.retriever import Retriever
+from polyview.app.settings import BUNDLED
 from polyview.export.pack.schema import Labels
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
@@ -24,7 +25,7 @@ from tests.app.many import write_many
 from tests.app.serving import Serve, Server, servers
 from tests.export.conftest import write_backbone, write_run
 from tests.export.editing import edited
-from tests.once import made_once
+from tests.once import made_once, shared_root
 
 COLOURS = {
     "red": (214, 48, 49),
@@ -107,23 +108,31 @@ def tiny_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def views_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack with a method of several views, and pictures with facts; nobody may change it."""
-    work = tmp_path_factory.mktemp("views")
-    gallery = write_gallery(work / "gallery")
-    with edited(gallery / "gallery.json") as content:
-        written = [[c["text"] for c in image["captions"]] for image in content["images"]]
-        for i, image in enumerate(content["images"]):
-            image |= {"setting": SETTINGS[i % 3], "time": "night" if i % 4 == 0 else None}
-            for caption in image["captions"]:
-                caption["relevant"] = [j for j, own in enumerate(written) if caption["text"] in own]
-    # otherwise the views are the same, and none of them wins
-    apart = {"linear.weight": 10, "gru": 3, "score.0": 3, "score.2.weight": 100}
-    return write_pack(work, ("vse_infty", "mv_vse"), gallery, apart)
+
+    def make(work: Path) -> None:
+        gallery = write_gallery(work / "gallery")
+        with edited(gallery / "gallery.json") as content:
+            written = [[c["text"] for c in image["captions"]] for image in content["images"]]
+            for i, image in enumerate(content["images"]):
+                image |= {"setting": SETTINGS[i % 3], "time": "night" if i % 4 == 0 else None}
+                for caption in image["captions"]:
+                    text = caption["text"]
+                    caption["relevant"] = [j for j, own in enumerate(written) if text in own]
+        # otherwise the views are the same, and none of them wins
+        apart = {"linear.weight": 10, "gru": 3, "score.0": 3, "score.2.weight": 100}
+        write_pack(work, ("vse_infty", "mv_vse"), gallery, apart)
+
+    return made_once(tmp_path_factory, "views", make) / "pack"
 
 
 @pytest.fixture(scope="session")
 def many_pack(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of six methods, and pictures with masks and boxes; nobody may change it."""
-    return write_many(tiny_pack, tmp_path_factory.mktemp("many") / "pack")
+
+    def make(work: Path) -> None:
+        write_many(tiny_pack, work / "pack")
+
+    return made_once(tmp_path_factory, "many", make) / "pack"
 
 
 @pytest.fixture(scope="session")
@@ -153,10 +162,33 @@ def many_retriever(many_pack: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`python app/main.py` without arguments and without a cache."""
+def bundled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is computed of the bundled packs, by whichever process of a run is the first."""
+    return shared_root(tmp_path_factory) / "bundled"
+
+
+@pytest.fixture(scope="session")
+def bundled(tmp_path_factory: pytest.TempPathFactory, bundled_cache: Path) -> Iterator[Server]:
+    """`python app/main.py` without arguments."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
-        yield start()
+        yield start(POLYVIEW_CACHE=str(bundled_cache))
+
+
+@pytest.fixture(scope="session")
+def private(tmp_path_factory: pytest.TempPathFactory, tiny_pack: Path) -> Iterator[Server]:
+    """The app over the tiny pack, for this machine alone."""
+    with servers(lambda: tmp_path_factory.mktemp("server")) as start:
+        yield start("--pack", tiny_pack, "--mcp")
+
+
+@pytest.fixture(scope="session")
+def scenes(bundled_cache: Path) -> Retriever:
+    """The bundled scenes, ready to be searched; nobody may change it."""
+    pack = BUNDLED / "scenes"
+    retriever = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), bundled_cache)
+    retriever.index.start()
+    assert retriever.index.wait(200)
+    return retriever
 
 
 @pytest.fixture(scope="module")

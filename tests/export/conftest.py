@@ -171,9 +171,12 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of one method and no gallery, of few files; nobody may change it."""
-    out = tmp_path_factory.mktemp("packs") / "small"
-    export_runs(out, runs / "backbone", [runs / next(iter(METHODS))], LABELS)
-    return out
+
+    def make(place: Path) -> None:
+        method = runs / next(iter(METHODS))
+        export_runs(place / "small", runs / "backbone", [method], LABELS)
+
+    return made_once(tmp_path_factory, "small", make) / "small"
 
 
 @pytest.fixture

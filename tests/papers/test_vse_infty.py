@@ -376,15 +376,6 @@ def test_golden_duplicate_images(kind: str) -> None:
 
 
 @torch.no_grad()
-def test_coefficients_are_generated_anew_when_weights_change() -> None:
-    pooling, sizes = GPO(), torch.tensor([4, 2])
-    before = pooling.coefficients(sizes)
-    assert torch.equal(pooling.coefficients(sizes), before)
-    next(pooling.gru.parameters()).mul_(-2)
-    assert not torch.allclose(pooling.coefficients(sizes), before)
-
-
-@torch.no_grad()
 def test_the_pooling_curve_is_that_of_the_sets_size() -> None:
     method = VSEInfinity(IMAGE_DIM, TEXT_DIM, 16)
     image, text = method.inside(*encoded(method))

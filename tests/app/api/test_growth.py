@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.api.conftest import ROOT, Run, Running, data_uri, encoded
+from tests.app.api.conftest import ROOT, data_uri, encoded
+from tests.app.serving import Serve, Server
 
 TEXTS = [f"a {colour} circle beside a bar" for colour in ("red", "green", "blue", "pink")]
 OURS = ("app", "models", "export", "training", "benchmarks")
 
 
 @pytest.fixture(scope="module")
-def server(run: Run, tiny_pack: Path) -> Running:
-    return run("--pack", tiny_pack)
+def server(serve: Serve, tiny_pack: Path) -> Server:
+    return serve("--pack", tiny_pack)
 
 
 def megabytes(process: int) -> float:
@@ -31,7 +32,7 @@ def megabytes(process: int) -> float:
 @pytest.mark.parametrize("way", ["http", "gradio"])
 @pytest.mark.parametrize("calls", [120, pytest.param(5000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3600)
-def test_questions_leave_nothing_in_memory(server: Running, way: str, calls: int) -> None:
+def test_questions_leave_nothing_in_memory(server: Server, way: str, calls: int) -> None:
     image = data_uri(encoded(3))
 
     def ask(number: int) -> None:

@@ -11,110 +11,105 @@ from typing import Any
 
 import pytest
 
-from tests.app.api.conftest import ROOT, Run, Running
+from tests.app.api.conftest import ROOT
+from tests.app.serving import Server
 
 
-@pytest.fixture(scope="module")
-def server(run: Run) -> Running:
-    """The app over the bundled scenes."""
-    return run()
-
-
-def answered(server: Running, **values: Any) -> dict[str, Any]:
+def answered(bundled: Server, **values: Any) -> dict[str, Any]:
     """The answer once all captions are ranked."""
-    while (answer := server.get("mistakes", **values))["state"] == "running":
+    while (answer := bundled.get("mistakes", **values))["state"] == "running":
         time.sleep(0.2)
     assert answer["state"] == "ready", answer
     return answer
 
 
-def test_pvse_wins_on_counts(server: Running) -> None:
+def test_pvse_wins_on_counts(bundled: Server) -> None:
     start = time.monotonic()
-    answer = answered(server, a="pvse", b="vse_infty")
+    answer = answered(bundled, a="pvse", b="vse_infty")
     assert time.monotonic() - start < 60
     assert sum(answer["counts"].values()) == 5000
     assert {"two", "three", "four", "five"} & {each["word"] for each in answer["words_a"]}
     share = {one["kind"]: one["a"] / (one["a"] + one["b"]) for one in answer["kinds"]}
     assert max(share, key=lambda kind: share[kind]) == "counting"
-    usual = answered(server)
+    usual = answered(bundled)
     assert (usual["a"], usual["b"]) == ("vse_infty", "mv_vse")
     for first in answer["captions"][:3]:
-        ranks = server.get("compare", q=first["text"], methods="pvse,vse_infty", k=1)["columns"]
+        ranks = bundled.get("compare", q=first["text"], methods="pvse,vse_infty", k=1)["columns"]
         assert [each["best_true_rank"] for each in ranks] == [first["rank_a"], first["rank_b"]]
         tops = [each["hits"][0]["image_id"] for each in ranks]
         assert tops == [first["first_a"], first["first_b"]]
 
 
-def test_filters_and_pages(server: Running) -> None:
+def test_filters_and_pages(bundled: Server) -> None:
     asked = {"a": "avse", "b": "pvse+mvam", "k": 5}
-    whole = answered(server, **asked, cell="all", order="caption", count=5000)
+    whole = answered(bundled, **asked, cell="all", order="caption", count=5000)
     rows = whole["captions"]
     assert [row["caption"] for row in rows] == list(range(5000))
     assert sum(n for *_, n in whole["pairs"]) == whole["total"] == 5000
     for cell, count in whole["counts"].items():
-        part = answered(server, **asked, cell=cell, count=7, start=count - 3)
+        part = answered(bundled, **asked, cell=cell, count=7, start=count - 3)
         assert part["total"] == count
         assert len(part["captions"]) == 3
         assert {row["found"] for row in part["captions"]} == {cell}
-    gaps = answered(server, **asked, cell="b", count=5000)["captions"]
+    gaps = answered(bundled, **asked, cell="b", count=5000)["captions"]
     ratios = [row["rank_a"] / row["rank_b"] for row in gaps]
     assert ratios == pytest.approx(sorted(ratios, reverse=True))
-    animals = answered(server, **asked, cell="all", kind="animal")
+    animals = answered(bundled, **asked, cell="all", kind="animal")
     assert animals["total"] == sum(animals["counts"].values()) == 1000
     assert animals["kinds"] == whole["kinds"]
-    dogs = answered(server, **asked, cell="all", kind="word:dog", count=5000)["captions"]
+    dogs = answered(bundled, **asked, cell="all", kind="word:dog", count=5000)["captions"]
     assert [row["caption"] for row in sorted(dogs, key=lambda row: row["caption"])] == [
         row["caption"] for row in rows if "dog" in row["text"].lower().replace(",", "").split()
     ]
-    inside = answered(server, **asked, cell="all", within="2,9,1,4", count=5000)
+    inside = answered(bundled, **asked, cell="all", within="2,9,1,4", count=5000)
     expected = [r for r in rows if 2 <= r["rank_a"] <= 9 and r["rank_b"] <= 4]
     assert inside["total"] == sum(inside["counts"].values()) == len(expected) > 0
     assert inside["p"] == whole["p"]  # of all: who chooses by ranks tests nothing
-    nothing = answered(server, **asked, within="999,1000,999,1000")
+    nothing = answered(bundled, **asked, within="999,1000,999,1000")
     assert nothing["total"] == sum(nothing["counts"].values()) == 0
-    labels = answered(server, **asked, cell="labels", count=5000)
+    labels = answered(bundled, **asked, cell="labels", count=5000)
     assert labels["total"] == labels["labels"] > 0
     for row in labels["captions"]:
         assert row["suspect"] != row["image"]
         assert row["suspect"] in (row["first_a"], row["first_b"])
-    right = server.get("compare", q=labels["captions"][0]["text"], methods="avse,mvam")["truth"]
+    right = bundled.get("compare", q=labels["captions"][0]["text"], methods="avse,mvam")["truth"]
     assert labels["captions"][0]["suspect"] in right["image_ids"]
 
 
-def test_a_table_holds_all_of_a_cell(server: Running) -> None:
+def test_a_table_holds_all_of_a_cell(bundled: Server) -> None:
     asked = {"a": "avse", "b": "mvam", "cell": "both"}
-    answer = answered(server, **asked, count=5000)
-    reply = server.http.get("mistakes", params={**asked, "format": "csv"})
+    answer = answered(bundled, **asked, count=5000)
+    reply = bundled.http.get("mistakes", params={**asked, "format": "csv"})
     assert reply.headers["content-type"].startswith("text/csv")
     table = list(csv.DictReader(io.StringIO(reply.text)))
     assert [int(row["caption"]) for row in table] == [r["caption"] for r in answer["captions"]]
     assert table[0]["text"].lstrip("'") == answer["captions"][0]["text"]
 
 
-def test_queries_of_a_file(server: Running) -> None:
-    file = server.get("search", q="a dog", k=1)["hits"][0]["file"]
+def test_queries_of_a_file(bundled: Server) -> None:
+    file = bundled.get("search", q="a dog", k=1)["hits"][0]["file"]
     content = f"a dog,{file}\na horse,3".encode()
-    reply = server.http.post("mistakes/queries", content=content).json()
-    answer = answered(server, queries=reply["queries"], cell="all", order="caption")
+    reply = bundled.http.post("mistakes/queries", content=content).json()
+    answer = answered(bundled, queries=reply["queries"], cell="all", order="caption")
     assert [row["text"] for row in answer["captions"]] == ["a dog", "a horse"]
     assert answer["captions"][1]["image"] == 3
     assert not answer["exact"]
     assert {one["kind"] for one in answer["kinds"]} == {"up to 6 words"}
-    gone = server.http.get("mistakes", params={"queries": "0"})
+    gone = bundled.http.get("mistakes", params={"queries": "0"})
     assert gone.status_code == 410
     assert "send the file again" in gone.json()["error"]
 
 
-def test_a_collection_without_captions_asks_for_queries(server: Running, tmp_path: Path) -> None:
+def test_a_collection_without_captions_asks_for_queries(bundled: Server, tmp_path: Path) -> None:
     for image in sorted((ROOT / "app/bundled/scenes/gallery/images").iterdir())[:3]:
         shutil.copyfile(image, tmp_path / image.name)
-    key = server.post("collections/open", place=str(tmp_path))["collection"]
+    key = bundled.post("collections/open", place=str(tmp_path))["collection"]
     where = {"collection": key, "pack": "scenes"}
-    server.await_stage("ready", **where)
-    reply = server.http.get("mistakes", params=where)
+    bundled.await_stage("ready", **where)
+    reply = bundled.http.get("mistakes", params=where)
     assert (reply.status_code, "send a CSV file" in reply.json()["error"]) == (400, True)
     content = b"query,image,kind\nan owl,test-000001.webp,bird\na dog,2,dog"
-    queries = server.http.post("mistakes/queries", content=content, params=where).json()
-    answer = answered(server, **where, **queries, k=3, cell="both")
+    queries = bundled.http.post("mistakes/queries", content=content, params=where).json()
+    answer = answered(bundled, **where, **queries, k=3, cell="both")
     assert [one["kind"] for one in answer["kinds"]] == ["bird", "dog"]
     assert answer["total"] == 2

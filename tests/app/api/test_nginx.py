@@ -19,8 +19,8 @@ import pytest
 from gradio_client import Client
 
 from polyview.app import limits
-from tests.app.api.conftest import ROOT, Run, Running
-from tests.app.serving import free_port
+from tests.app.api.conftest import ROOT
+from tests.app.serving import Serve, Server, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -35,7 +35,7 @@ POST = f"POST /api/v1/search HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 9000\r\
 class Proxied:
     """The app, and nginx before it at `port`."""
 
-    app: Running
+    app: Server
     port: int
 
     def line(self, address: str) -> socket.socket:
@@ -56,7 +56,7 @@ class Proxied:
 
 
 def configuration(folder: Path, app_port: int, port: int) -> str:
-    """That of the docs page, with ports of a test and without folders of the system."""
+    """That of the docs page with a test's ports and patience, without folders of the system."""
     page = (ROOT / "docs" / "deploy.md").read_text("utf-8")
     [text] = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
     own = "".join(
@@ -67,6 +67,8 @@ def configuration(folder: Path, app_port: int, port: int) -> str:
         ("127.0.0.1:7860", f"127.0.0.1:{app_port}"),
         ("listen 80", f"listen 127.0.0.1:{port}"),
         ("user www-data;\n", ""),
+        ("client_header_timeout 10s", "client_header_timeout 4s"),
+        ("client_body_timeout 15s", "client_body_timeout 5s"),
         ("http {\n", f"http {{\n    access_log off;\n{own}"),
     ):
         assert before in text
@@ -76,9 +78,9 @@ def configuration(folder: Path, app_port: int, port: int) -> str:
 
 @pytest.fixture(scope="module")
 def proxied(
-    run: Run, tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory
+    serve: Serve, tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Proxied]:
-    app = run("--pack", tiny_pack, "--allow-host", NAME)
+    app = serve("--pack", tiny_pack, "--allow-host", NAME)
     nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     assert nginx, "nginx is not installed; run: make nginx"
     folder, port = tmp_path_factory.mktemp("nginx"), free_port()

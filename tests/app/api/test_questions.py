@@ -13,9 +13,10 @@ from polyview.app.api.questions import questions
 from polyview.app.gallery.store import cache_folder
 from polyview.app.packs.opened import Opened
 from polyview.app.settings import Settings
-from tests.app.api.conftest import Run, Running, data_uri, encoded
+from tests.app.api.conftest import data_uri, encoded
 from tests.app.clip_files import write_animation
 from tests.app.conftest import draw
+from tests.app.serving import Serve, Server
 
 IMAGE = data_uri(encoded(3))
 TABLE = data_uri(b"query,image\na bar,2").replace("image/png", "text/csv")
@@ -85,8 +86,8 @@ SLOW = {"ms", "runs", "progress", "done", "bytes"}
 
 
 @pytest.fixture(scope="module")
-def server(run: Run, many_pack: Path) -> Running:
-    return run("--pack", many_pack, "--mcp")
+def server(serve: Serve, many_pack: Path) -> Server:
+    return serve("--pack", many_pack, "--mcp")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def table(many_pack: Path) -> dict[str, Any]:
     return {one.name: one for one in questions(opened)}
 
 
-def ask(server: Running, question: Any, values: dict[str, Any]) -> httpx.Response:
+def ask(server: Server, question: Any, values: dict[str, Any]) -> httpx.Response:
     """Asks over HTTP: a GET where there is one and no image is sent."""
     names = {"query": "q", "filters": "filter"}
     path = question.path.lstrip("/").replace("{image_id}", str(values.get("image_id")))
@@ -115,7 +116,7 @@ def timeless(value: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "values"), ASKED, ids=lambda one: str(one)[:40])
 def test_both_ways_answer_the_same(
-    server: Running, table: dict[str, Any], name: str, values: dict[str, Any]
+    server: Server, table: dict[str, Any], name: str, values: dict[str, Any]
 ) -> None:
     reply = ask(server, table[name], values)
     while name in ("collapse", "mistakes") and reply.json()["state"] == "running":
@@ -136,7 +137,7 @@ def test_every_question_is_asked(table: dict[str, Any]) -> None:
 
 
 def test_wrong_values_are_refused_in_the_same_sentence(
-    server: Running, table: dict[str, Any]
+    server: Server, table: dict[str, Any]
 ) -> None:
     valid = dict(reversed(ASKED)) | OTHERS
     for name, question in table.items():
@@ -174,13 +175,13 @@ def test_wrong_values_are_refused_in_the_same_sentence(
     ],
 )
 def test_refusals_have_a_status(
-    server: Running, path: str, given: dict[str, Any], status: int, sentence: str
+    server: Server, path: str, given: dict[str, Any], status: int, sentence: str
 ) -> None:
     reply = server.http.get(path, params=given)
     assert (reply.status_code, sentence in reply.json()["error"]) == (status, True), reply.text
 
 
-def test_evidence_adds_up_and_is_the_same_in_both_forms(server: Running) -> None:
+def test_evidence_adds_up_and_is_the_same_in_both_forms(server: Server) -> None:
     asked = {"q": TEXT, "method": "mv_vse"}
     hits = server.get("search", **asked, k=4)["hits"]
     many = server.get("explain/hits", **asked, images=",".join(str(h["image_id"]) for h in hits))
@@ -193,7 +194,7 @@ def test_evidence_adds_up_and_is_the_same_in_both_forms(server: Running) -> None
         assert len(one["cells"]) == one["grid"][0] * one["grid"][1]
 
 
-def test_an_image_is_the_body(server: Running) -> None:
+def test_an_image_is_the_body(server: Server) -> None:
     content = encoded(3)
     reply = server.http.post("search?k=3", content=content, headers={"Content-Type": "image/png"})
     assert timeless(reply.json()) == timeless(server.post("search", image=IMAGE, k=3))
@@ -202,7 +203,7 @@ def test_an_image_is_the_body(server: Running) -> None:
     assert timeless(why) == timeless(server.post("explain", image=4, query="", content=IMAGE))
 
 
-def test_uploads_are_searched_while_they_grow_and_only_by_their_key(server: Running) -> None:
+def test_uploads_are_searched_while_they_grow_and_only_by_their_key(server: Server) -> None:
     key = server.post("collections/new")["collection"]
     for i in range(3):
         server.http.post(f"collections/file?collection={key}&name=a{i}.png", content=encoded(i))
@@ -223,7 +224,7 @@ def test_uploads_are_searched_while_they_grow_and_only_by_their_key(server: Runn
 
 
 def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
-    server: Running, tmp_path: Path
+    server: Server, tmp_path: Path
 ) -> None:
     for i in range(4):
         draw(i)[0].save(tmp_path / f"{i}.png")
@@ -243,7 +244,7 @@ def test_a_folder_opens_by_its_path_and_another_pack_searches_it(
     assert reply.status_code == 404
 
 
-def test_packs_open_when_they_are_asked(server: Running) -> None:
+def test_packs_open_when_they_are_asked(server: Server) -> None:
     assert server.await_stage("ready", "scenes", "scenes")["searchable"] == 1000
     found = server.get("search", q="a dog", pack="scenes", k=1)
     assert "dog" in found["hits"][0]["objects"]
@@ -258,7 +259,7 @@ def test_packs_open_when_they_are_asked(server: Running) -> None:
 
 
 def test_the_description_lists_every_route_and_no_other(
-    server: Running, table: dict[str, Any]
+    server: Server, table: dict[str, Any]
 ) -> None:
     described = server.get("openapi.json")["paths"]
     assert {f"/api/v1{one.path}" for one in table.values()} == set(described)
@@ -276,7 +277,7 @@ def test_docs_name_every_route(table: dict[str, Any]) -> None:
         assert f"`{question.name}`" in text, question.name
 
 
-def test_a_clip_is_a_data_uri_for_gradio(server: Running, tmp_path: Path) -> None:
+def test_a_clip_is_a_data_uri_for_gradio(server: Server, tmp_path: Path) -> None:
     write_animation(tmp_path / "a.gif", [draw(0)[0], draw(1)[0]], 500)
     key = server.post("collections/open", place=str(tmp_path))["collection"]
     server.await_stage("ready", key)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from polyview.app.explain.evidence import MAX_IMAGES, Explained, explain
-from polyview.app.gallery.scan import from_pack
+from polyview.app.explain.evidence import Explained, explain
 from polyview.app.search.query import Term, parse
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
@@ -24,13 +23,6 @@ SCENES = BUNDLED / "scenes"
 TEXT = "a dog is higher in the picture than a top hat"
 QUERIES = (TEXT, "2: a dog + grass - 0.5: people", "dog + dog")
 IMAGES = [303, 951, 0, 303]
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
-    """The bundled scenes, nothing of them encoded."""
-    runtime = Runtime.load(SCENES, "cpu")
-    return Retriever(runtime, from_pack(SCENES), tmp_path_factory.mktemp("cache"))
 
 
 def sums(found: Explained) -> np.ndarray:
@@ -151,21 +143,3 @@ def test_terms_that_cancel_out_have_no_evidence(scenes: Retriever) -> None:
     found = explain(scenes, parse("dog - dog"), "vsepp", [3])
     assert found.terms == ()
     assert found.scores.tolist() == [0.0]
-
-
-@pytest.mark.parametrize(
-    ("query", "spec", "images", "per_view", "sentence"),
-    [
-        ("a dog", "nope", [0], False, "no method"),
-        ("a dog", "vsepp+mvam", [0], True, "one at a time"),
-        ("a dog", "vsepp", [], False, "1 to 100"),
-        ("a dog", "vsepp", [0] * (MAX_IMAGES + 1), False, "not 101"),
-        ("a dog", "vsepp", [1000], False, "no picture 1000"),
-        ("?", "vsepp", [0], False, "word"),
-    ],
-)
-def test_nonsense_gets_a_sentence(
-    scenes: Retriever, query: str, spec: str, images: list[int], per_view: bool, sentence: str
-) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        explain(scenes, [Term(query)], spec, images, per_view=per_view)

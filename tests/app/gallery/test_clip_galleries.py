@@ -68,18 +68,6 @@ def test_nothing_is_encoded_twice(photos: Path, tmp_path: Path) -> None:
     assert sorted(map(len, moved.clips.values())) == [3, SECONDS]
 
 
-def test_another_pack_reads_clips_once_more_and_alike(photos: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    first = indexed(photos, cache, Pretended())
-    other = Pretended("another pack", "another encoder")
-    second = indexed(photos, cache, other)
-    assert other.encoded == 2 + SECONDS + 3
-    assert second.clips == first.clips
-    same_encoder = Pretended("a third pack")
-    indexed(photos, cache, same_encoder)
-    assert same_encoder.encoded == 0
-
-
 def test_a_copy_of_a_clip_is_named_once(photos: Path, tmp_path: Path) -> None:
     shutil.copy(photos / "b.mp4", photos / "z.mp4")
     index = indexed(photos, tmp_path / "cache", Pretended())

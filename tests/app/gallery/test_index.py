@@ -209,19 +209,6 @@ def test_shortlist_scores_few_items() -> None:
     assert sum(scored) <= 4 * (64 + 5 * 3)  # rows listed for each of the query's four
 
 
-def test_captions_are_scored_from_the_picture_side() -> None:
-    captions = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.6, 0.8], [0.6, 0.8]]])  # (2, W, D)
-    image = Views(torch.tensor([[[0.0, -1.0], [0.6, 0.8], [0.0, 0.0]]]))  # (1, V, D)
-    for half_from in (0, 2**40):
-        gallery = Gallery("texts", MaxCosine(), half_from=half_from)
-        gallery.add([7, 9], captions)
-        best, other = gallery.search(image, 2)
-        assert (best.id, best.view) == (9, 1)
-        assert best.score == pytest.approx(1.0, abs=1e-3)
-        assert other.id == 7
-        assert other.score == pytest.approx(0.8, abs=1e-3)
-
-
 def test_an_empty_gallery_finds_nothing() -> None:
     assert Gallery("images", MaxCosine()).search(Views(torch.ones(1, 1, 4)), 3) == []
 

@@ -226,17 +226,6 @@ def test_a_failure_is_told_and_ends_the_waiting(
     assert "out of something" in str(index.progress)
 
 
-def test_the_cache_holds_what_was_computed(runtime: Runtime, photos: Path, tmp_path: Path) -> None:
-    index = Index(runtime, from_folder(photos), tmp_path / "cache")
-    images = from_folder(photos).images
-    again = Index(runtime, from_folder(photos), tmp_path / "cache")
-    fresh = index.features(images, "vsepp")
-    cached = again.features(images, "vsepp", at_hand=True)
-    assert fresh.keys() == cached.keys()
-    for key, value in fresh.items():
-        assert torch.equal(value, cached[key])
-
-
 def test_large_galleries_are_clustered_and_answers_say_what_is_found(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,18 +124,6 @@ def test_rankings_are_those_of_the_local_gallery(
         distant.scores(query)
 
 
-@pytest.mark.slow
-def test_two_thousand_images_rank_alike(points: Points) -> None:
-    method = build("mv_vse", 8, 8, {"embed_dim": DIM}).eval().requires_grad_(False)
-    rng = np.random.default_rng(0)
-    items = drawn(rng, 2000, 3, DIM)
-    distant, local = written(points, items, method), Gallery("images", method, half_from=0)
-    local.add(range(2000), torch.from_numpy(items).half().float())
-    for _ in range(5):
-        query = Views(torch.from_numpy(drawn(rng, 1, 1, DIM)))
-        assert [h.id for h in distant.search(query, 10)] == [h.id for h in local.search(query, 10)]
-
-
 def moved(runtime: Runtime, collection: Collection, points: Points, cache: Path) -> Report:
     return migration.migrate(runtime, collection, points, cache, lambda *_: None)
 

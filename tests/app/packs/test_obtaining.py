@@ -219,9 +219,3 @@ def test_a_pack_that_changed_since_it_was_looked_at_is_not_fetched(
     with pytest.raises(ValueError, match="has changed since it was looked at; look again"):
         obtain(offer, tmp_path, lambda *_: None, Event())
     assert fetched(hub) == []
-
-
-def test_a_public_app_converts_nothing(tiny_pack: Path, tmp_path: Path) -> None:
-    public = Opened(Settings(str(tiny_pack), device="cpu", host="0.0.0.0"), tmp_path / "cache")
-    with pytest.raises(ValueError, match="only where no other machine reaches the app"):
-        Downloads(public).look(NET, CLIP)

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from polyview.export.pack.reading import list_files, load_info
 from tests.app.serving import Serve, Server
-from tests.export.hub_server import READER, HubState, Repo, running_hub
+from tests.export.hub_server import READER, Fault, HubState, Repo, running_hub
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 ALLOWED = [f"owner/{name}" for name in ("shapes", "altered", "secret", "large")]
@@ -159,3 +160,15 @@ def test_a_long_name_is_not_echoed_whole(public: Public) -> None:
     assert len(answer) < 3000
     assert len(public.load(f"owner/{'x' * 40_000}")) < 3000
     assert max(map(len, public.server.log.read_text().splitlines()), default=0) < 10_000
+
+
+def test_searches_go_on_while_the_hub_is_silent(public: Public) -> None:
+    public.stock("shapes")
+    public.hub.faults["GET /api/models/owner/shapes"] = Fault("silent")
+    with ThreadPoolExecutor() as pool:
+        look = pool.submit(public.server.refusal, "packs/look", address="owner/shapes")
+        assert public.server.get("search", q="a red circle", method="vsepp", k=2)["hits"]
+        assert not look.done()
+        assert "timed out" in look.result(60)
+    public.hub.faults.clear()
+    assert public.server.post("packs/look", address="owner/shapes")["parts"]

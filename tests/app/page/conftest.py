@@ -9,8 +9,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect
 
-from tests.app.api.conftest import run  # noqa: F401 a fixture
-
 DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
 PATIENCE = 60_000  # milliseconds
 expect.set_options(timeout=PATIENCE)
@@ -98,7 +96,7 @@ class Tab:
         ]
 
     def _console(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and not {"410", "400"} & set(message.text.split()):
+        if message.type == "error" and not {"400", "404", "410"} & set(message.text.split()):
             self.complaints.append(message.text)
 
     def _request(self, request: Request) -> None:

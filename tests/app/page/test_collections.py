@@ -1,41 +1,21 @@
 """The collection menu in a browser: own files, two visitors, what is gone, folders, packs."""
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.app.api.conftest import Running, encoded, run  # noqa: F401  # a fixture
+from tests.app.api.conftest import encoded
 from tests.app.conftest import draw
+from tests.app.page.conftest import NewTab
+from tests.app.serving import Server
 
 pytestmark = pytest.mark.browser
 FILES = 12
 
 
-@pytest.fixture(scope="module")
-def server(run: Callable[..., Running], tiny_pack: Path) -> Running:  # noqa: F811
-    """The app over the tiny pack."""
-    return run("--pack", tiny_pack)
-
-
-@pytest.fixture
-def pages(browser: Browser) -> Iterator[Callable[[], Page]]:
-    """Makes visitors, each with a browser of their own."""
-    contexts = []
-
-    def make() -> Page:
-        contexts.append(browser.new_context(viewport={"width": 1280, "height": 800}))
-        return contexts[-1].new_page()
-
-    yield make
-    for context in contexts:
-        context.close()
-
-
-def open_menu(page: Page, server: Running) -> None:
+def open_menu(page: Page, server: Server) -> None:
     """Opens the first page and its collection menu."""
     page.goto(server.url)
     expect(page.locator(".tile img").first).to_be_visible()
@@ -43,7 +23,7 @@ def open_menu(page: Page, server: Running) -> None:
     expect(page.locator("#menu .card").first).to_be_visible()
 
 
-def send(page: Page, server: Running, name: str, first: int, count: int = FILES) -> None:
+def send(page: Page, server: Server, name: str, first: int, count: int = FILES) -> None:
     """Uploads drawn images, and waits until they are searched."""
     open_menu(page, server)
     files = [
@@ -64,12 +44,10 @@ def labels(page: Page) -> list[str]:
 
 
 @pytest.mark.slow
-def test_two_visitors_do_not_see_each_others_files(
-    server: Running, pages: Callable[[], Page]
-) -> None:
-    one, other = pages(), pages()
-    send(one, server, "mine", 0)
-    send(other, server, "yours", 8)
+def test_two_visitors_do_not_see_each_others_files(private: Server, new_tab: NewTab) -> None:
+    one, other = (new_tab(private.url).page for _ in range(2))
+    send(one, private, "mine", 0)
+    send(other, private, "yours", 8)
     for page, own, foreign in ((one, "mine-", "yours-"), (other, "yours-", "mine-")):
         found = labels(page)
         assert found
@@ -79,17 +57,15 @@ def test_two_visitors_do_not_see_each_others_files(
     page.reload()
     expect(page.locator(".tile img").first).to_be_visible()
     assert all("mine-" in label for label in labels(page))
-    listed = server.get("collections")["collections"]
+    listed = private.get("collections")["collections"]
     assert all(not each["key"].startswith("upload-") for each in listed)
     other.goto(one.url.replace("c=mine", "c=upload-0123456789abcdef0123456789abcdef"))
     expect(other.locator(".gone")).to_contain_text("upload the files again")
 
 
-def test_a_link_to_files_of_another_browser_says_so(
-    server: Running, pages: Callable[[], Page]
-) -> None:
-    page = pages()
-    page.goto(f"{server.url}/?c=mine&q=a+red+circle")
+def test_a_link_to_files_of_another_browser_says_so(private: Server, new_tab: NewTab) -> None:
+    page = new_tab(private.url).page
+    page.goto(f"{private.url}/?c=mine&q=a+red+circle")
     gone = page.locator(".gone")
     expect(gone).to_contain_text("uploaded in another browser")
     expect(page.locator(".tile")).to_have_count(0)
@@ -102,13 +78,13 @@ def test_a_link_to_files_of_another_browser_says_so(
 
 
 def test_a_folder_is_opened_and_a_wrong_one_is_named(
-    server: Running, pages: Callable[[], Page], tmp_path: Path
+    private: Server, new_tab: NewTab, tmp_path: Path
 ) -> None:
     for i in range(4):
         draw(i)[0].save(tmp_path / f"drawn-{i}.png")
     (tmp_path / "notes.png").write_text("no image")
-    page = pages()
-    open_menu(page, server)
+    page = new_tab(private.url).page
+    open_menu(page, private)
     page.fill("#menu input[name=place]", str(tmp_path / "missing"))
     page.press("#menu input[name=place]", "Enter")
     expect(page.locator("#menu .problem:not([hidden])")).to_contain_text("missing")
@@ -122,14 +98,14 @@ def test_a_folder_is_opened_and_a_wrong_one_is_named(
 
 @pytest.mark.slow
 def test_reading_is_stopped_searched_and_resumed(
-    server: Running, pages: Callable[[], Page], tmp_path: Path
+    private: Server, new_tab: NewTab, tmp_path: Path
 ) -> None:
     draw(0)[0].convert("RGB").resize((2400, 1800)).save(tmp_path / "drawn.jpg")
     content = (tmp_path / "drawn.jpg").read_bytes()
     for i in range(600):  # other bytes behind the image: other files of the same look
         (tmp_path / f"drawn-{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
-    page = pages()
-    open_menu(page, server)
+    page = new_tab(private.url).page
+    open_menu(page, private)
     page.fill("#menu input[name=place]", str(tmp_path))
     page.press("#menu input[name=place]", "Enter")
     reading = page.locator("#reading")
@@ -147,10 +123,11 @@ def test_reading_is_stopped_searched_and_resumed(
 
 
 def test_the_menu_names_packs_the_device_and_is_accessible(
-    server: Running, pages: Callable[[], Page]
+    private: Server, new_tab: NewTab
 ) -> None:
-    page = pages()
-    open_menu(page, server)
+    tab = new_tab(private.url)
+    page = tab.page
+    open_menu(page, private)
     menu = page.locator("#menu")
     expect(menu.locator(".card", has_text="Scenes in motion")).to_contain_text("300 images")
     expect(menu.locator(".packs")).to_contain_text("97 MB")
@@ -158,11 +135,6 @@ def test_the_menu_names_packs_the_device_and_is_accessible(
     menu.locator("input[aria-label='Hub address or folder']").fill("nobody/nothing")
     menu.get_by_role("button", name="Look").click()
     expect(menu.locator(".problem:not([hidden])")).to_be_visible(timeout=30_000)
-    serious = [
-        (violation["id"], violation["nodes"][0]["html"])
-        for violation in Axe().run(page).response["violations"]
-        if violation["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert tab.serious() == []
     page.keyboard.press("Escape")
     expect(menu).not_to_be_visible()

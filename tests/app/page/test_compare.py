@@ -1,50 +1,39 @@
-"""Compare in a browser: columns, moves, maps of the selected image, files."""
+"""Compare and Results in a browser: columns, moves, maps, files; the table, its plot."""
 
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.app.api.conftest import Running, run  # noqa: F401  # a fixture
+from tests.app.page.conftest import DESKTOP, PHONE, NewTab, Tab
+from tests.app.serving import Server
 
 pytestmark = pytest.mark.browser
 USUAL = ["vse_infty", "mv_vse", "avse", "mvam"]
 QUERY = "there is a top hat and a mic in the picture"
 
 
-@pytest.fixture(scope="module")
-def server(run: Callable[..., Running]) -> Running:  # noqa: F811
-    """The app over the bundled scenes."""
-    return run()
-
-
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(new_tab: NewTab, bundled: Server) -> Page:
     """A page that fails its test where a script fails."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
-    page, errors = context.new_page(), []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert errors == []
+    return new_tab(bundled.url).page
 
 
-def compare(page: Page, server: Running, extra: str = "") -> None:
+def compare(page: Page, server: Server, extra: str = "") -> None:
     """Opens Compare, and waits for its answer."""
     page.goto(f"{server.url}/?screen=compare{extra}")
     expect(page.locator(".columns .tile img").first).to_be_visible()
 
 
-def test_columns_and_moves_are_those_of_the_api(server: Running, page: Page) -> None:
+def test_columns_and_moves_are_those_of_the_api(bundled: Server, page: Page) -> None:
     methods = ["pvse", "vse_infty", "mvam+avse"]
-    compare(page, server, f"&q={QUERY}&methods={','.join(methods).replace('+', '%2B')}")
-    answer = server.get("compare", q=QUERY, methods=",".join(methods))
+    compare(page, bundled, f"&q={QUERY}&methods={','.join(methods).replace('+', '%2B')}")
+    answer = bundled.get("compare", q=QUERY, methods=",".join(methods))
     columns = page.locator(".column")
     expect(columns).to_have_count(3)
     for place, column in enumerate(answer["columns"]):
@@ -73,8 +62,8 @@ def test_columns_and_moves_are_those_of_the_api(server: Running, page: Page) -> 
     expect(cells.nth(2)).to_have_text(f"{answer['overlap'][0][1]:.0%}".replace("%", " %"))
 
 
-def test_it_opens_with_four_methods_and_a_curated_example(server: Running, page: Page) -> None:
-    compare(page, server)
+def test_it_opens_with_four_methods_and_a_curated_example(bundled: Server, page: Page) -> None:
+    compare(page, bundled)
     columns = page.locator(".column")
     methods = columns.evaluate_all("columns => columns.map(column => column.dataset.method)")
     assert methods == USUAL
@@ -94,10 +83,10 @@ def test_it_opens_with_four_methods_and_a_curated_example(server: Running, page:
     expect(page.locator("[data-method=pvse] .at.best")).to_contain_text("right at 1")
 
 
-def test_the_selected_image_has_a_map_of_every_method(server: Running, page: Page) -> None:
+def test_the_selected_image_has_a_map_of_every_method(bundled: Server, page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    compare(page, server, f"&q={QUERY}")
+    compare(page, bundled, f"&q={QUERY}")
     maps = page.locator(".dock .map")
     expect(maps).to_have_count(4)
     for place in range(4):
@@ -114,8 +103,8 @@ def test_the_selected_image_has_a_map_of_every_method(server: Running, page: Pag
     expect(page).to_have_url(re.compile("method=mvam.*inspect=views"))
 
 
-def test_files(server: Running, page: Page, tmp_path: Path) -> None:
-    compare(page, server, f"&q={QUERY}")
+def test_files(bundled: Server, page: Page, tmp_path: Path) -> None:
+    compare(page, bundled, f"&q={QUERY}")
     files = {}
     for kind in ("PNG", "CSV", "JSON"):
         page.locator("summary", has_text="Save").click()
@@ -128,7 +117,7 @@ def test_files(server: Running, page: Page, tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     assert len(rows) == 40
     assert {row["method"] for row in rows} == set(USUAL)
-    answer = server.get("compare", q=QUERY, methods=",".join(USUAL))
+    answer = bundled.get("compare", q=QUERY, methods=",".join(USUAL))
     first = answer["columns"][0]["hits"][0]
     assert int(rows[0]["image_id"]) == first["image_id"]
     assert rows[0]["right"] == "true"
@@ -140,22 +129,58 @@ def test_files(server: Running, page: Page, tmp_path: Path) -> None:
         assert len(sheet.convert("RGB").crop((24, 118, 224, 298)).getcolors(10**6) or []) > 100
 
 
-def test_a_phone_swipes_and_axe_is_content(server: Running, browser: Browser) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
-    page = context.new_page()
-    compare(page, server, f"&q={QUERY}")
-    top = page.locator(".columns .tile").first.bounding_box()
-    assert top is not None
-    assert top["y"] <= 260
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+def test_a_phone_swipes_and_axe_is_content(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url, PHONE, dark=True)
+    page = tab.page
+    compare(page, bundled, f"&q={QUERY}")
+    assert tab.top(".columns .tile") <= 260
+    assert tab.fits()
     page.locator(".jump .chip", has_text="MVAM").click()
     expect(page.locator("[data-method=mvam] .tile").first).to_be_in_viewport()
     page.locator("[data-method=mvam] .tile").first.click()
     expect(page.locator(".dock .map small").last).to_contain_text("of 0.")
-    serious = [
-        (violation["id"], violation["nodes"][0]["html"])
-        for violation in Axe().run(page).response["violations"]
-        if violation["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
-    context.close()
+    assert tab.serious() == []
+
+
+@pytest.fixture(params=[(DESKTOP, False), (PHONE, True)], ids=["desktop", "phone"])
+def results(new_tab: NewTab, bundled: Server, request: pytest.FixtureRequest) -> Tab:
+    """The screen of results, wide and light or narrow and dark."""
+    tab = new_tab(bundled.url, *request.param)
+    tab.open("?screen=results", ".numbers")
+    return tab
+
+
+def test_the_table_of_results_sorts_stars_and_explains(bundled: Server, results: Tab) -> None:
+    answer, page = bundled.get("results"), results.page
+    rows = page.locator(".numbers").first.locator("tbody tr")
+    by_title = {row["title"]: row["values"] for row in answer["methods"].values()}
+    for key, down in (("query_ms", False), ("t2i_r1", True)):
+        head = page.locator(f"th[data-key={key}]")
+        head.locator("button").click()
+        expect(head).to_have_attribute("aria-sort", "descending" if down else "ascending")
+        titles = rows.locator("th").all_inner_texts()
+        assert titles == sorted(by_title, key=lambda t: by_title[t][key], reverse=down)
+        expect(page.locator(".tip")).to_contain_text("image")
+    best = max(by_title, key=lambda title: by_title[title]["rsum"])
+    column = [each["key"] for each in answer["columns"]].index("rsum")
+    starred = rows.filter(has=page.locator(f"th:text-is('{best}')")).locator("td").nth(column)
+    expect(starred).to_contain_text("★")
+    fold = page.locator(".ablations .fold").first
+    fold.locator("summary").click()
+    expect(fold).to_contain_text("The paper found")
+    expect(fold).to_contain_text("Here")
+    assert results.serious() == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_labels_of_the_plot_do_not_collide(bundled: Server, results: Tab) -> None:
+    boxes: list[dict[str, Any]] = results.page.locator(".plot svg:visible .name").evaluate_all(
+        "names => names.map(name => name.getBoundingClientRect().toJSON())"
+    )
+    assert len(boxes) == len(bundled.get("results")["methods"])
+    for i, box in enumerate(boxes):
+        for other in boxes[:i]:
+            across = min(box["right"], other["right"]) - max(box["left"], other["left"])
+            down = min(box["bottom"], other["bottom"]) - max(box["top"], other["top"])
+            assert across <= 1 or down <= 2
+    expect(results.page.locator(".plot table tr")).to_have_count(len(boxes) + 1)

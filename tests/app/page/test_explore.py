@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.app.api.conftest import ROOT, Run, Running
+from tests.app.api.conftest import ROOT
 from tests.app.page.conftest import DESKTOP, PHONE, TABLET, NewTab, Tab, pixels
+from tests.app.serving import Server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 GALLERY = ROOT / "app/bundled/scenes/gallery"
@@ -21,17 +22,11 @@ KANGAROO = "?q=a+kangaroo+and+a+whale+can+be+seen+in+the+image&words=1"
 NOTHING = re.compile("nothing (here|seems)", re.IGNORECASE)
 
 
-@pytest.fixture(scope="module")
-def server(run: Run) -> Running:
-    """The app over its scenes."""
-    return run()
-
-
 @pytest.mark.parametrize(("size", "top"), [(DESKTOP, 300), (TABLET, 300), (PHONE, 260)])
 def test_the_first_screen_is_a_right_example_with_evidence(
-    server: Running, new_tab: NewTab, size: tuple[int, int], top: int
+    bundled: Server, new_tab: NewTab, size: tuple[int, int], top: int
 ) -> None:
-    tab = new_tab(server.url, size)
+    tab = new_tab(bundled.url, size)
     tab.open()
     expect(tab.tiles.first).to_have_attribute("data-right", "")
     expect(tab.page.get_by_text(NOTHING)).to_have_count(0)
@@ -42,9 +37,9 @@ def test_the_first_screen_is_a_right_example_with_evidence(
 
 
 def test_back_forward_reload_and_a_copied_link_restore_everything(
-    server: Running, new_tab: NewTab
+    bundled: Server, new_tab: NewTab
 ) -> None:
-    tab = new_tab(server.url)
+    tab = new_tab(bundled.url)
     tab.open("?q=a+dog&method=mvam")
     tab.ask("a red car")
     tab.tiles.nth(2).click()
@@ -58,15 +53,15 @@ def test_back_forward_reload_and_a_copied_link_restore_everything(
     tab.page.go_forward()
     expect(tab.page).to_have_url(copied)
     tab.page.reload()
-    other = new_tab(server.url)
+    other = new_tab(bundled.url)
     other.page.goto(copied)
     for each in (tab, other):
         expect(each.page.locator("#query")).to_have_value("a red car")
         expect(each.tiles.nth(2)).to_have_attribute("data-selected", "")
 
 
-def test_other_screens_lose_nothing(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_other_screens_lose_nothing(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open("?q=a+red+car&method=mvam")
     tab.tiles.nth(2).click()
     expect(tab.page).to_have_url(re.compile("image="))
@@ -83,8 +78,8 @@ def test_other_screens_lose_nothing(server: Running, new_tab: NewTab) -> None:
     assert tab.page.url == before
 
 
-def test_a_new_answer_begins_at_the_top(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_a_new_answer_begins_at_the_top(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open("?q=a+dog")
     tab.page.mouse.move(300, 500)
     tab.page.mouse.wheel(0, 30_000)
@@ -98,9 +93,9 @@ def test_a_new_answer_begins_at_the_top(server: Running, new_tab: NewTab) -> Non
 
 
 def test_evidence_lies_on_the_object_and_images_stay_bright(
-    server: Running, new_tab: NewTab
+    bundled: Server, new_tab: NewTab
 ) -> None:
-    tab = new_tab(server.url)
+    tab = new_tab(bundled.url)
     tab.open(KANGAROO)
     scenes = json.loads((GALLERY / "gallery.json").read_text())["images"]
     on_object = 0
@@ -122,9 +117,9 @@ def test_evidence_lies_on_the_object_and_images_stay_bright(
 
 
 def test_words_light_every_tile_and_evidence_can_be_switched_off(
-    server: Running, new_tab: NewTab
+    bundled: Server, new_tab: NewTab
 ) -> None:
-    tab = new_tab(server.url)
+    tab = new_tab(bundled.url)
     tab.open(KANGAROO)
     notes = tab.page.locator("#notes")
     tints = notes.locator(".chip").evaluate_all(
@@ -143,18 +138,18 @@ def test_words_light_every_tile_and_evidence_can_be_switched_off(
     expect(tab.page.locator(".tile canvas")).to_have_count(0)
 
 
-def test_sums_add_and_subtract(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_sums_add_and_subtract(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open("?q=a+dog")
     tab.ask("2: dog + beach - people")
     chips = tab.page.locator("#notes .chip")
     expect(chips).to_have_text(["dog", "beach", "\N{MINUS SIGN} people"])
-    answer = server.get("search", q="2: dog + beach - people", method="vse_infty", k=1)
+    answer = bundled.get("search", q="2: dog + beach - people", method="vse_infty", k=1)
     expect(tab.tiles.first).to_have_attribute("data-id", str(answer["hits"][0]["image_id"]))
 
 
-def test_negation_and_unknown_words_lead_on(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_negation_and_unknown_words_lead_on(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open("?q=two+dogs+and+no+cat")
     tab.page.locator("#notes button.chip", has_text=re.compile("cat$")).last.click()
     expect(tab.page.locator("#query")).to_have_value("two dogs - 0.5: cat")
@@ -166,10 +161,10 @@ def test_negation_and_unknown_words_lead_on(server: Running, new_tab: NewTab) ->
     expect(tab.page.get_by_text("Did you mean")).to_have_count(0)
 
 
-def test_confidence_never_contradicts_a_known_answer(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_confidence_never_contradicts_a_known_answer(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open("?q=a+dog")
-    hits = server.get("search", q="a dog", method="vse_infty", k=60)["hits"]
+    hits = bundled.get("search", q="a dog", method="vse_infty", k=60)["hits"]
     assert "satisfies" not in hits[0]
     for place, least, word in ((0, 0.8, "sure"), (-1, 0.4, "likely")):
         sure = [hit for hit in hits if hit["probability"] >= least][place]
@@ -185,8 +180,8 @@ def test_confidence_never_contradicts_a_known_answer(server: Running, new_tab: N
     expect(tab.page.locator(".rank", has_text=re.compile("sure|likely"))).to_have_count(0)
 
 
-def test_similar_images_and_an_image_file(server: Running, new_tab: NewTab, tmp_path: Path) -> None:
-    tab = new_tab(server.url)
+def test_similar_images_and_an_image_file(bundled: Server, new_tab: NewTab, tmp_path: Path) -> None:
+    tab = new_tab(bundled.url)
     tab.open("?q=a+dog")
     tab.button("Similar").click()
     expect(tab.page.locator("#example img")).to_be_visible()
@@ -202,7 +197,7 @@ def test_similar_images_and_an_image_file(server: Running, new_tab: NewTab, tmp_
     expect(tab.page.locator(".tile canvas").first).to_be_visible()
     tab.page.reload()
     expect(tab.tiles.first).to_have_attribute("data-id", "5")
-    other = new_tab(server.url)
+    other = new_tab(bundled.url)
     other.page.goto(tab.page.url)
     expect(other.page.locator("#notes").get_by_text("stayed in the tab")).to_be_visible()
     tab.button("Remove the image").click()
@@ -210,8 +205,8 @@ def test_similar_images_and_an_image_file(server: Running, new_tab: NewTab, tmp_
     expect(tab.page.locator("#query")).not_to_have_value("")
 
 
-def test_filters_and_the_export_of_selected_images(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_filters_and_the_export_of_selected_images(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open("?q=a+dog")
     tab.page.locator("summary", has_text="Filter").click()
     tab.page.get_by_label("setting").select_option("setting:beach")
@@ -235,8 +230,8 @@ def test_filters_and_the_export_of_selected_images(server: Running, new_tab: New
         assert Image.open(content.open(content.namelist()[0])).size == (224, 224)
 
 
-def test_the_keyboard_alone_is_enough(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_the_keyboard_alone_is_enough(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open()
     keyboard, live = tab.page.keyboard, tab.page.locator("#live")
     keyboard.press("Tab")
@@ -265,29 +260,11 @@ def test_the_keyboard_alone_is_enough(server: Running, new_tab: NewTab) -> None:
     expect(tab.page.locator(".panel")).not_to_be_visible()
 
 
-def test_the_method_list_closes_after_tab(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
-    tab.open()
-    tab.page.locator("#method").focus()
-    tab.page.keyboard.press("Tab")
-    expect(tab.button("Search")).to_be_focused()
-    expect(tab.page.locator("[role=listbox]:visible, [popover]:popover-open")).to_have_count(0)
-
-
-def test_an_upload_that_is_gone_says_so(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
-    tab.page.goto(f"{server.url}/?q=a+dog&c=mine")
-    expect(tab.page.locator("#screen").get_by_text("never shared")).to_be_visible()
-    tab.page.evaluate("sessionStorage.setItem('polyview.collection', 'upload-0123')")
-    tab.page.reload()
-    expect(tab.page.locator("#screen").get_by_text("not kept any more")).to_be_visible()
-
-
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (TABLET, True), (PHONE, True)])
 def test_light_and_dark_have_nothing_serious(
-    server: Running, new_tab: NewTab, size: tuple[int, int], dark: bool
+    bundled: Server, new_tab: NewTab, size: tuple[int, int], dark: bool
 ) -> None:
-    tab = new_tab(server.url, size, dark)
+    tab = new_tab(bundled.url, size, dark)
     tab.open("?q=a+dog")
     background = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ("255" in background) is not dark
@@ -304,8 +281,8 @@ def test_light_and_dark_have_nothing_serious(
     assert tab.fits()
 
 
-def test_the_first_page_is_small_and_says_image(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_the_first_page_is_small_and_says_image(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open()
     sizes: dict[str, int] = tab.page.evaluate("""() => Object.fromEntries(performance
         .getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))

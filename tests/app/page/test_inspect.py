@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.api.conftest import Run, Running
 from tests.app.page.conftest import DESKTOP, PHONE, TABLET, NewTab, Tab, pixels
+from tests.app.serving import Serve, Server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 QUERY = "a kangaroo and a whale can be seen in the image"
 KANGAROO = f"?q={QUERY.replace(' ', '+')}&words=1"
-
-
-@pytest.fixture(scope="module")
-def server(run: Run) -> Running:
-    """The app over its scenes."""
-    return run()
 
 
 def inspect(tab: Tab, search: str, name: str = "") -> None:
@@ -29,8 +23,8 @@ def inspect(tab: Tab, search: str, name: str = "") -> None:
     expect(tab.page.locator("#inspect .caption").last).not_to_have_text("Loading…")
 
 
-def test_two_clicks_lead_from_a_hit_to_view_7_of_mvam(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_two_clicks_lead_from_a_hit_to_view_7_of_mvam(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     tab.open()
     panel = tab.page.locator(".panel")
     panel.get_by_role("button", name="MVAM").click()
@@ -47,9 +41,9 @@ def test_two_clicks_lead_from_a_hit_to_view_7_of_mvam(server: Running, new_tab: 
 
 @pytest.mark.parametrize("size", [DESKTOP, TABLET])
 def test_image_and_map_chooser_stand_side_by_side(
-    server: Running, new_tab: NewTab, size: tuple[int, int]
+    bundled: Server, new_tab: NewTab, size: tuple[int, int]
 ) -> None:
-    tab = new_tab(server.url, size)
+    tab = new_tab(bundled.url, size)
     inspect(tab, "?q=a+dog&by=mvam", "Views")
     expect(tab.page.locator(".thumbs .view")).to_have_count(16)
     image, chooser = (
@@ -62,8 +56,8 @@ def test_image_and_map_chooser_stand_side_by_side(
     assert tab.fits()
 
 
-def test_strength_and_outline_change_the_evidence(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_strength_and_outline_change_the_evidence(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     inspect(tab, KANGAROO)
     expect(tab.page.locator("#inspect .word")).to_have_count(11)
     canvas = tab.page.locator("#inspect .stage canvas")
@@ -82,12 +76,12 @@ def test_strength_and_outline_change_the_evidence(server: Running, new_tab: NewT
     assert change() == pytest.approx(outline, abs=0.01)
 
 
-def test_evidence_against_a_word_is_hatched_in_violet(server: Running, new_tab: NewTab) -> None:
-    hit = server.get("search", q=QUERY, method="vse_infty", k=1)["hits"][0]
-    seen = server.get("explain/hits", q=QUERY, method="vse_infty", images=hit["image_id"])
+def test_evidence_against_a_word_is_hatched_in_violet(bundled: Server, new_tab: NewTab) -> None:
+    hit = bundled.get("search", q=QUERY, method="vse_infty", k=1)["hits"][0]
+    seen = bundled.get("explain/hits", q=QUERY, method="vse_infty", images=hit["image_id"])
     cells = np.array(seen["cells"][0])  # (cells, words)
     word = int((cells.min(axis=0) / cells.max(axis=0).clip(min=1e-6)).argmin())
-    tab = new_tab(server.url)
+    tab = new_tab(bundled.url)
     inspect(tab, f"?q={QUERY.replace(' ', '+')}&words={word}")
     expect(tab.page.locator("#inspect .word")).to_have_count(11)
     tab.page.get_by_label("Evidence against").check()
@@ -95,8 +89,8 @@ def test_evidence_against_a_word_is_hatched_in_violet(server: Running, new_tab: 
     assert (np.abs(evidence - (124, 58, 237)).sum(axis=2) < 30).any()
 
 
-def test_several_words_have_colours_of_their_own(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_several_words_have_colours_of_their_own(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     inspect(tab, KANGAROO)
     words = tab.page.locator("#inspect .word")
     words.filter(has_text="whale").click()
@@ -109,8 +103,8 @@ def test_several_words_have_colours_of_their_own(server: Running, new_tab: NewTa
     expect(tab.page.locator("#inspect .word[aria-pressed=true]")).to_have_count(4)
 
 
-def test_insides_of_avse_and_the_lens(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_insides_of_avse_and_the_lens(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     inspect(tab, "?q=a+dog&method=avse&by=avse", "Inside")
     dialog = tab.page.locator("#inspect")
     for heading in ("Sinkhorn plan", "Cells and words", "Collapse"):
@@ -128,8 +122,8 @@ def test_insides_of_avse_and_the_lens(server: Running, new_tab: NewTab) -> None:
     expect(tab.page).not_to_have_url(re.compile("inspect"))
 
 
-def test_gpo_curves_and_the_evidence_of_each_view(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_gpo_curves_and_the_evidence_of_each_view(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     inspect(tab, "?q=a+dog&by=mv_vse", "Inside")
     curves = tab.page.locator("#inspect svg[aria-label*='lines of']")
     expect(curves.first).to_be_visible()
@@ -139,12 +133,12 @@ def test_gpo_curves_and_the_evidence_of_each_view(server: Running, new_tab: NewT
     expect(tab.page.locator(".thumbs .view")).to_have_count(3)
 
 
-def test_a_link_opens_inspect(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
+def test_a_link_opens_inspect(bundled: Server, new_tab: NewTab) -> None:
+    tab = new_tab(bundled.url)
     inspect(tab, "?q=a+dog&by=mvam", "Views")
     tab.page.locator(".thumbs .view").nth(4).click()
     expect(tab.page).to_have_url(re.compile("view=4"))
-    other = new_tab(server.url)
+    other = new_tab(bundled.url)
     other.page.goto(tab.page.url)
     expect(other.page.locator(".thumbs [aria-pressed=true]")).to_contain_text("5")
     expect(other.page.get_by_role("tab", name="Views")).to_be_focused()
@@ -152,9 +146,9 @@ def test_a_link_opens_inspect(server: Running, new_tab: NewTab) -> None:
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, True), (PHONE, False)])
 def test_no_tab_has_anything_serious(
-    server: Running, new_tab: NewTab, size: tuple[int, int], dark: bool
+    bundled: Server, new_tab: NewTab, size: tuple[int, int], dark: bool
 ) -> None:
-    tab = new_tab(server.url, size, dark)
+    tab = new_tab(bundled.url, size, dark)
     tab.open("?q=a+dog&by=mvam")
     if size == PHONE:
         tab.tiles.first.click()
@@ -166,8 +160,8 @@ def test_no_tab_has_anything_serious(
     assert tab.fits()
 
 
-def test_a_clip_has_a_moment_a_player_and_a_timeline(run: Run, new_tab: NewTab) -> None:
-    tab = new_tab(run("--pack", "scenes_moving").url)
+def test_a_clip_has_a_moment_a_player_and_a_timeline(serve: Serve, new_tab: NewTab) -> None:
+    tab = new_tab(serve("--pack", "scenes_moving").url)
     tab.open()
     expect(tab.tiles.first).to_have_attribute("data-right", "")
     expect(tab.tiles.first.locator(".badge")).to_contain_text(":0")

@@ -4,34 +4,27 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.app.api.conftest import Running
 from tests.app.page.conftest import DESKTOP, PHONE, NewTab, Tab
+from tests.app.serving import Server
 
 pytestmark = pytest.mark.browser
 PAIR = "?screen=mistakes&a=pvse&b=vse_infty"
 
 
-@pytest.fixture(scope="module")
-def server(run: Callable[..., Running]) -> Running:
-    """The app over the bundled scenes."""
-    return run()
-
-
-def opened(new_tab: NewTab, server: Running, search: str = PAIR, **window: Any) -> Tab:
+def opened(new_tab: NewTab, bundled: Server, search: str = PAIR, **window: Any) -> Tab:
     """A tab with the screen, once its captions are listed."""
-    tab = new_tab(server.url, **window)
+    tab = new_tab(bundled.url, **window)
     tab.open(search, ".captions .tile img")
     return tab
 
 
-def answer(server: Running, **values: Any) -> dict[str, Any]:
-    return server.get("mistakes", **{"a": "pvse", "b": "vse_infty", "count": 5000} | values)
+def answer(bundled: Server, **values: Any) -> dict[str, Any]:
+    return bundled.get("mistakes", **{"a": "pvse", "b": "vse_infty", "count": 5000} | values)
 
 
 def texts(tab: Tab) -> list[str]:
@@ -49,15 +42,15 @@ def count(cell: Locator) -> int:
     return int(cell.locator("b").inner_text().replace(",", ""))
 
 
-def test_two_methods_are_chosen(new_tab: NewTab, server: Running) -> None:
-    tab = opened(new_tab, server, "?screen=mistakes", size=DESKTOP)
+def test_two_methods_are_chosen(new_tab: NewTab, bundled: Server) -> None:
+    tab = opened(new_tab, bundled, "?screen=mistakes", size=DESKTOP)
     page = tab.page
     expect(page.locator("h2")).to_contain_text("that VSE∞ finds and MV-VSE misses")
     page.get_by_label("Method A").select_option("pvse")
     expect(page.locator("h2")).to_contain_text("that PVSE finds and MV-VSE misses")
     page.get_by_label("Method B").select_option("vse_infty")
     expect(page.locator("h2")).to_contain_text("that PVSE finds and VSE∞ misses")
-    expected = answer(server)
+    expected = answer(bundled)
     for cell, number in expected["counts"].items():
         assert count(page.locator(f".cell.{cell}")) == number
     assert count(page.locator(".cell.labels")) == expected["labels"]
@@ -72,7 +65,7 @@ def test_two_methods_are_chosen(new_tab: NewTab, server: Running) -> None:
     expect(page.locator("h2")).to_contain_text("that VSE∞ finds and PVSE misses")
     page.get_by_role("button", name="setting", exact=True).click()
     expect(page.locator(".captions .key").first).to_contain_text("setting")
-    part = answer(server, cell="b", kind="setting")
+    part = answer(bundled, cell="b", kind="setting")
     expect(page.locator("h2")).to_contain_text(f"{part['total']} captions")
     assert texts(tab) == [row["text"] for row in part["captions"][:24]]
     assert tab.serious() == []
@@ -85,8 +78,8 @@ def test_two_methods_are_chosen(new_tab: NewTab, server: Running) -> None:
     expect(page.get_by_label("Method A")).to_have_value("vse_infty")
 
 
-def test_ranks_are_brushed_or_typed(new_tab: NewTab, server: Running) -> None:
-    tab = opened(new_tab, server)
+def test_ranks_are_brushed_or_typed(new_tab: NewTab, bundled: Server) -> None:
+    tab = opened(new_tab, bundled)
     page, canvas = tab.page, tab.page.locator(".figures canvas")
     box = canvas.bounding_box()
     assert box is not None
@@ -97,7 +90,7 @@ def test_ranks_are_brushed_or_typed(new_tab: NewTab, server: Running) -> None:
     page.mouse.up()
     expect(page).to_have_url(re.compile(r"cell=all.*within=\d+,\d+,\d+,\d+"))
     low_a, high_a, low_b, high_b = map(int, re.findall(r"within=([\d,]+)", page.url)[0].split(","))
-    expected = answer(server, cell="all", within=f"{low_a},{high_a},{low_b},{high_b}")
+    expected = answer(bundled, cell="all", within=f"{low_a},{high_a},{low_b},{high_b}")
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} caption")
     assert 0 < expected["total"] < 500
     assert all(low_a <= a <= high_a and low_b <= b <= high_b for a, b in ranks(tab))
@@ -106,17 +99,17 @@ def test_ranks_are_brushed_or_typed(new_tab: NewTab, server: Running) -> None:
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} caption")
     page.get_by_label("Lowest rank by VSE∞").fill("1")
     page.keyboard.press("Enter")
-    wider = answer(server, cell="all", within=f"{low_a},{high_a},1,{high_b}")
+    wider = answer(bundled, cell="all", within=f"{low_a},{high_a},1,{high_b}")
     expect(page.locator("h2")).to_contain_text(f"{wider['total']} caption")
     tab.button("Clear").click()
     expect(page.locator("h2")).to_contain_text("5,000 captions")
 
 
 def test_a_caption_opens_in_compare_and_an_image_in_inspect(
-    new_tab: NewTab, server: Running
+    new_tab: NewTab, bundled: Server
 ) -> None:
-    tab = opened(new_tab, server, f"{PAIR}&kind=counting")
-    page, first = tab.page, answer(server, kind="counting")["captions"][0]
+    tab = opened(new_tab, bundled, f"{PAIR}&kind=counting")
+    page, first = tab.page, answer(bundled, kind="counting")["captions"][0]
     page.get_by_role("button", name=first["text"], exact=True).click()
     columns = page.locator(".column")
     expect(columns).to_have_count(2)
@@ -135,9 +128,9 @@ def test_a_caption_opens_in_compare_and_an_image_in_inspect(
     expect(page.locator(".captions li").first).to_be_visible()
 
 
-def test_files_and_queries(new_tab: NewTab, server: Running) -> None:
-    tab = opened(new_tab, server, f"{PAIR}&cell=labels&k=5")
-    page, expected = tab.page, answer(server, cell="labels", k=5)
+def test_files_and_queries(new_tab: NewTab, bundled: Server) -> None:
+    tab = opened(new_tab, bundled, f"{PAIR}&cell=labels&k=5")
+    page, expected = tab.page, answer(bundled, cell="labels", k=5)
     files = {}
     for kind in ("CSV", "JSON"):
         page.locator("summary", has_text="Save").click()
@@ -156,8 +149,8 @@ def test_files_and_queries(new_tab: NewTab, server: Running) -> None:
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} captions")
 
 
-def test_a_phone(new_tab: NewTab, server: Running) -> None:
-    tab = opened(new_tab, server, size=PHONE, dark=True)
+def test_a_phone(new_tab: NewTab, bundled: Server) -> None:
+    tab = opened(new_tab, bundled, size=PHONE, dark=True)
     assert tab.top(".captions .tile") <= 260
     assert tab.fits()
     tab.page.locator(".figures summary").click()

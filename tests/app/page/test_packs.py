@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.api.conftest import Run, Running
 from tests.app.conftest import draw
 from tests.app.page.conftest import NewTab, Tab
+from tests.app.serving import Serve, Server
 from tests.export.hub_server import Fault, HubState, Repo, running_hub
 
 pytestmark = [pytest.mark.browser, pytest.mark.network, pytest.mark.slow]
@@ -29,7 +29,7 @@ def hub(tiny_pack: Path) -> Iterator[HubState]:
 
 
 @pytest.fixture(scope="module")
-def server(run: Run, hub: HubState, tmp_path_factory: pytest.TempPathFactory) -> Running:
+def server(serve: Serve, hub: HubState, tmp_path_factory: pytest.TempPathFactory) -> Server:
     """The app over drawn images, searched by the photographs pack, which asks that Hub."""
     images, place = tmp_path_factory.mktemp("images"), tmp_path_factory.mktemp("hub")
     for i in range(8):
@@ -37,7 +37,7 @@ def server(run: Run, hub: HubState, tmp_path_factory: pytest.TempPathFactory) ->
     image = draw(0)[0]
     for name, quality in (("again", 90), ("once-more", 80)):
         image.convert("RGB").save(images / f"drawn-0-{name}.jpg", quality=quality)
-    return run(
+    return serve(
         "--gallery",
         images,
         HF_ENDPOINT=hub.url,
@@ -57,7 +57,7 @@ def look(tab: Tab, address: str) -> None:
     expect(tab.page.locator("#menu")).to_contain_text("licence apache-2.0")
 
 
-def test_a_pack_is_fetched_and_used(server: Running, new_tab: NewTab) -> None:
+def test_a_pack_is_fetched_and_used(server: Server, new_tab: NewTab) -> None:
     tab = new_tab(server.url)
     look(tab, ADDRESS)
     menu = tab.page.locator("#menu")
@@ -70,7 +70,7 @@ def test_a_pack_is_fetched_and_used(server: Running, new_tab: NewTab) -> None:
 
 
 def test_a_download_shows_progress_and_is_cancelled(
-    server: Running, hub: HubState, new_tab: NewTab
+    server: Server, hub: HubState, new_tab: NewTab
 ) -> None:
     before = server.get("packs")["packs"]
     tab = new_tab(server.url)
@@ -86,16 +86,7 @@ def test_a_download_shows_progress_and_is_cancelled(
     assert [pack["key"] for pack in server.get("packs")["packs"]] == [p["key"] for p in before]
 
 
-def test_a_failed_download_says_why(server: Running, new_tab: NewTab) -> None:
-    tab = new_tab(server.url)
-    tab.open("?q=a+red+circle")
-    tab.page.locator("#collection").click()
-    tab.page.get_by_label("Hub address or folder").fill("someone/absent")
-    tab.button("Look").click()
-    expect(tab.page.locator("#menu .problem")).to_contain_text("someone/absent")
-
-
-def test_photographs_have_no_badges_and_one_notice(server: Running, new_tab: NewTab) -> None:
+def test_photographs_have_no_badges_and_one_notice(server: Server, new_tab: NewTab) -> None:
     tab = new_tab(server.url)
     tab.open("?q=a+red+circle")
     expect(tab.page.locator("#collection")).to_contain_text("10")
@@ -116,7 +107,7 @@ def test_photographs_have_no_badges_and_one_notice(server: Running, new_tab: New
     expect(tab.page.locator("#collection")).to_contain_text("Scenes · 1,000")
 
 
-def test_near_duplicates_are_folded_and_unfolded(server: Running, new_tab: NewTab) -> None:
+def test_near_duplicates_are_folded_and_unfolded(server: Server, new_tab: NewTab) -> None:
     tab = new_tab(server.url)
     tab.open("?q=a+red+circle")
     expect(tab.tiles).to_have_count(8)

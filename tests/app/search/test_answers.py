@@ -10,7 +10,7 @@ import pytest
 from polyview.app.api.library import Library
 from polyview.app.api.shell import main as shell
 from polyview.app.explain.evidence import explain
-from polyview.app.gallery.scan import from_folder, from_pack
+from polyview.app.gallery.scan import from_folder
 from polyview.app.search.answers import (
     Question,
     answer,
@@ -31,17 +31,6 @@ from tests.app.serving import Server
 
 LACKING, KNOWN = "two Labradors on a hill", "two dogs on a mountain"
 READINGS = {"Labradors": "dogs", "hill": "mountain"}
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
-    """The bundled scenes, ready to be searched."""
-    pack = BUNDLED / "scenes"
-    cache = tmp_path_factory.mktemp("cache")
-    retriever = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), cache)
-    retriever.index.start()
-    assert retriever.index.wait(120)
-    return retriever
 
 
 def ask(retriever: Retriever, words: str, method: str = "mv_vse") -> Answer:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from polyview.app.gallery.scan import from_folder, from_pack
+from polyview.app.gallery.scan import from_folder
 from polyview.app.packs.columns import Columns
 from polyview.app.search.answers import unknown_words, unsupported_aspects
 from polyview.app.search.examples import Example, algebra, curated, curated_file, sentences
@@ -11,7 +11,7 @@ from polyview.app.search.query import parse
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED
 from polyview.export.runtime import Runtime
-from tests.app.conftest import draw, finish
+from tests.app.conftest import draw
 from tests.export.editing import edited
 
 
@@ -43,11 +43,8 @@ def test_an_example_of_several_terms(views_retriever: Retriever) -> None:
     assert {term.words for term in terms} <= objects
 
 
-def test_the_bundled_examples_are_true(tmp_path: Path) -> None:
-    pack = BUNDLED / "scenes"
-    home = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), tmp_path)
-    finish(home.index)
-    examples = curated(home.info, home.collection)
+def test_the_bundled_examples_are_true(scenes: Retriever) -> None:
+    home, examples = scenes, curated(scenes.info, scenes.collection)
     assert len({example.winner for example in examples}) == len(home.methods)
     for example in examples:
         assert not unsupported_aspects(home.info, example.caption)

@@ -1,6 +1,5 @@
 """Questions: the answers are the method's own scores, and nonsense gets a sentence."""
 
-import re
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -10,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from polyview.app.gallery import encode
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_pack
 from polyview.app.search import ranking
-from polyview.app.search.answers import remark
 from polyview.app.search.hits import NotReadyError
 from polyview.app.search.query import parse
 from polyview.app.search.retriever import Retriever
@@ -22,7 +19,7 @@ from polyview.export.methods import Methods
 from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.schema import Metrics
 from polyview.export.runtime import Runtime
-from tests.app.conftest import IMAGES, find, finish
+from tests.app.conftest import IMAGES, find
 from tests.app.looking import maps_of
 
 METHODS = ("vsepp", "vse_infty")
@@ -44,23 +41,6 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
         assert hit.file == f"images/test-{hit.image_id:06}.webp"
 
 
-@pytest.mark.parametrize(
-    ("text", "method", "k", "sentence"),
-    [
-        ("", "vsepp", 3, "the query is empty"),
-        (" \n ", "vsepp", 3, "the query is empty"),
-        ("a" * 10_001, "vsepp", 3, "has 10,001 characters; use at most 10,000"),
-        (None, "vsepp", 3, "must be a text, not NoneType"),
-        ("a bar", "nope", 3, 'no method "nope" in this pack; choose one of vsepp, vse_infty'),
-        ("a bar", ["vsepp"], 3, "there is no method"),
-        ("a bar", "vsepp", 0, "k must be a whole number of at least 1, not 0"),
-    ],
-)
-def test_nonsense(retriever: Retriever, text: str, method: str, k: int, sentence: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        find(retriever, text, method, k)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str) -> None:
     maps = maps_of(retriever, 4, method)
@@ -70,12 +50,6 @@ def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str)
     assert maps.sum() == pytest.approx(1.0, abs=1e-4)
     np.testing.assert_allclose(maps, maps_of(retriever, retriever.open(4), method), atol=1e-6)
     assert np.abs(maps - maps_of(retriever, 5, method)).max() > 1e-6
-
-
-def test_images_that_are_not_there_get_a_sentence(retriever: Retriever) -> None:
-    for image_id in (-1, IMAGES):
-        with pytest.raises(ValueError, match=f"there is no picture {image_id}; ids go from 0"):
-            maps_of(retriever, image_id, "vsepp")
 
 
 def test_questions_before_the_first_picture_get_a_sentence(
@@ -91,17 +65,6 @@ def test_questions_wait_for_the_gallery(runtime: Runtime, tiny_pack: Path, tmp_p
     retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
     threading.Timer(0.3, retriever.index.start).start()
     assert len(find(retriever, "a bar", "vsepp", 99)) == IMAGES
-
-
-def test_an_incomplete_gallery_is_searched_and_said_to_be_incomplete(
-    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranking, "_PATIENCE", 0.01)
-    monkeypatch.setattr(encode, "CHUNK", 5)
-    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path, first="vsepp")
-    finish(retriever.index, lambda _: retriever.index.stop())
-    assert {h.image_id for h in find(retriever, "a bar", "vsepp", 9)} == set(range(5))
-    assert "not complete yet" in remark(retriever, "a bar")
 
 
 def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:

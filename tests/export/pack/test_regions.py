@@ -1,5 +1,6 @@
 """Regions of a gallery's images: what is read of them, where they lie, and what is refused."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from polyview.export.pack.reading import load_info
 from polyview.export.pack.regions import MAPS, Regions, regions_of, write_regions
 from polyview.export.pack.schema import REGIONS, parse_info
 from polyview.export.pack.validation import PackError
-from tests.regions import write_world
+from tests.regions import shared_world
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(3, 4, 6)).astype(np.float32)
@@ -78,8 +79,10 @@ def test_what_cannot_be_regions(
         Regions(tmp_path / REGIONS)
 
 
-def test_regions_of_another_gallery(tmp_path: Path) -> None:
-    pack = write_world(tmp_path / "world") / "pack"
+def test_regions_of_another_gallery(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pack = shutil.copytree(shared_world(tmp_path_factory) / "pack", tmp_path / "pack")
     info = load_info(pack)
     assert regions_of(info) is not None
     write_regions(pack / "gallery", FEATURES, None)

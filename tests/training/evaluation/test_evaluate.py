@@ -237,15 +237,3 @@ def test_a_rendered_folder_can_be_measured(scenes_folder: Path) -> None:
 def test_bad_requests_get_a_sentence(arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=re.escape(message)):
         main(["--pack", str(BUNDLED), *arguments])
-
-
-def test_a_mistyped_folder_is_not_looked_for_on_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "runs/yours_pack").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    for option, missing in (("--pack", "folder runs/yours_pak"), ("--run", "weights file runs/y")):
-        with pytest.raises(SystemExit) as end:
-            main([option, "runs/yours_pak"])
-        assert str(end.value).startswith(f"there is no {missing}")
-        assert str(end.value).endswith("did you mean runs/yours_pack?")
