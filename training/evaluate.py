@@ -20,7 +20,8 @@ over ready-made features of regions are measured on a folder of those: `--run RU
 
 `--mistakes A B` says how many captions A finds within `--k` images and B misses, of what kinds and
 words, with McNemar's test; `--csv OUT` lists all captions. A and B are methods, ensembles, runs, or
-run files of another tool in TREC's format.
+run files of another tool in TREC's format. `--maps` compares explanations of CLIP and SigLIP where
+objects have masks (`training/evaluation/maps.py`); `--csv OUT` has the table.
 
 `--json` writes metrics, differences and how they were measured, `--scores OUT.npz` the score
 matrices and the rank of each query, `--trec DIR` runs for `trec_eval` and `ranx`
@@ -64,6 +65,7 @@ from polyview.training.evaluation.kinds import (
     print_kinds,
     score_metrics,
 )
+from polyview.training.evaluation.maps import measure_maps
 from polyview.training.evaluation.metrics import (
     SEED,
     check_folds,
@@ -78,8 +80,10 @@ from polyview.training.evaluation.report import (
     print_certainty,
     print_difference,
     print_evidence,
+    print_maps,
     print_metrics,
     print_views,
+    write_maps,
     write_scores,
     write_trec,
 )
@@ -119,6 +123,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             measured = _measure_runs(options)
         elif options.calibrate or options.calibration:
             measured = _certainty(options)
+        elif options.maps:
+            measured = _measure_maps(options)
         else:
             measured = _measure_pack(options)
         if options.json:
@@ -159,6 +165,11 @@ def _parser() -> argparse.ArgumentParser:
         ("write", "store the metrics in the pack, those of ensembles excepted"),
     ):
         add(f"--{flag}", action="store_true", help=what)
+    what = (
+        "instead of recalls, whose map of CLIP or SigLIP points right: exact rows, attention "
+        "rollout, Grad-ECLIP, LeGrad; FROM has the weights that the pack was made of"
+    )
+    add("--maps", nargs="?", const=True, metavar="FROM", help=what)
     add("--split", default="test", help="test without it")
     what = "photographs with captions, scenes, or ready-made features; without it a pack's own "
     add("--data", type=Path, help=what + "gallery, or what a run was trained on")
@@ -166,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--captions", type=int, default=0, metavar="N", help=what)
     add("--folds", type=int, default=1, help="average over so many folds")
     for name, metavar, what in (
-        ("csv", "OUT", "with --mistakes every caption with its ranks to this file"),
+        ("csv", "OUT", "--mistakes' captions with their ranks, or --maps' table, to this file"),
         ("json", "OUT", "metrics, differences, command and checksums to this file"),
         ("scores", "OUT.npz", "score matrices and ranks to this NumPy archive"),
         ("trec", "DIR", "rankings in TREC's format, a file a method and direction"),
@@ -337,6 +348,18 @@ def _certainty(options: argparse.Namespace) -> dict[str, Any]:
     rows = calibrate_pack(runtime, data, about, refit=options.calibrate, write=options.write)
     print_certainty(rows)
     return {"sources": {str(pack): checksum}, "methods": rows}
+
+
+def _measure_maps(options: argparse.Namespace) -> dict[str, Any]:
+    """Compares the maps of a transformer; see `training/evaluation/maps.py`."""
+    pack, data = _open_pack(options)
+    checksum, runtime = sha256_of(pack / MANIFEST), Runtime.load(pack, options.device)
+    source = None if options.maps is True else options.maps
+    rows = measure_maps(runtime, data, options.method, source)
+    print_maps(rows)
+    if options.csv:
+        write_maps(options.csv, rows)
+    return {"sources": {str(pack): checksum}, "maps": rows}
 
 
 def _command(options: argparse.Namespace, name: str) -> str:

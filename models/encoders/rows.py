@@ -40,13 +40,18 @@ class ImageRows(ImageEncoder):
 
     Args:
         encoder: SigLIP, or CLIP with its projection.
+        first_layer: of CLIP, the first one whose attention counts as the patches'; that of earlier
+            ones belongs to the rest. SigLIP's rows are those of its pooling alone.
     """
 
     summary_token: ClassVar[bool] = True
 
-    def __init__(self, encoder: CLIPImageEncoder | SiglipImageEncoder) -> None:
+    def __init__(
+        self, encoder: CLIPImageEncoder | SiglipImageEncoder, first_layer: int = 0
+    ) -> None:
         super().__init__()
         self.encoder = encoder
+        self.first_layer = first_layer
         self.dim = encoder.dim
 
     def grid(self, size: int) -> tuple[int, int]:
@@ -61,30 +66,21 @@ class ImageRows(ImageEncoder):
         return torch.cat([embedding[:, None] - rows.sum(dim=1, keepdim=True), rows], dim=1)
 
     def _clip(self, encoder: CLIPImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        model, projection = encoder.model, _projection(encoder)
+        model, projection = encoder.model, joint_projection(encoder)
         hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
         place = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
-        state, brought = read_token(model.encoder.layers, hidden, place)
+        state, brought = read_token(
+            model.encoder.layers, hidden, place, first_layer=self.first_layer
+        )
         rows = hold_norm(model.post_layernorm, brought[:, 1:], state)
         return projection(model.post_layernorm(state)), projection(rows)
 
     def _siglip(self, encoder: SiglipImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
         head = encoder.model.head
-        attention: nn.MultiheadAttention = head.attention
-        hidden = encoder.model(pixels).last_hidden_state  # (B, N, d)
-        projections = zip(
-            (head.probe, hidden, hidden),
-            attention.in_proj_weight.chunk(3),
-            attention.in_proj_bias.chunk(3),
-            strict=True,
-        )
-        heads = attention.num_heads
-        query, keys, values = (_heads(nn.functional.linear(*p), heads) for p in projections)
-        weights = (query @ keys.transpose(2, 3) * query.shape[-1] ** -0.5).softmax(
-            dim=-1
-        )  # (B, H, 1, N)
-        rows = _attended(weights[:, :, 0], values, attention.out_proj.weight)  # (B, N, d)
-        pooled = rows.sum(dim=1) + attention.out_proj.bias  # (B, d)
+        query, keys, values = probe_heads(head, encoder.model(pixels).last_hidden_state)
+        weights = attention_weights(query, keys)  # (B, H, 1, N)
+        rows = _attended(weights[:, :, 0], values, head.attention.out_proj.weight)  # (B, N, d)
+        pooled = rows.sum(dim=1) + head.attention.out_proj.bias  # (B, d)
         return pooled + head.mlp(head.layernorm(pooled)), rows
 
 
@@ -105,7 +101,7 @@ class TextRows(TextEncoder):
         encoder, model, longest = self.encoder, self.encoder.model, ids.shape[1]
         last = lengths - 1  # (B,)
         if isinstance(encoder, CLIPTextEncoder):
-            projection, place = _projection(encoder), last
+            projection, place = joint_projection(encoder), last
             hidden = model.embeddings(input_ids=ids)  # (B, L, h)
             positions = torch.arange(longest, device=ids.device)
             later = positions[None] > positions[:, None]  # [EOS] sees no padding, which is later
@@ -124,7 +120,11 @@ class TextRows(TextEncoder):
 
 
 def read_token(
-    layers: Iterable[Any], hidden: Tensor, place: Tensor, mask: Tensor | None = None
+    layers: Iterable[Any],
+    hidden: Tensor,
+    place: Tensor,
+    mask: Tensor | None = None,
+    first_layer: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Runs the layers of CLIP or SigLIP for the last state of one token.
 
@@ -133,23 +133,24 @@ def read_token(
         hidden: (B, N, h) embedded tokens.
         place: (B,) the token of each sequence that is read.
         mask: (N, N), added to the products of queries and keys.
+        first_layer: the first one whose attention is added up.
 
     Returns:
-        The token's state (B, h), and what the attention of all layers brought to it from each
+        The token's state (B, h), and what the attention of the layers brought to it from each
         token (B, N, h), without biases of `out_proj`.
     """
     *_, last = layers
     brought = torch.zeros_like(hidden)
     rows = torch.arange(hidden.shape[0], device=hidden.device)
-    for layer in layers:
+    for number, layer in enumerate(layers):
         attention, normed = layer.self_attn, layer.layer_norm1(hidden)
-        heads = attention.num_heads
-        keys, values = (_heads(p(normed), heads) for p in (attention.k_proj, attention.v_proj))
-        products = _heads(attention.q_proj(normed), heads) @ keys.transpose(2, 3) * attention.scale
-        weights = (products if mask is None else products + mask).softmax(dim=-1)  # (B, H, N, N)
+        projections = attention.q_proj, attention.k_proj, attention.v_proj
+        query, keys, values = (split_heads(p(normed), attention.num_heads) for p in projections)
+        weights = attention_weights(query, keys, mask)  # (B, H, N, N)
         own = weights.transpose(1, 2)[rows, place]  # (B, H, N)
         split = _attended(own, values, attention.out_proj.weight)  # (B, N, h)
-        brought = brought + split
+        if number >= first_layer:
+            brought = brought + split
         if layer is last:  # nothing but the token is read of it
             hidden = hidden[rows, place][:, None]  # (B, 1, h)
             attended = split.sum(dim=1, keepdim=True) + attention.out_proj.bias
@@ -170,7 +171,26 @@ def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
     return centred / deviation * norm.weight
 
 
-def _heads(x: Tensor, heads: int) -> Tensor:
+def probe_heads(head: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """SigLIP's pooling query (1, H, 1, d / H), and keys and values (B, H, N, d / H) of tokens."""
+    attention: nn.MultiheadAttention = head.attention
+    inputs = (head.probe, hidden, hidden)
+    parts = zip(
+        inputs, attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), strict=True
+    )
+    query, keys, values = (
+        split_heads(nn.functional.linear(*part), attention.num_heads) for part in parts
+    )
+    return query, keys, values
+
+
+def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e); the mask is added."""
+    products = query @ keys.transpose(2, 3) * query.shape[3] ** -0.5
+    return (products if mask is None else products + mask).softmax(dim=-1)
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, N, h) -> (B, H, N, h / H)."""
     return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
@@ -181,7 +201,8 @@ def _attended(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
     return nn.functional.linear(weighted, out)
 
 
-def _projection(encoder: CLIPImageEncoder | CLIPTextEncoder) -> nn.Linear:
+def joint_projection(encoder: CLIPImageEncoder | CLIPTextEncoder) -> nn.Linear:
+    """CLIP's map into the joint space; raises ValueError where the encoder has none."""
     if encoder.projection is None:
         raise ValueError("a CLIP without its projection has no joint space of images and texts")
     return encoder.projection

@@ -97,10 +97,11 @@ def test_a_row_is_what_attention_brings_from_its_token(twin: Twin) -> None:
             rows, naive_probe(network.vision_model, pixels), atol=1e-5, rtol=0
         )
     else:
-        brought, state = naive(network.vision_model, {"pixel_values": pixels}, 0)
-        held = naive_norm(network.vision_model.post_layernorm, brought[1:], state)
-        expected = held @ network.visual_projection.weight.T
-        torch.testing.assert_close(rows, expected, atol=1e-5, rtol=0)
+        for first, own_rows in ((0, rows), (1, ImageRows(images.encoder, 1)(pixels)[0, 1:])):
+            brought, state = naive(network.vision_model, {"pixel_values": pixels}, 0, first)
+            held = naive_norm(network.vision_model.post_layernorm, brought[1:], state)
+            expected = held @ network.visual_projection.weight.T
+            torch.testing.assert_close(own_rows, expected, atol=1e-5, rtol=0)
     brought, state = naive(network.text_model, {"input_ids": own}, own.shape[1] - 1)
     head = network.text_model.head if siglip else network.text_projection
     held = naive_norm(network.text_model.final_layer_norm, brought, state)
@@ -159,12 +160,15 @@ def as_published(network: Any, ids: Tensor) -> Tensor:
     return ids[None]
 
 
-def naive(model: Any, inputs: dict[str, Tensor], place: int) -> tuple[Tensor, Tensor]:
-    """What each token brings to one token, head by head, (N, h), and that token's state (h,)."""
+def naive(
+    model: Any, inputs: dict[str, Tensor], place: int, first: int = 0
+) -> tuple[Tensor, Tensor]:
+    """What each token brings to one token from a layer on (N, h), and that token's state (h,)."""
     output = model(**inputs, output_attentions=True, output_hidden_states=True)
     states = output.hidden_states
     brought = torch.zeros_like(states[0][0])
-    for layer, state, weights in zip(model.encoder.layers, states, output.attentions, strict=False):
+    parts = zip(model.encoder.layers, states, output.attentions, strict=False)
+    for layer, state, weights in list(parts)[first:]:
         attention = layer.self_attn
         values = attention.v_proj(layer.layer_norm1(state))[0]  # (N, h)
         for head in range(attention.num_heads):

@@ -21,8 +21,10 @@ Of clips the same pointing is measured over time, by frames instead of cells (`m
 """
 
 import copy
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -46,12 +48,13 @@ _AT_ONCE = 32  # captions
 class Place:
     """Where an object is seen that a caption names: its cells (cells,) bool, and the caption's row.
 
-    `tokens` are the places in the caption of the words that name it.
+    `tokens` are the places in the caption of the words that name it, `name` is that of its kind.
     """
 
     text: int
     tokens: tuple[int, ...]
     cells: np.ndarray
+    name: str
 
 
 def named_places(runtime: Runtime, data: Split) -> list[Place]:
@@ -70,25 +73,29 @@ def named_places(runtime: Runtime, data: Split) -> list[Place]:
     for image, (mask, names) in enumerate(zip(objects.masks, objects.names, strict=True)):
         shares = value_shares(mask, runtime.grid)  # (cells, 256)
         for text in np.flatnonzero(data.image_of == image).tolist():
-            words = runtime.tokenize(data.captions[text]).words
+            spans = runtime.tokenize(data.captions[text]).spans
             for kind in dict.fromkeys(names[i] for i in objects.mentions[text]):
                 values = [i + 1 for i, forms in enumerate(names) if forms == kind]
                 cells: np.ndarray = shares[:, values].sum(axis=1) > 0
-                tokens = find_words(words, kind)
+                tokens = find_words(data.captions[text], spans, kind)
                 if tokens and cells.any():
-                    places.append(Place(text, tokens, cells))
+                    places.append(Place(text, tokens, cells, kind[0]))
     return places
 
 
-def find_words(words: Sequence[str], forms: Sequence[str]) -> tuple[int, ...]:
-    """Places in a text of all words of all forms of a name that occur in it."""
-    places: set[int] = set()
-    for form in forms:
-        parts = form.split()
-        for start in range(len(words) - len(parts) + 1):
-            if list(words[start : start + len(parts)]) == parts:
-                places |= set(range(start, start + len(parts)))
-    return tuple(sorted(places))
+def find_words(
+    text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]
+) -> tuple[int, ...]:
+    """Places of a text's tokens, whole words or pieces, that spell any form of a name.
+
+    >>> find_words("A red Dog", [(0, 1), (1, 5), (6, 8), (8, 9)], ["dog", "dogs"])
+    (2, 3)
+    """
+    longest = sorted(map(re.escape, forms), key=len, reverse=True)  # "santa claus" before "santa"
+    pattern = rf"\b(?:{'|'.join(longest)})\b"
+    words = [match.span() for match in re.finditer(pattern, text.strip(), re.IGNORECASE)]
+    inside = (any(start < last and first < end for first, last in words) for start, end in spans)
+    return tuple(place for place, is_inside in enumerate(inside) if is_inside)
 
 
 def evidence_metrics(
@@ -111,7 +118,7 @@ def evidence_metrics(
         `deletion_renewed` and `deletion_renewed_map`, with their gain.
     """
     head = runtime.methods[name]
-    drawn = _evenly(len(data.captions), PAIRS)
+    drawn = evenly(len(data.captions), PAIRS)
     mentioning = drawn if covered is None else np.flatnonzero(covered.any(axis=1))
     of_text: dict[int, list[Place]] = {}
     for place in places:
@@ -124,11 +131,11 @@ def evidence_metrics(
         errors.append(error)
         for place in of_text.get(text, []):
             of_words = cells[:, place.tokens].sum(axis=1)
-            pointing.append((_points(of_words, place.cells), place.cells.mean()))
+            pointing.append((peak_is_right(of_words, place.cells), place.cells.mean()))
     values = {"evidence_error": max(errors)}
     if covered is not None:
         values |= _pointing(maps, mentioning, covered)
-        some = mentioning[_evenly(len(mentioning), _RANDOM_PAIRS)]
+        some = mentioning[evenly(len(mentioning), _RANDOM_PAIRS)]
         blind = _split_scores(runtime, name, _randomised(head), data, features, some)
         random_maps = {text: cells.sum(axis=1) for text, cells, _ in blind}
         values["evidence_random_head"] = _pointing(random_maps, some, covered)["evidence_pointing"]
@@ -139,12 +146,12 @@ def evidence_metrics(
     return values | _renewed(runtime, name, data, features, drawn)
 
 
-def _evenly(count: int, most: int) -> np.ndarray:
+def evenly(count: int, most: int) -> np.ndarray:
     """At most so many rows, at equal distances."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
-def _points(values: np.ndarray, right: np.ndarray) -> float:
+def peak_is_right(values: np.ndarray, right: np.ndarray) -> float:
     """Whether the highest cell is right; of equals, the share that is."""
     return float(right[values == values.max()].mean())
 
@@ -152,7 +159,7 @@ def _points(values: np.ndarray, right: np.ndarray) -> float:
 def _pointing(
     maps: dict[int, np.ndarray], texts: np.ndarray, covered: np.ndarray
 ) -> dict[str, float]:
-    points = [_points(maps[text], covered[text] > 0) for text in texts.tolist()]
+    points = [peak_is_right(maps[text], covered[text] > 0) for text in texts.tolist()]
     chance = float((covered[texts] > 0).mean())
     return {"evidence_pointing": 100 * float(np.mean(points)), "evidence_chance": 100 * chance}
 
@@ -201,7 +208,8 @@ def _areas(
         assert seen.attention is not None  # every method has maps on request
         won = int(head.view_scores(seen, words)[:, 0, 0].argmax())
         orders.append(runtime.on_grid(seen.attention)[0, won].flatten().cpu().numpy())
-        areas.append(_curves(runtime, name, features[row], words, np.stack(orders)))  # (2, O)
+        score = partial(_score_sets, runtime, name, features[row], words)
+        areas.append(deletion_areas(score, np.stack(orders)))  # (2, O)
     table = np.stack(areas)  # (P, 2, O)
     values = {}
     for i, (curve, sign) in enumerate((("deletion", -1), ("insertion", 1))):
@@ -264,20 +272,30 @@ def _deleted(
     return torch.stack(scores).mean(dim=0)
 
 
-def _curves(
-    runtime: Runtime, name: str, features: Tensor, words: Views, orders: np.ndarray
-) -> np.ndarray:
-    """Mean scores (2, O) of sets that lose, and that gain, the highest cells (O, cells) first."""
+def _score_sets(
+    runtime: Runtime, name: str, features: Tensor, words: Views, present: Tensor
+) -> Tensor:
+    """Scores (K,) of one image's features (N, d), of which cells (K, cells) bool are present."""
+    mask = torch.ones(len(present), len(features), dtype=torch.bool)
+    mask[:, -present.shape[1] :] = present  # a summary stays
+    views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)
+    return runtime.methods[name].score(views, words)[:, 0]
+
+
+def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.ndarray:
+    """Mean scores (2, O) of sets that lose, and that gain, the highest cells first.
+
+    Args:
+        score: gives the scores (K,) of sets of cells (K, cells) bool, none empty.
+        orders: (O, cells) values; equal ones in the order of their cells.
+    """
     count = orders.shape[1]
     ranks = (-orders).argsort(axis=1, kind="stable").argsort(axis=1)  # (O, cells)
     sizes = np.linspace(0, count, _STEPS + 1).round().astype(int)
     lost = ranks[:, None] >= sizes[:-1, None]  # (O, S, cells): never all
     gained = ranks[:, None] < sizes[1:, None]
     present = np.stack([lost, gained]).reshape(-1, count)  # (2 * O * S, cells)
-    mask = torch.ones(len(present), len(features), dtype=torch.bool)
-    mask[:, -count:] = torch.from_numpy(present)  # a summary stays
-    views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)
-    scores = runtime.methods[name].score(views, words)[:, 0].cpu().numpy()
+    scores = score(torch.from_numpy(present)).cpu().numpy()
     areas: np.ndarray = scores.reshape(2, len(orders), _STEPS).mean(axis=2)
     return areas
 
@@ -322,11 +340,11 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
         sums = cells.sum(axis=2) + evidence.whole_sentence.cpu().numpy()
         for place, row in enumerate(rows.tolist()):
             clip, mentions = int(data.image_of[row]), list(truth.mentions[row])
-            seen, words = truth.seen[clip], runtime.tokenize(data.captions[row]).words
+            seen, spans = truth.seen[clip], runtime.tokenize(data.captions[row]).spans
             if mentions:
                 points["moment"] += _frame_points(sums[place], np.any(seen[mentions], axis=0))
             for index in mentions:
-                if tokens := list(find_words(words, truth.names[clip][index])):
+                if tokens := find_words(data.captions[row], spans, truth.names[clip][index]):
                     of_words = cells[place][:, tokens].sum(axis=1)
                     points["moment_word"] += _frame_points(of_words, seen[index])
     values = dict[str, float]()

@@ -1,5 +1,7 @@
 """The tables that an evaluation prints, and its files for other programs."""
 
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,6 +58,14 @@ EVIDENCE = {
     "moment_word_chance": "chance",
 }
 AREAS = {"deletion": "lower", "deletion_renewed": "lower", "insertion": "higher"}
+
+MAPS = {
+    "sentence": "sentence points, %",
+    "word": "word points, %",
+    "name": "name alone points, %",
+    "deletion": "deletion",
+    "insertion": "insertion",
+}
 
 CERTAINTY = {
     "area": "area",
@@ -158,6 +168,36 @@ def print_evidence(rows: Rows) -> None:
             ]
             if gains:
                 print(f"{name}: {curve} {', '.join(gains)} (95 % intervals)")
+
+
+def print_maps(rows: Rows) -> None:
+    """Prints `measure_maps`: what each map reaches, and how far it is behind the exact rows."""
+    for title, suffix in (("map", ""), ("behind the exact rows", "_behind")):
+        table = [
+            [name, *(_interval(row, key, suffix) for key in MAPS)] for name, row in rows.items()
+        ]
+        print()
+        print_rows([title, *MAPS.values()], table)
+
+
+def _interval(row: Mapping[str, float], measure: str, suffix: str) -> str:
+    """Such as "57.1 (55.0 to 59.2)"; empty where it was not measured."""
+    keys = [f"{measure}{suffix}{end}" for end in ("", "_low", "_high")]
+    if keys[0] not in row:
+        return ""
+    value, low, high = (format_value(measure, row[key]) for key in keys)
+    return f"{value} ({low} to {high})"
+
+
+def write_maps(path: Path, rows: Rows) -> None:
+    """Writes `measure_maps` as CSV, a line a map."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    columns = list(next(iter(rows.values())))
+    writer.writerow(["map", *columns])
+    for name, row in rows.items():
+        writer.writerow([name, *(f"{row[key]:.4f}" if key in row else "" for key in columns)])
+    write_whole(path, out.getvalue())
 
 
 def print_difference(a: str, b: str, values: Mapping[str, float], kind: str = "") -> None:

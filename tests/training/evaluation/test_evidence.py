@@ -1,6 +1,8 @@
 """How evidence is measured: by hand on tiny cases, and on a few scenes of the bundled pack."""
 
 import json
+import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,10 +16,10 @@ from polyview.export.runtime import Runtime
 from polyview.models import Views
 from polyview.training.data.split import SeenObjects, Split
 from polyview.training.evaluate import main
-from polyview.training.evaluation.evidence import _curves, named_places
+from polyview.training.evaluation.evidence import _score_sets, deletion_areas, named_places
 from tests.training.sample import write_sample
 
-DOG, BREAD = ("dog", "dogs", "puppy"), ("loaf of bread", "loaves of bread")
+DOG, BREAD = ("dog", "dogs", "puppy"), ("loaf", "loaf of bread", "loaves of bread")
 # a 2 x 2 grid of 2 x 2 pixels: dogs in the first and the last cell, bread in the second
 MASK = np.array([[1, 1, 0, 2], [1, 1, 0, 0], [0, 0, 3, 0], [0, 0, 0, 0]], np.uint8)
 
@@ -35,12 +37,14 @@ def test_words_are_found_on_every_visible_object_of_their_kind_and_no_other() ->
         info=SimpleNamespace(image_encoder=SimpleNamespace(file="image_encoder.onnx")),
         grid=(2, 2),
         preprocess=SimpleNamespace(visible_box=lambda *_: (0, 0, 1, 1)),
-        tokenize=lambda text: SimpleNamespace(words=text.split()),
+        tokenize=lambda text: SimpleNamespace(
+            spans=[piece.span() for piece in re.finditer(r"\S{1,4}", text)]
+        ),
     )
     places = named_places(cast(Any, runtime), data)
     assert [(place.text, place.tokens, place.cells.tolist()) for place in places] == [
-        (0, (1,), [True, False, False, True]),
-        (0, (4, 5, 6), [False, True, False, False]),
+        (0, (1, 2), [True, False, False, True]),
+        (0, (5, 6, 7, 8), [False, True, False, False]),
         (1, (1,), [True, False, False, True]),
     ]
 
@@ -54,7 +58,8 @@ def test_areas_of_deletion_and_insertion_agree_with_the_loop() -> None:
     head = SimpleNamespace(score=lambda images, _: images.embeddings[:, 0])
     runtime = cast(Any, SimpleNamespace(image_views=image_views, methods={"sum": head}))
     orders = np.array([[0.1, 0.5, 0.2, 0.9], [0.9, 0.2, 0.5, 0.1]])
-    areas = _curves(runtime, "sum", worth[:, None], Views(torch.ones(1, 1, 1)), orders)
+    score = partial(_score_sets, runtime, "sum", worth[:, None], Views(torch.ones(1, 1, 1)))
+    areas = deletion_areas(score, orders)
     for o, order in enumerate(np.argsort(-orders, axis=1)):
         lost, gained = [], []
         for step in range(11):

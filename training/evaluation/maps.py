@@ -1,0 +1,350 @@
+"""Whose map is true? Explanations of CLIP and SigLIP, compared where every object has a mask.
+
+A map says for each patch of an image how well it matches a text, a direction t in the joint space:
+
+- *exact rows*: what the patch brings to the score (`models/encoders/rows.py`); of CLIP also the
+  *last half* of the layers alone, because the patches of late layers are what its paper looks at.
+- *patch cosine*: of t and the patch's last state, mapped as the whole image is. It is what most
+  demonstrations draw.
+- *rollout*: Samira Abnar and Willem Zuidema: Quantifying Attention Flow in Transformers, ACL 2020.
+  It knows no text.
+- *Grad-ECLIP*: Chenyang Zhao et al.: Gradient-based Visual Explanation for Transformer-based CLIP,
+  ICML 2024.
+- *LeGrad*: Walid Bousselham et al.: LeGrad: An Explainability Method for Vision Transformers via
+  Feature Formation Sensitivity, arXiv 2404.03214.
+- *random*: a number for each patch.
+
+t is the embedding of a caption (`sentence`), what the tokens of a thing's name bring to it (`word`)
+or the embedding of its kind's name as a text of its own (`name`). Measured are *pointing*, as in
+`training/evaluation/evidence.py`, and *deletion* and *insertion* by the captions' maps: patches
+leave the transformer's sequence, or enter it, and all layers compute anew, so that no map is right
+by its definition. Intervals are of the bootstrap over images, each with its captions.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from polyview.export.encoders.sources import load_image_source
+from polyview.export.runtime import Runtime
+from polyview.models.encoders.published import CLIPImageEncoder, SiglipImageEncoder
+from polyview.models.encoders.rows import (
+    ImageRows,
+    attention_weights,
+    joint_projection,
+    probe_heads,
+    split_heads,
+)
+from polyview.training.data.split import Split
+from polyview.training.evaluation.evidence import (
+    PAIRS,
+    Place,
+    deletion_areas,
+    evenly,
+    named_places,
+    peak_is_right,
+)
+from polyview.training.evaluation.faithfulness import mentioned_cells
+from polyview.training.evaluation.metrics import SEED, mean_interval
+
+CAPTIONS = 1000  # whose maps and whose words' maps are drawn
+MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}  # 1: higher wins
+ROWS = "exact rows"
+_AT_ONCE = 32  # maps, captions
+
+Encoder = CLIPImageEncoder | SiglipImageEncoder
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The attention with which an embedding reads T tokens: [CLS]'s in a layer, or SigLIP's query.
+
+    Attributes:
+        query: (B or 1, H, 1, e); keys and values are (B, H, T, e).
+        finish: turns what was read, its heads side by side (B, H * e), into embeddings (B, D).
+    """
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    finish: Callable[[Tensor], Tensor]
+
+    @property
+    def weights(self) -> Tensor:
+        """(B, H, 1, T)."""
+        return attention_weights(self.query, self.keys)
+
+    def pooled(self, weights: Tensor) -> Tensor:
+        """What is read with such weights (B, H * e)."""
+        return (weights @ self.values).flatten(1)
+
+
+def read_clip(encoder: CLIPImageEncoder, state: Tensor) -> Reading:
+    """[CLS]'s attention in the last layer, which gets tokens (B, 1 + N, h)."""
+    model, project = encoder.model, joint_projection(encoder)
+    layer = model.encoder.layers[-1]
+    attention, normed = layer.self_attn, layer.layer_norm1(state)
+    inputs = (normed[:, :1], normed, normed)
+    parts = zip(inputs, (attention.q_proj, attention.k_proj, attention.v_proj), strict=True)
+    query, keys, values = (split_heads(linear(x), attention.num_heads) for x, linear in parts)
+
+    def finish(pooled: Tensor) -> Tensor:
+        hidden = state[:, 0] + attention.out_proj(pooled)
+        return project(model.post_layernorm(hidden + layer.mlp(layer.layer_norm2(hidden))))
+
+    return Reading(query, keys, values, finish)
+
+
+def read_siglip(encoder: SiglipImageEncoder, state: Tensor) -> Reading:
+    """The pooling query's attention to tokens (B, N, h) that leave a layer."""
+    head = encoder.model.head
+
+    def finish(pooled: Tensor) -> Tensor:
+        hidden = head.attention.out_proj(pooled)
+        return hidden + head.mlp(head.layernorm(hidden))
+
+    return Reading(*probe_heads(head, encoder.model.post_layernorm(state)), finish)
+
+
+def rollout(encoder: Encoder, states: Sequence[Tensor], attentions: Sequence[Tensor]) -> Tensor:
+    """Attention rollout (B, N), of attentions (B, H, T, T) of each layer.
+
+    A layer passes on the mean of its heads' attention and of the identity, for the residual, and
+    layers are multiplied (Abnar and Zuidema, section 3). SigLIP's query reads the result.
+    """
+    identity = torch.eye(attentions[0].shape[2]).to(attentions[0])
+    flow = identity
+    for weights in attentions:
+        flow = (weights.mean(dim=1) + identity) / 2 @ flow  # (B, T, T)
+    if isinstance(encoder, CLIPImageEncoder):
+        return flow[:, 0, 1:]
+    return (read_siglip(encoder, states[-1]).weights.mean(dim=1) @ flow)[:, 0]
+
+
+def grad_eclip(encoder: Encoder, states: Sequence[Tensor], text: Tensor) -> Tensor:
+    """Grad-ECLIP (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic) over channels c.
+
+    w is the gradient of the cosine by what the last attention gives to [CLS], before its output
+    projection, and v_i the value of patch i, both over all heads; the softmax, which is nearly all
+    on few patches, is loosened to lambda, the cosine of query and key scaled to 0..1. The paper is
+    about CLIP; SigLIP's query takes the place of [CLS].
+    """
+    if isinstance(encoder, CLIPImageEncoder):
+        reading = read_clip(encoder, states[-2])
+    else:
+        reading = read_siglip(encoder, states[-1])
+    pooled, cells = reading.pooled(reading.weights), _cells(encoder, states)
+    (gradient,) = torch.autograd.grad(_cosine(reading.finish(pooled), text).sum(), pooled)
+    query, keys, values = (
+        heads.transpose(1, 2).flatten(2)[:, -cells:]
+        for heads in (reading.query, reading.keys, reading.values)
+    )  # (B, N, h), of the query (B or 1, 1, h)
+    alike = torch.cosine_similarity(query, keys, dim=2)  # (B, N)
+    low, high = alike.amin(dim=1, keepdim=True), alike.amax(dim=1, keepdim=True)
+    loosened = (alike - low) / (high - low).clamp_min(1e-12)
+    return (values @ gradient[..., None])[..., 0].mul(loosened).relu()
+
+
+def legrad(
+    encoder: Encoder, states: Sequence[Tensor], attentions: Sequence[Tensor], text: Tensor
+) -> Tensor:
+    """LeGrad (B, N) of texts (B, D): what more attention to a patch adds to each layer's cosine.
+
+    The gradient of layer l's score by its own attention, without what is negative, averaged over
+    heads, queries and layers. The score is that of the layer's mean token, mapped as the embedding
+    is, as in the authors' code; of SigLIP that of its pooling over the layer's tokens, by the
+    query's attention. The scaling to 0..1 at the end changes no order.
+    """
+    cells, gradients = _cells(encoder, states), list[Tensor]()
+    for state, weights in zip(states[1:], attentions, strict=True):
+        if isinstance(encoder, CLIPImageEncoder):
+            mean = encoder.model.post_layernorm(state.mean(dim=1))
+            embedding = joint_projection(encoder)(mean)
+        else:
+            reading = read_siglip(encoder, state)
+            weights = reading.weights
+            embedding = reading.finish(reading.pooled(weights))
+        gradients += torch.autograd.grad(_cosine(embedding, text).sum(), weights)
+    positive = torch.stack([gradient.relu().mean(dim=(1, 2)) for gradient in gradients])
+    return positive.mean(dim=0)[:, -cells:]
+
+
+def draw_maps(encoder: Encoder, pixels: Tensor, text: Tensor) -> dict[str, Tensor]:
+    """All maps (B, N) but the random one, of pixels (B, 3, S, S) for texts (B, D)."""
+    seen = encoder.model(pixels, output_attentions=True, output_hidden_states=True)
+    states, attentions = seen.hidden_states, seen.attentions
+    starts = {ROWS: 0}
+    if isinstance(encoder, CLIPImageEncoder):
+        starts[f"{ROWS}, last half"] = len(attentions) // 2
+    maps = {
+        name: (ImageRows(encoder, first)(pixels)[:, 1:] @ text[..., None])[..., 0]
+        for name, first in starts.items()
+    }
+    patches = encoder(pixels)[:, 1:]  # (B, N, D)
+    maps["patch cosine"] = torch.cosine_similarity(patches, text[:, None], dim=2)
+    maps["rollout"] = rollout(encoder, states, attentions)
+    maps["Grad-ECLIP"] = grad_eclip(encoder, states, text)
+    maps["LeGrad"] = legrad(encoder, states, attentions, text)
+    return {name: values.detach() for name, values in maps.items()}
+
+
+def _cells(encoder: Encoder, states: Sequence[Tensor]) -> int:
+    """N, without [CLS]."""
+    return states[0].shape[1] - isinstance(encoder, CLIPImageEncoder)
+
+
+def _cosine(embeddings: Tensor, text: Tensor) -> Tensor:
+    return torch.cosine_similarity(embeddings, text, dim=-1)
+
+
+def measure_maps(
+    runtime: Runtime, data: Split, method: str | None = None, source: str | None = None
+) -> dict[str, dict[str, float]]:
+    """Measures all maps, see the module's description.
+
+    Args:
+        runtime: a pack of rows.
+        data: images with masks of their objects.
+        method: of the pack; the first one that reads rows without it.
+        source: the weights that the pack was made of, as `export.clip` takes them; what the pack
+            names without it.
+
+    Returns:
+        For each map, and for `chance`, `sentence`, `word` and `name` in percent, `deletion` and
+        `insertion` in units of the cosine, and with `_behind` how far the map is behind the exact
+        rows; of each the 95 % interval, `_low` and `_high`.
+
+    Raises:
+        ValueError: the pack has no rows, the weights are not its own, or no object has a mask.
+    """
+    name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
+    if name is None or not runtime.methods[name].features_add_up:
+        raise ValueError(
+            f"--maps explains packs of CLIP or SigLIP that hold rows, and {runtime.info.name} has "
+            "none; python -m polyview clip makes one"
+        )
+    encoder = _load_encoder(runtime, data, name, source)
+    questions = list(_ask(runtime, data, name))
+    random = torch.Generator().manual_seed(SEED)
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    images: dict[str, list[int]] = defaultdict(list)
+    for start in tqdm(range(0, len(questions), _AT_ONCE), desc="maps", mininterval=1):
+        batch = questions[start : start + _AT_ONCE]
+        squares = runtime.preprocess([data.images[question.image] for question in batch])
+        pixels = torch.from_numpy(squares).to(runtime.device)
+        tables = draw_maps(encoder, pixels, torch.stack([each.text for each in batch]))
+        tables["random"] = torch.rand(tables[ROWS].shape, generator=random)
+        maps = {each: table.cpu().numpy() for each, table in tables.items()}
+        for row, (kind, image, text, cells, deleted) in enumerate(batch):
+            images[kind].append(image)
+            for each, table in maps.items():
+                values[each][kind].append(100 * peak_is_right(table[row], cells))
+            values["chance"][kind].append(100 * float(cells.mean()))
+            if deleted:
+                ties = maps["random"][row]  # equal cells have no order of their own
+                orders = [np.lexsort((ties, table[row])).argsort() for table in maps.values()]
+                score = partial(_score_sets, encoder, pixels[row : row + 1], text)
+                areas = deletion_areas(score, np.stack(orders))  # (2, maps)
+                for measure, curves in zip(("deletion", "insertion"), areas, strict=True):
+                    images[measure].append(image)
+                    for each, area in zip(maps, curves.tolist(), strict=True):
+                        values[each][measure].append(area)
+    return {each: _summarize(row, values[ROWS], images) for each, row in values.items()}
+
+
+def _summarize(
+    row: Mapping[str, list[float]], ours: Mapping[str, list[float]], images: Mapping[str, list[int]]
+) -> dict[str, float]:
+    """Means and intervals of a map's measures, see `measure_maps`."""
+    summary: dict[str, float] = {}
+    for measure, sign in MEASURES.items():
+        if measure in row:
+            own = np.array(row[measure])
+            behind = sign * (np.array(ours[measure]) - own)
+            for key, each in ((measure, own), (f"{measure}_behind", behind)):
+                low, high = mean_interval(each, np.array(images[measure]))
+                summary |= {key: float(each.mean()), f"{key}_low": low, f"{key}_high": high}
+    return summary
+
+
+class _Question(NamedTuple):
+    """A text (D,) about an image, and the cells (cells,) bool that show what it names."""
+
+    kind: str
+    image: int
+    text: Tensor
+    cells: np.ndarray
+    deleted: bool = False  # whether deletion and insertion are measured
+
+
+def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
+    """Captions, spread evenly over those that mention an object, and the names in them."""
+    covered = mentioned_cells(runtime, data)
+    if covered is None or not covered.any():
+        raise ValueError(
+            "--maps needs masks of the objects that captions mention; measure rendered scenes "
+            "(a pack's own, or --data with those of python -m polyview scenes)"
+        )
+    mentioning = np.flatnonzero(covered.any(axis=1))
+    rows = mentioning[evenly(len(mentioning), CAPTIONS)]
+    deleted = set(rows[evenly(len(rows), PAIRS)].tolist())
+    places: dict[int, list[Place]] = {row: [] for row in rows.tolist()}
+    for place in named_places(runtime, data):
+        places.get(place.text, []).append(place)
+    names = sorted({place.name for each in places.values() for place in each})
+    alone = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
+    for row, each in places.items():
+        image, words = int(data.image_of[row]), runtime.text_features([data.captions[row]], name)
+        tokens = words[0][0]  # (M, D)
+        yield _Question("sentence", image, tokens.sum(dim=0), covered[row] > 0, row in deleted)
+        for place in each:
+            of_name = tokens[list(place.tokens)].sum(dim=0)
+            yield _Question("word", image, of_name, place.cells)
+            yield _Question("name", image, alone[place.name], place.cells)
+
+
+@torch.no_grad()
+def _score_sets(encoder: Encoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
+    """Cosines (K,) of a text (D,) and an image (1, 3, S, S), of which patches (K, N) enter."""
+    model, tokens = encoder.model, encoder.model.embeddings(pixels)[0]  # (T, h)
+    present = present.to(tokens.device)
+    if isinstance(encoder, CLIPImageEncoder):
+        tokens = model.pre_layrnorm(tokens)
+        present = nn.functional.pad(present, (1, 0), value=True)  # [CLS] stays
+    counts, scores = present.sum(dim=1), tokens.new_empty(len(present))
+    for count in counts.unique():  # sets of one size need no padding
+        same = counts == count
+        places = present[same].nonzero()[:, 1].unflatten(0, (-1, int(count)))
+        hidden = model.encoder(inputs_embeds=tokens[places]).last_hidden_state
+        if isinstance(encoder, CLIPImageEncoder):
+            embedding = joint_projection(encoder)(model.post_layernorm(hidden[:, 0]))
+        else:
+            embedding = model.head(model.post_layernorm(hidden))
+        scores[same] = _cosine(embedding, text[None])
+    return scores
+
+
+def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> Any:
+    """The pack's image encoder in torch, with attention that can be read."""
+    source = source or str(runtime.info.methods[name].config["backbone"])
+    encoder, preprocess, _ = load_image_source(
+        f"{source.partition('#')[0]}#projected", runtime.device, rounded=False
+    )
+    if isinstance(encoder, Encoder) and preprocess == runtime.preprocess:
+        pixels = preprocess([data.images[0]])
+        rows = runtime.pixel_features(pixels, name).sum(dim=1)  # (1, D)
+        with torch.no_grad():
+            own = encoder(torch.from_numpy(pixels).to(runtime.device))[:, 0]
+        if own.shape == rows.shape and bool((own - rows).abs().max() < 1e-3 * rows.abs().max()):
+            encoder.model.set_attn_implementation("eager")
+            return encoder
+    raise ValueError(
+        f"{source} is not what {runtime.info.name} was made of; name that source: --maps FROM"
+    )
